@@ -1,4 +1,4 @@
-"""Run a benchmark, ``python benchmarks NAME [ARGUMENTS]``; or each at a size of minutes, ``all``; or list them."""
+"""List the benchmarks, run one (``python benchmarks NAME [ARGUMENTS]``), or run each at a small size (``all``)."""
 
 import runpy
 import subprocess
@@ -8,19 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-# Name to arguments that take minutes. Those of the docs, which take hours, are in each file's first lines.
+# Arguments that take minutes. The arguments used in the docs, which take hours, are at the top of each file.
 SMALL = {
     "clusters": ["20000"],
     "detectors": ["--quick"],
     "kills": ["--kills", "1", "--commands", "weigh"],
-    "mutation": [
-        "--sample",
-        "3",
-        "--targets",
-        "dana/weighting/weights.py",
-        "--tests",
-        "tests/weighting/test_w*.py",
-    ],
+    "mutation": ["--sample", "3", "--targets", "dana/weighting/weights.py", "--tests", "tests/weighting/test_w*.py"],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
     "reading": ["100000"],
     "scoring": ["--copies", "1", "--documents", "2000"],
@@ -30,10 +23,10 @@ SMALL = {
 
 
 def main() -> int:
-    """List the benchmarks, run one in this process, or run all; returns the number of those that failed."""
+    """List the benchmarks, run one in this process, or run all; return the number of failures."""
     name, *arguments = sys.argv[1:] or [""]
     if name == "all":
-        return sum(map(failed, SMALL))
+        return sum(run_small(one) != 0 for one in SMALL)
     if name in SMALL:
         sys.argv = [str(FOLDER / f"{name}.py"), *arguments]
         runpy.run_path(sys.argv[0], run_name="__main__")
@@ -44,13 +37,13 @@ def main() -> int:
     return 2 if name else 0
 
 
-def failed(name: str) -> bool:
-    """Run one at its small size; whether it ended with an error."""
+def run_small(name: str) -> int:
+    """Run a benchmark at its small size and return its exit code."""
     print(f"\n{name} {' '.join(SMALL[name])}", flush=True)
     if name == "mutation" and find_spec("cosmic_ray") is None:
-        print("left out: pip install cosmic-ray coverage")
-        return False
-    return subprocess.run([sys.executable, FOLDER / f"{name}.py", *SMALL[name]], cwd=FOLDER.parent).returncode != 0
+        print("skipped: pip install cosmic-ray coverage")
+        return 0
+    return subprocess.run([sys.executable, FOLDER / f"{name}.py", *SMALL[name]], cwd=FOLDER.parent).returncode
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Kill commands at random moments, start them again, and compare every byte with those of a run that was let be.
+"""Kill commands at random moments, restart them, and compare every byte with an uninterrupted run.
 
     DANA_DATA=... python benchmarks/kills.py --kills 6
     DANA_DATA=... python benchmarks/kills.py --kills 2 --commands adapt finetune
 
-Ten commands work on small parts of DANA_DATA, one after another in one folder. Each is run whole and timed; then, from
-the state before it, as often as --kills says: started, killed with all its processes (SIGKILL) after a random part of
-that time, and started again until it ends. A process that had ended before is not counted as killed. Prints a row
-a command: its seconds, kills, files that were compared, and bytes that differ. Left out are seconds, peaks of memory,
-sizes and digests in manifests, as the files themselves are compared, and the embedding cache, in which a killed process
-leaves a file of its own. Ends with 1 if a byte differs.
+Ten commands run on small parts of DANA_DATA, one after another in one folder. Each is run once without interruption and
+timed. Then, --kills times, it is started from the same state, killed with all its processes (SIGKILL) after a random
+part of that time, and run again to its end. A process that ends before the kill does not count. Prints one row per
+command: seconds, kills, compared files, and bytes that differ. Not compared are seconds, peaks of memory, the sizes and
+digests in manifests (the files themselves are), and the embedding cache, in which a killed process leaves a file. The
+exit code is 1 if a byte differs.
 """
 
 import argparse
@@ -29,7 +29,7 @@ import pandas as pd
 
 GENERAL = ["news_reuters.jsonl.gz", "pubmed.jsonl.gz"]
 TASK = "arxiv.jsonl.gz"
-DOCUMENTS = 150  # of each of them
+DOCUMENTS = 150  # per file
 TRAINING = ["--steps", "16", "--batch-size", "8", "--max-tokens", "64", "--set", "adapt.execution.save_every=4"]
 FINETUNING = ["--seeds", "3", "--set", "finetune.epochs=1", "--save"]
 COMMANDS = {
@@ -56,13 +56,11 @@ splits: {train: 120, dev: 60, test: 120}
 notes: For this benchmark.
 citation: none
 """
-
-
-MEASURED = re.compile("second|_s$|^peak_memory$|^digest$|^bytes$")  # keys and columns
+IGNORED = re.compile("second|_s$|^peak_memory$|^digest$|^bytes$")  # keys and columns
 
 
 def prepare(folder: Path) -> None:
-    """Write the small inputs."""
+    """Write the inputs of all commands."""
     data = Path(os.environ["DANA_DATA"])
     (folder / "general").mkdir()
     rows = []
@@ -81,52 +79,52 @@ def prepare(folder: Path) -> None:
 
 
 def first_lines(path: Path, count: int) -> list[str]:
-    """The beginning of a compressed text file."""
+    """Read the first lines of a compressed text file."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [next(file) for _ in range(count)]
 
 
 def start(command: str, folder: Path) -> subprocess.Popen:
-    """Start a command in a folder, as the leader of its processes."""
+    """Start a command in a folder, as the leader of a new process group."""
     arguments = [sys.executable, "-m", "dana", command, *COMMANDS[command]]
     with (folder.parent / f"{command}.log").open("ab") as log:
         return subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 
 
 def finish(command: str, folder: Path) -> float:
-    """Run a command to its end; returns the seconds."""
-    started = time.monotonic()
+    """Run a command to its end and return its seconds."""
+    start_time = time.monotonic()
     if start(command, folder).wait():
         sys.exit(f"{command} failed:\n" + (folder.parent / f"{command}.log").read_text(encoding="utf-8")[-3000:])
-    return time.monotonic() - started
+    return time.monotonic() - start_time
 
 
-def timeless(value: object) -> object:
-    """JSON without what is measured, and sizes and digests of files."""
+def without_ignored(value: object) -> object:
+    """Remove measured values, and sizes and digests of files, from JSON."""
     if isinstance(value, dict):
-        return {key: timeless(one) for key, one in value.items() if not MEASURED.search(key)}
-    return [timeless(one) for one in value] if isinstance(value, list) else value
+        return {key: without_ignored(one) for key, one in value.items() if not IGNORED.search(key)}
+    return [without_ignored(one) for one in value] if isinstance(value, list) else value
 
 
 def content(path: Path) -> bytes:
-    """What is compared of a file."""
+    """Read the bytes of a file that are compared."""
     if path.suffix == ".json":
-        return json.dumps(timeless(json.loads(path.read_bytes()))).encode()
+        return json.dumps(without_ignored(json.loads(path.read_bytes()))).encode()
     if path.name == "training.jsonl":
-        return json.dumps([timeless(json.loads(line)) for line in path.read_text().splitlines()]).encode()
+        return json.dumps([without_ignored(json.loads(line)) for line in path.read_text().splitlines()]).encode()
     if path.suffix == ".csv":
         table = pd.read_csv(path, dtype=str)
-        return table[[column for column in table if not MEASURED.search(column)]].to_csv().encode()
+        return table[[column for column in table if not IGNORED.search(column)]].to_csv().encode()
     return path.read_bytes()
 
 
-def differences(expected: Path, actual: Path) -> tuple[int, dict[str, int]]:
-    """How many files there are, and of each that differs or is in one folder alone the bytes that differ."""
-    files = {path.relative_to(top) for top in (expected, actual) for path in top.rglob("*") if path.is_file()}
+def differences(reference: Path, actual: Path) -> tuple[int, dict[str, int]]:
+    """Compare two folders: number of files, and bytes that differ by file; a file in one folder only differs in all."""
+    files = {path.relative_to(top) for top in (reference, actual) for path in top.rglob("*") if path.is_file()}
     files = {file for file in files if "embeddings" not in file.parts}
     result = {}
     for file in sorted(files):
-        one, other = (content(top / file) if (top / file).is_file() else b"" for top in (expected, actual))
+        one, other = (content(top / file) if (top / file).is_file() else b"" for top in (reference, actual))
         if one != other:
             same = sum(a == b for a, b in zip(one, other, strict=False))
             result[str(file)] = max(len(one), len(other)) - same or 1
@@ -134,37 +132,37 @@ def differences(expected: Path, actual: Path) -> tuple[int, dict[str, int]]:
 
 
 def main() -> int:
-    """Print a row a command."""
+    """Kill and compare every command; print one row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=6, help="of each command")
+    parser.add_argument("--kills", type=int, default=6, help="kills per command (default: %(default)s)")
     parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS), metavar="NAME")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default: %(default)s)")
     arguments = parser.parse_args()
     moments, bad = random.Random(arguments.seed), 0
-    with TemporaryDirectory() as place:
-        whole, before, killed = (Path(place) / name for name in ("whole", "before", "killed"))
-        whole.mkdir()
-        prepare(whole)
+    with TemporaryDirectory() as temporary:
+        reference, before, copy = (Path(temporary) / name for name in ("reference", "before", "copy"))
+        reference.mkdir()
+        prepare(reference)
         print(f"{'command':<10}{'seconds':>8}{'kills':>7}{'files':>7}{'differ':>8}", flush=True)
         for command in COMMANDS:
-            shutil.copytree(whole, before)
-            takes = finish(command, whole)
+            shutil.copytree(reference, before)
+            duration = finish(command, reference)
             kills = differ = files = 0
             while kills < arguments.kills and command in arguments.commands:
-                shutil.copytree(before, killed)
-                process = start(command, killed)
-                time.sleep(moments.uniform(0, takes))
+                shutil.copytree(before, copy)
+                process = start(command, copy)
+                time.sleep(moments.uniform(0, duration))
                 if process.poll() is None:
                     kills += 1
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-                    finish(command, killed)
-                    files, changed = differences(whole, killed)
-                    for file, count in changed.items():
+                    finish(command, copy)
+                    files, changes = differences(reference, copy)
+                    for file, count in changes.items():
                         print(f"  {file}: {count} bytes", flush=True)
-                    differ += sum(changed.values())
-                shutil.rmtree(killed)
-            print(f"{command:<10}{takes:>8.1f}{kills:>7}{files:>7}{differ:>8}", flush=True)
+                    differ += sum(changes.values())
+                shutil.rmtree(copy)
+            print(f"{command:<10}{duration:>8.1f}{kills:>7}{files:>7}{differ:>8}", flush=True)
             bad += differ
             shutil.rmtree(before)
     return int(bad > 0)

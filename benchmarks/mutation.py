@@ -1,18 +1,18 @@
-"""Mutation testing: a random sample of cosmic-ray's mutants, each against the tests that run the mutated line.
+"""Mutation testing: run the tests that cover a line against a random sample of cosmic-ray's mutants of it.
 
     pip install cosmic-ray coverage
     OMP_NUM_THREADS=1 python benchmarks/mutation.py --sample 25
 
-A mutant is one small change to one line (an operator, a number, a condition). Tests that notice kill it; one that
-lives shows a line that no assertion depends on. Works on a copy of the checkout. Heavy imports are made once and every
-mutant runs in a fork, so that a mutant costs the seconds of its tests alone. First each test file runs once under
-coverage, which says which lines it runs; then each mutant meets the files that run its line, the one named after the
-module first. --tests names the test files to use, which saves most of the coverage pass:
+A mutant is one small change to one line (an operator, a number, a condition). A test that fails kills it; a mutant that
+lives shows a line that no assertion depends on. The script works on a copy of the checkout. Heavy imports are loaded
+once and every mutant runs in a fork, so that it only costs the seconds of its tests. First, each test file runs once
+under coverage to record the lines that it executes; then each mutant runs against the files that execute its line,
+beginning with the one named after the module. --tests limits the test files, which saves most of the coverage pass:
 
     python benchmarks/mutation.py --targets dana/train/objectives --tests 'tests/train/objectives/*.py'
 
-What a test starts as a process of its own does not count. Mutants of `|` are left out: they break annotations on
-import, which every test notices.
+Lines that a test only executes in another process are not covered. Mutants of `|` are excluded: they break annotations
+on import, which every test notices.
 """
 
 import argparse
@@ -30,36 +30,27 @@ from pathlib import Path
 
 TARGETS = ["dana/train", "dana/weighting"]
 TARGETS += ["dana/scoring/ranking/separation.py", "dana/core/artifacts.py", "dana/selectors"]
-COPIED = ["dana", "tests", "recipes", "tasks", "accelerate_configs", "docs", "benchmarks"]
-COPIED += ["pyproject.toml", "README.md", "CONTRIBUTING.md"]
-LEFT_OUT = ["BitOr", "NoOp", "Variable"]  # see above; changes nothing; needs a variable's name
-PRELOADED = [
-    "accelerate",
-    "coverage",
-    "hypothesis",
-    "matplotlib",
-    "pandas",
-    "pyod.models.base",
-    "pytest",
-    "scipy.stats",
-]
-PRELOADED += ["sklearn.ensemble", "sklearn.neighbors", "sklearn.svm", "torch", "transformers.models.bert.modeling_bert"]
-READS_SOURCE = "tests/test_architecture.py"  # runs no line of what it checks
-PATIENCE = 4  # times the seconds that the tests took unmutated, and a minute: then it hangs, which counts as killed
+COPIES = ["dana", "tests", "recipes", "tasks", "accelerate_configs", "docs", "benchmarks"]
+COPIES += ["pyproject.toml", "README.md", "CONTRIBUTING.md"]
+EXCLUDED = ["BitOr", "NoOp", "Variable"]  # see above; changes nothing; needs a variable's name
+PRELOADS = ["accelerate", "coverage", "hypothesis", "matplotlib", "pandas", "pyod.models.base", "pytest", "scipy.stats"]
+PRELOADS += ["sklearn.ensemble", "sklearn.neighbors", "sklearn.svm", "torch", "transformers.models.bert.modeling_bert"]
+READS_SOURCE = "tests/test_architecture.py"  # reads the code without executing it
+PATIENCE = 4  # times the unmutated tests' seconds, plus a minute, until a mutant counts as hanging, that is killed
 
 
 def main() -> None:
-    """Print a row a target and each mutant that lived; write all of them as JSON."""
+    """Test the mutants of every target; print those that lived and one row per target; write all as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=25, help="mutants a target")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--sample", type=int, default=25, help="mutants per target")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
-    parser.add_argument("--tests", nargs="+", default=["tests/**/test_*.py"], help="patterns of the test files to use")
+    parser.add_argument("--tests", nargs="+", default=["tests/**/test_*.py"], help="patterns of test files")
     parser.add_argument("--out", type=Path, default=Path("mutation.json"))
     arguments = parser.parse_args()
     out = arguments.out.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        for name in COPIED:
+        for name in COPIES:
             copy = shutil.copytree if Path(name).is_dir() else shutil.copyfile
             copy(name, Path(folder, name))
         os.chdir(folder)
@@ -68,24 +59,24 @@ def main() -> None:
         rows = []
         for target in arguments.targets:
             mutants = mutants_of(target)
-            chosen = draw(mutants, arguments.sample, random.Random(arguments.seed))
-            for number, mutant in enumerate(chosen, 1):
-                if (found := judge(mutant, covering)) is not None:
-                    rows.append({"target": target, "of": len(mutants), **found})
-                    if found["outcome"] == "lived":
-                        print(f"lived   {found['change']}", flush=True)
-                print(f"{target} {number}/{len(chosen)}", file=sys.stderr)
+            sample = draw(mutants, arguments.sample, random.Random(arguments.seed))
+            for number, mutant in enumerate(sample, 1):
+                if (row := run_mutant(mutant, covering)) is not None:
+                    rows.append({"target": target, "of": len(mutants), **row})
+                    if row["outcome"] == "lived":
+                        print(f"lived   {row['change']}", flush=True)
+                print(f"{target} {number}/{len(sample)}", file=sys.stderr)
             out.write_text(json.dumps(rows, indent=1))
     for target in arguments.targets:
         of = [row for row in rows if row["target"] == target]
-        killed = sum(row["outcome"] != "lived" for row in of)
-        print(f"{target:<20} {killed:>4} of {len(of):>4} killed ({killed / len(of):.0%}); {of[0]['of']} mutants in all")
+        count = sum(row["outcome"] != "lived" for row in of)
+        print(f"{target:<20} {count:>4} of {len(of):>4} killed ({count / len(of):.0%}); {of[0]['of']} mutants in all")
     print(f"together {sum(row['outcome'] != 'lived' for row in rows) / len(rows):.0%} of {len(rows)}")
 
 
 def preload() -> None:
-    """Import what the tests import, but nothing of dana: forks then start at once."""
-    for name in PRELOADED:
+    """Import the libraries that the tests use, but nothing of dana, so that forks start at once."""
+    for name in PRELOADS:
         importlib.import_module(name)
     import torch
 
@@ -96,35 +87,35 @@ def preload() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
-def forked(work: Callable[[], int], longest: float) -> tuple[int | None, float]:
-    """Run in a fork without output; its exit code (None: took too long) and its seconds."""
-    started, child = time.monotonic(), os.fork()
+def run_in_fork(work: Callable[[], int], limit: float) -> tuple[int | None, float]:
+    """Run work in a fork without output; return its exit code (None after `limit` seconds) and its seconds."""
+    start, child = time.monotonic(), os.fork()
     if child == 0:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         os._exit(work())
-    while time.monotonic() - started < longest:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status), time.monotonic() - started
+    while time.monotonic() - start < limit:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return os.waitstatus_to_exitcode(status), time.monotonic() - start
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return None, longest
+    return None, limit
 
 
 def run_tests(files: list[str]) -> int:
-    """Pytest's exit code over some files, stopping at the first failure."""
+    """Run pytest on files up to the first failure and return its exit code."""
     import pytest
 
     return int(pytest.main(["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider", *files]))
 
 
 def coverage_by_file(files: list[str]) -> dict[str, tuple[float, dict[str, set[int]]]]:
-    """Test file to its seconds and the lines of dana that it runs; files that fail unmutated are left out."""
-    found = {}
+    """Map each test file to its seconds and the lines of dana that it executes, without files that fail unmutated."""
+    covering = {}
     for file in files:
         lines = Path("lines.json")
         lines.unlink(missing_ok=True)
@@ -141,38 +132,38 @@ def coverage_by_file(files: list[str]) -> dict[str, tuple[float, dict[str, set[i
             lines.write_text(json.dumps(ran))
             return code
 
-        code, seconds = forked(work, 600)
+        code, seconds = run_in_fork(work, 600)
         print(f"{file}: {code} in {seconds:.1f} s", file=sys.stderr)
         if code == 0 and lines.is_file():
             ran = json.loads(lines.read_text())
-            found[file] = (seconds, {path: set(numbers) for path, numbers in ran.items()})
+            covering[file] = (seconds, {path: set(numbers) for path, numbers in ran.items()})
         elif code != 5:  # 5: no test in it
-            print(f"left out, fails without a mutant: {file}", flush=True)
-    return found
+            print(f"skipped, fails without a mutant: {file}", flush=True)
+    return covering
 
 
 def mutants_of(target: str) -> list[tuple[Path, str, int, int]]:
-    """Every mutant of a file or folder: file, operator, occurrence, line."""
+    """List every mutant of a file or folder: file, operator, occurrence, line."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 
     files = sorted(Path(target).rglob("*.py")) if Path(target).is_dir() else [Path(target)]
-    found = []
+    mutants = []
     for file in files:
         nodes = list(ast_nodes(get_ast(file.read_text())))
         for name in operator_names():
-            if any(word in name for word in LEFT_OUT):
+            if any(word in name for word in EXCLUDED):
                 continue
             operator, occurrence = get_operator(name)(), 0
             for node in nodes:
                 for (line, _), _ in operator.mutation_positions(node):
-                    found.append((file, name, occurrence, line))
+                    mutants.append((file, name, occurrence, line))
                     occurrence += 1
-    return found
+    return mutants
 
 
 def draw(mutants: list[tuple[Path, str, int, int]], count: int, rng: random.Random) -> list[tuple[Path, str, int, int]]:
-    """Some mutants, at most one a line and kind: ten other operators for one plus would drown the rest."""
+    """Sample mutants, at most one per line and kind, as one plus sign alone has ten mutants."""
     kinds: dict[tuple[Path, int, str], list[tuple[Path, str, int, int]]] = {}
     for mutant in mutants:
         file, name, _, line = mutant
@@ -181,8 +172,10 @@ def draw(mutants: list[tuple[Path, str, int, int]], count: int, rng: random.Rand
     return rng.sample(one_each, min(count, len(one_each)))
 
 
-def judge(mutant: tuple[Path, str, int, int], covering: dict[str, tuple[float, dict[str, set[int]]]]) -> dict | None:
-    """Run the tests that cover a mutant: killed, lived, or lived because no test runs its line; None if it is none."""
+def run_mutant(
+    mutant: tuple[Path, str, int, int], covering: dict[str, tuple[float, dict[str, set[int]]]]
+) -> dict | None:
+    """Run the tests that cover a mutant and return its outcome; None if cosmic-ray cannot make it."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 
@@ -203,8 +196,8 @@ def judge(mutant: tuple[Path, str, int, int], covering: dict[str, tuple[float, d
         return {"outcome": "lived", "change": change, "tests": 0}
     file.write_text(after)
     try:
-        longest = 60 + PATIENCE * sum(covering[test][0] for test in tests)
-        code, seconds = forked(lambda: run_tests(tests), longest)
+        limit = 60 + PATIENCE * sum(covering[test][0] for test in tests)
+        code, seconds = run_in_fork(lambda: run_tests(tests), limit)
     finally:
         file.write_text(before)
     outcome = {0: "lived", None: "timeout"}.get(code, "killed")

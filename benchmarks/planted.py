@@ -1,10 +1,10 @@
-"""Planted recall of detectors on vectors: what share of hidden task texts is among the best R, R = how many are hidden.
+"""Measure how well detectors find planted task texts: precision at R, the number of plants, and AUROC.
 
     DANA_DATA=... python benchmarks/planted.py --pools pools --out planted.json
 
-Reads the pools and the text to fit on that ``dana compare`` makes, in ``--pools``, if they are not there. A text is a
-unit, embedded once. The pool is halved at random; each half is scored by a fit whose general units, at most
-``--background``, are the other half's, plants too, as where the pool is all that there is.
+Reads pools and texts to fit on from ``--pools``; missing ones are written by ``dana compare``. Each text is one unit
+and is embedded once. The pool is halved at random. Each half is scored by a fit on the other half: its units, plants
+included and at most ``--background``, are the general text, as if there were no other text than the pool.
 """
 
 import argparse
@@ -35,18 +35,18 @@ SPECS = [
 
 
 def scores(spec: str, task: torch.Tensor, pool: torch.Tensor, half: np.ndarray, background: int) -> np.ndarray:
-    """Of every row of the pool, each by the fit on the other half."""
-    selector, found = SELECTORS.load("detector")(spec), np.zeros(len(pool))
+    """Score every row of the pool by the fit on the other half."""
+    selector, result = SELECTORS.load("detector")(spec), np.zeros(len(pool))
     for number in (0, 1):
-        seen, unseen = (torch.from_numpy(np.flatnonzero((half == number) == where)) for where in (True, False))
-        general = pool[seen[:background]]
-        fitted = selector.fit_embedded(task, {"background": general, "geometry": general}, 0)
-        found[unseen] = fitted.score_embedded(pool[unseen])
-    return found
+        background_rows, rows = (torch.from_numpy(np.flatnonzero((half == number) == where)) for where in (True, False))
+        general = pool[background_rows[:background]]
+        detector = selector.fit_embedded(task, {"background": general, "geometry": general}, 0)
+        result[rows] = detector.score_embedded(pool[rows])
+    return result
 
 
 def make_pools(folder: Path, tasks: list[str]) -> None:
-    """Plant the tasks' texts in the general corpus, where that is not done."""
+    """Plant the tasks' texts in the general corpus, unless all pools exist."""
     if not all((folder / task / "pool").is_dir() for task in tasks):
         general = str(Path(os.environ["DANA_DATA"]) / "general")
         command = ["compare", "--task", *tasks, "--general", general, "--selectors", "random", "--out", str(folder)]
@@ -54,42 +54,42 @@ def make_pools(folder: Path, tasks: list[str]) -> None:
 
 
 def main() -> None:
-    """Embed, measure, print."""
+    """Embed the pools, measure every detector, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pools", type=Path, default=Path("runs/pools"), help="folder of dana compare")
+    parser.add_argument("--pools", type=Path, default=Path("runs/pools"), help="output folder of dana compare")
     parser.add_argument("--tasks", nargs="+", default=["csabstruct", "sst2"])
     parser.add_argument("--detectors", nargs="+", default=SPECS)
     parser.add_argument("--fit", type=int, nargs="+", default=[100, 500])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--background", type=int, default=5000)
-    parser.add_argument("--store", help="embedding store, so that a second run encodes nothing")
-    parser.add_argument("--out", type=Path, help="write the results here too, as JSON")
+    parser.add_argument("--store", help="folder of a cache of embeddings, reused by a second run")
+    parser.add_argument("--out", type=Path, help="also write the results as JSON")
     flags = parser.parse_args()
     make_pools(flags.pools, flags.tasks)
     embed = replace(SELECTORS.load("detector")().context, store=flags.store).embed
     rows: list[dict[str, Any]] = []
     for task in flags.tasks:
         documents = list(iterate_documents(flags.pools / task / "pool"))
-        planted = np.array([document.source.endswith(PLANTED) for document in documents])
+        is_plant = np.array([document.source.endswith(PLANTED) for document in documents])
         pool = embed([document.text for document in documents])
         texts = list(iterate_documents(flags.pools / task / "texts" / "fit"))
         draws = {(size, seed): sample_fit(texts, size, seed) for size in flags.fit for seed in range(flags.seeds)}
-        for (size, seed), drawn in draws.items():
-            vectors = embed([document.text for document in drawn])
+        for (size, seed), sample in draws.items():
+            vectors = embed([document.text for document in sample])
             half = generator(seed, "planted", "half").integers(0, 2, len(pool))
             for spec in flags.detectors:
-                found = scores(spec, vectors, pool, half, flags.background)
-                precision = planted_precision(found, planted, int(planted.sum()))
-                measured = {"precision_at_r": precision, "auroc": float(roc_auc_score(planted, -found))}
-                rows.append({"task": task, "fit": size, "seed": seed, "detector": spec, **measured})
+                values = scores(spec, vectors, pool, half, flags.background)
+                precision = planted_precision(values, is_plant, int(is_plant.sum()))
+                measures = {"precision_at_r": precision, "auroc": float(roc_auc_score(is_plant, -values))}
+                rows.append({"task": task, "fit": size, "seed": seed, "detector": spec, **measures})
     print(f"{'detector':<22}" + "".join(f"{f'{task} {size}':>22}" for task in flags.tasks for size in flags.fit))
     for spec in flags.detectors:
         cells = []
         for task in flags.tasks:
             for size in flags.fit:
-                own = [row for row in rows if (row["task"], row["fit"], row["detector"]) == (task, size, spec)]
-                values = (fmean(row[name] for row in own) for name in ("precision_at_r", "auroc"))
-                cells.append(" / ".join(f"{value:.3f}" for value in values))
+                group = [row for row in rows if (row["task"], row["fit"], row["detector"]) == (task, size, spec)]
+                means = (fmean(row[name] for row in group) for name in ("precision_at_r", "auroc"))
+                cells.append(" / ".join(f"{mean:.3f}" for mean in means))
         print(f"{spec:<22}" + "".join(f"{cell:>22}" for cell in cells))
     if flags.out:
         settings = {name: value for name, value in vars(flags).items() if name not in ("pools", "out", "store")}

@@ -1,9 +1,10 @@
-"""What reading a corpus costs: documents a second of processor time and peak memory, over generated short documents.
+"""Measure the cost of reading a corpus of short documents: documents per processor second, and peak memory.
 
     OMP_NUM_THREADS=1 python benchmarks/reading.py 100000 1000000 10000000 [--processes 3] [--given-ids]
 
-JSON lines of six to twenty words; a tenth repeats an earlier one. Each number of documents is read in a process of its
-own, by the code of the working directory, as `dana score` reads its general text: distinct documents to Parquet.
+The documents are generated JSON lines of six to twenty words; a tenth are duplicates. Each number of documents is read
+in its own process, with the code of the working directory, as `dana score` reads general text: distinct documents are
+written to Parquet.
 """
 
 import argparse
@@ -17,21 +18,21 @@ from pathlib import Path
 
 import numpy as np
 
-REPEATED = 0.1
+DUPLICATES = 0.1  # share of the documents
 CHUNK = 50_000
 
 
 def write_pool(path: Path, documents: int, given_ids: bool) -> None:
-    """Write the documents; the same for the same number of them."""
+    """Write generated documents, the same for the same number of them."""
     draw = np.random.Generator(np.random.Philox(0))
     words = ["".join(map(chr, draw.integers(97, 123, size))) for size in draw.integers(2, 9, 20_000)]
     sizes = draw.integers(3, 11, 50_000)
-    phrases = [" ".join(words[place] for place in draw.integers(0, 20_000, size)) for size in sizes]
+    phrases = [" ".join(words[row] for row in draw.integers(0, 20_000, size)) for size in sizes]
     with path.open("w", encoding="utf-8") as lines:
         for start in range(0, documents, CHUNK):
-            drawn = draw.integers(0, len(phrases), (CHUNK, 2)).tolist()
-            repeats, earlier = (draw.random(CHUNK) < REPEATED).tolist(), draw.random(CHUNK).tolist()
-            texts = [f"{phrases[one]} {phrases[two]} {start + row}" for row, (one, two) in enumerate(drawn)]
+            pairs = draw.integers(0, len(phrases), (CHUNK, 2)).tolist()
+            repeats, earlier = (draw.random(CHUNK) < DUPLICATES).tolist(), draw.random(CHUNK).tolist()
+            texts = [f"{phrases[one]} {phrases[two]} {start + row}" for row, (one, two) in enumerate(pairs)]
             for row in range(min(CHUNK, documents - start)):
                 record = {"text": texts[int(earlier[row] * row)] if repeats[row] else texts[row]}
                 if given_ids:
@@ -40,39 +41,39 @@ def write_pool(path: Path, documents: int, given_ids: bool) -> None:
 
 
 def read(path: Path, folder: Path, processes: int) -> None:
-    """Read the pool in this process, and print what it cost as JSON."""
+    """Read the pool in this process and print its counts, seconds and memory as JSON."""
     from dana.stages import texts as corpus
 
     corpus.reading_processes = lambda files: processes
     base, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, os.times()
-    made = corpus.corpus_stage([str(path)], folder)
+    artifact = corpus.corpus_stage([str(path)], folder)
     after, peak = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    spent = sum(after[:4]) - sum(before[:4])  # its own and that of the processes beside it
-    counts = made.manifest["counts"]
+    spent = sum(after[:4]) - sum(before[:4])  # of this process and its children
+    counts = artifact.manifest["counts"]
     print(json.dumps({"in": counts["in"], "kept": counts["kept"], "spent": spent, "base": base, "peak": peak}))
 
 
 def main() -> None:
-    """Print a line a number of documents."""
+    """Generate and read every number of documents; print one line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("documents", type=int, nargs="+")
-    parser.add_argument("--processes", type=int, default=1, help="that read and parse side by side")
-    parser.add_argument("--given-ids", action="store_true", help="records have ids of their own")
+    parser.add_argument("--processes", type=int, default=1, help="processes that read and parse in parallel")
+    parser.add_argument("--given-ids", action="store_true", help="records have an id")
     parser.add_argument("--pool", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.pool:
-        read(given.pool, given.pool.with_name("corpus"), given.processes)
+    args = parser.parse_args()
+    if args.pool:
+        read(args.pool, args.pool.with_name("corpus"), args.processes)
         return
-    for count in given.documents:
+    for count in args.documents:
         with tempfile.TemporaryDirectory() as name:
             pool = Path(name, "pool.jsonl")
-            write_pool(pool, count, given.given_ids)
-            command = [sys.executable, __file__, str(count), "--pool", str(pool), "--processes", str(given.processes)]
-            said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-            found = json.loads(said)
+            write_pool(pool, count, args.given_ids)
+            command = [sys.executable, __file__, str(count), "--pool", str(pool), "--processes", str(args.processes)]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+            row = json.loads(output)
         print(
-            f"{found['in']:>11,} documents, {found['kept']:,} kept: {found['in'] / found['spent']:,.0f} documents/s,"
-            f" peak memory {found['peak'] / 1e3:,.0f} MB ({found['base'] / 1e3:,.0f} MB before the first)",
+            f"{row['in']:>11,} documents, {row['kept']:,} kept: {row['in'] / row['spent']:,.0f} documents/s,"
+            f" peak memory {row['peak'] / 1e3:,.0f} MB ({row['base'] / 1e3:,.0f} MB before the first)",
             flush=True,
         )
 

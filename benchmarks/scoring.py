@@ -1,11 +1,11 @@
-"""What scoring costs besides the encoder: documents a second with a selector that costs nothing, memory, and waiting.
+"""Measure the cost of scoring without the encoder: documents per second with a free selector, and peak memory.
 
     DANA_DATA=... python benchmarks/scoring.py --copies 1 10
 
-Reads the general corpus once; ``--copies N`` scores it N times over (the same texts under other names). Each size
-runs in a process of its own, whose peak memory is reported. The selector is ``random``: reading, splitting, tables and
-writing are what is left. ``--encoder SPEC`` adds how much of the time a real encoder is busy, on ``--documents``
-documents.
+Reads the general corpus once; ``--copies N`` scores N copies of it (the same texts with other ids). Each size runs in
+its own process, whose peak memory is reported. The selector is ``random``, so the time is that of reading, splitting,
+building tables and writing. With ``--encoder SPEC`` a real encoder embeds ``--documents`` documents, and ``busy`` is
+the share of the time that it works.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def copies(folder: Path, documents: int | None, times: int) -> Iterator:
-    """Documents of the corpus, repeated under other names."""
+    """Yield the documents of the corpus several times, each time with other ids."""
     from itertools import islice
 
     from dana.core.schemas import Document, iterate_documents
@@ -32,7 +32,7 @@ def copies(folder: Path, documents: int | None, times: int) -> Iterator:
 
 
 def tables(documents: Iterator) -> Iterator:
-    """Documents as tables of 4,096 rows."""
+    """Yield documents as tables of 4,096 rows."""
     from itertools import islice
 
     import pyarrow as pa
@@ -54,33 +54,28 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
     from dana.scoring.settings import Selection
     from dana.stages.texts import task_stage
 
-    folder = work / f"corpus-{times}"
-    corpus = make(
-        folder,
-        "corpus",
-        {"times": times},
-        lambda draft: (
-            write_parts(tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS) and None
-        ),
-    )
+    def write(draft) -> None:
+        write_parts(tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS)
+
+    corpus = make(work / f"corpus-{times}", "corpus", {"times": times}, write)
     selection = Selection(encoder=options.encoder or "hashing")
     task = TaskText(task_stage("chemprot", work / "task"))
     selector = build_selector("detector" if options.encoder else "random", "knn", selection)
     scoring = Scoring(task, GeneralCorpus(corpus), selection, selector, work / f"scores-{times}")
-    fitted = scoring.prepare()
+    model = scoring.prepare()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.monotonic()
-    busy = scoring.score(fitted, Share())
-    seconds = time.monotonic() - started
+    start = time.monotonic()
+    busy = scoring.score(model, Share())
+    seconds = time.monotonic() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    started = time.monotonic()
+    start = time.monotonic()
     units = scoring.merge().manifest["counts"]["units"]
     documents = GeneralCorpus(corpus).documents
     return {
         "documents": documents,
         "units": units,
         "documents_per_second": documents / seconds,
-        "merged_per_second": documents / (time.monotonic() - started),
+        "merged_per_second": documents / (time.monotonic() - start),
         "busy": busy / seconds,
         "before_mb": before / 1024,
         "peak_mb": peak / 1024,
@@ -89,12 +84,12 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
 
 
 def main() -> None:
-    """Read once, score every size."""
+    """Read the corpus once and score every size, each in its own process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--copies", type=int, nargs="+", default=[1, 10])
-    parser.add_argument("--documents", type=int, help="only so many of them")
-    parser.add_argument("--encoder", help="a real one, to see how busy it is kept")
-    parser.add_argument("--work", type=Path, help="folder to keep the corpus in")
+    parser.add_argument("--documents", type=int, help="documents per copy (default: all)")
+    parser.add_argument("--encoder", help="spec of a real encoder")
+    parser.add_argument("--work", type=Path, help="folder to keep and reuse the corpus in")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -104,9 +99,9 @@ def main() -> None:
         work = options.work or Path(temporary)
         from dana.stages.texts import corpus_stage
 
-        started = time.monotonic()
-        made = corpus_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "corpus")
-        rate = made.manifest["counts"]["kept"] / (time.monotonic() - started)
+        start = time.monotonic()
+        corpus = corpus_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "corpus")
+        rate = corpus.manifest["counts"]["kept"] / (time.monotonic() - start)
         print(f"reading: {rate:,.0f} documents/s (if not reused)")
         for times in options.copies:
             command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--one", str(times)]

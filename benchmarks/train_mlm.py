@@ -1,13 +1,13 @@
-"""How fast does dana train, against the masked-language-model loop that everybody starts from?
+"""Compare the speed and memory of dana's training with the masked-language-model example of transformers.
 
     DANA_DATA=... python benchmarks/train_mlm.py --size mini --rounds 5
 
-Two arms train the same untrained BERT on the same real text with the same batch size, learning rate, mask rate
-and threads. ``stock`` is the loop of transformers' masked-LM example (its collator, dynamic padding, the model's
-own loss over the whole vocabulary, ``torch.optim.AdamW`` as it comes); ``dana`` is :func:`dana.train.loop.train`.
-The arms take turns, each turn in a process of its own, so that a busy machine hurts both and peak memory is
-each one's own. Reported: medians of real (not padding) tokens a second, their ratio, peak memory, and the
-loss on held-out text after equal tokens, measured by the same function.
+Two arms train the same untrained BERT on the same real text with the same batch size, learning rate, mask rate and
+threads. ``stock`` is the loop of transformers' masked-LM example (its collator, dynamic padding, the model's own loss
+over the whole vocabulary, ``torch.optim.AdamW`` with its defaults); ``dana`` is :func:`dana.train.loop.train`. The arms
+take turns, each turn in its own process, so that other load affects both and peak memory is measured per arm. Reported
+are the medians of tokens per second (without padding), their ratio, peak memory, and the loss on held-out text after
+equal tokens, measured by the same function.
 """
 
 import argparse
@@ -24,23 +24,23 @@ from typing import Any
 
 import numpy as np
 
-HELD_OUT = 400
+HELD_OUT = 400  # texts
 
 
-def read_texts(many: int, seed: int, long: bool) -> list[str]:
-    """Paragraphs (``long``: whole documents) of the general corpus, drawn at random."""
+def read_texts(count: int, seed: int, long: bool) -> list[str]:
+    """Sample paragraphs (``long``: whole documents) of the general corpus."""
     texts = []
     for path in sorted((Path(os.environ["DANA_DATA"]) / "general").glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line, _ in zip(lines, range(1500), strict=False):
                 text = json.loads(line)["text"]
                 texts += [text] if long else [piece for piece in text.split("\n") if len(piece) >= 40]
-    order = np.random.default_rng(seed).permutation(len(texts))[:many]
+    order = np.random.default_rng(seed).permutation(len(texts))[:count]
     return [texts[row] for row in order]
 
 
 def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
-    """An untrained BERT over MiniLM's vocabulary of 30,522, and the tokenizer."""
+    """Create an untrained BERT with MiniLM's tokenizer and vocabulary of 30,522."""
     from dana.core.registry import ENCODERS
     from dana.models.language_model import new_encoder
 
@@ -50,18 +50,19 @@ def make_model(size: str, max_tokens: int) -> tuple[Any, Any]:
 
 
 def windows(texts: list[str], tokenizer: Any, max_tokens: int) -> list[list[int]]:
-    """Token ids of every text, long ones cut into windows; the same input for both arms."""
-    room = max_tokens - 2
-    found = []
+    """Tokenize texts and cut long ones into windows, the input of both arms."""
+    length = max_tokens - 2
+    result = []
     for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
-        found += [
-            [tokenizer.cls_token_id, *ids[at : at + room], tokenizer.sep_token_id] for at in range(0, len(ids), room)
+        result += [
+            [tokenizer.cls_token_id, *ids[start : start + length], tokenizer.sep_token_id]
+            for start in range(0, len(ids), length)
         ]
-    return [ids for ids in found if len(ids) > 3]
+    return [ids for ids in result if len(ids) > 3]
 
 
 def to_examples(ids: list[list[int]], seed: int) -> Any:
-    """The windows as dana's examples of weight 1."""
+    """Convert windows to dana's examples with weight 1."""
     from dana.train.examples import Examples, SpecialTokens
 
     sizes = np.array([len(one) for one in ids])
@@ -73,7 +74,7 @@ def to_examples(ids: list[list[int]], seed: int) -> Any:
 
 
 def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, options: argparse.Namespace) -> float:
-    """Seconds of training by dana's loop."""
+    """Train with dana's loop and return the seconds after the warm-up."""
     from accelerate import Accelerator
 
     from dana.train.evaluation import HeldOut
@@ -84,18 +85,18 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
 
     settings, accelerator = dana_settings(options), Accelerator(cpu=options.device == "cpu")
     texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
-    held = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
+    evaluation = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
     collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
     shape, reasons = choose_execution(model, examples, settings, accelerator)
     print(*reasons, sep="\n", file=sys.stderr)
-    prepared = prepare(model, settings, accelerator, shape)
-    records = list(train(prepared, examples, collator, settings, held))
+    state = prepare(model, settings, accelerator, shape)
+    records = list(train(state, examples, collator, settings, evaluation))
     steps = [record for record in records if isinstance(record, StepRecord)]
     return steps[-1].seconds - steps[options.warmup - 1].seconds
 
 
 def dana_settings(options: argparse.Namespace) -> Any:
-    """The run of both arms, in dana's words."""
+    """Convert the options to dana's training settings."""
     from dana.train.settings import Execution, TrainSettings
 
     return TrainSettings(
@@ -111,7 +112,7 @@ def dana_settings(options: argparse.Namespace) -> Any:
 
 
 def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace) -> tuple[float, int]:
-    """Seconds, and real tokens, of training by the usual loop."""
+    """Train with the loop of transformers' example; return seconds and tokens after the warm-up."""
     import torch
     from transformers import DataCollatorForLanguageModeling, get_scheduler
 
@@ -127,21 +128,18 @@ def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argpa
     )
     no_decay = ("bias", "LayerNorm.weight")
     groups = [
-        {
-            "params": [p for n, p in model.named_parameters() if not n.endswith(no_decay)],
-            "weight_decay": 0.01,
-        },
+        {"params": [p for n, p in model.named_parameters() if not n.endswith(no_decay)], "weight_decay": 0.01},
         {"params": [p for n, p in model.named_parameters() if n.endswith(no_decay)], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=options.learning_rate)
     schedule = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=options.steps)
     step = tokens = 0
-    started = 0.0
+    start = 0.0
     torch.manual_seed(0)
     while step < options.steps:
         for batch in loader:
             if step == options.warmup:
-                started, tokens = time.monotonic(), 0
+                start, tokens = time.monotonic(), 0
             if step == options.steps:
                 break
             tokens += int(batch["attention_mask"].sum())
@@ -152,11 +150,11 @@ def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argpa
             schedule.step()
             optimizer.zero_grad()
             step += 1
-    return time.monotonic() - started, tokens
+    return time.monotonic() - start, tokens
 
 
 def one_turn(options: argparse.Namespace) -> dict[str, float]:
-    """Train one arm in this process."""
+    """Train one arm in this process and return its measures."""
     import torch
     from accelerate import Accelerator
 
@@ -190,14 +188,14 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
 
 
 def main() -> None:
-    """Take turns, print medians."""
+    """Run the arms in turns; print medians and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="mini", help="tiny, mini, small, medium or base")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--micro-batch-tokens", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--warmup", type=int, default=5, help="steps not timed")
+    parser.add_argument("--warmup", type=int, default=5, help="first steps, which are not timed")
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--texts", type=int, default=4000)
     parser.add_argument("--long", action="store_true", help="whole documents cut into full windows, not paragraphs")
@@ -205,8 +203,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layout", default="auto", help="auto, padded or unpadded")
-    parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm here and print its numbers as JSON")
-    parser.add_argument("--out", type=Path, help="also write all turns as JSON")
+    parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm only, and print JSON")
+    parser.add_argument("--out", type=Path, help="also write the measures of all turns as JSON")
     options = parser.parse_args()
     if options.arm:
         print(json.dumps(one_turn(options)))
@@ -214,21 +212,19 @@ def main() -> None:
     turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
     for _ in range(options.rounds):
-        for arm, done in turns.items():
+        for arm, rows in turns.items():
             command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm]
             answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-            done.append(json.loads(answer.stdout.splitlines()[-1]))
-            print(arm, {name: round(value, 3) for name, value in done[-1].items()}, file=sys.stderr)
+            rows.append(json.loads(answer.stdout.splitlines()[-1]))
+            print(arm, {name: round(value, 3) for name, value in rows[-1].items()}, file=sys.stderr)
     median = {
-        arm: {name: statistics.median(turn[name] for turn in done) for name in done[0]} for arm, done in turns.items()
+        arm: {name: statistics.median(row[name] for row in rows) for name in rows[0]} for arm, rows in turns.items()
     }
-    ratios = [
-        ours["tokens_per_second"] / theirs["tokens_per_second"]
-        for ours, theirs in zip(turns["dana"], turns["stock"], strict=True)
-    ]
+    speeds = {arm: [row["tokens_per_second"] for row in rows] for arm, rows in turns.items()}
+    ratios = [dana / stock for dana, stock in zip(speeds["dana"], speeds["stock"], strict=True)]
     for arm, row in median.items():
         print(f"{arm:<6}" + "".join(f"  {name} {value:,.3f}" for name, value in row.items()))
-    print(f"ratio of tokens a second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    print(f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
     if options.out:
         options.out.write_text(json.dumps({"options": vars(options), "turns": turns}, default=str, indent=2))
 

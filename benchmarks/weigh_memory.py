@@ -1,14 +1,13 @@
-"""Memory and time of weighing by the number of units: scores are generated and weighed, each time in a fresh process.
+"""Measure memory and time of weighing generated scores by the number of units, each in a fresh process.
 
     python benchmarks/weigh_memory.py --units 1e5 1e6 1e7 --policies segments sampled sigmoid
-    taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # on one core: by one process
+    taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # one core: one process
     python benchmarks/weigh_memory.py --policies segments --budget "3000000 tokens" --tokenizer dana-mini
-    python benchmarks/weigh_memory.py --units 1e8 --gamma 1       # the most memory: a segment a unit; 2 GB of disk
+    python benchmarks/weigh_memory.py --units 1e8 --gamma 1       # the worst case: one segment per unit; 2 GB of disk
 
-Documents have nine units on average, as corpora of sentences have, and short text; a tenth scores like the task, of
-which 600 held-out units are scored, too. Prints a row a weighing: units, policy, seconds, peak resident memory, the
-part of it that the imports take, the digest of the table, by which two versions can be compared, and the peaks of the
-processes that help, in the order of their start.
+Documents are short and have nine units on average, like corpora of sentences. A tenth scores like the task, which has
+600 held-out units. Prints one row per weighing: units, policy, seconds, peak resident memory, memory after the imports,
+digest of the table (to compare two versions), and the peaks of the worker processes in the order of their start.
 """
 
 import argparse
@@ -35,7 +34,7 @@ UNIT = 5  # characters
 
 
 def documents(units: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Number of the first document, and the units of each, a block at a time."""
+    """Yield blocks of documents: the number of the first one and the unit counts of all."""
     random, first = np.random.default_rng(0), 0
     while units > 0:
         sizes = random.geometric(1 / 9, 4096)
@@ -46,14 +45,14 @@ def documents(units: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def texts(units: int) -> Iterator[pa.Table]:
-    """The corpus."""
+    """Yield the tables of the corpus."""
     for first, sizes in documents(units):
         ids = [f"doc-{first + row:09d}" for row in range(sizes.size)]
         yield pa.table([ids, ["pool"] * sizes.size, ["abcd " * int(size) for size in sizes]], schema=DOCUMENTS)
 
 
 def scores(units: int) -> Iterator[pa.Table]:
-    """The scores of its units."""
+    """Yield the tables of the units' scores."""
     random = np.random.default_rng(1)
     for first, sizes in documents(units):
         of = np.repeat(np.arange(sizes.size), sizes)
@@ -66,7 +65,7 @@ def scores(units: int) -> Iterator[pa.Table]:
 
 
 def generate(run: Path, units: int) -> None:
-    """A run's corpus and scores."""
+    """Write the corpus and scores of a run."""
     corpus = make(run / "corpus", "corpus", {"units": units}, lambda d: [write_parts(texts(units), d.path, DOCUMENTS)])
     rows = np.arange(600, dtype=np.int32)
     columns = [[f"t{row // 3}" for row in rows], ["task"] * 600, rows % 3, rows % 3 * UNIT, rows % 3 * UNIT + 4]
@@ -80,54 +79,55 @@ def generate(run: Path, units: int) -> None:
 
 
 def peak(process: int) -> float:
-    """Largest resident memory of a process so far, MB: of its own image, not of the one that it was forked from."""
+    """Read the peak resident memory of a process in MB, without that of its parent before the fork."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def watch(helpers: dict[int, float], ended: threading.Event) -> None:
-    """Peak of each process that this one starts, by its number."""
-    while not ended.wait(0.02):
+def watch(workers: dict[int, float], stop: threading.Event) -> None:
+    """Record the peak memory of each child process by its id."""
+    while not stop.wait(0.02):
         for child in psutil.Process().children(recursive=True):
-            with suppress(OSError, IndexError):  # it has ended
-                helpers[child.pid] = peak(child.pid)
+            with suppress(OSError, IndexError):  # the process has ended
+                workers[child.pid] = peak(child.pid)
 
 
-def weigh(run: Path, given: dict[str, str | int], units: int) -> None:
-    """Weigh, and print the row."""
+def weigh(run: Path, changes: dict[str, str | int], units: int) -> None:
+    """Weigh with changed settings and print the row of results."""
     from dana.stages.settings import RunSettings
     from dana.stages.weigh import weigh_stage
 
-    helpers, ended, own = {}, threading.Event(), os.getpid()
-    watching = threading.Thread(target=watch, args=(helpers, ended), daemon=True)
-    watching.start()
-    imports, began = peak(own), time.monotonic()
-    made = weigh_stage(run / "scores", run / "corpus", replace(RunSettings().weigh, **given), run / given["policy"])
-    seconds, digest = time.monotonic() - began, blake2b(digest_size=8)
-    ended.set()
-    watching.join()
-    for part in part_files(made.path):
+    workers, stop, policy = {}, threading.Event(), str(changes["policy"])
+    watcher = threading.Thread(target=watch, args=(workers, stop), daemon=True)
+    watcher.start()
+    imports, start = peak(os.getpid()), time.monotonic()
+    settings = replace(RunSettings().weigh, **changes)
+    weights = weigh_stage(run / "scores", run / "corpus", settings, run / policy)
+    seconds, digest = time.monotonic() - start, blake2b(digest_size=8)
+    stop.set()
+    watcher.join()
+    for part in part_files(weights.path):
         digest.update(part.read_bytes())
-    print(f"{units:>13,} {given['policy']:>9} {seconds:8.1f} s {peak(own):6.0f} MB {imports:6.0f} MB", end=" ")
-    print(digest.hexdigest(), *(f"{helpers[number]:.0f}" for number in sorted(helpers)), flush=True)
+    print(f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak(os.getpid()):6.0f} MB {imports:6.0f} MB", end=" ")
+    print(digest.hexdigest(), *(f"{workers[number]:.0f}" for number in sorted(workers)), flush=True)
 
 
 def main() -> None:
-    """Print a row a number of units and policy."""
+    """Generate and weigh every number of units; print one row for each policy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--units", type=float, nargs="+", default=[1e5, 1e6, 1e7])
     parser.add_argument("--policies", nargs="+", default=["segments", "sampled", "sigmoid"])
-    parser.add_argument("--folder", type=Path, help="for what is generated (default: a temporary one)")
-    parser.add_argument("--budget", help="as of dana weigh (default: by the settings)")
-    parser.add_argument("--tokenizer", help="of a budget in tokens")
-    parser.add_argument("--gamma", type=int, help="units in a segment (default: by the settings)")
-    given = parser.parse_args()
-    amount = {name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(given, name))}
+    parser.add_argument("--folder", type=Path, help="folder of the generated files (default: a temporary one)")
+    parser.add_argument("--budget", help="budget as in dana weigh (default: that of the settings)")
+    parser.add_argument("--tokenizer", help="tokenizer of a budget in tokens")
+    parser.add_argument("--gamma", type=int, help="units per segment (default: that of the settings)")
+    args = parser.parse_args()
+    amount = {name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(args, name))}
     fresh = multiprocessing.get_context("spawn")
-    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} helpers, MB")
-    for units in map(int, given.units):
-        with TemporaryDirectory(dir=given.folder) as folder:
-            weighings = [(weigh, ({"policy": policy, **amount}, units)) for policy in given.policies]
+    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} workers, MB")
+    for units in map(int, args.units):
+        with TemporaryDirectory(dir=args.folder) as folder:
+            weighings = [(weigh, ({"policy": policy, **amount}, units)) for policy in args.policies]
             for call, arguments in [(generate, (units,)), *weighings]:
                 process = fresh.Process(target=call, args=(Path(folder), *arguments))
                 process.start()

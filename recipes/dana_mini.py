@@ -1,12 +1,12 @@
-"""Text and decontamination cards of dana-mini from DANA_DATA, and the trained model as the folder that ships.
+"""Prepare the training text and decontamination cards of dana-mini, and export the trained model.
 
     python recipes/dana_mini.py text FOLDER
     python recipes/dana_mini.py ship MODEL FOLDER
 
-``text`` writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000 characters; without Jane Eyre, which is a
-task), FOLDER/harvest (the quickstart's task) and FOLDER/others.yaml, a card whose texts are those that later
-experiments are judged on and no card of ``tasks/`` names, and prints the next command. ``ship`` writes MODEL in half
-precision, without what only training needs. recipes/dana-mini.yaml has the commands between the two.
+``text`` reads DANA_DATA and writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000 characters; without Jane
+Eyre, which is a task), FOLDER/harvest (the quickstart's task) and FOLDER/others.yaml, a card of the texts that later
+experiments are evaluated on and that no card of ``tasks/`` covers. It prints the next command. ``ship`` writes MODEL
+in half precision, without the training state. recipes/dana-mini.yaml lists the commands between the two.
 """
 
 import argparse
@@ -19,16 +19,16 @@ from pathlib import Path
 import torch
 import yaml
 
-PIECE, LEAST = 3000, 200  # characters
-# Of the general text, what is public domain, CC0, CC BY or CC BY-SA.
+PIECE, MIN_PIECE = 3000, 200  # characters
+# General text that is in the public domain, CC0, CC BY or CC BY-SA.
 SOURCES = ["arxiv", "dialogue_sgd", "fiction", "legal_uscode"]
 SOURCES += ["news_wikinews", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
-JUDGED = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
+EVALUATION_FILES = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
 
 
 def novels(data: Path) -> Iterator[dict[str, str]]:
-    """Paragraphs of each novel, put together until they have `PIECE` characters."""
+    """Yield pieces of each novel: paragraphs joined until they exceed `PIECE` characters."""
     for path in sorted((data / "gutenberg").glob("en100-*")):
         name = path.name.removeprefix("en100-").removesuffix(".txt.gz")
         piece: list[str] = []
@@ -38,13 +38,13 @@ def novels(data: Path) -> Iterator[dict[str, str]]:
             if sum(map(len, piece)) > PIECE:
                 yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
                 piece, number = [], number + 1
-        if sum(map(len, piece)) >= LEAST:
+        if sum(map(len, piece)) >= MIN_PIECE:
             yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
 
 
-def judged(data: Path) -> Iterator[str]:
-    """Texts that a model trained here must not have seen."""
-    for pattern in JUDGED:
+def evaluation_texts(data: Path) -> Iterator[str]:
+    """Yield the texts of later evaluations, which the training text must not contain."""
+    for pattern in EVALUATION_FILES:
         for path in sorted(data.glob(pattern)):
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 if ".jsonl" in path.name:
@@ -54,7 +54,7 @@ def judged(data: Path) -> Iterator[str]:
 
 
 def write_text(folder: Path) -> None:
-    """Everything that ``dana score`` needs besides DANA_DATA."""
+    """Write the novels, the quickstart's task and the card of evaluation texts; print the next command."""
     from dana.core.config import load
     from dana.core.files import write_gzip_lines
     from dana.stages.harvest import harvest_stage
@@ -64,7 +64,7 @@ def write_text(folder: Path) -> None:
     (folder / "others").mkdir(parents=True, exist_ok=True)
     print(write_gzip_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
     harvest_stage(folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest)
-    rows = ({"text": text, "label": "none"} for text in judged(data))
+    rows = ({"text": text, "label": "none"} for text in evaluation_texts(data))
     count = write_gzip_lines(folder / "others" / "test.jsonl.gz", rows)
     write_gzip_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
     card = {
@@ -77,7 +77,7 @@ def write_text(folder: Path) -> None:
         "splits": {"dev": 1, "test": count},
     }
     (folder / "others.yaml").write_text(yaml.safe_dump(card, sort_keys=False), encoding="utf-8")
-    print(count, "texts that are judged on")
+    print(count, "evaluation texts")
     general = [f"{data}/general/{source}.jsonl.gz" for source in SOURCES]
     cards = [*TASKS, folder / "others.yaml", folder / "harvest" / "card.yaml"]
     print("next: dana score --task chemprot --selector random --near-duplicates 0.8 --general", *general, end=" ")
@@ -85,7 +85,7 @@ def write_text(folder: Path) -> None:
 
 
 def ship(model: Path, folder: Path) -> None:
-    """Half precision, a tokenizer and nothing else."""
+    """Save the model in half precision with its tokenizer."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16).save_pretrained(folder)
@@ -93,18 +93,18 @@ def ship(model: Path, folder: Path) -> None:
 
 
 def main() -> None:
-    """Run one of the two steps."""
+    """Run the step of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
     steps.add_parser("text").add_argument("folder", type=Path)
     shipping = steps.add_parser("ship")
     shipping.add_argument("model", type=Path)
     shipping.add_argument("folder", type=Path)
-    given = parser.parse_args()
-    if given.step == "text":
-        write_text(given.folder)
+    args = parser.parse_args()
+    if args.step == "text":
+        write_text(args.folder)
     else:
-        ship(given.model, given.folder)
+        ship(args.model, args.folder)
 
 
 if __name__ == "__main__":

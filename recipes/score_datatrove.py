@@ -1,4 +1,4 @@
-r"""De-duplicate a pool by MinHash and score it by a run's selector: a datatrove pipeline, here, on Slurm or on Ray.
+r"""De-duplicate a pool by MinHash and score it with a run's selector: a datatrove pipeline, local, on Slurm or on Ray.
 
     python recipes/score_datatrove.py --run runs/mine --input pool --output scored --tasks 8
     python recipes/score_datatrove.py --run runs/mine --input s3://bucket/pool --output s3://bucket/scored \
@@ -7,11 +7,11 @@ r"""De-duplicate a pool by MinHash and score it by a run's selector: a datatrove
         --tasks 64 --executor ray
     python recipes/score_datatrove.py --run runs/mine --output scored --join runs/pool
 
-The run, made by ``dana score`` on a sample of the pool, must lie where every task finds it. Four jobs: signatures,
-buckets, clusters of near duplicates, and scores of one document a cluster. Below the output: ``documents``, JSON lines
-with ``dana_score`` in the metadata; ``scored``, tables that ``--join`` makes a run of, for ``dana weigh``; ``minhash``
-and ``logs``. Killed: the same command goes on with the tasks that are not done. Another selector, pool or flag that
-decides the result is refused: datatrove would take the finished tasks of the first call for its own.
+The run comes from ``dana score`` on a sample of the pool; every task must be able to read its folder. There are four
+jobs: MinHash signatures, buckets, clusters of near duplicates, and scores of one document per cluster. The output holds
+``documents``, JSON lines with ``dana_score`` in the metadata; ``scored``, tables that ``--join`` turns into a run for
+``dana weigh``; ``minhash``; and ``logs``. A killed pipeline resumes: the same command runs the unfinished tasks only.
+For another pool, selector or flag that affects the result use a new output: datatrove would skip the finished tasks.
 """
 
 import json
@@ -37,101 +37,101 @@ from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DanaWords, joi
 from dana.scoring.saved_selector import load_selector
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
-# 14 buckets of 8 hashes of runs of 5 words find 92 % of the pairs with a Jaccard index of 0.8. With xxhash from version
-# 4 on, datatrove's default hash fails: it takes no strings.
+# 14 buckets of 8 hashes of word 5-grams find 92 % of the pairs with a Jaccard index of 0.8. datatrove's default hash
+# fails with xxhash 4 and later, which accepts no strings.
 MINHASH = MinhashConfig(hash_config=HashConfig(hash_fc="sha1"))
-ASKED = "asked.json"  # in the output: what decides the result
+CALL_FILE = "asked.json"  # in the output: everything that affects the result
 
 
-def jobs(given: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
-    """Name, steps and number of tasks of each job, in order. The first and the last one read alike."""
-    require(given.tasks >= 1, "--tasks", given.tasks, "at least 1")
-    for url in filter(is_url, (given.input, str(given.output))):
+def jobs(args: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
+    """Build the jobs in order: name, steps and number of tasks. The first and the last read the same files."""
+    require(args.tasks >= 1, "--tasks", args.tasks, "at least 1")
+    for url in filter(is_url, (args.input, str(args.output))):
         check_url(url)
-    read = READERS[given.format](given.input)
-    signatures, pairs, removed = (f"{given.output}/minhash/{name}" for name in ("signatures", "pairs", "removed"))
-    scores = [read, MinhashDedupFilter(removed), DanaScore(given.run, f"{given.output}/scored")]
-    kept = [] if given.below is None else [DanaFilter(below=given.below)]
+    reader = READERS[args.format](args.input)
+    signatures, pairs, duplicates = (f"{args.output}/minhash/{name}" for name in ("signatures", "pairs", "removed"))
+    scores = [reader, MinhashDedupFilter(duplicates), DanaScore(args.run, f"{args.output}/scored")]
+    selection = [] if args.below is None else [DanaFilter(below=args.below)]
     return [
-        ("signatures", [read, MinhashDedupSignature(signatures, MINHASH, DanaWords(given.language))], given.tasks),
+        ("signatures", [reader, MinhashDedupSignature(signatures, MINHASH, DanaWords(args.language))], args.tasks),
         ("buckets", [MinhashDedupBuckets(signatures, pairs, config=MINHASH)], MINHASH.num_buckets),
-        ("clusters", [MinhashDedupCluster(pairs, removed, config=MINHASH)], 1),
-        ("scores", [*scores, *kept, JsonlWriter(f"{given.output}/documents")], given.tasks),
+        ("clusters", [MinhashDedupCluster(pairs, duplicates, config=MINHASH)], 1),
+        ("scores", [*scores, *selection, JsonlWriter(f"{args.output}/documents")], args.tasks),
     ]
 
 
-def refuse_another_call(given: Namespace) -> None:
-    """Compare what decides the result with what the first call with this output noted; without one, note it."""
-    found = get_datafolder(given.input).find("", detail=True)
-    marks = ("size", "mtime", "LastModified", "ETag")
-    files = {name: [str(about[mark]) for mark in marks if mark in about] for name, about in sorted(found.items())}
-    named = {name: getattr(given, name) for name in ("below", "format", "language", "tasks")}
-    asked = named | {"run": load_selector(given.run).description["digest"], "input": fingerprint(files)}
-    notes = get_datafolder(given.output)
-    if notes.exists(ASKED):
-        before = json.loads(notes.cat_file(ASKED))
-        other = [f"--{name}" for name, value in asked.items() if before.get(name) != value]
-        said = f"a place that holds nothing of a call with another {' and '.join(other)}"
-        require(not other, "--output", given.output, said)
+def record_call(args: Namespace) -> None:
+    """Record the call in its output folder; raise ConfigError if an earlier call there would have another result."""
+    pool = get_datafolder(args.input).find("", detail=True)
+    keys = ("size", "mtime", "LastModified", "ETag")
+    files = {name: [str(info[key]) for key in keys if key in info] for name, info in sorted(pool.items())}
+    call = {name: getattr(args, name) for name in ("below", "format", "language", "tasks")}
+    call |= {"run": load_selector(args.run).description["digest"], "input": fingerprint(files)}
+    output = get_datafolder(args.output)
+    if output.exists(CALL_FILE):
+        before = json.loads(output.cat_file(CALL_FILE))
+        changes = [f"--{name}" for name, value in call.items() if before.get(name) != value]
+        requirement = f"a new folder: this one has the results of another {' and '.join(changes)}"
+        require(not changes, "--output", args.output, requirement)
     else:
-        notes.makedirs("", exist_ok=True)
-        notes.pipe_file(f"{ASKED}.new", json.dumps(asked).encode())
-        notes.mv(f"{ASKED}.new", ASKED)  # whole or not at all
+        output.makedirs("", exist_ok=True)
+        output.pipe_file(f"{CALL_FILE}.new", json.dumps(call).encode())
+        output.mv(f"{CALL_FILE}.new", CALL_FILE)  # atomic: a killed call leaves no half file
 
 
-def executor(given: Namespace) -> PipelineExecutor:
-    """The last job, which starts those that it depends on."""
+def executor(args: Namespace) -> PipelineExecutor:
+    """Build the executor of the last job, which starts the jobs that it depends on."""
     last = None
-    for name, steps, tasks in jobs(given):
-        gpus = given.gpus if name == "scores" else 0
-        shared = {"tasks": tasks, "workers": given.workers, "logging_dir": f"{given.output}/logs/{name}"}
-        shared |= {"depends": last}
-        if given.executor == "local":
-            shared["workers"] = given.workers if given.workers > 0 else os.cpu_count()
-            last = LocalPipelineExecutor(steps, **shared)
+    for name, steps, tasks in jobs(args):
+        gpus = args.gpus if name == "scores" else 0
+        options = {"tasks": tasks, "workers": args.workers, "logging_dir": f"{args.output}/logs/{name}"}
+        options |= {"depends": last}
+        if args.executor == "local":
+            options["workers"] = args.workers if args.workers > 0 else os.cpu_count()
+            last = LocalPipelineExecutor(steps, **options)
             continue
-        shared |= {"cpus_per_task": given.cpus, "gpus_per_task": gpus, "mem_per_cpu_gb": given.memory}
-        if given.executor == "ray":
-            last = RayPipelineExecutor(steps, **shared)
+        options |= {"cpus_per_task": args.cpus, "gpus_per_task": gpus, "mem_per_cpu_gb": args.memory}
+        if args.executor == "ray":
+            last = RayPipelineExecutor(steps, **options)
         else:
-            shared |= {"time": given.time, "partition": given.partition, "job_name": f"dana_{name}", "qos": None}
-            last = SlurmPipelineExecutor(steps, env_command=given.env, **shared)
+            options |= {"time": args.time, "partition": args.partition, "job_name": f"dana_{name}", "qos": None}
+            last = SlurmPipelineExecutor(steps, env_command=args.env, **options)
     return last
 
 
 def parser() -> ArgumentParser:
-    """The flags."""
-    made = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    made.add_argument("--run", required=True, help="folder of the run whose selector scores")
-    made.add_argument("--input", help="folder of the pool, on any file system that datatrove reads")
-    made.add_argument("--format", choices=READERS, default="jsonl", help="of the pool's files")
-    made.add_argument("--output", required=True, help="folder of all that is written")
-    made.add_argument("--below", type=float, help="keep only documents whose mean score is below it")
-    made.add_argument("--language", default="en", help="of the pool, a code of ISO 639-1")
-    made.add_argument("--tasks", type=int, default=2, help="parts of the pool, at most one a file")
-    made.add_argument("--workers", type=int, default=-1, help="tasks at a time; here one a core, else all")
-    made.add_argument("--executor", choices=("local", "slurm", "ray"), default="local", help="where tasks run")
-    made.add_argument("--cpus", type=int, default=1, help="of a task (slurm, ray)")
-    made.add_argument("--gpus", type=int, default=0, help="of a task that scores (slurm, ray)")
-    made.add_argument("--memory", type=int, default=4, help="GB a CPU (slurm, ray)")
-    made.add_argument("--time", default="20:00:00", help="limit of a job (slurm)")
-    made.add_argument("--partition", default="main", help="of the cluster (slurm)")
-    made.add_argument("--env", help="command that activates the environment (slurm)")
-    made.add_argument("--join", help="make a run of the scored tables in this folder, and do nothing else")
-    return made
+    """Build the parser of the command line."""
+    flags = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    flags.add_argument("--run", required=True, help="folder of the run whose selector scores")
+    flags.add_argument("--input", help="folder of the pool, on any file system that datatrove reads")
+    flags.add_argument("--format", choices=READERS, default="jsonl", help="format of the pool's files")
+    flags.add_argument("--output", required=True, help="folder of all outputs")
+    flags.add_argument("--below", type=float, help="write only documents with a mean score below this")
+    flags.add_argument("--language", default="en", help="language of the pool, an ISO 639-1 code")
+    flags.add_argument("--tasks", type=int, default=2, help="parallel parts of the pool, at most one per file")
+    flags.add_argument("--workers", type=int, default=-1, help="tasks at a time; -1: one per core, or all (slurm, ray)")
+    flags.add_argument("--executor", choices=("local", "slurm", "ray"), default="local", help="where the tasks run")
+    flags.add_argument("--cpus", type=int, default=1, help="CPUs per task (slurm, ray)")
+    flags.add_argument("--gpus", type=int, default=0, help="GPUs per scoring task (slurm, ray)")
+    flags.add_argument("--memory", type=int, default=4, help="memory per CPU in GB (slurm, ray)")
+    flags.add_argument("--time", default="20:00:00", help="time limit per job (slurm)")
+    flags.add_argument("--partition", default="main", help="partition of the cluster (slurm)")
+    flags.add_argument("--env", help="command that activates the environment (slurm)")
+    flags.add_argument("--join", help="only turn the scored tables into a run in this folder")
+    return flags
 
 
 def main() -> int:
-    """Run the pipeline, or join what it left."""
-    given = parser().parse_args()
+    """Run the pipeline, or turn its scored tables into a run."""
+    args = parser().parse_args()
     try:
-        if given.join:
-            join_scores(f"{given.output}/scored", given.run, given.join)
-        elif given.input is None:
-            parser().error("--input names the pool")
+        if args.join:
+            join_scores(f"{args.output}/scored", args.run, args.join)
+        elif args.input is None:
+            parser().error("--input is missing: the folder of the pool")
         else:
-            last = executor(given)
-            refuse_another_call(given)
+            last = executor(args)
+            record_call(args)
             last.run()
     except DanaError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

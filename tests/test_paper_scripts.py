@@ -40,8 +40,8 @@ def runs(tmp_path):
 
 def test_gains_correlate_as_printed_and_as_meant(runs):
     tables = script("tables")
-    paper = tables.published(FOLDER)
-    six, table = tables.gains(tables.beside(tables.read_runs(runs), paper), paper)
+    paper = tables.read_published(FOLDER)
+    six, table = tables.correlate_gains(tables.compare_with_paper(tables.read_runs(runs), paper), paper)
     assert six["ours"].dropna().round(6).to_dict() == {"ACL-ARC": 2, "AGNews": 2, "ChemProt": 1}
     rows = table.set_index(["gain", "of"])
     assert rows.loc[("DANA", "domain corpus, printed"), "pearson"] == pytest.approx(0.60, abs=0.005)
@@ -59,7 +59,7 @@ def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
 
     corpus = make(tmp_path / "corpus", "corpus", {}, write).path
     figure2 = script("figure2")
-    mixtures = [figure2.mixture(corpus, number, 0, 30_000, tmp_path / str(number)) for number in (0, 1)]
+    mixtures = [figure2.sample_mixture(corpus, number, 0, 30_000, tmp_path / str(number)) for number in (0, 1)]
     chosen = [list(iterate_documents(each.path)) for each in mixtures]
     for each, documents_of in zip(mixtures, chosen, strict=True):
         assert sum(each.manifest["shares"].values()) == pytest.approx(1, abs=0.001)
@@ -67,6 +67,6 @@ def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
             characters = sum(len(document.text) for document in documents_of if document.source == source)
             assert characters == pytest.approx(min(share * 30_000, 40_000), abs=100)
     assert mixtures[0].manifest["shares"] != mixtures[1].manifest["shares"]
-    again = figure2.mixture(corpus, 0, 0, 30_000, tmp_path / "again").path
+    again = figure2.sample_mixture(corpus, 0, 0, 30_000, tmp_path / "again").path
     assert list(iterate_documents(again)) == chosen[0]
     assert len({document.doc_id for document in chosen[0]}) == len(chosen[0])

@@ -1,4 +1,4 @@
-"""Domains of the paper's tables: a file each to so many distinct sentences, and sentences to vectors kept on disk."""
+"""Read the domains of the paper's tables, one file each, and embed their sentences with a cache on disk."""
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from dana.corpus.units import parse_units
 from dana.encoders.base import encode
 from dana.encoders.cache import StoredEncoder, create_encoder
 
-AT_ONCE = 1024  # sentences, after which their vectors are on the disk
+BATCH = 1024  # sentences between two writes to the cache
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Domains:
     """Sentences of known domains.
 
     Attributes:
-        names: Of the domains.
-        documents: A sentence each; its source is its domain.
-        fingerprint: Of the sentences.
+        names: Names of the domains, sorted.
+        documents: One per sentence; its source is its domain.
+        fingerprint: Fingerprint of the sentences.
     """
 
     names: tuple[str, ...]
@@ -45,89 +45,89 @@ class Domains:
         return [document.text for document in self.documents]
 
     @property
-    def own(self) -> np.ndarray:
-        """int64 of shape (sentences,), the domain of each, from 0."""
+    def labels(self) -> np.ndarray:
+        """Index into `names` of each sentence's domain: int64 of shape (sentences,)."""
         return np.array([self.names.index(document.source) for document in self.documents])
 
 
 def domain_command(description: str | None) -> ArgumentParser:
-    """The command line of a table or figure of domains: their files, sentences of each, seed and folder."""
+    """Build the parser that all scripts share: files, sentences per domain, seed and output folder."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a domain each")
-    parser.add_argument("--most", type=int, default=2000, help="sentences of each domain (default: %(default)s)")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one per domain")
+    parser.add_argument("--most", type=int, default=2000, help="sentences per domain (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     return parser
 
 
 def run_command(
-    parser: ArgumentParser, arguments: Sequence[str] | None, act: Callable[[Domains, Namespace], None]
+    parser: ArgumentParser, arguments: Sequence[str] | None, script: Callable[[Domains, Namespace], None]
 ) -> None:
-    """Read the domains that a command line names and act on them; what dana refuses is told in one line."""
-    given = parser.parse_args(arguments)
+    """Parse the command line, read the domains and call the script with both; a DanaError becomes a usage error."""
+    args = parser.parse_args(arguments)
     try:
-        act(read_domains(given.files, given.most, given.out / "texts"), given)
+        script(read_domains(args.files, args.most, args.out / "texts"), args)
     except DanaError as error:
         parser.error(str(error))
 
 
-def read_domains(files: Sequence[Path], most: int, folder: Path) -> Domains:
-    """So many distinct sentences of each file; what was read once is kept.
+def read_domains(files: Sequence[Path], limit: int, folder: Path) -> Domains:
+    """Read the same number of distinct sentences from each file and store them in a folder; a second call loads them.
 
     Args:
-        files: One a domain, which is named by its file up to the first dot. Of plain text (``.txt``, ``.txt.gz``) each
-            line is a sentence and the first ones are taken; of JSONL sentences are drawn by a hash.
-        most: Sentences of each.
-        folder: Where they are kept.
+        files: One per domain; the part of its name before the first dot is the domain's name. In plain text (``.txt``,
+            ``.txt.gz``) each line is a sentence and the first lines are used; JSONL is split and sampled by a hash.
+        limit: Sentences per domain.
+        folder: Folder of the artifact.
 
     Raises:
-        DataError: If a file has too few.
+        DataError: If there are fewer than two files, two have the same name, or one has too few sentences.
     """
     by_name = {path.name.split(".")[0]: path for path in files}
     if len(by_name) < 2 or len(by_name) < len(files):
-        raise DataError(f"files={' '.join(map(str, files))}: needed are two or more, each of another name")
+        raise DataError(f"FILE={' '.join(map(str, files))}: expected two or more files with different names")
     names = sorted(by_name)
 
     def write(draft: Draft) -> None:
-        documents = [document for name in names for document in _sentences(name, by_name[name], most)]
+        documents = [document for name in names for document in _sentences(name, by_name[name], limit)]
         draft.counts["sentences"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
     digests = source_digests([str(by_name[name]) for name in names])
-    made = make(folder, "domains", {"files": digests, "most": most}, write)
-    return Domains(tuple(names), list(iterate_documents(made.path)), made.fingerprint)
+    artifact = make(folder, "domains", {"files": digests, "most": limit}, write)
+    return Domains(tuple(names), list(iterate_documents(artifact.path)), artifact.fingerprint)
 
 
-def _sentences(name: str, path: Path, most: int) -> list[Document]:
+def _sentences(name: str, path: Path, limit: int) -> list[Document]:
     documents = read_documents([str(path)], "fail", Tally())
     if ".txt" in path.suffixes:
-        texts = [document.text for document in islice(documents, most)]
+        texts = [document.text for document in islice(documents, limit)]
     else:
-        wanted = {name: (derive_seed(0, "domains", name), 2 * most)}  # some of them come again
-        drawn = draw(split_documents(documents, parse_units("sentence").splitter()), wanted)[name]
-        texts = [drawn.texts[row] for row in distinct_rows(drawn.texts)[:most]]
-    if len(texts) < most:
-        raise DataError(f"{path}: {len(texts):,} distinct sentences; {most:,} are wanted of each domain")
+        request = {name: (derive_seed(0, "domains", name), 2 * limit)}  # twice as many: duplicates are dropped
+        sample = draw(split_documents(documents, parse_units("sentence").splitter()), request)[name]
+        texts = [sample.texts[row] for row in distinct_rows(sample.texts)[:limit]]
+    if len(texts) < limit:
+        raise DataError(f"{path}: expected {limit:,} distinct sentences (--most), got {len(texts):,}")
     return [Document(f"{name}-{number}", name, text) for number, text in enumerate(texts)]
 
 
-def vectors_of(texts: Sequence[str], spec: str, store: Path) -> Tensor:
-    """Vectors of shape (texts, dims); those that were made before are looked up.
+def embed(texts: Sequence[str], spec: str, store: Path) -> Tensor:
+    """Embed texts, shape (texts, dims); vectors that are in the cache are not computed again.
 
     Args:
-        texts: One a row.
-        spec: An encoder's.
-        store: Folder of an embedding store.
+        texts: Sentences, one per row.
+        spec: Spec of the encoder.
+        store: Folder of the cache of embeddings.
     """
     encoder = create_encoder(spec, str(store))
-    found = []
-    for start in range(0, len(texts), AT_ONCE):
-        found.append(encode(encoder, texts[start : start + AT_ONCE], spec))
+    batches = []
+    for start in range(0, len(texts), BATCH):
+        batches.append(encode(encoder, texts[start : start + BATCH], spec))
         if isinstance(encoder, StoredEncoder):
             encoder.close()
-    return torch.cat(found)
+    return torch.cat(batches)
 
 
-def published(table: str) -> pd.DataFrame:
-    """What the paper prints in a table: row, column, value, std; ``meant`` is the correction where one is known."""
+def read_published(table: str) -> pd.DataFrame:
+    """Read the paper's numbers of a table: row, column, value, std; ``meant`` is corrected, else as printed."""
     frame = pd.read_csv(Path(__file__).with_name("published.csv"))
     return frame[frame["table"] == table].assign(meant=lambda rows: rows["corrected"].fillna(rows["value"]))

@@ -1,14 +1,14 @@
-"""Table 1: purity of Gaussian mixtures of sentence vectors over known domains, by encoder, clusters, PCA and seed.
+"""Table 1: fit Gaussian mixtures to sentence vectors; report purity by encoder, number of clusters, PCA and seed.
 
     python recipes/papers/domain_clusters/table1.py FILE... --out FOLDER [--encoders E ...] [--k 5 10 15] [--pca 50 0]
 
-A FILE is a domain: lines of plain text, or JSONL. Of each so many sentences (2,000) are taken. Vectors as the encoder
-gives them, and in dana's geometry (``center+l2``), then principal components (0: none), then scikit-learn's mixture of
-k components with full covariances, five beginnings each. Fitted and measured on the same sentences, as in the paper.
-Three baselines: ``words``, the mean of word vectors trained on the sentences (by singular vectors of mutual
-information, not word2vec), ``lda``, a topic model of them, and ``random``. ``table1.csv`` has a row a fit,
-``summary.csv`` mean and standard deviation (ddof 1) over seeds beside the published ones, which have no geometry, in
-percent. Killed, the same command goes on.
+A FILE is a domain, plain text with one sentence per line or JSONL; 2,000 sentences of each are used (--most). The
+encoder's vectors are used as they are and in dana's geometry (``center+l2``), reduced by PCA (0: no PCA), and fitted by
+scikit-learn's Gaussian mixture with k components and full covariances, five initialisations each. As in the paper, the
+mixture is fitted and evaluated on the same sentences. There are three baselines: ``words``, the mean of word vectors
+trained on the sentences (singular vectors of mutual information, not word2vec), ``lda``, a topic model of the
+sentences, and ``random``. ``table1.csv`` has one row per fit; ``summary.csv`` has mean and standard deviation (ddof 1)
+over seeds in percent, with the published values where the geometry is none. A killed command resumes.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from domains import Domains, domain_command, published, run_command, vectors_of
+from domains import Domains, domain_command, embed, read_published, run_command
 from torch import Tensor
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
@@ -31,11 +31,11 @@ from dana.studies.clusters.model import fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 FITS = "fits.csv"
-PAPERS = {"it", "koran", "law", "medical", "subtitles"}  # domains; of others nothing is published
-DIMS = 100  # of word vectors that are trained
+PAPER_DOMAINS = {"it", "koran", "law", "medical", "subtitles"}  # published values are for these only
+DIMS = 100  # of the word vectors of the baseline
 BASELINES = {"lda": topic_clusters, "random": lambda texts, k, seed: random_clusters(len(texts), k, seed)}
-# Rows of the paper by our methods.
-PAPER = {
+# Our methods to the paper's rows.
+PAPER_ROWS = {
     "random": "Random",
     "lda": "LDA",
     "words": "word2vec",
@@ -49,42 +49,42 @@ PAPER = {
 }
 
 
-def purities(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int) -> pd.DataFrame:
-    """A row a fit: k, pca, seed, purity (percent), iterations, converged.
+def purity_rows(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int) -> pd.DataFrame:
+    """Fit mixtures and compute their purity in percent: one row per fit (k, pca, seed, purity, iterations, converged).
 
     Args:
-        domains: What the clusters are held against.
-        vectors: Of the sentences, as the encoder gives them.
-        geometry: Its spec.
-        settings: Numbers of clusters, components, seeds.
+        domains: Sentences and their true domains.
+        vectors: Vectors of the sentences, before the geometry is applied.
+        geometry: Spec of the geometry.
+        settings: Numbers of clusters, principal components and seeds.
         seed: Root seed.
     """
     _, fits = fit_clusters(vectors, geometry, settings, seed)
     counts = [
-        contingency(fits.assignments[f"k{k}-{number}"], domains.own, k, len(domains.names))
+        contingency(fits.assignments[f"k{k}-{number}"], domains.labels, k, len(domains.names))
         for k, number in fits.table[["k", "seed"]].itertuples(index=False)
     ]
     rows = fits.table.assign(pca=settings.pca, purity=[100 * domain_purity(count) for count in counts])
     return rows[["k", "pca", "seed", "purity", "iterations", "converged"]]
 
 
-def cell(domains: Domains, method: str, geometry: str, pca: int, k: int, given: argparse.Namespace) -> pd.DataFrame:
-    """Fits of one method, geometry, number of components and number of clusters; made once."""
-    settings = ClusterSettings(k=[k], pca=pca, seeds=given.seeds)
-    store, spec = given.out / "embeddings", spec_of(method, domains.texts, given.out)
-    depends_on = {"domains": domains.fingerprint, "clusters": settings.identity(), "seed": given.seed}
+def fit_cell(domains: Domains, method: str, geometry: str, pca: int, k: int, args: argparse.Namespace) -> pd.DataFrame:
+    """Fit one method, geometry, number of principal components and of clusters; a second call loads the fits."""
+    settings = ClusterSettings(k=[k], pca=pca, seeds=args.seeds)
+    store, spec = args.out / "embeddings", encoder_spec(method, domains.texts, args.out)
+    depends_on = {"domains": domains.fingerprint, "clusters": settings.identity(), "seed": args.seed}
     depends_on |= {"geometry": geometry, "encoder": fingerprint(encoder_identity(create_encoder(spec, str(store))))}
 
     def write(draft: Draft) -> None:
-        found = purities(domains, vectors_of(domains.texts, spec, store), geometry, settings, given.seed)
-        write_text(draft.path / FITS, found.to_csv(index=False))
+        fits = purity_rows(domains, embed(domains.texts, spec, store), geometry, settings, args.seed)
+        write_text(draft.path / FITS, fits.to_csv(index=False))
 
-    made = make(given.out / "cells" / slug(method) / f"{slug(geometry)}-pca{pca}-k{k}", "purity", depends_on, write)
-    return pd.read_csv(made.path / FITS).assign(method=method, geometry=geometry)
+    folder = args.out / "cells" / slug(method) / f"{slug(geometry)}-pca{pca}-k{k}"
+    return pd.read_csv(make(folder, "purity", depends_on, write).path / FITS).assign(method=method, geometry=geometry)
 
 
-def spec_of(method: str, texts: Sequence[str], folder: Path) -> str:
-    """An encoder's spec; that of ``words`` is a file of vectors trained on the sentences."""
+def encoder_spec(method: str, texts: Sequence[str], folder: Path) -> str:
+    """Resolve a method to an encoder spec; ``words`` trains word vectors on the sentences and names their file."""
     if method != "words":
         return method
     path = folder / "words.txt"
@@ -93,36 +93,36 @@ def spec_of(method: str, texts: Sequence[str], folder: Path) -> str:
     return f"words:{path}"
 
 
-def baseline(domains: Domains, method: str, k: int, given: argparse.Namespace) -> pd.DataFrame:
-    """Purities of an assignment that has no vectors, a row a seed; made once."""
-    about = {"domains": domains.fingerprint, "method": method, "k": k, "seeds": given.seeds, "seed": given.seed}
+def fit_baseline(domains: Domains, method: str, k: int, args: argparse.Namespace) -> pd.DataFrame:
+    """Compute the purity of a baseline without vectors, one row per seed; a second call loads it."""
+    depends_on = {"domains": domains.fingerprint, "method": method, "k": k, "seeds": args.seeds, "seed": args.seed}
 
     def write(draft: Draft) -> None:
         rows = []
-        for number in range(given.seeds):
-            clusters = BASELINES[method](domains.texts, k, derive_seed(given.seed, "table1", method, number))
-            counts = contingency(clusters, domains.own, k, len(domains.names))
+        for number in range(args.seeds):
+            clusters = BASELINES[method](domains.texts, k, derive_seed(args.seed, "table1", method, number))
+            counts = contingency(clusters, domains.labels, k, len(domains.names))
             rows.append({"k": k, "seed": number, "purity": 100 * domain_purity(counts)})
         write_text(draft.path / FITS, pd.DataFrame(rows).to_csv(index=False))
 
-    made = make(given.out / "cells" / method / f"k{k}", "purity", about, write)
-    return pd.read_csv(made.path / FITS).assign(method=method, geometry="", pca="")
+    artifact = make(args.out / "cells" / method / f"k{k}", "purity", depends_on, write)
+    return pd.read_csv(artifact.path / FITS).assign(method=method, geometry="", pca="")
 
 
-def summary(fits: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over seeds, and the published ones where the paper has the row.
+def summarise(fits: pd.DataFrame) -> pd.DataFrame:
+    """Compute mean and standard deviation over seeds, with the published values where the paper has the row.
 
     Args:
-        fits: method, geometry, pca, k, purity, a row a fit.
+        fits: One row per fit with the columns method, geometry, pca, k and purity.
     """
     key = ["method", "geometry", "pca", "k"]
-    found = fits.groupby(key, sort=False)["purity"].agg(["mean", "std", "count"]).reset_index()
-    found.columns = pd.Index([*key, "purity", "std", "seeds"])
-    paper = published("Table 1").set_index(["row", "column"])
-    names = [PAPER.get(row.method) if row.geometry in ("none", "") else None for row in found.itertuples()]
-    places = [(name, _column(row.k, row.pca)) for name, row in zip(names, found.itertuples(), strict=True)]
-    rows = paper.reindex(pd.MultiIndex.from_tuples(places))
-    return found.assign(published=rows["value"].to_numpy(), published_std=rows["std"].to_numpy())
+    table = fits.groupby(key, sort=False)["purity"].agg(["mean", "std", "count"]).reset_index()
+    table.columns = pd.Index([*key, "purity", "std", "seeds"])
+    paper = read_published("Table 1").set_index(["row", "column"])
+    names = [PAPER_ROWS.get(row.method) if row.geometry in ("none", "") else None for row in table.itertuples()]
+    cells = [(name, _column(row.k, row.pca)) for name, row in zip(names, table.itertuples(), strict=True)]
+    rows = paper.reindex(pd.MultiIndex.from_tuples(cells))
+    return table.assign(published=rows["value"].to_numpy(), published_std=rows["std"].to_numpy())
 
 
 def _column(k: int, pca: int | str) -> str:
@@ -132,10 +132,10 @@ def _column(k: int, pca: int | str) -> str:
 
 
 def verdict(table: pd.DataFrame) -> str:
-    """How the best row with 50 components lies to the paper's best one of word2vec, and to its BERT-base at k = 5."""
+    """Compare the best row with 50 principal components with the paper's best word2vec and its BERT-base at k = 5."""
     ours = table[table["pca"] == 50]
     best = ours.loc[ours["purity"].idxmax()]
-    paper = published("Table 1")
+    paper = read_published("Table 1")
     words = paper[paper["row"] == "word2vec"]["value"].max()
     bert = paper[(paper["row"] == "BERT-base") & (paper["column"] == _column(5, 50))]["value"].item()
     score, name = best["purity"], f"{best['method']}, {best['geometry']}, k={best['k']}"
@@ -146,29 +146,29 @@ def verdict(table: pd.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See the module."""
+    """Run the script."""
     parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm", "static", "transformer:dana-mini", "words"])
     parser.add_argument("--baselines", nargs="*", choices=list(BASELINES), default=list(BASELINES))
     parser.add_argument("--geometry", nargs="+", default=["none", "center+l2"])
     parser.add_argument("--k", nargs="+", type=int, default=[5, 10, 15])
-    parser.add_argument("--pca", nargs="+", type=int, default=[50, 0], help="components; 0 for none")
+    parser.add_argument("--pca", nargs="+", type=int, default=[50, 0], help="principal components, 0: no PCA")
     parser.add_argument("--seeds", type=int, default=5)
     run_command(parser, arguments, table1)
 
 
-def table1(domains: Domains, given: argparse.Namespace) -> None:
-    """Fit all cells, write both tables and print the summary."""
-    frames = [cell(domains, *one, given) for one in product(given.encoders, given.geometry, given.pca, given.k)]
-    frames += [baseline(domains, *one, given) for one in product(given.baselines, given.k)]
+def table1(domains: Domains, args: argparse.Namespace) -> None:
+    """Fit all cells and baselines, write both tables and print the summary."""
+    frames = [fit_cell(domains, *one, args) for one in product(args.encoders, args.geometry, args.pca, args.k)]
+    frames += [fit_baseline(domains, *one, args) for one in product(args.baselines, args.k)]
     fits = pd.concat(frames, ignore_index=True)
-    table = summary(fits)
-    if set(domains.names) != PAPERS:
+    table = summarise(fits)
+    if set(domains.names) != PAPER_DOMAINS:
         table = table.drop(columns=["published", "published_std"])
-    write_text(given.out / "table1.csv", fits.to_csv(index=False))
-    write_text(given.out / "summary.csv", table.to_csv(index=False))
+    write_text(args.out / "table1.csv", fits.to_csv(index=False))
+    write_text(args.out / "summary.csv", table.to_csv(index=False))
     print(table.round(2).to_string(index=False, na_rep=""))
-    if 50 in given.pca and set(domains.names) == PAPERS:
+    if 50 in args.pca and set(domains.names) == PAPER_DOMAINS:
         print(verdict(table))
 
 

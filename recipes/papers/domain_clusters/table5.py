@@ -1,13 +1,13 @@
-"""Table 5: the fine-tuned classifier with random and with pre-ranked negatives, on held-out sentences of known domains.
+"""Table 5: evaluate the fine-tuned domain classifier with random and with pre-ranked negatives on held-out sentences.
 
     python recipes/papers/domain_clusters/table5.py FILE... --out FOLDER [--domains medical it] [--fit 1000]
 
-A FILE is a domain of 2,000 lines (see table1.py). Of each domain the first lines are the positives (1,000), the next
-are held out (400), and of the rest as many are what negatives are drawn from that all domains have the proportions of
-the paper's training text, a thousandth of it (--scale; 0 takes all): a third of random negatives are subtitles, as
-there. Held out are as many sentences of the domain as of the others together. A sentence is classified as the domain's
-if its score is below 0. ``table5.csv`` has a row a domain and way of drawing negatives, beside the published numbers. A
-cell takes minutes to an hour of one core; killed, the same command goes on with the next.
+A FILE is a domain of 2,000 lines (see table1.py). The first 1,000 lines of a domain are the positives and the next 400
+are held out. Negatives are sampled from the remaining lines of all domains, in the proportions of the paper's training
+text divided by --scale (1,000; 0: all remaining lines), so a third of random negatives are subtitles, as in the paper.
+The evaluation set has as many sentences of the domain as of all others together. A sentence is classified as in-domain
+if its score is below 0. ``table5.csv`` has one row per domain and kind of negatives, with the published numbers. A cell
+takes minutes to an hour on one core; a killed command resumes with the unfinished cells.
 """
 
 import argparse
@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from domains import Domains, domain_command, published, run_command
-from table7 import CAP, paper_name, sizes, split
+from domains import Domains, domain_command, read_published, run_command
+from table7 import CAP, candidate_counts, paper_name, split
 
 from dana.core.artifacts import Draft, make, read_json, write_json, write_text
 from dana.core.errors import ConfigError
@@ -29,80 +29,80 @@ MEASURES = "measures.json"
 COLUMNS = {"random": "without pre-ranking", "pre_ranked": "with pre-ranking"}
 
 
-def classified(scores: np.ndarray, own: np.ndarray) -> dict[str, float]:
-    """Precision, recall and F1 of what scores below 0.
+def classification_measures(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Compute precision, recall and F1 of classifying a score below 0 as in-domain.
 
     Args:
-        scores: float64 of shape (sentences,), higher = more foreign.
-        own: bool of shape (sentences,), of the domain.
+        scores: float64 of shape (sentences,); lower is closer to the domain.
+        truth: bool of shape (sentences,); True for sentences of the domain.
     """
-    found = scores < 0
-    right = float((found & own).sum())
-    precision, recall = right / max(1, int(found.sum())), right / own.sum()
-    f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+    positive = scores < 0
+    hits = float((positive & truth).sum())
+    precision, recall = hits / max(1, int(positive.sum())), hits / truth.sum()
+    f1 = 2 * precision * recall / (precision + recall) if hits else 0.0
     return {"precision": precision, "recall": float(recall), "F1": float(f1)}
 
 
-def held_out(domains: Domains, name: str, fit: int, count: int) -> tuple[list[str], np.ndarray]:
-    """Sentences that nothing is fitted on, of one domain and as many of the others, and which are of the one."""
-    shares = {other: count if other == name else count // (len(domains.names) - 1) for other in domains.names}
-    _, chosen = split(domains, shares, fit)
-    return [document.text for document in chosen], np.array([document.source == name for document in chosen])
+def held_out_sentences(domains: Domains, name: str, fit: int, count: int) -> tuple[list[str], np.ndarray]:
+    """Return held-out sentences, as many of one domain as of all others together, and a mask of the domain's."""
+    counts = {other: count if other == name else count // (len(domains.names) - 1) for other in domains.names}
+    _, documents = split(domains, counts, fit)
+    return [document.text for document in documents], np.array([document.source == name for document in documents])
 
 
-def cell(domains: Domains, name: str, selector: Any, given: argparse.Namespace) -> dict[str, float]:
-    """Measures of one domain and way of drawing negatives; made once."""
-    wanted = sizes(domains.names, given.scale, given.most - given.fit - given.held_out)
-    fit, _ = split(domains, wanted, given.fit)
-    _, general = split(domains, wanted, given.fit + given.held_out)
-    about = {"domains": domains.fingerprint, "selector": selector.identity(), "domain": name, "general": wanted}
-    about |= {"fit": given.fit, "held_out": given.held_out, "seed": given.seed}
+def evaluate_cell(domains: Domains, name: str, selector: Any, args: argparse.Namespace) -> dict[str, float]:
+    """Train and evaluate the classifier of one domain and kind of negatives; a second call loads the measures."""
+    counts = candidate_counts(domains.names, args.scale, args.most - args.fit - args.held_out)
+    fit, _ = split(domains, counts, args.fit)
+    _, general = split(domains, counts, args.fit + args.held_out)
+    depends_on = {"domains": domains.fingerprint, "selector": selector.identity(), "domain": name, "general": counts}
+    depends_on |= {"fit": args.fit, "held_out": args.held_out, "seed": args.seed}
 
     def write(draft: Draft) -> None:
-        texts, own = held_out(domains, name, given.fit, given.held_out)
-        fitted = selector.fit([one.text for one in fit[name]], [one.text for one in general], given.seed)
-        write_json(draft.path / MEASURES, classified(fitted.score(texts), own))
+        texts, truth = held_out_sentences(domains, name, args.fit, args.held_out)
+        classifier = selector.fit([one.text for one in fit[name]], [one.text for one in general], args.seed)
+        write_json(draft.path / MEASURES, classification_measures(classifier.score(texts), truth))
 
-    made = make(given.out / "cells" / f"{name}-{selector.negatives}", "classified", about, write)
-    return read_json(made.path / MEASURES)
+    artifact = make(args.out / "cells" / f"{name}-{selector.negatives}", "classified", depends_on, write)
+    return read_json(artifact.path / MEASURES)
 
 
-def beside(found: pd.DataFrame) -> pd.DataFrame:
-    """Rows of a domain and way of drawing negatives with the published precision, recall and F1."""
-    printed = published("Table 5").set_index(["row", "column"])["value"].to_dict()
+def add_published(table: pd.DataFrame) -> pd.DataFrame:
+    """Add the published precision, recall and F1 to the rows of a domain and kind of negatives."""
+    paper = read_published("Table 5").set_index(["row", "column"])["value"].to_dict()
     for measure in ("precision", "recall", "F1"):
-        places = [(paper_name(row.domain), f"{COLUMNS[row.negatives]}, {measure}") for row in found.itertuples()]
-        found = found.assign(**{f"published_{measure}": [printed.get(place) for place in places]})
-    return found
+        cells = [(paper_name(row.domain), f"{COLUMNS[row.negatives]}, {measure}") for row in table.itertuples()]
+        table = table.assign(**{f"published_{measure}": [paper.get(cell) for cell in cells]})
+    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See the module."""
+    """Run the script."""
     parser = domain_command(__doc__)
-    parser.add_argument("--domains", nargs="+", help="(default: all)")
-    parser.add_argument("--fit", type=int, default=1000, help="sentences of the domain (default: %(default)s)")
-    parser.add_argument("--held-out", type=int, default=400, help="of the domain, and of the others together")
+    parser.add_argument("--domains", nargs="+", help="domains to evaluate (default: all)")
+    parser.add_argument("--fit", type=int, default=1000, help="positives per domain (default: %(default)s)")
+    parser.add_argument("--held-out", type=int, default=400, help="of the domain, and as many of all others")
     parser.add_argument("--scale", type=int, default=CAP // 500)
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--model", help="of the classifier and of the pre-ranking (default: MiniLM)")
+    parser.add_argument("--model", help="model of the classifier and of the pre-ranking (default: MiniLM)")
     run_command(parser, arguments, table5)
 
 
-def table5(domains: Domains, given: argparse.Namespace) -> None:
-    """Classify every domain's held-out sentences with both kinds of negatives; write and print the table."""
-    encoder = f"transformer:{given.model}" if given.model else "minilm"
-    selection = replace(RunSettings().selection, encoder=encoder, store=str(given.out / "embeddings"))
-    training = {"learning_rate": given.learning_rate, "epochs": given.epochs, "model": given.model}
+def table5(domains: Domains, args: argparse.Namespace) -> None:
+    """Evaluate the classifier of every domain with both kinds of negatives; write and print the table."""
+    encoder = f"transformer:{args.model}" if args.model else "minilm"
+    selection = replace(RunSettings().selection, encoder=encoder, store=str(args.out / "embeddings"))
+    training = {"learning_rate": args.learning_rate, "epochs": args.epochs, "model": args.model}
     rows = []
-    for name in given.domains or domains.names:
+    for name in args.domains or domains.names:
         if name not in domains.names:
-            raise ConfigError(f"domains={name!r}: must be among {', '.join(domains.names)}")
+            raise ConfigError(f"--domains={name!r}: must be one of {', '.join(domains.names)}")
         for negatives in ("random", "pre_ranked"):
             selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
-            rows.append({"domain": name, "negatives": negatives, **cell(domains, name, selector, given)})
-    table = beside(pd.DataFrame(rows))
-    write_text(given.out / "table5.csv", table.to_csv(index=False))
+            rows.append({"domain": name, "negatives": negatives, **evaluate_cell(domains, name, selector, args)})
+    table = add_published(pd.DataFrame(rows))
+    write_text(args.out / "table5.csv", table.to_csv(index=False))
     print(table.round(3).to_string(index=False, na_rep=""))
 
 

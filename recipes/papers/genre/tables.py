@@ -1,12 +1,12 @@
-"""Tables 2, 5, 6 and Figure 2 of the paper beside runs of one's own: published scores, what they must be, and ours.
+"""Tables 2, 5, 6 and Figure 2: compare the published scores, printed and corrected, with those of your runs.
 
     dana topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
     python recipes/papers/genre/tables.py RUN... [--out FOLDER]
 
-A RUN is a folder of ``dana topic-gap``. Scores are macro-F1 in percent, means over topics; the paper's averages
-are computed again from Table 5's columns. ``table2.csv`` has a row a source and N; ``table5.csv`` the differences from
-off topic with their tests over topics, of the paper's Table 5 and of every run; ``table6.csv`` a row a number of
-originals and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords, arms
+A RUN is an output folder of ``dana topic-gap``. Scores are macro-F1 in percent, averaged over topics; the paper's
+averages are recomputed from the columns of its Table 5. ``table2.csv`` has one row per source and N; ``table5.csv`` the
+differences from off-topic with their tests over topics, for the paper and every run; ``table6.csv`` one row per number
+of original and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords, from arms
 ``augmented:keywords=K``.
 """
 
@@ -24,83 +24,84 @@ from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.page import gap_frame, gap_summary, keyword_curve
 
 OFF, RESULTS = "off", "tables/results.csv"
-# The paper's arms by ours.
+# Our arms to the paper's.
 ARMS = {"on": "on-topic", OFF: "off-topic", "augmented_baseline": "aug baseline", "augmented": "aug adapt"}
-KEYWORDS = 10  # of a text in Table 6
-KINDS = {"augmented": "topic", "random_keywords": "random"}  # of synthetic text in Table 6
+KEYWORDS = 10  # per text in Table 6
+KINDS = {"augmented": "topic", "random_keywords": "random"}  # our arms to the kinds of synthetic text in Table 6
 MODELS = ("RoBERTa-large", "BERT-large")
 
 
 def read_published(folder: Path) -> pd.DataFrame:
-    """The paper's numbers, a row each; ``meant`` is the correction where one is known."""
+    """Read the paper's numbers, one per row; ``meant`` is the corrected value, else the printed one."""
     table = pd.read_csv(folder / "published.csv")
     return table.assign(meant=table["corrected"].fillna(table["value"]).astype(float))
 
 
 def read_run(run: Path) -> pd.DataFrame:
-    """Results of a run, a row a topic, N, arm and seed; score in percent."""
+    """Read the results of a run: one row per topic, N, arm and seed, score in percent."""
     table = pd.read_csv(run / RESULTS, keep_default_na=False)
     return table.assign(score=100 * table["score"])
 
 
 def paper_results(paper: pd.DataFrame) -> pd.DataFrame:
-    """Table 5 as the results of a run: a row a topic, N and arm; without its row of averages."""
+    """Convert Table 5, without its averages, to the results of a run: one row per topic, N and arm."""
     rows = paper[(paper["table"] == "Table 5") & (paper["row"] != "Average")]
     ours = {name: arm for arm, name in ARMS.items()}
-    found = []
+    results = []
     for row in rows.itertuples():
         words, _, topic = row.row.rpartition(": ")
         n, _, arm = row.column.removeprefix("N=").partition(", ")
-        found.append(
+        results.append(
             {"topic": int(topic), "words": words, "n": int(n), "arm": ours[arm], "seed": 0, "score": row.value}
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(results)
 
 
 def means_by_n(results: pd.DataFrame) -> pd.DataFrame:
-    """Means over topics, a row an N and a column an arm."""
+    """Average the scores over topics: one row per N, one column per arm."""
     return gap_frame(results).groupby("n")[list(dict.fromkeys(results["arm"]))].mean()
 
 
 def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
-    """A row a source and N, a column an arm: both models as printed and as meant, Table 5's means, and ours.
+    """Build Table 2, one row per source and N: both models printed and corrected, means of Table 5, and all runs.
 
     Args:
         runs: Results by name.
         paper: See :func:`read_published`.
     """
-    two = paper[paper["table"] == "Table 2"].assign(n=lambda rows: rows["column"].str.extract(r"N=(\d+)").astype(int))
-    two = two.assign(arm=two["column"].str.partition(", ")[2].map({name: arm for arm, name in ARMS.items()}))
-    parts = []
+    rows = paper[paper["table"] == "Table 2"]
+    rows = rows.assign(n=rows["column"].str.extract(r"N=(\d+)").astype(int))
+    rows = rows.assign(arm=rows["column"].str.partition(", ")[2].map({name: arm for arm, name in ARMS.items()}))
+    frames = []
     for model in MODELS:
-        own = two[two["row"] == model]
-        parts += [(f"{model}, printed", own, "value"), (f"{model}, meant", own, "meant")]
-    frames = [rows.pivot(index="n", columns="arm", values=name).assign(source=said) for said, rows, name in parts]
-    for said, results in {"RoBERTa-large, Table 5's means": paper_results(paper), **runs}.items():
-        frames.append(means_by_n(results).assign(source=said))
+        for kind, column in (("printed", "value"), ("meant", "meant")):
+            scores = rows[rows["row"] == model].pivot(index="n", columns="arm", values=column)
+            frames.append(scores.assign(source=f"{model}, {kind}"))
+    for source, results in {"RoBERTa-large, Table 5's means": paper_results(paper), **runs}.items():
+        frames.append(means_by_n(results).assign(source=source))
     table = pd.concat(frames).reset_index()
     others = [name for name in table.columns if name not in ("source", "n", *ARMS)]
     return table[["source", "n", *(arm for arm in ARMS if arm in table), *others]]
 
 
 def table5(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
-    """Differences from off topic with their tests, of the paper and of each run; see ``gap_summary``."""
-    every = {"RoBERTa-large, Table 5": paper_results(paper), **runs}
-    summaries = pd.concat({name: gap_summary(results) for name, results in every.items()}, names=["source"])
+    """Summarise the differences from off-topic and their tests, for the paper and each run; see ``gap_summary``."""
+    sources = {"RoBERTa-large, Table 5": paper_results(paper), **runs}
+    summaries = pd.concat({name: gap_summary(results) for name, results in sources.items()}, names=["source"])
     return summaries.reset_index("source").reset_index(drop=True)
 
 
 def settings_of(arm: str) -> dict[str, Any]:
-    """The settings of an arm's spec, those not given as they are by default; of one without settings none."""
-    made = TOPIC_GAP_ARMS.create(arm)
-    return asdict(made) if is_dataclass(made) else {}
+    """Parse the settings of an arm's spec, defaults included; empty for an arm that has none."""
+    instance = TOPIC_GAP_ARMS.create(arm)
+    return asdict(instance) if is_dataclass(instance) else {}
 
 
 def table6(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
-    """A row an N, number and kind of synthetic texts a label: the paper's two models beside the runs.
+    """Build Table 6, one row per N, number and kind of synthetic texts per label: the paper's two models and the runs.
 
     Args:
-        runs: Results by name; arms ``off``, ``augmented:ratio=R`` and ``random_keywords:ratio=R`` stand in it.
+        runs: Results by name; the arms ``off``, ``augmented:ratio=R`` and ``random_keywords:ratio=R`` are used.
         paper: See :func:`read_published`.
     """
     rows: list[dict[str, Any]] = []
@@ -113,31 +114,31 @@ def table6(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
             kind = KINDS.get(arm.partition(":")[0], "")
             settings = settings_of(arm) if kind else {"ratio": 0.0, "keywords": KEYWORDS}
             if (kind or arm == OFF) and settings["keywords"] == KEYWORDS:
-                about = {"kind": kind, "source": name}
-                of = [(n, round(n * settings["ratio"])) for n in means.index]
-                rows += [{"n": n, "synthetic": count, **about, "score": means.loc[n, arm]} for n, count in of]
-    found = pd.DataFrame(rows)
-    wide = found.pivot_table("score", ["n", "synthetic", "kind"], "source", sort=False).reset_index()
+                for n in means.index:
+                    amounts = {"n": n, "synthetic": round(n * settings["ratio"]), "kind": kind}
+                    rows.append({**amounts, "source": name, "score": means.loc[n, arm]})
+    scores = pd.DataFrame(rows)
+    wide = scores.pivot_table("score", ["n", "synthetic", "kind"], "source", sort=False).reset_index()
     wide.columns.name = None
     return wide.sort_values(["n", "kind", "synthetic"], ascending=[False, True, True], ignore_index=True)
 
 
 def _amounts(row: str) -> tuple[int, int, str]:
-    """Originals, synthetic texts and their kind of a row such as ``100 original + 300 random synthetic``."""
+    """Parse originals, synthetic texts and kind from a row such as ``100 original + 300 random synthetic``."""
     original, synthetic = map(int, re.findall(r"\d+", row))
     kind = "random" if "random" in row else "topic" if synthetic else ""
     return (original, synthetic, kind) if original else (synthetic, synthetic, "synthetic alone")
 
 
 def figure2(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """A row a run, N and number of keywords, a synthetic text an original: the score, and that off topic."""
+    """Build Figure 2's points (one synthetic text per original): run, N, keywords, score, and score off-topic."""
     rows = []
     for name, results in runs.items():
         means = means_by_n(results)
         for arm in dict.fromkeys(results["arm"]):
             if arm.partition(":")[0] == "augmented" and (settings := settings_of(arm))["ratio"] == 1:
-                about = {"run": name, "keywords": settings["keywords"]}
-                rows += [{**about, "n": n, "score": own[arm], "off": own[OFF]} for n, own in means.iterrows()]
+                key = {"run": name, "keywords": settings["keywords"]}
+                rows += [{**key, "n": n, "score": scores[arm], "off": scores[OFF]} for n, scores in means.iterrows()]
     return pd.DataFrame(rows, columns=["run", "n", "keywords", "score", "off"]).sort_values(["run", "n", "keywords"])
 
 
@@ -146,25 +147,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args(arguments)
-    missing = [run for run in given.runs if not (run / RESULTS).is_file()]
+    args = parser.parse_args(arguments)
+    missing = [run for run in args.runs if not (run / RESULTS).is_file()]
     if missing:
-        parser.error(f"{missing[0]}: no {RESULTS}; make it with dana topic-gap")
+        parser.error(f"{missing[0]}: no {RESULTS}; RUN must be an output folder of dana topic-gap")
     paper = read_published(Path(__file__).parent)
     try:
-        runs = {str(run): read_run(run) for run in given.runs}
+        runs = {str(run): read_run(run) for run in args.runs}
         tables = {"table2": table2(runs, paper), "table5": table5(runs, paper), "table6": table6(runs, paper)}
         points = figure2(runs)
     except DanaError as error:
         parser.error(str(error))
     for name, table in tables.items():
         print(f"{name}\n{table.round(4).to_string(index=False, na_rep='')}\n")
-    if given.out:
-        given.out.mkdir(parents=True, exist_ok=True)
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
         for name, table in {**tables, "figure2": points}.items():
-            table.to_csv(given.out / f"{name}.csv", index=False)
+            table.to_csv(args.out / f"{name}.csv", index=False)
         if len(points):
-            keyword_curve(points).write(given.out)
+            keyword_curve(points).write(args.out)
 
 
 if __name__ == "__main__":
