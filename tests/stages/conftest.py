@@ -1,4 +1,4 @@
-"""Fixtures of the stages: texts of two topics and the scores made from them; a labelled task and a checkpoint."""
+"""Fixtures of the stages: texts of two topics and their scores; a labelled task and a checkpoint; trained models."""
 
 import json
 
@@ -8,12 +8,15 @@ import toy_task
 
 from dana.finetuning.loop import run_seed
 from dana.stages import finetune
+from dana.stages.training import pretrain_stage
+from tests.conftest import write_documents
+from tests.stages.tiny_training import PRETRAIN, adapt
 from tests.stages.two_topics import CELLS, COURTS, GENERAL, PLANTED, one_document, write_scores
 
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    """A task's text file, and a general pool with planted documents of the task's kind."""
+    """Write a task's text file, and a general pool with planted documents of the task's kind."""
     folder = tmp_path_factory.mktemp("texts")
     random = np.random.default_rng(0)
     task = [one_document(CELLS, random, 3) for _ in range(60)]
@@ -34,8 +37,11 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def opened(texts, tmp_path_factory):
-    """The two text artifacts and the scores made from them."""
+    """Make the two text artifacts and their scores: task, corpus, and the folder of all."""
     return write_scores(texts, tmp_path_factory.mktemp("run"))
+
+
+topics = opened  # other folders import it by its old name
 
 
 @pytest.fixture
@@ -51,7 +57,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The seeds that were run, in order."""
+    """List the seeds that are run, in order."""
     seeds = []
 
     def remember(*arguments):
@@ -60,3 +66,30 @@ def ran(monkeypatch):
 
     monkeypatch.setattr(finetune, "run_seed", remember)
     return seeds
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory, repository_texts):
+    """Write a corpus, held-out texts of a task, and general ones."""
+    folder = tmp_path_factory.mktemp("inputs")
+    names = {"corpus": repository_texts[20:], "task": repository_texts[:10], "general": repository_texts[10:20]}
+    return [write_documents(folder / name, texts) for name, texts in names.items()]
+
+
+@pytest.fixture(scope="session")
+def base(inputs, tmp_path_factory):
+    """Pretrain a small model on the corpus."""
+    return pretrain_stage("tiny", *inputs, PRETRAIN, tmp_path_factory.mktemp("pretrained") / "base").path
+
+
+@pytest.fixture(scope="session")
+def adapted_to(base, inputs, tmp_path_factory):
+    """Adapt the small model on the whole corpus, once for each settings."""
+    artifacts = {}
+
+    def artifact_of(settings):
+        if repr(settings) not in artifacts:
+            artifacts[repr(settings)] = adapt(base, inputs, tmp_path_factory.mktemp("adapt") / "out", settings)
+        return artifacts[repr(settings)]
+
+    return artifact_of

@@ -1,0 +1,240 @@
+"""Adapting under torchrun, accelerate, DeepSpeed and Slurm: the weights of one process, whatever stops it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import AutoModelForMaskedLM
+
+from dana.stages.texts import corpus_stage
+from tests.conftest import write_documents
+from tests.stages.tiny_training import ADAPT, PAIRS, REPOSITORY, assert_same_weights, records
+
+ONE = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
+TWO = [*ONE[:-1], "2"]
+# As slurmstepd does: it starts the tasks, and a signal of the time limit reaches them and not their children.
+SRUN = """#!{python}
+import os, subprocess, sys
+places = [dict(SLURM_PROCID=str(n), SLURM_LOCALID=str(n)) for n in range(int(os.environ["SLURM_NTASKS"]))]
+tasks = [subprocess.Popen(sys.argv[1:], env=os.environ | place) for place in places]
+open(os.environ["TASKS"], "w").write(" ".join(str(task.pid) for task in tasks))
+sys.exit(max(task.wait() for task in tasks))
+"""
+SCONTROL = """#!/bin/bash
+[ "$1" = show ] && echo localhost || echo "$@" > "$REQUEUED"
+"""
+
+pytestmark = pytest.mark.slow
+needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+
+
+def accelerate(config):
+    pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
+    return ["accelerate.commands.launch", "--config_file", str(config)]
+
+
+def zero(stage):
+    return accelerate(REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml")
+
+
+def write_run(base, inputs, out, settings, execution):
+    """Write a run that holds the inputs where the commands look for them; return the arguments of ``dana adapt``."""
+    run = out.with_name(f"{out.name}-run")
+    for name, folder in zip(("corpus", "task/held_out", "held_out"), inputs, strict=True):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (run / name).exists():
+            (run / name).symlink_to(folder)
+    execution = {"micro_batch_tokens": 256, "trackers": [], **execution}
+    values = {**asdict(settings), "head_warmup": {"steps": 3}, "execution": execution}
+    (run / "recipe.yaml").write_text(yaml.safe_dump({"adapt": values}))
+    return [str(part) for part in (run, "--config", run / "recipe.yaml", "--model", base, "--unweighted", "--to", out)]
+
+
+def launch(launcher, *arguments, **environment):
+    command = [sys.executable, "-m", *launcher, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **environment})
+
+
+@pytest.fixture
+def launch_recipe(base, inputs, tmp_path):
+    """Launch the recipe, which must succeed; return its log and the folder of the model."""
+
+    def run(launcher, settings=ADAPT, **execution):
+        out = tmp_path / "launched"
+        outcome = launch(
+            launcher, REPOSITORY / "recipes" / "adapt.py", *write_run(base, inputs, out, settings, execution)
+        )
+        assert outcome.returncode == 0, outcome.stderr
+        return outcome.stderr, out
+
+    return run
+
+
+@pytest.mark.parametrize("settings", [ADAPT, PAIRS], ids=["masked tokens", "next sentence"])
+def test_two_processes_give_the_weights_of_one(adapted_to, launch_recipe, settings):
+    log, out = launch_recipe(TWO, settings)
+    assert "2 process(es) on cpu, MULTI_CPU" in log
+    one = adapted_to(settings).path
+    assert_same_weights(one, out)
+    for first, second in zip(records(one, "step"), records(out, "step"), strict=True):
+        assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
+        assert second.get("next_sentence_loss") == pytest.approx(first.get("next_sentence_loss"), abs=1e-6)
+        assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize(("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)])
+def test_zero_gives_the_weights_of_one_process(adapted_to, launch_recipe, stage, settings):
+    assert_same_weights(adapted_to(settings).path, launch_recipe(zero(stage), settings)[1])
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_zero_in_bf16_saves_the_weights_it_keeps_in_float32(launch_recipe, tmp_path, stage):
+    config = yaml.safe_load((REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml").read_text())
+    (tmp_path / "bf16.yaml").write_text(yaml.safe_dump({**config, "mixed_precision": "bf16"}))
+    _, out = launch_recipe(accelerate(tmp_path / "bf16.yaml"))
+    tensors = load_file(out / "model.safetensors")
+    assert {value.dtype for value in tensors.values()} == {torch.float32}
+    kernel = tensors["bert.encoder.layer.0.attention.self.query.weight"]
+    assert (kernel != kernel.bfloat16().float()).float().mean() > 0.9, "rounded nowhere"
+    model = AutoModelForMaskedLM.from_pretrained(out)
+    assert model.dtype == torch.float32
+    assert torch.equal(model.bert.encoder.layer[0].attention.self.query.weight, kernel)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("2", "2"), ("2", "1"), ("1", "2"), ("2", "zero2"), ("zero1", "zero3"), ("zero3", "2"), ("zero2", "zero2")],
+)
+def test_a_run_stopped_on_any_launch_goes_on_under_any_other(adapted_to, base, inputs, tmp_path, before, after):
+    first, second = ({"1": ONE, "2": TWO}.get(name) or zero(name[-1]) for name in (before, after))
+    arguments = write_run(base, inputs, tmp_path / "out", ADAPT, {})
+    outcome = launch(first, REPOSITORY / "tests" / "stages" / "stopping_recipe.py", *arguments, STOP_AFTER="2")
+    assert outcome.returncode != 0
+    assert re.search("stopped by a signal .*after step 2.*; saved", outcome.stderr), outcome.stderr
+    manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
+    assert json.loads(manifest.read_text())["files"].keys() == {"state.safetensors", "training.jsonl"}
+    outcome = launch(second, REPOSITORY / "recipes" / "adapt.py", *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "resumed at step 2" in outcome.stderr
+    assert_same_weights(adapted_to(ADAPT).path, tmp_path / "out")
+    assert [line["step"] for line in records(tmp_path / "out", "step")] == [1, 2, 3, 4]
+    assert not (tmp_path / "out-checkpoints").exists()
+
+
+@pytest.mark.parametrize("launcher", ["2", "zero3"])
+def test_ranks_agree_on_what_is_done_on_the_way(adapted_to, launch_recipe, launcher):
+    settings = replace(ADAPT, schedule="wsd", warmup=0.0, objective="masked:whole_word=true")
+    on_the_way = {"gradient_checkpointing": True, "export_every": 2, "extendable": True}
+    _, out = launch_recipe(TWO if launcher == "2" else zero(3), settings, **on_the_way)
+    one = adapted_to(settings).path
+    assert_same_weights(one, out)
+    assert_same_weights(one, out.with_name("launched-exports") / "step-00000004")
+    assert [path.name for path in out.with_name("launched-extend").iterdir()] == ["step-00000003"]
+
+
+def test_two_processes_on_a_fresh_folder_make_the_held_out_text_once(base, repository_texts, tmp_path):
+    pool, run = tmp_path / "pool.jsonl", tmp_path / "run"
+    pool.write_text("".join(json.dumps({"text": text}) + "\n" for text in repository_texts))
+    corpus_stage([str(pool)], run / "corpus")
+    write_documents(run / "task" / "held_out", repository_texts[:10])
+    arguments = [run, "--model", base, "--unweighted", "--steps", "2", "--max-tokens", "48", "--batch-size", "8"]
+    outcome = launch(TWO, REPOSITORY / "recipes" / "adapt.py", *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.count("written:") == 1
+    assert (run / "adapted" / "model.safetensors").is_file()
+    assert (run / "held_out").is_dir()
+
+
+def test_accelerate_launch_that_starts_one_process_of_two_is_refused(base, tmp_path):
+    launcher = ["accelerate.commands.launch", "--cpu", "--num_processes"]
+    recipe = [REPOSITORY / "recipes" / "adapt.py", tmp_path, "--model", base]
+    alone, short = (launch([*launcher, count], *recipe) for count in ("1", "2"))
+    assert "no part-*.parquet" in alone.stderr, "one process was asked for, and gets to work"
+    assert "instead of several" in short.stderr
+    assert short.returncode != 0
+
+
+@pytest.fixture
+def long_run(base, inputs, tmp_path):
+    """Write a run that takes long; return the arguments of ``dana adapt``."""
+    return write_run(base, inputs, tmp_path / "out", replace(ADAPT, steps=5000), {"save_every": 1})
+
+
+def alive(process):
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def stop(command, folder, signal_workers, environment):
+    """Signal the workers once a checkpoint is there; return the exit code, the log and the processes that are alive."""
+    log = folder / "log"
+    with log.open("w") as stream:
+        job = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=stream, stderr=stream)
+        try:
+            deadline = time.monotonic() + 150
+            while not any((folder / "out-checkpoints").glob("step-*")):
+                assert job.poll() is None, log.read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            processes = signal_workers(job)
+            code = job.wait(timeout=60)
+        finally:
+            job.kill()
+    assert "saved, the same command resumes from there" in log.read_text()
+    return code, log.read_text(), [process for process in processes if alive(process)]
+
+
+@needs_proc
+def test_under_slurm_every_task_saves_ends_with_75_and_the_job_is_requeued(long_run, tmp_path):
+    commands, tasks, requeue = tmp_path / "bin", tmp_path / "tasks", tmp_path / "requeued"
+    commands.mkdir()
+    for name, text in (("srun", SRUN.format(python=sys.executable)), ("scontrol", SCONTROL)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    slurm = {"NTASKS": "2", "NNODES": "1", "JOB_ID": "17", "JOB_NODELIST": "localhost"}
+    environment = {
+        **os.environ,
+        **{f"SLURM_{name}": value for name, value in slurm.items()},
+        "PATH": f"{commands}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "MASTER_PORT": "29617",
+        "TASKS": str(tasks),
+        "REQUEUED": str(requeue),
+    }
+
+    def signal_tasks(job):
+        processes = tasks.read_text().split()
+        for process in processes:
+            os.kill(int(process), signal.SIGUSR1)
+        return processes
+
+    command = ["bash", str(REPOSITORY / "recipes" / "slurm.sh"), *long_run]
+    code, _, alive_tasks = stop(command, tmp_path, signal_tasks, environment)
+    assert (code, alive_tasks) == (0, [])
+    assert requeue.read_text() == "requeue 17\n"
+    assert (max((tmp_path / "out-checkpoints").glob("step-*")) / "state.safetensors").is_file()
+
+
+@needs_proc
+def test_usr1_to_the_workers_of_torchrun_saves_and_leaves_no_orphans(long_run, tmp_path):
+    def signal_children(job):
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        subprocess.run(["pkill", "-USR1", "-P", str(job.pid), "-f", "adapt.py"], check=True)
+        return children
+
+    command = [sys.executable, "-m", *TWO, str(REPOSITORY / "recipes" / "adapt.py"), *long_run]
+    code, log, orphans = stop(command, tmp_path, signal_children, dict(os.environ))
+    assert (code, orphans) == (1, []), "torchrun has no other code for a worker that ended with 75"
+    assert "exitcode  : 75" in log

@@ -1,0 +1,46 @@
+"""Settings of trainings that take a second, their inputs, and what they leave: shared by the tests of training."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+from safetensors.torch import load_file
+
+from dana.stages.predict import NewText, predict_stage
+from dana.stages.training import adapt_stage
+from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings
+
+REPOSITORY = Path(__file__).parent.parent.parent
+BATCH = {"batch_size": 16, "max_tokens": 48, "evaluations": 1}
+PRETRAIN = PretrainSettings(
+    architecture="bert", steps=30, max_positions=64, vocabulary=800, learning_rate=2e-3, **BATCH
+)
+# So low a rate that Adam, which makes a step of any gradient, cannot blow the rounding of a sum up to 1e-6.
+ADAPT = AdaptSettings(steps=4, learning_rate=2e-5, head_warmup=HeadWarmup(3, 8), **BATCH)
+PAIRS = replace(ADAPT, objective="next_sentence")
+
+
+def adapt(model, inputs, out, settings=ADAPT, weights=None):
+    """Adapt a model on a corpus, with its held-out task and general texts."""
+    corpus, task, general = inputs
+    return adapt_stage(str(model), corpus, weights, task, general, settings, out)
+
+
+def records(folder, kind):
+    """Read the steps or evaluations of a training."""
+    lines = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def assert_same_weights(one, other):
+    first, second = (load_file(folder / "model.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert (second[name] - value).abs().max() < 1e-6, name
+
+
+def label(model, *files, **settings):
+    """Label the texts of files with a fine-tuned model."""
+    text = NewText([str(file) for file in files], **settings)
+    return pa.concat_tables(predict_stage(str(model), text)).to_pylist()
