@@ -129,6 +129,7 @@ EXTRAS += ("encoders/cache.py",)
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and docstrings too
 
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]
+CODE = [*PACKAGE, *python_files("recipes", "benchmarks")]
 
 
 def name(path: Path) -> str:
@@ -344,16 +345,14 @@ def _is_vague(identifier: str) -> bool:
 
 
 def test_names_are_nouns_of_the_field():
-    vague = [
-        f"{name(path)}: {identifier}" for path in PACKAGE for identifier in sorted(filter(_is_vague, _names(path)))
-    ]
+    vague = [f"{name(path)}: {identifier}" for path in CODE for identifier in sorted(filter(_is_vague, _names(path)))]
     assert not vague
 
 
 def test_first_lines_of_functions_begin_with_a_verb():
     lines = [
         f"{name(path)}: {text.splitlines()[0]}"
-        for path in PACKAGE
+        for path in CODE
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)) and NO_VERB.match(text)
         if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
