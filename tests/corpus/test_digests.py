@@ -1,6 +1,5 @@
 """Digests on disk: what a dictionary says, whatever is in memory, and the corpus that the dictionary gave."""
 
-import json
 import os
 import signal
 import subprocess
@@ -14,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, DataError
 from dana.core.files import text_digest
 from dana.core.schemas import part_files
-from dana.corpus import digests, documents
+from dana.corpus import digests
 from dana.corpus.digests import NO_VALUE, DigestStore, DuplicateFilter
 from dana.corpus.documents import Tally, read_documents
 from dana.stages.texts import corpus_stage
+from tests.corpus.files import write_rows
 
 TIGHT = {"IN_MEMORY": 3, "BLOCK": 2, "FAN_IN": 2, "FILTER_BITS": 4}
 
@@ -39,14 +39,15 @@ def _digest(number):
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 60), max_size=150))
 def test_it_is_a_dictionary(tight, tmp_path, numbers):
-    held = {}
-    with closing(DigestStore(tmp_path)) as some:
+    values = {}
+    with closing(DigestStore(tmp_path)) as digest_store:
         for number in numbers:
-            assert some.get(_digest(number)) == held.get(number)
-            if number not in held:
-                held[number] = number.to_bytes(8, "big")
-                some.add(_digest(number), held[number])
-        assert [some.get(_digest(number)) for number in range(-1, 61)] == [held.get(n) for n in range(-1, 61)]
+            assert digest_store.get(_digest(number)) == values.get(number)
+            if number not in values:
+                values[number] = number.to_bytes(8, "big")
+                digest_store.add(_digest(number), values[number])
+        for number in range(-1, 61):
+            assert digest_store.get(_digest(number)) == values.get(number)
 
 
 def test_a_digest_that_lies_across_two_records_is_not_found(monkeypatch):
@@ -100,16 +101,14 @@ RECORDS = st.lists(
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RECORDS)
 def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text("".join(json.dumps(record) + "\n" for record in records))
+    pool = write_rows(tmp_path / "pool.jsonl", records)
 
     def read(on_bad_record):
-        tally, found = Tally(), []
+        tally = Tally()
         try:
-            found += read_documents([str(pool)], on_bad_record, tally, folder=tmp_path)
-        except documents.DataError as error:
+            return list(read_documents([pool], on_bad_record, tally, folder=tmp_path)), tally
+        except DataError as error:
             return str(error)
-        return found, tally
 
     now = [read(on_bad_record) for on_bad_record in ("skip", "fail")]
     with pytest.MonkeyPatch.context() as patch:
@@ -121,9 +120,7 @@ def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
 
 
 def _pool(path, count):
-    rows = [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
+    return write_rows(path, [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)])
 
 
 KILLED = """
@@ -132,8 +129,8 @@ from dana.corpus import digests
 from dana.stages import texts as corpus
 digests.IN_MEMORY = 100
 read = corpus.read_documents
-def dying(*given):
-    for number, document in enumerate(read(*given)):
+def dying(*arguments):
+    for number, document in enumerate(read(*arguments)):
         if number == 2500:
             os.kill(os.getpid(), signal.SIGKILL)
         yield document
@@ -144,17 +141,16 @@ corpus.corpus_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
 
 def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(monkeypatch, tmp_path):
     pool = _pool(tmp_path / "pool.jsonl", 4000)
-    whole = corpus_stage([pool], tmp_path / "whole" / "corpus")
+    complete = corpus_stage([pool], tmp_path / "complete" / "corpus")
     run = tmp_path / "run"
-    ended = subprocess.run([sys.executable, "-c", KILLED, pool, str(run / "corpus")], env=os.environ, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    left = [path for path in run.rglob("*") if path.is_file()]
-    assert {path.name for path in left} <= {"part-00000.parquet", ".corpus.lock"}
+    process = subprocess.run([sys.executable, "-c", KILLED, pool, str(run / "corpus")], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert {path.name for path in run.rglob("*") if path.is_file()} <= {"part-00000.parquet", ".corpus.lock"}
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
-    made = corpus_stage([pool], run / "corpus")
+    corpus = corpus_stage([pool], run / "corpus")
     assert [path.name for path in run.iterdir()] == ["corpus"]
-    assert part_files(made.path)[0].read_bytes() == part_files(whole.path)[0].read_bytes()
-    assert made.fingerprint == whole.fingerprint
+    assert part_files(corpus.path)[0].read_bytes() == part_files(complete.path)[0].read_bytes()
+    assert corpus.fingerprint == complete.fingerprint
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):

@@ -1,6 +1,5 @@
 """A data set of the Hub is pinned when it is first read, and reading goes on where it was interrupted."""
 
-import json
 from types import SimpleNamespace
 
 import datasets
@@ -15,26 +14,21 @@ from dana.corpus import hub
 from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
 from dana.corpus.sources import find_files
 from dana.stages.texts import corpus_stage
+from tests.corpus.files import write_rows
 
 OLD, NEW = "a" * 40, "b" * 40
 ROWS = [{"id": f"{number}", "text": f"row number {number}"} for number in range(95)]
 
 
 @pytest.fixture
-def there(tmp_path, monkeypatch):
-    """A Hub with one data set of two shards, which says what it is asked and can drop its connection."""
-    for shard in range(2):
-        lines = "".join(json.dumps(row) + "\n" for row in ROWS[shard * 50 : shard * 50 + 50])
-        (tmp_path / f"set-{shard}.jsonl").write_text(lines)
-    state = SimpleNamespace(
-        sha=OLD, asked=[], revisions=[], drops=[], streamed=[], files=sorted(tmp_path.glob("*.jsonl"))
-    )
+def server(tmp_path, monkeypatch):
+    """A Hub with one data set of two shards, which says what it was asked and can drop its connection."""
+    files = [write_rows(tmp_path / "a.jsonl", ROWS[:50]), write_rows(tmp_path / "b.jsonl", ROWS[50:])]
+    state = SimpleNamespace(sha=OLD, requests=[], revisions=[], drops=[], streamed=[], files=files)
 
     class Dropping:
         def __init__(self):
-            self.rows = datasets.load_dataset(
-                "json", data_files=list(map(str, state.files)), split="train", streaming=True
-            )
+            self.rows = load_dataset("json", data_files=state.files, split="train", streaming=True)
             self.load_state_dict, self.state_dict = self.rows.load_state_dict, self.rows.state_dict
 
         def __iter__(self):
@@ -51,13 +45,11 @@ def there(tmp_path, monkeypatch):
         return Dropping()
 
     def info(_, name, repo_type, revision):
-        state.asked.append((name, repo_type, revision))
+        state.requests.append((name, repo_type, revision))
         return SimpleNamespace(sha=state.sha)
 
-    real = datasets.load_dataset
-    monkeypatch.setattr(
-        datasets, "load_dataset", lambda name, *a, **k: (real if name == "json" else load)(name, *a, **k)
-    )
+    load_dataset = datasets.load_dataset
+    monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", info)
     monkeypatch.setattr(hub, "ROWS_AT_ONCE", 10)
     monkeypatch.setattr(storage, "WAITS", (0.0, 0.0, 0.0))
@@ -68,36 +60,36 @@ def _fields(records):
     return [record.fields for record in records]
 
 
-def test_a_name_is_pinned_once_and_remembered(there, tmp_path, monkeypatch):
+def test_a_name_is_pinned_once_and_remembered(server, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    found = find_files(["hf:org/name"], run)
-    assert found == [HubSet("hf:org/name", OLD, found[0].rows)]
-    assert is_hub(found[0])
-    there.sha = NEW
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", None)  # nobody is asked again
+    (source,) = find_files(["hf:org/name"], run)
+    assert source == HubSet("hf:org/name", OLD, source.rows)
+    assert is_hub(source)
+    server.sha = NEW
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", None)  # nobody is requests again
     assert pin("hf:org/name", run).commit == OLD
     assert pin("hf:org/name::test", run).commit == OLD
     assert pin(f"hf:org/name@{NEW}", run).commit == NEW
-    assert there.asked == [("org/name", "dataset", None)]
+    assert server.requests == [("org/name", "dataset", None)]
     assert read_json(run / "revisions.json") == {"datasets/org/name@main": OLD}
-    list(read_hub(found[0]))
-    assert there.revisions == [OLD]
+    list(read_hub(source))
+    assert server.revisions == [OLD]
 
 
-def test_files_on_the_hub_are_pinned_too(there, tmp_path):
+def test_files_on_the_hub_are_pinned_too(server, tmp_path):
     assert pin_url("hf://datasets/org/name/in/a.parquet", tmp_path) == f"hf://datasets/org/name@{OLD}/in/a.parquet"
     assert pin_url("hf://org/name@v1/a.txt", tmp_path) == f"hf://org/name@{OLD}/a.txt"
     url = "hf://datasets/org/name@refs%2Fconvert%2Fparquet/*.parquet"
     assert pin_url(url, tmp_path) == f"hf://datasets/org/name@{OLD}/*.parquet"
-    assert there.asked == [
+    assert server.requests == [
         ("org/name", "dataset", None), ("org/name", "model", "v1"), ("org/name", "dataset", "refs/convert/parquet"),
     ]  # fmt: skip
     for same in ("s3://bucket/a@b/c", "hf://datasets/org/name@~parquet/a", f"hf://datasets/org/name@{NEW}/a"):
         assert pin_url(same, tmp_path) == same
-    assert len(there.asked) == 3
+    assert len(server.requests) == 3
 
 
-def test_offline_the_hub_is_not_asked(there, tmp_path, monkeypatch):
+def test_offline_the_hub_is_not_requests(server, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise OfflineModeIsEnabled("cannot reach")
 
@@ -108,8 +100,8 @@ def test_offline_the_hub_is_not_asked(there, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_dropped_connection_is_told_and_a_rerun_loses_and_repeats_no_row(there, tmp_path):
-    there.drops = ["17", "61"]
+def test_a_dropped_connection_is_told_and_a_rerun_loses_and_repeats_no_row(server, tmp_path):
+    server.drops = ["17", "61"]
     source = pin("hf:org/name", tmp_path / "run")
     for _ in range(2):
         with pytest.raises(DataError, match=r"hf:org/name: cannot be read: reset by peer"):
@@ -117,51 +109,43 @@ def test_a_dropped_connection_is_told_and_a_rerun_loses_and_repeats_no_row(there
     records = list(read_hub(source))
     assert _fields(records) == ROWS
     assert [record.line for record in records] == list(range(1, 96))
-    assert len(there.streamed) == 95 + 7 + 1  # what came after the last tenth row was asked for again
+    assert len(server.streamed) == 95 + 7 + 1  # what came after the last tenth row was requests for again
 
 
-def test_reading_that_was_killed_goes_on(there, tmp_path):
-    found = pin("hf:org/name", tmp_path / "run")
-    reading = read_hub(found)
+def test_reading_that_was_killed_goes_on(server, tmp_path):
+    source = pin("hf:org/name", tmp_path / "run")
+    reading = read_hub(source)
     for _ in range(68):
         next(reading)
     del reading  # as good as dead: what it left are whole files
-    there.streamed.clear()
-    assert _fields(read_hub(found)) == ROWS
-    assert there.streamed == [f"{number}" for number in range(60, 95)]
-    there.streamed.clear()
-    assert _fields(read_hub(found)) == ROWS  # whole, and the table was not: nothing is streamed
-    assert not there.streamed
-    forget_rows([found])
+    for numbers in (range(60, 95), ()):  # then it is whole, and the table was not: nothing is streamed
+        server.streamed.clear()
+        assert _fields(read_hub(source)) == ROWS
+        assert server.streamed == [f"{number}" for number in numbers]
+    forget_rows([source])
     assert not (tmp_path / "run" / "hub-rows").exists()
 
 
-def test_as_many_rows_as_files_hold_are_read_again_whole(there, tmp_path, monkeypatch):
+def test_as_many_rows_as_files_hold_are_read_again_whole(server, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "ROWS_AT_ONCE", 19)
-    found = pin("hf:org/name", tmp_path / "run")
-    assert _fields(read_hub(found)) == _fields(read_hub(found)) == ROWS
+    source = pin("hf:org/name", tmp_path / "run")
+    assert _fields(read_hub(source)) == _fields(read_hub(source)) == ROWS
 
 
-def test_rows_that_json_would_change_are_not_kept(there, tmp_path):
-    for shard, file in enumerate(there.files):
-        rows = [
-            {"id": f"{number}", "at": f"2026-11-{number + 1:02d}T00:00:00"}
-            for number in range(shard * 12, shard * 12 + 12)
-        ]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = pin("hf:org/name", tmp_path / "run")
-    records = list(read_hub(found))
-    assert len(records) == 24
-    assert records[0].fields["at"].day == 1
+def test_rows_that_json_would_change_are_not_kept(server, tmp_path):
+    rows = [{"id": f"{number}", "at": f"2026-11-{number + 1:02d}T00:00:00"} for number in range(24)]
+    server.files[:] = [write_rows(tmp_path / "dates.jsonl", rows)]
+    records = list(read_hub(pin("hf:org/name", tmp_path / "run")))
+    assert [record.fields["at"].day for record in records] == list(range(1, 25))
     assert not list((tmp_path / "run").rglob("*.json.gz"))
 
 
-def test_a_corpus_depends_on_the_commit_and_clears_up(there, tmp_path):
-    made = corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus")
-    assert made.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
-    assert made.manifest["counts"]["kept"] == 95
+def test_a_corpus_depends_on_the_commit_and_clears_up(server, tmp_path):
+    corpus = corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus")
+    assert corpus.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
+    assert corpus.manifest["counts"]["kept"] == 95
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["corpus", "revisions.json"]
-    there.sha = NEW  # the branch has moved on; the run has not
-    assert corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == made.fingerprint
+    server.sha = NEW  # the branch has moved on; the run has not
+    assert corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == corpus.fingerprint
     other = corpus_stage(["hf:org/name"], tmp_path / "other" / "corpus")
     assert other.manifest["depends_on"]["files"] == {"hf:org/name": NEW}

@@ -1,6 +1,5 @@
 """Text of many languages: sentences end where the language says, and all of it goes through the whole selection."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -15,15 +14,11 @@ from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage, task_stage
 from dana.stages.weigh import weigh_stage
 from dana.weighting.settings import WeighSettings
+from tests.corpus.files import write_rows
 
 # Sentences as the language has them; "!" where the rules of English find others.
 TEXTS = {
-    "de": [
-        "!",
-        "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3 im Anhang.",
-        "Am 3. Oktober war es aus.",
-        "Gut so!",
-    ],
+    "de": ["!", "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3.", "Am 3. Oktober war es aus.", "Gut so!"],
     "fr": ["!", "Elle habite av. Foch à Paris.", "Est-ce vrai ?", "Oui !"],
     "es": ["!", "El Sr. García vive en la Avda. Goya.", "La Dra. Ruiz llegó tarde.", "¿Qué hora es?", "¡Es tarde!"],
     "ru": ["!", "Он живёт на ул. Ленина в г. Москве.", "Это было в 1999 г. и позже.", "Как дела?", "Хорошо!"],
@@ -41,26 +36,13 @@ TEXTS = {
 SPACELESS = ("zh", "ja")
 
 
-def _cut(text, language):
-    return [text[start:end] for start, end in sentences(text, language)]
-
-
-def _text(language):
-    return ("" if language in SPACELESS else " ").join(TEXTS[language][1:])
-
-
 @pytest.mark.parametrize("language", TEXTS)
-def test_sentences_end_where_the_language_says(language):
-    differs, *expected = TEXTS[language]
-    assert _cut(_text(language), language) == expected
-    assert (_cut(_text(language), "en") != expected) == bool(differs)
-
-
-@pytest.mark.parametrize("language", TEXTS)
-def test_a_splitter_has_the_language_and_windows_have_none(language, byte_level):
-    text = _text(language)
-    splitter = replace(Selection(encoder="hashing"), language=language).splitter()
-    assert [text[start:end] for start, end in splitter(text)] == TEXTS[language][1:]
+def test_sentences_end_where_the_language_says_and_windows_have_none(language, byte_level):
+    differs, *units = TEXTS[language]
+    text = ("" if language in SPACELESS else " ").join(units)
+    for spans in (sentences(text, language), Selection(encoder="hashing", language=language).splitter()(text)):
+        assert [text[start:end] for start, end in spans] == units
+    assert ([text[start:end] for start, end in sentences(text, "en")] != units) == bool(differs)
     windows = parse_units("window:16").splitter(byte_level, language)(text)
     assert "".join("".join(text[start:end] for start, end in windows).split()) == "".join(text.split())
     assert len(windows) == -(-len(text.encode()) // 16)
@@ -106,35 +88,33 @@ PARTS = {
 @pytest.mark.parametrize("language", PARTS)
 def test_any_script_goes_from_files_to_weights(tmp_path, language):
     """Planted documents score lowest, by both kinds of weights they are kept, and every character is in a unit."""
-    begins, own, other = PARTS[language]
+    begins, *ends = PARTS[language]
     join = "" if language in SPACELESS else " "
-    task = [begin + end for begin in begins for end in own]
+    task, foreign = ([begin + end for begin in begins for end in topic] for topic in ends)
     (tmp_path / "task.txt").write_text("\n".join(task), encoding="utf-8")
-    foreign = [begin + end for begin in begins for end in other]
     random = np.random.default_rng(0)
+    topics = {"task": task, "foreign": foreign}
     rows = [
-        {"id": f"{kind}-{number}", "text": join.join(random.choice(kept, 4))}
+        {"id": f"{topic}-{number}", "text": join.join(random.choice(units, 4))}
         for number in range(30)
-        for kind, kept in (("own", task), ("other", foreign))
+        for topic, units in topics.items()
     ]
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     selection = Selection(encoder="hashing:dims=256,words=1", language=language, geometry="l2")
-    opened = TaskText(task_stage(str(tmp_path / "task.txt"), tmp_path / "run" / "task"))
-    general = GeneralCorpus(corpus_stage([str(pool)], tmp_path / "run" / "corpus"))
+    run = tmp_path / "run"
+    general = GeneralCorpus(corpus_stage([write_rows(tmp_path / "pool.jsonl", rows)], run / "corpus"))
+    task_text = TaskText(task_stage(str(tmp_path / "task.txt"), run / "task"))
     selector = build_selector("detector", "knn:k=1", selection)
-    Scoring(opened, general, selection, selector, tmp_path / "run" / "scores").run()
-    scores = read_table(tmp_path / "run" / "scores").to_pandas()
-    texts = {document.doc_id: document.text for document in iterate_documents(tmp_path / "run" / "corpus")}
+    Scoring(task_text, general, selection, selector, run / "scores").run()
+    scores = read_table(run / "scores").to_pandas()
+    texts = {document.doc_id: document.text for document in iterate_documents(run / "corpus")}
     for doc_id, units in scores.groupby("doc_id"):
         spans = zip(units["start"], units["end"], strict=True)
         assert join.join(texts[doc_id][start:end] for start, end in spans) == texts[doc_id]
         assert len(units) == 4
-    planted = scores["doc_id"].str.startswith("own-")
-    assert scores[planted]["score"].mean() < scores[~planted]["score"].mean()
+    means = scores["score"].groupby(scores["doc_id"].str.startswith("task-")).mean()
+    assert means[True] < means[False]
     for policy in ("sigmoid", "segments"):
         settings = WeighSettings(policy=policy, beta=0.5, gamma=4)
-        made = weigh_stage(tmp_path / "run" / "scores", tmp_path / "run" / "corpus", settings, tmp_path / policy)
-        weights = read_table(made.path).to_pandas()
-        own_weights = weights["doc_id"].str.startswith("own-")
-        assert weights[own_weights]["weight"].mean() > 0.3 + weights[~own_weights]["weight"].mean()
+        weights = read_table(weigh_stage(run / "scores", run / "corpus", settings, tmp_path / policy).path).to_pandas()
+        means = weights["weight"].groupby(weights["doc_id"].str.startswith("task-")).mean()
+        assert means[True] > 0.3 + means[False]

@@ -23,22 +23,22 @@ def _plain(text):
 
 def _by_definition(texts, evaluation, ngram, sentence):
     """Pairs (row, task) by sets of tuples, a run at a time."""
-    held = {}
-    for task, given_texts in evaluation.items():
-        runs = held[task] = set()
-        for text in given_texts:
+    runs_by_task = {}
+    for task, task_texts in evaluation.items():
+        runs = runs_by_task[task] = set()
+        for text in task_texts:
             tokens = _plain(text)
             runs |= {tuple(tokens[at : at + ngram]) for at in range(len(tokens) - ngram + 1)}
             pieces = [tokens, *(_plain(text[start:end]) for start, end in sentences(text))]
             runs |= {tuple(piece) for piece in pieces if sentence <= len(piece) < ngram}
-    found = set()
+    pairs = set()
     for row, text in enumerate(texts):
         tokens = _plain(text)
         for length in range(min(sentence, ngram), ngram + 1):
             for at in range(len(tokens) - length + 1):
                 run = tuple(tokens[at : at + length])
-                found |= {(row, task) for task, runs in held.items() if run in runs}
-    return found
+                pairs |= {(row, task) for task, runs in runs_by_task.items() if run in runs}
+    return pairs
 
 
 TEXTS = st.lists(
@@ -50,10 +50,11 @@ TEXTS = st.lists(
 @settings(max_examples=200)
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(1, 5), st.integers(1, 6))
 def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sentence):
-    found = OverlapIndex.build(evaluation, ngram, sentence).find(texts)
-    assert {(overlap.row, overlap.task) for overlap in found} == _by_definition(texts, evaluation, ngram, sentence)
-    assert len({(overlap.row, overlap.task) for overlap in found}) == len(found)
-    assert all(overlap.tokens == ngram or sentence <= overlap.tokens < ngram for overlap in found)
+    overlaps = OverlapIndex.build(evaluation, ngram, sentence).find(texts)
+    pairs = [(overlap.row, overlap.task) for overlap in overlaps]
+    assert set(pairs) == _by_definition(texts, evaluation, ngram, sentence)
+    assert len(set(pairs)) == len(pairs)
+    assert all(overlap.tokens == ngram or sentence <= overlap.tokens < ngram for overlap in overlaps)
 
 
 @settings(max_examples=50)
@@ -61,12 +62,12 @@ def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sen
 def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_Block, "hash_runs", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
-        found = OverlapIndex.build(evaluation, ngram, 2).find(texts)
-    assert {(overlap.row, overlap.task) for overlap in found} == _by_definition(texts, evaluation, ngram, 2)
+        overlaps = OverlapIndex.build(evaluation, ngram, 2).find(texts)
+    assert {(overlap.row, overlap.task) for overlap in overlaps} == _by_definition(texts, evaluation, ngram, 2)
 
 
 @pytest.mark.parametrize(
-    ("text", "shared"),
+    ("text", "is_found"),
     [
         (f"Before that, {THIRTEEN.upper()}!", True),
         (THIRTEEN.replace(" ", " << \n"), True),
@@ -76,24 +77,23 @@ def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
         (" ".join(ALPHABET[:6]), False),
     ],
 )
-def test_case_marks_and_line_ends_hide_nothing_and_twelve_words_are_no_ngram(text, shared):
-    index = OverlapIndex.build({"t": [TEXT]})
-    assert bool(index.find([text])) == shared
+def test_case_marks_and_line_ends_hide_nothing_and_twelve_words_are_no_ngram(text, is_found):
+    assert bool(OverlapIndex.build({"t": [TEXT]}).find([text])) == is_found
 
 
 def test_a_whole_sentence_of_eight_words_is_found_wherever_it_stands():
     index = OverlapIndex.build({"t": ["Yes. One two three four five six seven eight. No one."]})
-    (found,) = index.find(["and one, two, three; four five six seven EIGHT and so on"])
-    assert (found.kind, found.tokens) == ("sentence", 8)
+    (overlap,) = index.find(["and one, two, three; four five six seven EIGHT and so on"])
+    assert (overlap.kind, overlap.tokens) == ("sentence", 8)
     assert index.find(["Yes one two three four five six seven"]) == []  # 8 words, no sentence of its own
 
 
 def test_the_first_run_is_named_by_a_digest_that_does_not_depend_on_the_block():
     index = OverlapIndex.build({"b": [TEXT], "a": [" ".join(ALPHABET[2:])]})
     alone = index.find([TEXT])
-    assert [(found.row, found.task) for found in alone] == [(0, "b"), (0, "a")]
+    assert [(overlap.row, overlap.task) for overlap in alone] == [(0, "b"), (0, "a")]
     among = index.find(["", "no, " * 5000, TEXT])
-    assert [found._replace(row=0) for found in among] == alone
+    assert [overlap._replace(row=0) for overlap in among] == alone
     assert alone[0].digest != alone[1].digest
     assert len(alone[0].digest) == 32
 

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 
+import datasets
 import pytest
 
 from dana.core.errors import ConfigError, DataError
@@ -23,34 +24,27 @@ def _names(files, pool):
     return [os.path.relpath(file, pool) for file in files]
 
 
-def test_a_name_that_is_not_utf8_is_told(pool):
-    (pool / "in" / os.fsdecode(b"bad\xff.txt")).write_text("text")
-    for source in (str(pool), str(pool / "in" / "*.txt")):
-        with pytest.raises(DataError, match=r"in/bad\\xff\.txt': the name is not UTF-8; rename the file"):
-            expand(source)
-
-
-def test_links_to_folders_and_files_are_followed(pool, tmp_path):
+def test_links_are_followed_and_each_real_folder_is_read_once(pool, tmp_path):
+    (pool / "in" / "up").symlink_to(pool)
+    (pool / "self").symlink_to(pool / "self")
+    for source in (pool, pool / "**" / "*.txt"):
+        assert _names(expand(str(source)), pool) == ["a.txt", "in/b.txt"]
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "c.txt").write_text("c")
     (pool / "linked").symlink_to(tmp_path / "else")
     (pool / "d.txt").symlink_to(tmp_path / "else" / "c.txt")
-    assert _names(expand(str(pool)), pool) == ["a.txt", "d.txt", "in/b.txt", "linked/c.txt"]
     (tmp_path / "way").symlink_to(pool)
-    assert len(expand(str(tmp_path / "way"))) == 4
+    assert _names(expand(str(tmp_path / "way")), tmp_path / "way") == ["a.txt", "d.txt", "in/b.txt", "linked/c.txt"]
 
 
-def test_links_that_go_round_are_read_once(pool):
-    (pool / "in" / "up").symlink_to(pool)
-    (pool / "self").symlink_to(pool / "self")
-    assert _names(expand(str(pool)), pool) == ["a.txt", "in/b.txt"]
-    assert _names(expand(str(pool / "**" / "*.txt")), pool) == ["a.txt", "in/b.txt"]
-
-
-def test_a_link_to_nothing_is_named(pool):
+def test_a_link_to_nothing_and_a_name_that_is_not_utf8_are_named(pool):
     (pool / "gone.txt").symlink_to(pool / "nowhere")
     with pytest.raises(DataError, match=r"gone\.txt: broken link"):
         expand(str(pool))
+    (pool / "in" / os.fsdecode(b"bad\xff.txt")).write_text("text")
+    for source in (pool / "in", pool / "in" / "*.txt"):
+        with pytest.raises(DataError, match=r"in/bad\\xff\.txt': the name is not UTF-8; rename the file"):
+            expand(str(source))
 
 
 @pytest.mark.parametrize("source", ["", " "])
@@ -59,22 +53,17 @@ def test_no_source_is_not_the_working_directory(source):
         expand(source)
 
 
-@pytest.mark.parametrize("run", [".", "in/run"])
-def test_a_run_within_its_sources_does_not_read_itself(pool, run):
-    own = pool / "in" / "run"
-    (own / "corpus" / "__dana__").mkdir(parents=True)
+def test_a_run_within_its_sources_does_not_read_itself(pool):
+    run = pool / "in" / "run"
+    (run / "corpus" / "__dana__").mkdir(parents=True)
     for name in ("corpus/part-0.parquet", "ranking.csv", "tables/x.csv"):
-        (own / name).parent.mkdir(exist_ok=True)
-        (own / name).write_text("own")
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("the run's")
     for source in (str(pool), str(pool / "**" / "*")):
-        assert _names(map(str, find_files([source], own)), pool) == ["a.txt", "in/b.txt"]
-    other = pool / "other"
-    assert _names(find_files([str(pool)], other), pool) == ["a.txt", "in/b.txt"], "another run's, by its corpus"
-    assert _names(find_files([str(own / "tables" / "x.csv")], own), own) == ["tables/x.csv"], "named, it is meant"
-    assert _names(find_files([str(own / "t*" / "*.csv")], own), own) == ["tables/x.csv"]
-
-
-def test_a_run_in_the_folder_of_its_sources_is_refused(pool):
+        assert _names(find_files([source], run), pool) == ["a.txt", "in/b.txt"]
+    assert _names(find_files([str(pool)], pool / "other"), pool) == ["a.txt", "in/b.txt"], "another's, by its corpus"
+    for source in (run / "tables" / "x.csv", run / "t*" / "*.csv"):
+        assert _names(find_files([str(source)], run), run) == ["tables/x.csv"], "named, it is meant"
     with pytest.raises(ConfigError, match="choose another --out"):
         find_files([str(pool / "in" / "..")], pool)
 
@@ -88,8 +77,8 @@ def test_what_is_passed_over_is_counted_and_said(pool, tmp_path, caplog):
     assert skips == {".pdf": 2, "without suffix": 1, "folder that dana wrote": 1}
     caplog.set_level("INFO", "dana")
     find_files([str(pool)], tmp_path / "out")
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == f"input     {pool}: skipped: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
+    (record,) = caplog.records
+    assert record.getMessage() == f"input     {pool}: skipped: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
@@ -104,8 +93,6 @@ def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
 
 @pytest.mark.parametrize("error", [IndexError("list index out of range"), ImportError("no soundfile"), KeyError()])
 def test_whatever_a_dataset_raises_is_one_error(monkeypatch, error):
-    import datasets
-
     def load_dataset(*_, **__):
         raise error
 

@@ -36,34 +36,38 @@ def test_keys_are_distinct_and_do_not_depend_on_the_batch():
     assert unit_keys("d2", np.array([1]))[0] == unit_keys("d2", np.arange(3))[1]
 
 
+def _sizes(count, sizes):
+    """Sizes of the samples of the first documents, each with a seed of its own; no unit is in two."""
+    requests = {str(seed): (seed, size) for seed, size in enumerate(sizes)}
+    samples = draw(split_documents(DOCUMENTS[:count], _lines), requests)
+    ids = [unit for sample in samples.values() for unit in sample.ids]
+    assert len(set(ids)) == len(ids)
+    return [len(sample.ids) for sample in samples.values()]
+
+
 @pytest.mark.parametrize("batch", [1, 64, 10**6])
 def test_samples_are_disjoint_seeded_and_ignore_order_and_batch(batch):
-    wanted = {"a": (1, 50), "b": (2, 50), "none": (3, 0)}
-    samples = draw(split_documents(DOCUMENTS, _lines, batch), wanted)
-    assert [len(sample.ids) for sample in samples.values()] == [50, 50, 0]
-    assert not set(samples["a"].ids) & set(samples["b"].ids)
-    backwards = draw(split_documents(DOCUMENTS[::-1], _lines, 7), wanted)
-    assert {name: sample.ids for name, sample in samples.items()} == {name: s.ids for name, s in backwards.items()}
-    assert samples["a"].ids != draw(split_documents(DOCUMENTS, _lines), {"a": (9, 50)})["a"].ids
+    requests = {"a": (1, 50), "b": (2, 50), "none": (3, 0)}
+    samples = draw(split_documents(DOCUMENTS, _lines, batch), requests)
+    ids = {name: sample.ids for name, sample in samples.items()}
+    backwards = draw(split_documents(DOCUMENTS[::-1], _lines, 7), requests)
+    assert ids == {name: sample.ids for name, sample in backwards.items()}
+    assert ids["a"] != draw(split_documents(DOCUMENTS, _lines), {"a": (9, 50)})["a"].ids
     every = Units.join(list(split_documents(DOCUMENTS, _lines, 100)))
     rows = {unit: row for row, unit in enumerate(every.ids)}
-    drawn, again = samples["a"], every.rows(np.array([rows[unit] for unit in samples["a"].ids]))
-    assert drawn.ids == again.ids
-    assert drawn.sources == again.sources
-    assert drawn.texts == again.texts == [f"unit {doc_id[1:]} {unit}" for doc_id, unit in drawn.ids]
+    sample, same = samples["a"], every.rows(np.array([rows[unit] for unit in ids["a"]]))
+    assert sample.texts == [f"unit {doc_id[1:]} {unit}" for doc_id, unit in ids["a"]]
+    for name in ("ids", "sources", "texts"):
+        assert getattr(sample, name) == getattr(same, name)
     for name in ("starts", "ends", "keys", "numbers"):
-        assert getattr(drawn, name).tolist() == getattr(again, name).tolist()
+        assert getattr(sample, name).tolist() == getattr(same, name).tolist()
 
 
 def test_a_small_corpus_gives_smaller_samples_and_nothing_twice():
-    samples = draw(split_documents(DOCUMENTS[:5], _lines), {"a": (1, 10), "b": (2, 10)})
-    assert [len(sample.ids) for sample in samples.values()] == [8, 7]
-    assert len({*samples["a"].ids, *samples["b"].ids}) == 15
-    wanted = {"large": (1, 1000), "small": (2, 3), "middle": (3, 100), "none": (4, 0)}
-    sizes = {name: len(sample.ids) for name, sample in draw(split_documents(DOCUMENTS[:5], _lines), wanted).items()}
-    assert sizes == {"large": 6, "small": 3, "middle": 6, "none": 0}
-    enough = draw(split_documents(DOCUMENTS[:5], _lines), {"a": (1, 12), "b": (2, 3)})
-    assert [len(sample.ids) for sample in enough.values()] == [12, 3]
+    assert _sizes(300, [50, 50, 0]) == [50, 50, 0]
+    assert _sizes(5, [10, 10]) == [8, 7]
+    assert _sizes(5, [1000, 3, 100, 0]) == [6, 3, 6, 0]
+    assert _sizes(5, [12, 3]) == [12, 3]
 
 
 def test_every_unit_is_equally_likely():
@@ -71,5 +75,5 @@ def test_every_unit_is_equally_likely():
     for seed in range(200):
         for _, unit in draw(split_documents(DOCUMENTS, _lines), {"a": (seed, 20)})["a"].ids:
             counts[unit] += 1
-    expected = np.array([sum(1 + i % 7 > unit for i in range(300)) for unit in range(7)]) / UNITS * 4000
-    assert float(((counts - expected) ** 2 / expected).sum()) < 22.5  # 6 degrees of freedom, p = 0.001
+    fair = np.array([sum(1 + i % 7 > unit for i in range(300)) for unit in range(7)]) / UNITS * 4000
+    assert float(((counts - fair) ** 2 / fair).sum()) < 22.5  # 6 degrees of freedom, p = 0.001

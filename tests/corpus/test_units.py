@@ -1,5 +1,6 @@
 """Units: spans that map back to the text, cover all of it, and are bounded."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,22 +11,8 @@ from dana.core.errors import ConfigError
 from dana.corpus.text import normalise
 from dana.corpus.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, token_windows
 
-WORDS = [
-    "Dr.",
-    "it",
-    "was",
-    "3.5",
-    "e.g.",
-    "no!",
-    "why?",
-    "👩\u200d👩\u200d👧",
-    "שלום.",
-    "مرحبا؟",
-    "日本語。",
-    "...",
-    "“So”",
-]
-WORDS += ["\n\n", "\r\n", "\t"]
+WORDS = ["Dr.", "it", "was", "3.5", "e.g.", "no!", "why?", "👩\u200d👩\u200d👧", "שלום.", "مرحبا؟"]
+WORDS += ["日本語。", "...", "“So”", "\n\n", "\r\n", "\t"]
 TEXTS = st.one_of(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.text(max_size=200))
 
 
@@ -52,14 +39,18 @@ def test_sentences_cover_the_text_in_order(text):
     assert all(end - start <= LONGEST_SENTENCE for start, end in spans)
 
 
-def test_sentences_by_hand():
-    text = "Dr. Smith came. He left at 3.5 hours!  Why?"
-    assert [text[a:b] for a, b in sentences(text)] == ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"]
-
-
-def test_spans_count_characters_not_bytes():
-    text = "日本 😀 é. Then more."
-    assert [text[a:b] for a, b in sentences(text)] == ["日本 😀 é.", "Then more."]
+@pytest.mark.parametrize(
+    ("text", "units"),
+    [
+        ("Dr. Smith came. He left at 3.5 hours!  Why?", ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"]),
+        ("日本 😀 é. Then more.", ["日本 😀 é.", "Then more."]),  # spans count characters, not bytes
+        ("x" * 5000, ["x" * 2000, "x" * 2000, "x" * 1000]),
+        ("Vorwort " + "日本語。これは！" * 9999, ["Vorwort 日本語。", "これは！", *["日本語。", "これは！"] * 9998]),
+    ],
+    ids=["English", "characters", "no end", "no space"],
+)
+def test_sentences_by_hand(text, units):
+    assert [text[start:end] for start, end in sentences(text)] == units
 
 
 @settings(max_examples=20)
@@ -74,25 +65,13 @@ def test_a_sentence_without_end_is_cut_at_white_space(lengths):
         assert all(end == len(text) or text[end] == " " for _, end in spans)
 
 
-def test_a_word_of_five_thousand_characters_becomes_three_units():
-    assert sentences("x" * 5000) == [(0, 2000), (2000, 4000), (4000, 5000)]
-
-
-def test_a_book_without_spaces_is_cut_after_full_stops():
-    text = "Vorwort " + "日本語。これは！" * 10_000
-    spans = sentences(text)
-    _holds(text, spans)
-    assert {text[a:b] for a, b in spans[1:]} == {"日本語。", "これは！"}
-    assert text[slice(*spans[0])] == "Vorwort 日本語。"
-
-
 def test_a_stretch_that_is_not_too_long_is_never_cut(monkeypatch):
-    seen = []
-    monkeypatch.setattr("sentencex.get_sentence_boundaries", lambda language, text: seen.append(text) or [])
+    texts = []
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", lambda language, text: texts.append(text) or [])
     exactly = "é" * LONGEST_STRETCH
     sentences(f"{exactly} {exactly}\n{exactly}")
     sentences(f"a {exactly}y b")
-    assert seen == [f"{exactly} {exactly}\n{exactly}", f"a {exactly}", "y b"]
+    assert texts == [f"{exactly} {exactly}\n{exactly}", f"a {exactly}", "y b"]
 
 
 @pytest.mark.parametrize("size", [1, 5, 64])
@@ -111,8 +90,9 @@ def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size
 @settings(max_examples=60)
 @given(text=TEXTS, size=st.integers(1, 9))
 @example(text="\U000f0000 one two", size=1)
-def test_windows_cover_the_text_in_order(tiny_tokenizer, text, size):
+def test_windows_cover_the_text_in_order(tiny_tokenizer, byte_level, text, size):
     text = normalise(text)
+    _holds(text, token_windows(text, byte_level, size))
     spans = token_windows(text, tiny_tokenizer, size)
     if spans:  # text that is nothing but characters the tokenizer drops has no unit
         _holds(text, spans)
@@ -124,43 +104,29 @@ def test_windows_of_bytes_never_share_a_character(byte_level):
     assert token_windows("a 😀😀", byte_level, 4) == [(0, 1), (2, 3), (3, 4)]  # pieces 0, 4 and 8 begin the windows
 
 
-@settings(max_examples=60)
-@given(text=TEXTS, size=st.integers(1, 9))
-def test_windows_of_bytes_cover_the_text_in_order(byte_level, text, size):
-    text = normalise(text)
-    _holds(text, token_windows(text, byte_level, size))
-
-
-def test_specs_are_read_and_bad_ones_refused():
+def test_a_spec_names_a_splitter_and_a_bad_one_is_refused(tiny_tokenizer):
     assert parse_units("sentence") == UnitSpec()
     assert parse_units("window:256") == UnitSpec(256)
+    assert not parse_units("sentence").needs_tokenizer
+    assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
+    text = "the default of the settings"
+    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(text, tiny_tokenizer, 4)
+    for no_tokenizer in (None, object()):
+        with pytest.raises(ConfigError, match="window:8"):
+            parse_units("window:8").splitter(no_tokenizer)
     for spec in ("", "word", "sentence:3", "window", "window:0", "window:-1", "window:x"):
         with pytest.raises(ConfigError, match=f"units='{spec}': must be sentence, or window:N"):
             parse_units(spec)
 
 
-def test_windows_without_a_tokenizer_are_refused():
-    assert not parse_units("sentence").needs_tokenizer
-    for none in (None, object()):
-        with pytest.raises(ConfigError, match="window:8"):
-            parse_units("window:8").splitter(none)
-
-
-def test_a_splitter_does_what_its_spec_says(tiny_tokenizer):
-    assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
-    text = "the default of the settings"
-    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(text, tiny_tokenizer, 4)
-
-
 def test_a_line_of_sixteen_megabytes_without_punctuation_takes_time_in_proportion():
     """Each cut copied all that came after it: 16 MB took over a hundred times as long as one."""
-    import time
 
     def seconds(text):
-        started = time.process_time()
+        start = time.process_time()
         spans = sentences(text)
         assert all(after[0] == before[1] + 1 for before, after in pairwise(spans))
-        return time.process_time() - started
+        return time.process_time() - start
 
     one = max(0.02, seconds("word and more " * 75_000))
     assert seconds("word and more " * 1_200_000) < 50 * one
