@@ -42,7 +42,7 @@ def test_id_source_and_text_by_hand(tmp_path):
     }
 
 
-def test_what_is_left_out_is_counted_by_reason(tmp_path):
+def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_is_named(tmp_path, heard):
     records = [
         {"id": "a", "text": "one"},
         {"id": "b", "text": "one "},
@@ -54,6 +54,8 @@ def test_what_is_left_out_is_counted_by_reason(tmp_path):
     ]
     documents, tally = _read(tmp_path / "x.jsonl", records)
     assert [d.text for d in documents] == ["one"]
+    warnings = [record.getMessage() for record in heard.records]
+    assert [line.partition(": ")[0] for line in warnings] == [f"{tmp_path}/x.jsonl:{number}" for number in (3, 5, 7)]
     assert dict(tally.drop_counts) == {"duplicate": 1, "empty": 1}
     assert dict(tally.rejection_counts) == {"repeated id": 1, "no text": 2, "unreadable": 1}
     assert str(tally) == (
