@@ -10,12 +10,13 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
 from dana.core.rng import torch_seed
 from dana.models.varlen import NAME, register
-from dana.train.evaluation import HeldOut
+from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step, train
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
+from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 
 VOCABULARY = 60
@@ -24,6 +25,7 @@ PAIR_TOKENS = replace(SPECIAL_TOKENS, middle=np.array([3], dtype=np.int32))
 MASKED = MaskedCollator(Masking(4, np.arange(VOCABULARY) < 5, seed=0), SPECIAL_TOKENS)
 PAIRS = PairCollator(MASKED.masking, PAIR_TOKENS)
 HELDOUT = replace(MASKED, masking=replace(MASKED.masking, seed=HELDOUT_SEED, rate=HELDOUT_RATE))
+SETTINGS = TrainSettings(max_tokens=16)
 
 
 def random_examples(count=24, seed=0, weights=None):
@@ -35,8 +37,7 @@ def random_examples(count=24, seed=0, weights=None):
     return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, SPECIAL_TOKENS)
 
 
-def held_out(task, general):
-    return HeldOut({"task": task, "general": general}, HELDOUT)
+TEXTS = HeldOut({"task": random_examples(6, 11), "general": random_examples(6, 12)}, HELDOUT)
 
 
 def bert(dropout=0.0, next_sentence=False):
@@ -53,38 +54,45 @@ def use_varlen(model):
     model.set_attn_implementation(NAME)
 
 
-@pytest.fixture
-def tiny_model():
-    return bert
+def new_state(model, settings=SETTINGS, budget=512, **layout):
+    return prepare(model, settings, Accelerator(cpu=True), BatchLayout(budget=budget, **layout))
 
 
-@pytest.fixture
-def collator():
-    return MASKED
+def mean_loss(module, examples, collator, budget=512, **layout):
+    return measure_loss(module, examples, collator, BatchLayout(budget=budget, **layout), Accelerator(cpu=True)).mean
 
 
-@pytest.fixture
-def run():
+def parameters(module):
+    return torch.cat([value.detach().flatten() for value in module.parameters()])
+
+
+def steps(records):
+    return [record for record in records if isinstance(record, StepRecord)]
+
+
+def gradient_of_step(state, batch, settings):
+    """Takes a step; returns its outcome and its gradient."""
+    gradients = []
+    zero_grad = state.optimizer.zero_grad
+
+    def keep_gradients():
+        gradients.append(torch.cat([value.grad.flatten() for value in state.module.parameters()]))
+        zero_grad()
+
+    state.optimizer.zero_grad = keep_gradients
+    return take_step(state, batch, 1e-4, 0, settings), gradients[-1]
+
+
+def run(examples, dropout=0.0, budget=512, layout="padded", **settings):
     """Trains a new tiny model; returns its state and records."""
-
-    def call(examples, dropout=0.0, budget=512, layout="padded", **settings):
-        defaults = {"max_tokens": 16, "batch_size": 8, "evaluations": 0}
-        execution = Execution(micro_batch_tokens=budget)
-        settings = TrainSettings(**{**defaults, "execution": execution, **settings})
-        pairs = settings.objective == "next_sentence"
-        model = bert(dropout, pairs)
-        if layout == "unpadded":
-            use_varlen(model)
-        state = prepare(model, settings, Accelerator(cpu=True), BatchLayout(layout, budget))
-        heldout = held_out(random_examples(6, 11), random_examples(6, 12))
-        return state, list(train(state, examples, PAIRS if pairs else MASKED, settings, heldout))
-
-    return call
-
-
-@pytest.fixture
-def make_examples():
-    return random_examples
+    defaults = {"max_tokens": 16, "batch_size": 8, "evaluations": 0}
+    settings = TrainSettings(**{**defaults, "execution": Execution(micro_batch_tokens=budget), **settings})
+    pairs = settings.objective == "next_sentence"
+    model = bert(dropout, pairs)
+    if layout == "unpadded":
+        use_varlen(model)
+    state = new_state(model, settings, budget, layout=layout)
+    return state, list(train(state, examples, PAIRS if pairs else MASKED, settings, TEXTS))
 
 
 @pytest.fixture
@@ -102,16 +110,3 @@ def weighted_examples(examples):
 def pair_examples(weighted_examples):
     """The weighted examples, with the special tokens of next-sentence pairs."""
     return replace(weighted_examples, special_tokens=PAIR_TOKENS)
-
-
-def gradient_of_step(state, batch, settings):
-    """Takes a step; returns its outcome and its gradient."""
-    gradients = []
-    zero_grad = state.optimizer.zero_grad
-
-    def keep_gradients():
-        gradients.append(torch.cat([value.grad.flatten() for value in state.module.parameters()]))
-        zero_grad()
-
-    state.optimizer.zero_grad = keep_gradients
-    return take_step(state, batch, 1e-4, 0, settings), gradients[-1]

@@ -18,12 +18,11 @@ from dana.train.loop import TrainingState, train
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import load_state, save_model, save_state
 from dana.train.supervised import make_optimizer
-from tests.train.conftest import MASKED, bert, held_out, random_examples
+from tests.train.conftest import MASKED, TEXTS, bert, random_examples
 
 SETTINGS = TrainSettings(
     steps=6, max_tokens=16, batch_size=8, evaluations=0, execution=Execution(micro_batch_tokens=64)
 )
-HELDOUT = held_out(random_examples(6, 11), random_examples(6, 12))
 
 
 class NoTokenizer:
@@ -43,7 +42,7 @@ def sharded(accelerator):
 
 def train_until(state, until, before=()):
     records = list(before)
-    for record in train(state, random_examples(), MASKED, SETTINGS, HELDOUT, tuple(before)):
+    for record in train(state, random_examples(), MASKED, SETTINGS, TEXTS, tuple(before)):
         records.append(record)
         if record.kind == "step" and record.step == until:
             break

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-from accelerate import Accelerator
 
 from dana.models.heads import SelectedLogits
-from dana.train.evaluation import HeldoutLoss, _ratio, heldout_sample, measure_loss
+from dana.train.evaluation import HeldoutLoss, _ratio, heldout_sample
 from dana.train.examples import Batch
-from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
+from tests.train.conftest import MASKED, bert, mean_loss
 
 
 def test_mean_and_standard_error_by_hand():
@@ -23,16 +22,13 @@ def test_mean_and_standard_error_by_hand():
     assert [str(HeldoutLoss(mean, None)) for mean in (None, 1.25)] == ["nothing to measure", "1.2500 nats"]
 
 
-def test_the_loss_does_not_depend_on_batches_order_or_dropout(tiny_model, collator, make_examples):
-    module, examples = SelectedLogits(tiny_model(dropout=0.5)).train(), make_examples()
-    shuffled = examples.rows(np.random.default_rng(0).permutation(len(examples)))
-    base, small, other = (
-        measure_loss(module, rows, collator, BatchLayout(budget=budget), Accelerator(cpu=True)).mean
-        for rows, budget in ((examples, 512), (examples, 16), (shuffled, 512))
-    )
-    assert small == pytest.approx(base, abs=1e-6)
-    assert other == pytest.approx(base, abs=1e-6)
-    assert base == pytest.approx(np.log(60), abs=0.15), "an untrained model guesses"
+def test_the_loss_does_not_depend_on_batches_order_or_dropout(examples):
+    module = SelectedLogits(bert(dropout=0.5)).train()
+    backwards = examples.rows(np.arange(len(examples))[::-1])
+    loss = mean_loss(module, examples, MASKED)
+    assert mean_loss(module, examples, MASKED, budget=16) == pytest.approx(loss, abs=1e-6)
+    assert mean_loss(module, backwards, MASKED) == pytest.approx(loss, abs=1e-6)
+    assert loss == pytest.approx(np.log(60), abs=0.15), "an untrained model guesses"
     assert module.training
     assert all(value.grad is None for value in module.parameters())
 
@@ -47,8 +43,7 @@ def test_held_out_masks_do_not_depend_on_the_objective(tiny_tokenizer, repositor
     assert (labels[0] != IGNORED).mean() == pytest.approx(0.15, abs=0.03)
 
 
-def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(make_examples):
-    examples = make_examples()
+def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
     sample = heldout_sample(examples, 50)
     assert 34 < sample.lengths.sum() <= 50
     assert len(heldout_sample(examples, 1)) == 1

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.rng import derive_seed
@@ -15,8 +15,12 @@ from dana.core.schemas import Document, iterate_documents
 from dana.train.examples import SpecialTokens, build_examples
 from dana.train.tokens import Tokens, write_tokens
 
-TEXT = "Alpha beta. Gamma delta. Epsilon zeta? Eta theta."  # units 0-11, 12-24, 25-38, 39-49
-SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]
+TEXT = "Alpha beta. Gamma delta. Epsilon zeta? Eta theta."
+SPANS = [(0, 11), (12, 24), (25, 38), (39, 49)]  # of its units
+
+
+def unit_rows(doc_id, weights, segments=(0, 0, 0, 0)):
+    return [(doc_id, unit, *SPANS[unit], segments[unit], weight) for unit, weight in enumerate(weights)]
 
 
 @pytest.fixture
@@ -26,51 +30,60 @@ def build(write_corpus, write_weights, tiny_tokenizer):
     def call(texts, weights=None, max_tokens=128, exclude=()):
         corpus = write_corpus("c", texts)
         if weights is not None:
-            rows = weights if isinstance(weights[0], tuple) else unit_rows("c-0", weights)
-            weights = write_weights(rows)
+            weights = write_weights(weights if isinstance(weights[0], tuple) else unit_rows("c-0", weights))
         tokens = Tokens.of(iterate_documents(corpus), tiny_tokenizer)
         return build_examples(tokens, weights, SpecialTokens.of(tiny_tokenizer), max_tokens, exclude)
 
     return call
 
 
-def unit_rows(doc_id, weights, segments=(0, 0, 0, 0)):
-    return [(doc_id, unit, *SPANS[unit], segments[unit], weight) for unit, weight in enumerate(weights)]
+def windows(examples):
+    batch = examples.take(np.arange(len(examples)))
+    return [row.tolist() for row in np.split(batch.tokens, batch.offsets[1:-1])]
 
 
 @pytest.fixture
-def decode(tiny_tokenizer):
-    def call(examples):
-        batch = examples.take(np.arange(len(examples)))
-        rows = np.split(batch.tokens, batch.offsets[1:-1])
-        return [tiny_tokenizer.decode(row, skip_special_tokens=True).replace(" ", "") for row in rows]
-
-    return call
+def texts_of(tiny_tokenizer):
+    """The texts of examples, without spaces."""
+    return lambda examples: [
+        tiny_tokenizer.decode(row, skip_special_tokens=True).replace(" ", "") for row in windows(examples)
+    ]
 
 
 def plain(text):
     return text.lower().replace(" ", "")
 
 
-def documents(counts):
-    return {key: counts[f"documents_{key}"] for key in ("in", "kept", "left_out", "excluded")}
+def test_without_weights_every_document_with_tokens_is_one_example(build, texts_of):
+    texts = ["", TEXT, " \n ", "Iota kappa.", "Lambda."]
+    for exclude, documents in ((set(), [plain(TEXT), "iotakappa.", "lambda."]), ({"c-3"}, [plain(TEXT), "lambda."])):
+        examples, counts = build(texts, exclude=exclude)
+        assert texts_of(examples) == documents
+        assert texts_of(examples.rows(np.array([1, 0]))) == documents[1::-1]
+        assert examples.weights.tolist() == [1] * len(documents)
+        assert counts["runs"] == counts["windows"] == len(documents)
+        totals = [counts[f"documents_{key}"] for key in ("in", "kept", "left_out", "excluded")]
+        assert totals == [5, len(documents), 2, len(exclude)]
+    assert texts_of(build([TEXT, "Iota."], [1] * 4, exclude={"c-1"})[0]) == [plain(TEXT)]
 
 
-def test_without_weights_every_document_with_tokens_is_one_example(build, decode):
-    examples, counts = build(["", TEXT, " \n ", "Iota."])
-    assert decode(examples) == [plain(TEXT), "iota."]
-    assert examples.weights.tolist() == [1, 1]
-    assert documents(counts) == {"in": 4, "kept": 2, "left_out": 2, "excluded": 0}
-    assert counts["runs"] == counts["windows"] == 2
-    assert decode(examples.rows(np.array([1, 0]))) == ["iota.", plain(TEXT)]
-
-
-def test_neighbouring_selected_units_are_joined_and_gaps_break(build, decode):
+def test_neighbouring_selected_units_are_joined_and_gaps_break(build, texts_of, monkeypatch):
     examples, counts = build([TEXT], [1, 1, 0, 1])
-    assert decode(examples) == ["alphabeta.gammadelta.", "etatheta."]
+    assert texts_of(examples) == ["alphabeta.gammadelta.", "etatheta."]
     assert counts["runs"] == 2
     examples, _ = build([TEXT], unit_rows("c-0", [1] * 4, segments=[0, 0, 0, -1]))
-    assert decode(examples) == [plain(TEXT[:38])], "the last unit is in no segment"
+    assert texts_of(examples) == [plain(TEXT[:38])], "the last unit is in no segment"
+    original = pq.ParquetFile.iter_batches
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda self, batch_size, **rest: original(self, 3, **rest))
+    examples, _ = build([TEXT, TEXT], [*unit_rows("c-0", [1, 1, 1, 1]), *unit_rows("c-1", [1, 0, 1, 1])])
+    assert texts_of(examples) == [plain(TEXT), plain(TEXT[:11]), plain(TEXT[25:])], "a document may span batches"
+
+
+def test_selected_text_has_the_tokens_of_the_whole_document(build):
+    [everything], [first], [second] = (
+        windows(build([TEXT], weights)[0]) for weights in (None, [1, 1, 0, 0], [0, 0, 1, 1])
+    )
+    assert first[1:-1] + second[1:-1] == everything[1:-1]
 
 
 def test_weights_of_windows_are_means_over_their_tokens(build, tiny_tokenizer):
@@ -87,12 +100,11 @@ def test_runs_are_cut_into_windows_of_equal_length_without_loss(build, tiny_toke
     text = " ".join(["alpha beta gamma"] * 40)
     tokens = tiny_tokenizer(text, add_special_tokens=False)["input_ids"]
     examples, counts = build([text], max_tokens=32)
-    batch = examples.take(np.arange(len(examples)))
-    windows = np.split(batch.tokens, batch.offsets[1:-1])
-    assert {(row[0], row[-1]) for row in windows} == {(tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id)}
-    assert [token for row in windows for token in row[1:-1]] == tokens
+    rows = windows(examples)
+    assert {(row[0], row[-1]) for row in rows} == {(tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id)}
+    assert [token for row in rows for token in row[1:-1]] == tokens
     assert counts["tokens_text"] == len(tokens)
-    assert len(examples) == -(-len(tokens) // 30)
+    assert len(rows) == -(-len(tokens) // 30)
     assert np.ptp(examples.lengths) <= 1
     assert examples.lengths.max() <= 32
 
@@ -109,29 +121,8 @@ def test_the_same_text_has_the_same_id_in_every_arm(build, tiny_tokenizer):
     assert half.ids.tolist() == [derive_seed(0, "example", "c-0", end - 1)], "the end of the window's first token"
 
 
-def test_excluded_documents_are_counted(build, decode):
-    texts = [TEXT, "Iota kappa.", "Lambda."]
-    examples, counts = build(texts, exclude={"c-1"})
-    assert decode(examples) == [plain(TEXT), "lambda."]
-    assert documents(counts) == {"in": 3, "kept": 2, "left_out": 0, "excluded": 1}
-    assert decode(build(texts, [1] * 4, exclude={"c-1"})[0]) == [plain(TEXT)]
-
-
-def test_the_weights_of_a_document_may_span_batches(build, decode, monkeypatch):
-    original = pq.ParquetFile.iter_batches
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda self, batch_size, **rest: original(self, 3, **rest))
-    examples, _ = build([TEXT, TEXT], [*unit_rows("c-0", [1, 1, 1, 1]), *unit_rows("c-1", [1, 0, 1, 1])])
-    assert decode(examples) == [plain(TEXT), plain(TEXT[:11]), plain(TEXT[25:])]
-
-
-def test_selected_text_has_the_tokens_of_the_whole_document(build):
-    whole, first, second = (build([TEXT], weights)[0] for weights in (None, [1, 1, 0, 0], [0, 0, 1, 1]))
-    tokens = [examples.take(np.array([0])).tokens[1:-1].tolist() for examples in (whole, first, second)]
-    assert tokens[1] + tokens[2] == tokens[0]
-
-
 @pytest.mark.parametrize(
-    ("weights", "max_tokens", "kind", "says"),
+    ("weights", "max_tokens", "kind", "problem"),
     [
         (unit_rows("other-0", [1, 1, 1, 1]), 128, DataError, "'other-0'"),
         ([("c-0", 0, 0, 99, 0, 1.0)], 128, DataError, "'c-0' reach character 99"),
@@ -139,39 +130,27 @@ def test_selected_text_has_the_tokens_of_the_whole_document(build):
         (None, 2, ConfigError, "max_tokens=2: must be at least 3"),
     ],
 )
-def test_weights_of_another_corpus_and_empty_examples_are_refused(build, weights, max_tokens, kind, says):
-    with pytest.raises(kind, match=says):
+def test_weights_of_another_corpus_and_empty_examples_are_refused(build, weights, max_tokens, kind, problem):
+    with pytest.raises(kind, match=problem):
         build([TEXT], weights, max_tokens)
 
 
 def test_tokens_on_disk_give_the_examples_of_those_in_memory(write_corpus, tiny_tokenizer, repository_texts, tmp_path):
-    corpus = write_corpus("c", repository_texts)
+    corpus, texts = write_corpus("c", repository_texts[:50]), repository_texts[:50]
     assert write_tokens(iterate_documents(corpus), tiny_tokenizer, tmp_path) > 1000
-    ids = tiny_tokenizer(repository_texts, add_special_tokens=False)["input_ids"]
+    ids = tiny_tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert load_file(tmp_path / "tokens.safetensors")["ids"].tolist() == [token for one in ids for token in one]
-    mapped = Tokens.open(tmp_path)
-    source = mapped.ids
+    disk, memory = Tokens.open(tmp_path), Tokens.of(iterate_documents(corpus), tiny_tokenizer)
+    source = disk.ids
     while isinstance(source, np.ndarray):
         source = source.base
     assert isinstance(source, mmap.mmap)
-    memory = Tokens.of(iterate_documents(corpus), tiny_tokenizer)
     special = SpecialTokens.of(tiny_tokenizer)
-    (found, counts), (expected, expected_counts) = (
-        build_examples(tokens, None, special, 32) for tokens in (mapped, memory)
-    )
-    assert counts == expected_counts
-    every = np.arange(len(expected))
-    for name, value in vars(expected.take(every)).items():
-        assert np.array_equal(getattr(found.take(every), name), value), name
-
-
-def test_the_limit_of_the_tokenizer_truncates_nothing(build, tiny_tokenizer):
-    tiny_tokenizer.backend_tokenizer.enable_truncation(4)
-    try:
-        _, counts = build([TEXT * 3])
-    finally:
-        tiny_tokenizer.backend_tokenizer.no_truncation()
-    assert counts["tokens_text"] > 20
+    (one, counts), (other, other_counts) = (build_examples(tokens, None, special, 32) for tokens in (disk, memory))
+    assert counts == other_counts
+    every = np.arange(len(other))
+    for name, value in vars(other.take(every)).items():
+        assert np.array_equal(getattr(one.take(every), name), value), name
 
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -185,39 +164,42 @@ class Wrapper(SimpleNamespace):
         return self.size
 
 
-def byte_level():
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    options = {"vocab_size": 300, "initial_alphabet": alphabet, "show_progress": False}
-    core.train_from_iterator(["a mask is a mask"], trainers.BpeTrainer(special_tokens=SPECIAL, **options))
+def with_special_tokens(model, pre_tokenizer):
+    core = Tokenizer(model)
+    core.pre_tokenizer = pre_tokenizer
+    core.add_special_tokens([AddedToken(piece, special=True) for piece in SPECIAL])
     return core
+
+
+def byte_level():
+    pieces = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    model = models.BPE({piece: at for at, piece in enumerate(pieces)}, [])
+    return with_special_tokens(model, pre_tokenizers.ByteLevel(add_prefix_space=False))
 
 
 def unigram():
     """Whose special tokens are pieces of its model, as those of XLM-RoBERTa are."""
     pieces = [(piece, 0.0) for piece in SPECIAL] + [(piece, -3.0) for piece in "▁<>/abcdefghijklmnopqrstuvwxyz"]
-    core = Tokenizer(models.Unigram(pieces, unk_id=3))
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.add_special_tokens([AddedToken(piece, special=True) for piece in SPECIAL])
-    return core
+    return with_special_tokens(models.Unigram(pieces, unk_id=3), pre_tokenizers.Metaspace())
 
 
 def tokenise(text, tokenizer):
-    return Tokens.of([Document("d", "s", text)], tokenizer).ids
+    return Tokens.of([Document("d", "s", text)], tokenizer).ids.tolist()
 
 
 @pytest.mark.parametrize("core", [byte_level(), unigram()], ids=["byte-level", "unigram"])
-def test_special_tokens_in_text_are_text(core):
+def test_special_tokens_in_text_are_text_and_no_text_is_truncated(core):
     assert core.token_to_id("<mask>") in core.encode("a <mask> b<s>").ids, "without dana"
-    ids = tokenise("a <mask> b<s>", Wrapper(backend_tokenizer=core))
-    assert not set(ids.tolist()) & {core.token_to_id(piece) for piece in SPECIAL}
+    tokenizer, ordinary = Wrapper(backend_tokenizer=core), core.encode("a mask b").ids
+    core.enable_truncation(2)
+    ids = tokenise("a <mask> b<s>", tokenizer)
+    assert not set(ids) & {core.token_to_id(piece) for piece in SPECIAL}
     assert "".join(core.id_to_token(token) for token in ids).strip("▁").replace("Ġ", "▁") == "a▁<mask>▁b<s>"
-    np.testing.assert_array_equal(tokenise("a mask b", Wrapper(backend_tokenizer=core)), core.encode("a mask b").ids)
+    assert tokenise("a mask b", tokenizer) == ordinary
 
 
 def test_a_mask_in_text_is_three_words_of_wordpiece(tiny_tokenizer):
-    ids = tokenise("fill the [MASK] and [SEP]", tiny_tokenizer).tolist()
+    ids = tokenise("fill the [MASK] and [SEP]", tiny_tokenizer)
     assert not set(ids) & set(tiny_tokenizer.all_special_ids)
     assert tiny_tokenizer.decode(ids).replace(" ", "") == "fillthe[mask]and[sep]"
 
@@ -225,10 +207,9 @@ def test_a_mask_in_text_is_three_words_of_wordpiece(tiny_tokenizer):
 @pytest.mark.parametrize(("size", "width"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
 def test_ids_have_two_bytes_while_they_fit(tmp_path, size, width):
     tokenizer = Wrapper(backend_tokenizer=byte_level(), size=size)
-    documents = [Document("one", "s", "a mask"), Document("two", "s", "b")]
-    count = write_tokens(documents, tokenizer, tmp_path)
+    count = write_tokens([Document("one", "s", "a mask"), Document("two", "s", "b")], tokenizer, tmp_path)
     tokens = Tokens.open(tmp_path)
     assert tokens.ids.dtype.itemsize == width
     assert count == tokens.ids.size == tokens.last.size
     assert [(one.doc_id, one.characters) for one in tokens.documents()] == [("one", 6), ("two", 1)]
-    np.testing.assert_array_equal(tokens.ids, Tokens.of(documents, tokenizer).ids)
+    assert tokens.ids.tolist() == tokenise("a mask", tokenizer) + tokenise("b", tokenizer)

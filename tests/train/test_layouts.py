@@ -20,7 +20,7 @@ from dana.train.planner import choose_execution
 from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
-from tests.train.conftest import MASKED, use_varlen
+from tests.train.conftest import MASKED, bert, parameters, random_examples, run, use_varlen
 
 HUGE = BatchLayout(budget=1 << 20)
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
@@ -36,12 +36,8 @@ def test_micro_batches_divide_a_step_among_ranks(lengths, budget, world, layout)
     for rows in (rows for batches in ranks for rows in batches if rows.size):
         size = lay_out(rows, offsets, BatchLayout(layout))[0].size
         assert size <= budget + (lengths.max() if layout == "unpadded" else 0)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_an_example_longer_than_the_budget_has_its_own_pass(layout):
-    ranks = [micro_batches(np.array([5, 5, 5]), BatchLayout(layout, 4), rank, 2) for rank in (0, 1)]
-    assert [[rows.tolist() for rows in batches] for batches in ranks] == [[[0], [2]], [[1], []]]
+    alone = [micro_batches(np.array([5, 5, 5]), BatchLayout(layout, 4), rank, 2) for rank in (0, 1)]
+    assert [[rows.tolist() for rows in batches] for batches in alone] == [[[0], [2]], [[1], []]], "longer than allowed"
 
 
 def test_padded_micro_batches_have_similar_lengths_unless_a_pass_costs_more():
@@ -66,32 +62,21 @@ def test_positions_of_two_examples_by_hand():
     assert inputs["max_length_q"] == inputs["max_length_k"] == 3
 
 
-def attend(query, key, value, bounds, window=0):
-    options = {"sliding_window": window} if window else {}
-    bounds = torch.tensor(bounds, dtype=torch.int32)
-    longest = int(bounds.diff().max())
-    return attention(torch.nn.Module(), query, key, value, None, cu_seq_lens_q=bounds, max_length_q=longest, **options)[
-        0
-    ]
-
-
-@pytest.mark.parametrize(("bounds", "window"), [([0, 4, 5, 9], 0), ([0, 7, 9], 3), ([0, 7, 9], 1)])
+@pytest.mark.parametrize(("bounds", "window"), [([0, 4, 5, 9], 0), ([0, 7, 9], 3), ([0, 7, 9], 1), ([0, 8, 9], 2)])
 def test_attention_without_padding_is_that_of_each_example(bounds, window):
-    query, key, value = torch.randn(3, 1, 2, 9, 4, generator=torch.Generator().manual_seed(0)).unbind(0)
-    owner = torch.repeat_interleave(torch.tensor(bounds).diff())
+    parts = torch.randn(3, 1, 2, 9, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    ends = torch.tensor(bounds, dtype=torch.int32)
+    options = {"cu_seq_lens_q": ends, "max_length_q": int(ends.diff().max())}
+    options |= {"sliding_window": window} if window else {}
+    output, _ = attention(torch.nn.Module(), *parts.unbind(0), None, **options)
+    owner = torch.repeat_interleave(ends.diff())
     mask = owner[:, None] == owner
     if window:  # transformers counts the position itself
         mask &= (torch.arange(9)[:, None] - torch.arange(9)).abs() < window
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
-    torch.testing.assert_close(attend(query, key, value, bounds, window), expected)
-
-
-def test_gradients_of_a_sliding_window_are_finite_where_padding_sees_nothing():
-    parts = torch.randn(3, 1, 2, 12, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    padded_attention(
-        *parts.unbind(0), torch.tensor([0, 11, 12], dtype=torch.int32), 11, window=1
-    ).square().sum().backward()
-    assert torch.isfinite(parts.grad).all()
+    alone = torch.nn.functional.scaled_dot_product_attention(*parts.unbind(0), attn_mask=mask).transpose(1, 2)
+    torch.testing.assert_close(output, alone)
+    output.square().sum().backward()
+    assert torch.isfinite(parts.grad).all(), "also of padding, which sees nothing"
 
 
 def kernel_difference(bounds, heads, dims, window=-1):
@@ -102,8 +87,8 @@ def kernel_difference(bounds, heads, dims, window=-1):
     longest = int(bounds.diff().max())
     options = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
     kernel, _ = attention(torch.nn.Module(), query, key, value, None, **options)
-    expected = padded_attention(query.float(), key.float(), value.float(), bounds, longest, window=window)
-    return float((kernel.float() - expected).abs().max())
+    product = padded_attention(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    return float((kernel.float() - product).abs().max())
 
 
 @pytest.mark.gpu
@@ -122,39 +107,34 @@ def test_the_kernel_gets_the_window(monkeypatch):
     def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
         windows.append(window_size)
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return padded_attention(q, k, v, cu_seq_q, max_q, scale, window=window_size[0] if use_window else -1)[0]
+        return padded_attention(q, k, v, cu_seq_q, max_q, scale, window=window_size[0])[0]
 
     monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)
-    use_window = True
     assert kernel_difference(bounds, 2, 8) < 3e-2
     assert kernel_difference(bounds, 2, 8, window=5) < 3e-2
     assert windows == [(-1, -1), (5, 5)]
-    use_window = False
-    assert kernel_difference(bounds, 2, 8, window=5) > 0.1
 
 
 @pytest.mark.parametrize("budget", [32, 100])
-def test_a_layout_changes_nothing_that_is_learnt(run, weighted_examples, budget):
-    states, records = zip(
-        *(run(weighted_examples, steps=4, layout=layout, budget=budget) for layout in LAYOUTS), strict=True
-    )
-    one, other = (torch.cat([value.detach().flatten() for value in state.module.parameters()]) for state in states)
-    torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-    for first, second in zip(*records, strict=True):
+def test_a_layout_changes_nothing_that_is_learnt(weighted_examples, budget):
+    results = [run(weighted_examples, steps=4, layout=layout, budget=budget) for layout in LAYOUTS]
+    (one, records), (other, other_records) = results
+    torch.testing.assert_close(parameters(one.module), parameters(other.module), atol=1e-6, rtol=0)
+    for first, second in zip(records, other_records, strict=True):
         name = "loss" if isinstance(first, StepRecord) else "task_loss"
         assert getattr(second, name) == pytest.approx(getattr(first, name), abs=1e-6)
 
 
-def choose(model, examples, precision="no", objective="masked", **execution):
+def choose(model, precision="no", objective="masked", **execution):
     AcceleratorState._reset_state(reset_partial_state=True)
     execution = Execution(**execution)
     settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective=objective, execution=execution)
-    return choose_execution(model, examples, settings, Accelerator(cpu=True, mixed_precision=precision))
+    return choose_execution(model, random_examples(), settings, Accelerator(cpu=True, mixed_precision=precision))
 
 
-DEBERTA_SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-DEBERTA = DebertaV2Config(vocab_size=60, **DEBERTA_SHAPE, relative_attention=True, pos_att_type=["c2p", "p2c"])
+SMALL = {name: size for name, size in SHAPE.items() if name != "max_position_embeddings"}
+DEBERTA = DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["c2p", "p2c"])
 WINDOWS = ModernBertConfig(**{**SHAPE, "num_hidden_layers": 4}, pad_token_id=0, local_attention=6)
 SUPPORTED = [config for config in CONFIGS if config.model_type != "mpnet"] + [WINDOWS]
 UNSUPPORTED = [DEBERTA, *(config for config in CONFIGS if config.model_type == "mpnet")]
@@ -171,9 +151,9 @@ def model_of(config, scale=1.0):
 
 
 @pytest.mark.parametrize("config", SUPPORTED, ids=lambda config: f"{config.model_type}-{config.num_hidden_layers}")
-def test_a_supported_architecture_has_the_logits_of_padded_rows(config, make_examples):
-    examples = make_examples(40)
-    assert choose(model_of(config), examples, layout="unpadded")[0].layout == "unpadded"
+def test_a_supported_architecture_has_the_logits_of_padded_rows(config):
+    assert choose(model_of(config), layout="unpadded")[0].layout == "unpadded"
+    examples = random_examples(40)
     by_length = np.argsort(examples.lengths, kind="stable")
     batch = MASKED.step_batch(examples.take(by_length[np.linspace(0, 39, 8).astype(int)]), 0, "token_count")
 
@@ -185,16 +165,18 @@ def test_a_supported_architecture_has_the_logits_of_padded_rows(config, make_exa
         with torch.no_grad():
             return SelectedLogits(model).eval()(**micro.inputs)[torch.argsort(micro.owners, stable=True)]
 
-    expected = logits("padded", np.arange(8))
+    reference = logits("padded", np.arange(8))
     (rows,) = micro_batches(batch.lengths, BatchLayout("unpadded", 1 << 30))
-    assert float((logits("unpadded", rows) - expected).abs().max() / expected.abs().max()) < 1e-6
+    assert float((logits("unpadded", rows) - reference).abs().max() / reference.abs().max()) < 1e-6
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize("config", UNSUPPORTED, ids=lambda config: config.model_type)
-def test_an_unsupported_architecture_is_refused(config, precision, make_examples):
+def test_an_unsupported_architecture_is_padded(config, precision, monkeypatch):
+    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: True)
     with pytest.raises(ConfigError, match=rf"layout=unpadded .*{config.model_type}"):
-        choose(model_of(config), make_examples(40), precision=precision, layout="unpadded")
+        choose(model_of(config), precision=precision, layout="unpadded")
+    assert choose(model_of(config), precision=precision)[0].layout == "padded"
 
 
 @pytest.mark.parametrize(
@@ -206,27 +188,25 @@ def test_an_unsupported_architecture_is_refused(config, precision, make_examples
         (True, "bf16", "next_sentence", "padded"),
     ],
 )
-def test_auto_is_unpadded_where_device_precision_and_objective_allow(
-    kernel, precision, objective, layout, tiny_model, examples, monkeypatch
-):
+def test_auto_is_unpadded_where_device_precision_and_objective_allow(kernel, precision, objective, layout, monkeypatch):
     monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: kernel)
-    model = tiny_model(next_sentence=objective == "next_sentence")
-    shape, reasons = choose(model, examples, precision=precision, objective=objective)
+    model = bert(next_sentence=objective == "next_sentence")
+    shape, reasons = choose(model, precision, objective)
     assert shape.layout == layout
     assert model.config._attn_implementation == ("dana_varlen" if layout == "unpadded" else "sdpa")
     assert reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
     assert reasons[2].startswith(f"layout    {layout}: ")
-    assert choose(model_of(DEBERTA), examples, precision="bf16")[0].layout == "padded"
 
 
-@pytest.mark.parametrize("has", [True, False])
-def test_bf16_is_used_where_the_device_has_it_and_the_launch_sets_nothing(has, tiny_model, examples, monkeypatch):
+@pytest.mark.parametrize(
+    ("has", "launch", "reason"),
+    [(True, None, "bf16: default"), (False, None, "no: default"), (True, "no", "no: set by the launch")],
+)
+def test_bf16_is_used_where_the_device_has_it_and_the_launch_sets_nothing(has, launch, reason, monkeypatch):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if launch:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: has)
-    shape, reasons = choose(tiny_model(), examples)
-    assert shape.bf16 is has
-    assert reasons[1].startswith(f"precision {'bf16' if has else 'no'}: default")
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    shape, reasons = choose(tiny_model(), examples)
-    assert not shape.bf16
-    assert reasons[1].startswith("precision no: set by the launch")
+    shape, reasons = choose(bert())
+    assert shape.bf16 is reason.startswith("bf16")
+    assert reasons[1].startswith(f"precision {reason}")

@@ -32,13 +32,16 @@ def test_the_default_is_one_epoch():
 
 
 def test_epochs_follow_each_other_each_in_its_own_order():
-    seen = stream(plan(batch_size=8, steps=10))
-    orders = [[row for epoch, row in seen if epoch == number] for number in range(3)]
-    expected = [epoch_order(IDS, 0, epoch).tolist() for epoch in range(3)]
-    assert orders == [*expected[:2], expected[2][:6]]
-    assert expected[0] != expected[1]
-    assert expected[0] != epoch_order(IDS, 1, 0).tolist(), "the order depends on the seed"
+    orders = [epoch_order(IDS, 0, epoch).tolist() for epoch in range(3)]
+    rows = [(epoch, row) for epoch, order in enumerate(orders) for row in order]
+    assert stream(plan(batch_size=8, steps=10)) == rows[:80]
+    assert orders[0] != orders[1]
+    assert orders[0] != epoch_order(IDS, 1, 0).tolist(), "the order depends on the seed"
     assert stream(Plan(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [(at, 0) for at in range(6)]
+    subset = np.array([30, 2, 17, 5, 9, 11])
+    part = IDS[subset][epoch_order(IDS[subset], 4, 1)]
+    both = [key for key in IDS[epoch_order(IDS, 4, 1)] if key in set(part)]
+    assert both == part.tolist(), "common examples have the same order in two arms"
 
 
 @by_size
@@ -65,21 +68,6 @@ def test_steps_of_equal_tokens_differ_by_at_most_one_example():
     assert sum(sizes) == pytest.approx(30 * 50, abs=int(LENGTHS.max()))
 
 
-@by_size
-@pytest.mark.parametrize("share", [None, 0.3])
-def test_any_step_can_be_computed_alone(size, share):
-    ahead, fresh = list(plan(share, steps=20, **size)), plan(share, steps=20, **size)
-    for index in (17, 3, 19, 0):
-        np.testing.assert_array_equal(fresh[index].rows, ahead[index].rows)
-        np.testing.assert_array_equal(fresh[index].epochs, ahead[index].epochs)
-
-
-def test_common_examples_have_the_same_order_in_two_arms():
-    subset = np.array([30, 2, 17, 5, 9, 11])
-    part = IDS[subset][epoch_order(IDS[subset], 4, 1)]
-    assert [key for key in IDS[epoch_order(IDS, 4, 1)] if key in set(part)] == part.tolist()
-
-
 def test_epochs_are_passes_over_the_selected_examples():
     for epochs, count in ((1, 37), (3, 111), (0.5, 18), (2.5, 92)):
         steps = plan(batch_size=8, epochs=float(epochs))
@@ -96,19 +84,24 @@ def test_epochs_are_passes_over_the_selected_examples():
 @by_size
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
 def test_replay_has_its_share_of_every_step_and_of_every_beginning(share, size):
-    seen = replays = 0
-    for step in plan(share, steps=40, **size):
+    examples = replays = 0
+    steps = list(plan(share, steps=40, **size))
+    for step in steps:
         count = int((step.rows >= SELECTED).sum())
         assert abs(count - share * step.rows.size) < 1
-        seen, replays = seen + step.rows.size, replays + count
-        assert replays == int(round(share * 100) * seen // 100)
+        examples, replays = examples + step.rows.size, replays + count
+        assert replays == int(round(share * 100) * examples // 100)
+    fresh = plan(share, steps=40, **size)
+    for index in (17, 3, 39, 0):  # any step can be computed alone
+        np.testing.assert_array_equal(fresh[index].rows, steps[index].rows)
+        np.testing.assert_array_equal(fresh[index].epochs, steps[index].epochs)
 
 
 def test_selected_text_and_replay_have_their_own_epochs():
-    seen = stream(plan(0.5, batch_size=8, steps=20))
-    selected, replay = [pair for pair in seen if pair[1] < SELECTED], [pair for pair in seen if pair[1] >= SELECTED]
-    for pairs, size in ((selected, SELECTED), (replay, REPLAY)):
+    rows = stream(plan(0.5, batch_size=8, steps=20))
+    selection, replay = [pair for pair in rows if pair[1] < SELECTED], [pair for pair in rows if pair[1] >= SELECTED]
+    for pairs, size in ((selection, SELECTED), (replay, REPLAY)):
         assert [epoch for epoch, _ in pairs] == [at // size for at in range(80)]
         assert sorted(row for epoch, row in pairs if epoch == 0) == sorted({row for _, row in pairs})
     alone = TrainSettings(max_tokens=20, batch_size=8, steps=10)
-    assert selected == stream(Plan(LENGTHS[:SELECTED], IDS[:SELECTED], alone))
+    assert selection == stream(Plan(LENGTHS[:SELECTED], IDS[:SELECTED], alone))

@@ -9,42 +9,38 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from dana.core.errors import ConfigError, Preemption
 from dana.train import loop
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, find_checkpoint
-from dana.train.layout import BatchLayout
 from dana.train.objectives.batch import MicroBatch
 from dana.train.records import EvaluationRecord, StepRecord
 from dana.train.settings import Execution, TrainSettings
-from tests.train.conftest import PAIRS, held_out
+from tests.train.conftest import MASKED, PAIRS, TEXTS, bert, new_state, parameters
 
 EXECUTION = Execution(save_every=2, micro_batch_tokens=64)
 SETTINGS = TrainSettings(steps=12, batch_size=8, max_tokens=16, evaluations=3, execution=EXECUTION)
 
 
 @pytest.fixture
-def train(tiny_model, collator, weighted_examples, pair_examples, make_examples, tmp_path):
+def train(weighted_examples, pair_examples, tmp_path):
     """Runs to the end, or until something stops it; called again, it resumes."""
 
     def call(name="run", settings=SETTINGS, at_record=lambda record: None):
         pairs = settings.objective == "next_sentence"
-        state = loop.prepare(tiny_model(0.1, pairs), settings, Accelerator(cpu=True), BatchLayout(budget=64))
+        state = new_state(bert(0.1, pairs), settings, budget=64)
         policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}), settings, {})
         if checkpoint := policy.checkpoints.newest():
             policy.resume(state, checkpoint)
         examples = pair_examples if pairs else replace(weighted_examples, replay_count=10 if settings.replay else 0)
-        heldout = held_out(make_examples(6, 11), make_examples(6, 12))
-        records = loop.train(state, examples, PAIRS if pairs else collator, settings, heldout, policy.records)
+        records = loop.train(state, examples, PAIRS if pairs else MASKED, settings, TEXTS, policy.records)
         for record in policy.watch(state, records):
             at_record(record)
         policy.finish(state)
-        weights = torch.cat([value.detach().flatten() for value in state.module.parameters()])
-        unmeasured = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None}
-        records = [replace(one, **unmeasured) if isinstance(one, StepRecord) else one for one in policy.records]
-        return weights, records
+        clock = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None}
+        records = [replace(one, **clock) if isinstance(one, StepRecord) else one for one in policy.records]
+        return parameters(state.module), records
 
     return call
 
@@ -54,28 +50,24 @@ def same(one, other):
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "change"),
-    [
-        *((step, {}) for step in (1, 4, 12)),
-        (5, {"objective": "next_sentence"}),
-        (5, {"replay": 0.3, "schedule": "cosine"}),
-    ],
+    ("change", "stops"),
+    [({}, [1, 4, 12]), ({"objective": "next_sentence"}, [5]), ({"replay": 0.3, "schedule": "cosine"}, [5])],
 )
-def test_stopped_by_a_signal_it_resumes_bit_for_bit(train, stop_at, change):
+def test_stopped_by_a_signal_it_resumes_bit_for_bit(train, change, stops):
     settings = replace(SETTINGS, **change)
+    for stop in stops:
 
-    def stop(record):
-        if isinstance(record, StepRecord) and record.step == stop_at:
-            os.kill(os.getpid(), signal.SIGTERM)
+        def interrupt(record, stop=stop):
+            if isinstance(record, StepRecord) and record.step == stop:
+                os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Preemption, match=f"after step {stop_at}.*; saved") as error:
-        train("stopped", settings, at_record=stop)
-    assert error.value.exit_code == 75
-    assert same(train("stopped", settings), train("whole", settings))
+        with pytest.raises(Preemption, match=rf"after step {stop}\b.*; saved") as error:
+            train("stopped", settings, interrupt)
+        assert error.value.exit_code == 75
+    assert same(train("stopped", settings), train("straight", settings))
 
 
 def test_an_evaluation_that_is_stopped_is_repeated(train, monkeypatch):
-    whole = train("whole")
     original, calls = MicroBatch.losses, []
 
     def interrupt(micro, module):
@@ -84,10 +76,11 @@ def test_an_evaluation_that_is_stopped_is_repeated(train, monkeypatch):
             os.kill(os.getpid(), signal.SIGUSR1)
         return original(micro, module)
 
-    monkeypatch.setattr(MicroBatch, "losses", interrupt)
-    with pytest.raises(Preemption, match="while evaluating after step"):
-        train("stopped")
-    assert same(train("stopped"), whole)
+    with monkeypatch.context() as context:
+        context.setattr(MicroBatch, "losses", interrupt)
+        with pytest.raises(Preemption, match="while evaluating after step"):
+            train("stopped")
+    assert same(train("stopped"), train("straight"))
 
 
 @pytest.fixture
@@ -99,9 +92,9 @@ def one_thread():
 
 
 def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thread):
-    long = replace(SETTINGS, steps=80, execution=Execution(save_every=1, micro_batch_tokens=64))
+    long = replace(SETTINGS, steps=40, execution=Execution(save_every=1, micro_batch_tokens=64))
     start = time.monotonic()
-    whole = train("whole", long)
+    straight = train("straight", long)
     seconds = time.monotonic() - start
     chance, kills = random.Random(0), 0
     for _ in range(20):
@@ -119,10 +112,10 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
         kills += os.WIFSIGNALED(status)
     assert kills >= 10, "most children should be killed at work"
-    assert same(train("killed", long), whole)
+    assert same(train("killed", long), straight)
 
 
-def test_the_best_weights_are_restored_at_the_end(train, tiny_model, tmp_path):
+def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
     settings = replace(SETTINGS, final="best", learning_rate=0.3, execution=replace(EXECUTION, save_every=0))
     weights, records = train("best", settings)
     losses = {record.step: record.task_loss for record in records if isinstance(record, EvaluationRecord)}
@@ -130,8 +123,9 @@ def test_the_best_weights_are_restored_at_the_end(train, tiny_model, tmp_path):
     assert best < 12, "so high a rate makes it worse"
     assert Checkpoints(tmp_path / "best", {"name": "best"}).newest("best").manifest["step"] == best
     state = load_file(tmp_path / "best" / f"best-{best:08d}" / "state.safetensors")
-    names = [f"parameter.{name}" for name, _ in tiny_model().named_parameters()]
-    assert torch.equal(weights, torch.cat([state[name].flatten() for name in names]))
+    assert torch.equal(
+        weights, torch.cat([state[f"parameter.{name}"].flatten() for name, _ in bert().named_parameters()])
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,9 +134,7 @@ def test_the_best_weights_are_restored_at_the_end(train, tiny_model, tmp_path):
 def test_a_run_resumes_in_its_precision_or_is_refused(launch, before, valid, monkeypatch, tmp_path):
     checkpoint = SimpleNamespace(path=tmp_path, manifest={"notes": {"execution": {"precision": before}}})
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
-    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
-    if launch:
-        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)
+    monkeypatch.setattr(os, "environ", {"ACCELERATE_MIXED_PRECISION": launch} if launch else {})
     accelerator = SimpleNamespace(device=torch.device("cpu"), mixed_precision=launch or "no")
     arguments = (SimpleNamespace(newest=lambda: checkpoint), Execution(), accelerator)
     if valid:

