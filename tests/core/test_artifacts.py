@@ -1,7 +1,6 @@
 """Artifacts are complete or absent, reused by fingerprint, and refused if damaged or made from other settings."""
 
 import errno
-import os
 import subprocess
 import sys
 import time
@@ -29,6 +28,10 @@ def _tables(draft):
         pq.write_table(pa.table({"a": list(range(5))}), draft.path / f"part-0000{part}.parquet")
 
 
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_the_fingerprint_ignores_key_order_and_nothing_else():
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     assert fingerprint({"a": 1}) == "6903fb303cd60ccb0a2b9c2592fa773b"  # printf '{"a": 1}' | b2sum -l 128
@@ -42,7 +45,7 @@ def test_json_takes_paths_and_numpy_numbers_and_refuses_nan(tmp_path):
     for value, error in ((object(), TypeError), (float("nan"), ValueError)):
         with pytest.raises(error):
             write_json(tmp_path / "y.json", {"x": value})
-    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert names_in(tmp_path) == ["x.json"]
 
 
 def test_a_difference_shows_sixty_characters_of_each_value():
@@ -62,41 +65,35 @@ def test_an_equal_run_reuses_and_a_different_one_is_refused_untouched(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "type_of_error"),
     [(RuntimeError("power cut"), RuntimeError), (OSError(errno.ENOSPC, "No space left on device"), ArtifactError)],
 )
-def test_a_failing_stage_or_a_full_disk_leaves_nothing(tmp_path, error, expected):
+def test_a_failing_stage_or_a_full_disk_leaves_nothing(tmp_path, error, type_of_error):
     def write(draft):
         (draft.path / "half.txt").write_text("half")
         raise error
 
-    with pytest.raises(expected):
+    with pytest.raises(type_of_error):
         make(tmp_path / "x", "thing", {}, write)
-    assert list(tmp_path.iterdir()) == []
+    assert names_in(tmp_path) == []
 
 
-def test_a_folder_of_the_user_is_not_overwritten(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match="mine"):
-        make(tmp_path / "mine", "thing", {}, _write("x"))
-    assert (tmp_path / "mine" / "thesis.txt").exists()
-
-
-@pytest.mark.parametrize("path", [".", "..", "../here"])
-def test_the_working_directory_is_not_replaced(tmp_path, monkeypatch, path):
-    (tmp_path / "here").mkdir()
+@pytest.mark.parametrize("path", [".", "..", "../here", "../thesis"])
+def test_a_folder_of_the_user_and_the_working_directory_are_not_replaced(tmp_path, monkeypatch, path):
+    for folder in ("here", "thesis"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "thesis" / "years.txt").write_text("of work")
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(ArtifactError):
         make(Path(path), "thing", {}, _write("x"))
-    assert [path.name for path in tmp_path.rglob("*")] == ["here"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["here", "thesis", "years.txt"]
     artifact = make(Path("below"), "thing", {}, _write("x"))
     monkeypatch.chdir(artifact.path)
     assert make(Path(), "thing", {}, _write("x")).fingerprint == artifact.fingerprint
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("content", "name"),
     [
         (None, "dana score"),
         ('{"kind": "thi', "manifest.json:1"),
@@ -106,14 +103,14 @@ def test_the_working_directory_is_not_replaced(tmp_path, monkeypatch, path):
         ('{"schema": 2, "kind": "thing", "fingerprint": "a"}', "'depends_on'"),
     ],
 )
-def test_opening_names_what_is_wrong_with_a_manifest(tmp_path, content, named):
+def test_opening_names_what_is_wrong_with_a_manifest(tmp_path, content, name):
     path = make(tmp_path / "x", "thing", {}, _write("x")).path
     with pytest.raises(ArtifactError, match="'thing', not 'scores'"):
         open_artifact(path, "scores")
     (path / MANIFEST).write_text(content) if content else (path / MANIFEST).unlink()
     with pytest.raises(ArtifactError) as error:
         open_artifact(path, "thing", "dana score")
-    assert named in str(error.value)
+    assert name in str(error.value)
     assert "\n" not in str(error.value)
     with pytest.raises(ArtifactError):
         make(path, "thing", {}, _write("y"))
@@ -172,12 +169,13 @@ artifacts.make(Path(sys.argv[1]), "thing", {"a": 1}, write)
 """
 
 
-def _maker(path, seconds, **environment):
-    command = [sys.executable, "-c", MAKER, str(path), str(seconds)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+def writer(folder, seconds):
+    """A process that writes x; it ends after so many seconds."""
+    command = [sys.executable, "-c", MAKER, str(folder / "x"), str(seconds)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
-def _wait_for_writer(folder):
+def wait_for_writer(folder):
     deadline = time.monotonic() + 30
     while not list(folder.glob(".x.tmp-*/half")):
         assert time.monotonic() < deadline
@@ -185,47 +183,40 @@ def _wait_for_writer(folder):
 
 
 def test_of_several_processes_one_writes_and_all_get_the_same(tmp_path):
-    makers = [_maker(tmp_path / "x", 0.5) for _ in range(4)]
+    makers = [writer(tmp_path, 0.5) for _ in range(4)]
     errors = [maker.communicate(timeout=60)[1] for maker in makers]
     assert [maker.returncode for maker in makers] == [0] * 4, errors
     assert sum("written" in error for error in errors) == 1
     assert sum("reused" in error for error in errors) == 3
     assert (tmp_path / "x" / "data.txt").read_text() == "whole"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert names_in(tmp_path) == ["x"]
 
 
-def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing(tmp_path, monkeypatch):
-    first = _maker(tmp_path / "x", 3)
-    _wait_for_writer(tmp_path)
-    monkeypatch.setattr("dana.core.files.PATIENCE", 0.2)
-    with pytest.raises(ArtifactError, match=rf"x: process {first.pid} on \S+ \(since "):
-        make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
-    monkeypatch.setattr("dana.core.files.PATIENCE", 0.0)
-    (tmp_path / ".x.lock").write_text("")
-    with pytest.raises(ArtifactError, match="x: another process"):
-        make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
-    first.communicate(timeout=60)
-    assert first.returncode == 0
-    assert (tmp_path / "x" / "data.txt").read_text() == "whole"
-
-
-def test_a_second_command_waits_for_the_first_and_says_so_once(tmp_path, heard):
-    heard.set_level("INFO", "dana")
-    first = _maker(tmp_path / "x", 1)
-    _wait_for_writer(tmp_path)
-    artifact = make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
+def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing(tmp_path, monkeypatch, heard):
+    """With patience it says so once, and gets what the first one wrote."""
+    lock = tmp_path / ".x.lock"
+    with writer(tmp_path, 1.5) as first:
+        wait_for_writer(tmp_path)
+        owner = lock.read_text()
+        for text, name in ((owner, rf"process {first.pid} on \S+ \(since "), ("", "another process")):
+            lock.write_text(text)
+            monkeypatch.setattr("dana.core.files.PATIENCE", 0.1)
+            with pytest.raises(ArtifactError, match=f"x: {name}"):
+                make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
+        lock.write_text(owner)
+        monkeypatch.setattr("dana.core.files.PATIENCE", 60.0)
+        heard.set_level("INFO", "dana")
+        artifact = make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
     assert (artifact.path / "data.txt").read_text() == "whole"
-    assert first.wait(timeout=60) == 0
-    first.stderr.close()
+    assert first.returncode == 0
     assert heard.text.count(f"waiting   for process {first.pid} on") == 1
 
 
 def test_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch):
-    killed = _maker(tmp_path / "x", 60)
-    _wait_for_writer(tmp_path)
-    killed.kill()
-    killed.communicate(timeout=60)
+    with writer(tmp_path, 60) as first:
+        wait_for_writer(tmp_path)
+        first.kill()
     assert (tmp_path / ".x.lock").exists()
     monkeypatch.setattr("dana.core.files.PATIENCE", 0.0)
     make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
-    assert [path.name for path in tmp_path.iterdir()] == ["x"], "neither its lock nor its temporary folder is left"
+    assert names_in(tmp_path) == ["x"], "neither its lock nor its temporary folder is left"

@@ -10,15 +10,7 @@ import sys
 import pytest
 
 from dana.core.artifacts import make
-from dana.core.files import (
-    file_digest,
-    folder_lock,
-    start_ticks,
-    temp_dir,
-    temp_file,
-    to_json_lines,
-    write_gzip_lines,
-)
+from dana.core.files import file_digest, folder_lock, start_ticks, temp_dir, temp_file, to_json_lines, write_gzip_lines
 
 HOST = os.uname().nodename
 ROWS = [{"id": "1", "text": "größer\nals"}, {"id": "2", "text": "\u2028"}]
@@ -28,39 +20,33 @@ def write(draft):
     (draft.path / "data").write_text("whole")
 
 
-@pytest.fixture
-def dead_pid():
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_leftovers_of_dead_processes_of_this_machine_are_removed(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     assert start_ticks(process.pid) is None
-    return process.pid
-
-
-def test_leftovers_of_dead_processes_of_this_machine_are_removed(tmp_path, dead_pid):
-    (tmp_path / f".x.tmp-{HOST}-{dead_pid}-12345").mkdir()
+    (tmp_path / f".x.tmp-{HOST}-{process.pid}-12345").mkdir()
     (tmp_path / f".x.tmp-{HOST}-{os.getppid()}-1").mkdir()  # another process has the id of a dead one
     make(tmp_path / "x", "thing", {}, write)
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
-    (tmp_path / f".y.json.tmp-{HOST}-{dead_pid}-12345").write_text("half")
+    assert names_in(tmp_path) == {"x"}
+    (tmp_path / f".y.json.tmp-{HOST}-{process.pid}-12345").write_text("half")
     (tmp_path / ".y.json.tmp-elsewhere-7-12345").write_text("half")
     with temp_file(tmp_path / "y.json") as temporary:
         temporary.write_text("whole")
-    assert {path.name for path in tmp_path.iterdir()} == {"x", "y.json", ".y.json.tmp-elsewhere-7-12345"}
+    assert names_in(tmp_path) == {"x", "y.json", ".y.json.tmp-elsewhere-7-12345"}
 
 
 def test_folders_of_live_processes_and_of_other_machines_are_left_alone(tmp_path, caplog):
-    live = os.getppid()
-    names = {
-        f".x.tmp-{HOST}-{live}-{start_ticks(live)}",
-        f".x.tmp-{HOST}-{'9' * 30}-0",
-        ".x.tmp-elsewhere-7-12345",
-        ".x.tmp-of an older dana",
-        ".y.tmp-elsewhere-7-12345",
-    }
+    live = f"{HOST}-{os.getppid()}-{start_ticks(os.getppid())}"
+    owners = [live, f"{HOST}-{'9' * 30}-0", "elsewhere-7-12345", "of an older dana"]
+    names = {*(f".x.tmp-{owner}" for owner in owners), ".y.tmp-elsewhere-7-12345"}
     for name in names:
         (tmp_path / name).mkdir()
     make(tmp_path / "x", "thing", {}, write)
-    assert {path.name for path in tmp_path.iterdir()} == {*names, "x"}
+    assert names_in(tmp_path) == {*names, "x"}
     assert [record.levelname for record in caplog.records].count("WARNING") == 4
 
 
@@ -79,7 +65,7 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(tmp_path):
         temporary.write_text("half") + "no number"
     with pytest.raises(TypeError), temp_dir(tmp_path / "y") as folder:
         (folder / "half").write_text("half") + "no number"
-    assert [path.name for path in tmp_path.iterdir()] == ["x.json"]
+    assert names_in(tmp_path) == {"x.json"}
     assert file.read_text() == "before"
     with temp_file(file) as temporary:
         temporary.write_text("after")
