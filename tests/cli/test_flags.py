@@ -34,18 +34,21 @@ FLAGS = [
 ]
 
 
-def settings(value, where=""):
+def settings(value, prefix=""):
     """Full name and default of every setting."""
     for item in fields(value):
         inner = getattr(value, item.name)
         if is_dataclass(inner):
-            yield from settings(inner, f"{where}{item.name}.")
+            yield from settings(inner, f"{prefix}{item.name}.")
         else:
-            yield f"{where}{item.name}", inner
+            yield f"{prefix}{item.name}", inner
+
+
+DEFAULTS = dict(settings(RunSettings()))
 
 
 def test_descriptions_and_defaults_are_those_of_the_dataclasses():
-    for key, default in settings(RunSettings()):
+    for key, default in DEFAULTS.items():
         description, usual = setting_doc(key)
         assert description, f"{key} has no description in its class's docstring"
         assert usual is None or usual == default, key
@@ -54,7 +57,7 @@ def test_descriptions_and_defaults_are_those_of_the_dataclasses():
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
 def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
     folders = {"quickstart": "runs/quickstart"}  # of --out
-    default = folders[command] if setting == "out" and command in folders else dict(settings(RunSettings()))[setting]
+    default = folders[command] if setting == "out" and command in folders else DEFAULTS[setting]
     text = " ".join(parsers()[command].format_help().split())
     line = text.rpartition(f" {flag} ")[2].partition(" --")[0]
     if default not in (None, "", []):
@@ -64,14 +67,12 @@ def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting
 
 def test_help_of_a_command_imports_nothing_heavy():
     code = "import sys; from dana.cli.main import main\ntry: main(['adapt', '--help'])\nfinally: print(*sys.modules)"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert out.returncode == 0
-    modules = out.stdout.strip().splitlines()[-1].split()
-    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(modules)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(out.splitlines()[-1].split())
 
 
 def test_python_m_dana_is_the_command_dana():
     command = str(Path(sys.executable).with_name("dana"))  # of this environment, which may not be on the path
     for program in ([command], [sys.executable, "-m", "dana"]):
-        done = subprocess.run([*program, "--version"], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, f"dana {version('dana')}\n")
+        out = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True).stdout
+        assert out == f"dana {version('dana')}\n"

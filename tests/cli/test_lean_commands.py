@@ -2,11 +2,8 @@
 
 import json
 import random
-import shutil
 import subprocess
 import sys
-
-import pytest
 
 HEAVY = ("torch", "transformers", "sklearn", "datasets", "matplotlib")
 SCRIPT = f"""
@@ -15,13 +12,16 @@ from dana.cli.main import main
 code = main(sys.argv[1:])
 print(code, *(name for name in {HEAVY} if name in sys.modules))
 """
+SETTINGS = "adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n"
 
 
-def run_alone(*words: str) -> list[str]:
-    """Run a command in its own process; returns its exit code and the heavy packages that it imported."""
-    ran = subprocess.run([sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.splitlines()[-1].split()
+def heavy_imports(*words: object) -> list[str]:
+    """Run a command in its own process; returns the heavy packages that it imported."""
+    process = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, words)], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    code, *packages = process.stdout.splitlines()[-1].split()
+    assert code == "0"
+    return packages
 
 
 def write_texts(path, shift: int, documents: int) -> None:
@@ -31,31 +31,17 @@ def write_texts(path, shift: int, documents: int) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of 200 units scored at random, without torch, too."""
-    folder = tmp_path_factory.mktemp("lean")
-    write_texts(folder / "task.jsonl", 0, 40)
-    write_texts(folder / "general.jsonl", 100, 200)
-    texts = ["--task", str(folder / "task.jsonl"), "--general", str(folder / "general.jsonl")]
-    assert run_alone("score", *texts, "--selector", "random", "--out", str(folder / "run")) == ["0"]
-    return folder / "run"
-
-
-@pytest.mark.parametrize("flags", [[], ["--policy", "sigmoid"]])
-def test_weighing_imports_nothing_heavy(run, flags, tmp_path):
-    assert run_alone("weigh", str(run), *flags, "--to", str(tmp_path / "weights")) == ["0"]
-    assert (tmp_path / "weights" / "part-00000.parquet").is_file()
-
-
-def test_remembered_settings_of_training_import_nothing_heavy(run, tmp_path):
-    folder = shutil.copytree(run, tmp_path / "run")
-    with (folder / "settings.yaml").open("a") as settings:
-        settings.write("adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n")
-    assert run_alone("weigh", str(folder)) == ["0"]
-    assert run_alone("verify", str(folder)) == ["0"]
-    assert run_alone("tasks", "list") == ["0"]
-    code, *modules = run_alone("report", str(folder))
-    assert code == "0"
-    assert not {"torch", "transformers"} & set(modules), "there are no stored vectors"
-    assert (folder / "report.html").is_file()
+def test_scoring_at_random_and_weighing_import_nothing_heavy_and_reporting_no_torch(tmp_path):
+    """Nor do the settings of training that a folder remembers."""
+    run = tmp_path / "run"
+    write_texts(tmp_path / "task.jsonl", 0, 40)
+    write_texts(tmp_path / "general.jsonl", 100, 200)
+    texts = ["--task", tmp_path / "task.jsonl", "--general", tmp_path / "general.jsonl"]
+    assert heavy_imports("score", *texts, "--selector", "random", "--out", run) == []
+    with (run / "settings.yaml").open("a") as settings:
+        settings.write(SETTINGS)
+    assert heavy_imports("weigh", run) == []
+    assert heavy_imports("weigh", run, "--policy", "sigmoid", "--to", tmp_path / "weights") == []
+    assert heavy_imports("verify", run) == []
+    assert not {"torch", "transformers"} & set(heavy_imports("report", run)), "there are no stored vectors"
+    assert (run / "report.html").is_file()

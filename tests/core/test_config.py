@@ -42,9 +42,9 @@ def test_overrides_come_after_yaml_and_defaults():
 
 
 def test_settings_of_one_class_share_no_list():
-    changed, other = load(RunSettings, {}), load(RunSettings, {})
-    changed.cards.append("one")
-    changed.inputs.text_field.append("two")
+    settings, other = load(RunSettings, {}), load(RunSettings, {})
+    settings.cards.append("one")
+    settings.inputs.text_field.append("two")
     assert load(RunSettings, {}) == other == RunSettings()
 
 
@@ -89,12 +89,7 @@ def test_null_is_refused_where_a_setting_has_no_such_value(key):
 
 @pytest.mark.parametrize(
     ("content", "location"),
-    [
-        (b"a: 1\nb: [x\nc: 2\n", "x.yaml:3"),
-        (b"- a\n", "x.yaml"),
-        (b"a: \xff\xfe\n", "x.yaml"),
-        (None, "x.yaml"),
-    ],
+    [(b"a: 1\nb: [x\nc: 2\n", "x.yaml:3"), (b"- a\n", "x.yaml"), (b"a: \xff\xfe\n", "x.yaml"), (None, "x.yaml")],
 )
 def test_yaml_files_are_read_and_bad_ones_located(tmp_path, content, location):
     path = tmp_path / "x.yaml"

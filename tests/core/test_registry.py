@@ -1,4 +1,4 @@
-"""Components by name: specs, suggestions, and a third party's package beside ours."""
+"""Components by name: specs, suggestions, a third party's package beside ours, and the commands that list and check."""
 
 import shutil
 import subprocess
@@ -11,9 +11,10 @@ import pytest
 from dana.cli.main import main
 from dana.core import registry
 from dana.core.errors import ConfigError, PluginError
-from dana.core.registry import DETECTORS, ENCODERS, OBJECTIVES, SELECTORS, Registry, is_importable, parse_arguments
+from dana.core.registry import DETECTORS, ENCODERS, Registry, parse_arguments
 from dana.detectors.neighbours import KNearestNeighbours
 from dana.encoders.hashing import HashingEncoder
+from dana.selectors.checks import CheckResult
 
 PLUGIN = Path(__file__).parents[1] / "plugins" / "toy_detector"
 
@@ -48,16 +49,9 @@ def test_a_spec_gives_parameters_by_name_and_by_position():
     ],
 )
 def test_a_bad_spec_is_refused_by_name(spec, error, names):
-    with pytest.raises(error) as raised:
+    with pytest.raises(error) as refusal:
         DETECTORS.create(spec)
-    assert [name for name in names if name not in str(raised.value)] == []
-
-
-def test_every_registered_name_of_ours_loads():
-    for group in (DETECTORS, ENCODERS, SELECTORS, OBJECTIVES):
-        for name, (entry, *_) in group.entries().items():
-            if is_importable(entry.module):  # a study's may be missing
-                assert callable(group.load(name, "dana"))
+    assert [name for name in names if name not in str(refusal.value)] == []
 
 
 @pytest.mark.parametrize("value", ["a_module_that_is_not_there:X", "dana.core.registry:NotThere"])
@@ -78,44 +72,49 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.fixture
-def run_dana(site, monkeypatch, capsys):
-    """Run ``dana detectors`` with the toy package on the path; returns exit code, output and errors."""
+def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(site, monkeypatch, capsys):
     monkeypatch.syspath_prepend(site)
-    return lambda *words: (main(["detectors", *words]), *capsys.readouterr())
-
-
-def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(run_dana):
-    code, output, errors = run_dana("list")
-    assert code == 0, errors
-    lines = {line.split()[0]: line for line in output.splitlines()}
+    assert main(["detectors", "list"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["toy"].split()[1] == "toy-detector"
     assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
-    assert "One minus the cosine to the mean" in lines["toy_convention"]
     assert lines["pca"].split()[1] == "dana"
     assert "'a_package_that_is_not_there'" in lines["toy_broken"]
     assert "dana, toy-detector" in lines["knn"], "both define it"
     assert sum("broken: " in line for line in lines.values()) == 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "named"),
-    [
+    assert type(DETECTORS.create("toy-detector:knn")) is not KNearestNeighbours
+    for spec, name in (
         ("toy_broken", "'toy_broken' of toy-detector"),
         ("knn", "dana, toy-detector"),
         ("toy:factor=-9", "toy:factor=-9"),  # its distances are to another point
-    ],
-)
-def test_check_names_a_broken_or_ambiguous_plug_in(run_dana, spec, named):
-    code, _, errors = run_dana("check", spec)
-    assert code == 2
-    assert named in errors
+    ):
+        assert main(["detectors", "check", spec]) == 2
+        assert name in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("spec", ["toy_convention", "toy-detector:knn"])
-def test_check_passes_a_plug_in_that_keeps_the_contract(run_dana, spec):
-    code, output, errors = run_dana("check", spec)
-    assert code == 0, output + errors
-    lines = output.splitlines()
-    assert len(lines) == 11
+KINDS = {"detectors": "pca", "selectors": "random", "encoders": "hashing", "objectives": "masked"}
+
+
+@pytest.mark.parametrize(("kind", "name"), KINDS.items())
+def test_list_names_each_component_with_its_package_and_first_line(kind, name, capsys, monkeypatch):
+    ours, broken = registry.entry_points, EntryPoint("mine", "nowhere:Mine", f"dana.{kind}")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), broken])
+    assert main([kind, "list"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert rows[name].split()[1] == "dana"
+    assert rows[name].endswith(Registry(f"dana.{kind}").load(name).__doc__.strip().splitlines()[0])
+    assert "nowhere" in rows["mine"]
+
+
+@pytest.mark.parametrize(("kind", "name"), list(KINDS.items())[:3])
+def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, capsys, monkeypatch):
+    assert main([kind, "check", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 5
     assert all(line.startswith("ok ") for line in lines)
+    results = [CheckResult("scores are finite", True), CheckResult("same seed same scores", False, "they differ")]
+    monkeypatch.setattr(f"dana.selectors.checks.check_{kind.removesuffix('s')}", lambda name: results)
+    assert main([kind, "check", "mine"]) == 2
+    output = capsys.readouterr()
+    assert "same seed same scores" in output.out
+    assert "mine" in output.err

@@ -76,15 +76,15 @@ def test_sign_flip_p_does_not_depend_on_sign_or_scale(values):
 
 def test_sign_flip_p_agrees_with_scipy():
     values = np.random.default_rng(3).normal(0.3, 1, 9)
-    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
-    assert sign_flip_p(values) == pytest.approx(expected)
+    p = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+    assert sign_flip_p(values) == pytest.approx(p)
 
 
 def test_more_pairs_than_can_be_enumerated_are_sampled_close_to_exact():
     values = np.random.default_rng(4).normal(0.5, 1, 14)
-    expected = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=2**14).pvalue
-    assert 0 < expected < 0.2
-    assert sign_flip_p(values) == pytest.approx(expected, abs=0.01)
+    p = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=2**14).pvalue
+    assert 0 < p < 0.2
+    assert sign_flip_p(values) == pytest.approx(p, abs=0.01)
     assert sign_flip_p([1.0] * 30) == 1 / 20_001  # never 0
     with pytest.raises(ValueError, match="no differences"):
         sign_flip_p([])
@@ -99,24 +99,21 @@ def test_holm_by_hand():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=10))
 def test_holm_only_raises_and_lies_between_no_correction_and_bonferroni(values):
-    for value, adjusted in zip(values, holm(values), strict=True):
-        assert value <= adjusted <= min(1.0, len(values) * value)
+    for value, p in zip(values, holm(values), strict=True):
+        assert value <= p <= min(1.0, len(values) * value)
 
 
 @pytest.mark.parametrize(("questions", "fewest"), [(1, 6), (2, 7), (3, 7), (4, 8), (5, 8), (8, 9)])
 def test_the_fewest_seeds_are_those_whose_least_p_passes_holm(questions, fewest):
     assert fewest_seeds(questions) == fewest
-    least = [holm([sign_flip_p([1.0] * n), *[1.0] * (questions - 1)])[0] for n in (fewest - 1, fewest)]
-    assert least[0] > 0.05 >= least[1]
+    too_few, enough = (holm([sign_flip_p([1.0] * n), *[1.0] * (questions - 1)])[0] for n in (fewest - 1, fewest))
+    assert too_few > 0.05 >= enough
 
 
 def _arm(random, labels, right, seeds=5):
     """Predictions that are right with a given probability, else any class but the last."""
-    return np.where(
-        random.random((seeds, labels.size)) < right,
-        labels,
-        random.integers(0, CLASSES - 1, (seeds, labels.size)),
-    )
+    shape = (seeds, labels.size)
+    return np.where(random.random(shape) < right, labels, random.integers(0, CLASSES - 1, shape))
 
 
 @pytest.fixture
@@ -130,15 +127,11 @@ def bootstrap(arm, other, labels, metric="accuracy", **how):
     return paired_bootstrap(KIND.scorer(answers, true, metric), counts, **how)
 
 
-def score(predicted, labels, metric, kind=KIND):
-    return kind.scorer(predicted[None], labels, metric)(np.ones((1, labels.size)))[0, 0]
-
-
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
 def test_the_estimate_is_the_difference_of_the_mean_scores(labels, metric):
     random = np.random.default_rng(2)
     better, worse = _arm(random, labels, 0.8), _arm(random, labels, 0.6)
-    means = [np.mean([score(row, labels, metric) for row in arm]) for arm in (better, worse)]
+    means = [KIND.scorer(arm, labels, metric)(np.ones((1, labels.size))).mean() for arm in (better, worse)]
     interval = bootstrap(better, worse, labels, metric, resamples=200)
     assert interval.mean == pytest.approx(means[0] - means[1])
     assert 0 < interval.low < interval.mean < interval.high
@@ -154,10 +147,7 @@ def test_an_arm_does_not_differ_from_itself(labels):
 def test_the_spread_is_that_of_resampled_examples_where_seeds_agree(labels):
     """With identical seeds only the examples vary: the standard error of a mean of paired differences."""
     random = np.random.default_rng(4)
-    better, worse = (
-        np.repeat(_arm(random, labels, 0.8, 1), 6, 0),
-        np.repeat(_arm(random, labels, 0.6, 1), 6, 0),
-    )
+    better, worse = (np.repeat(_arm(random, labels, right, 1), 6, 0) for right in (0.8, 0.6))
     each = (better[0] == labels).astype(float) - (worse[0] == labels)
     interval = bootstrap(better, worse, labels, "accuracy", resamples=4000)
     assert interval.std == pytest.approx(each.std() / np.sqrt(labels.size), rel=0.05)
@@ -166,10 +156,9 @@ def test_the_spread_is_that_of_resampled_examples_where_seeds_agree(labels):
 def test_seeds_that_disagree_widen_the_interval(labels):
     random = np.random.default_rng(5)
     worse = _arm(random, labels, 0.6)
-    rights = (0.5, 0.6, 0.7, 0.8, 0.9)
-    varied = np.concatenate([_arm(random, labels, right, 1) for right in rights])
+    uneven = np.concatenate([_arm(random, labels, right, 1) for right in (0.5, 0.6, 0.7, 0.8, 0.9)])
     even = _arm(random, labels, 0.7)
-    wide, narrow = (bootstrap(arm, worse, labels, "accuracy", resamples=400).std for arm in (varied, even))
+    wide, narrow = (bootstrap(arm, worse, labels, "accuracy", resamples=400).std for arm in (uneven, even))
     assert wide > 1.5 * narrow
 
 
@@ -186,10 +175,10 @@ def test_examples_that_are_drawn_together_change_no_number(labels):
     """The sorts only save time: one sort an example has the same mean, and about the same interval."""
     random = np.random.default_rng(8)
     arms = _arm(random, labels, 0.8), _arm(random, labels, 0.7)
-    joined = bootstrap(*arms, labels, resamples=2000)
+    together = bootstrap(*arms, labels, resamples=2000)
     alone = paired_bootstrap(KIND.scorer(np.vstack(arms), labels, "accuracy"), np.ones(labels.size, dtype=int))
-    assert joined.mean == pytest.approx(alone.mean)
-    assert (joined.low, joined.high) == pytest.approx((alone.low, alone.high), abs=0.01)
+    assert together.mean == pytest.approx(alone.mean)
+    assert (together.low, together.high) == pytest.approx((alone.low, alone.high), abs=0.01)
 
 
 def test_a_percentile_interval_leaves_a_fortieth_on_either_side():
@@ -215,11 +204,11 @@ def test_the_deviation_over_examples_is_split_into_common_and_interaction(labels
     each = ((alike[0] == labels).astype(float) - (worse[0] == labels)).std() / np.sqrt(labels.size)
     assert interval.examples == pytest.approx(each, rel=0.05)
     assert interval.interaction == pytest.approx(0, abs=1e-6)
-    own = _arm(random, labels, 0.8, 3)
-    interval = bootstrap(own, worse, labels, "accuracy")
-    differences = (own == labels).astype(float) - (worse == labels)
+    better = _arm(random, labels, 0.8, 3)
+    interval = bootstrap(better, worse, labels, "accuracy")
+    differences = (better == labels).astype(float) - (worse == labels)
     covariance = np.cov(differences, ddof=0) / labels.size
-    shared = covariance[~np.eye(3, dtype=bool)].mean()
-    assert interval.examples == pytest.approx(np.sqrt(shared), rel=0.06)
-    assert interval.interaction == pytest.approx(np.sqrt(np.diag(covariance).mean() - shared), rel=0.06)
-    assert np.isnan(bootstrap(own[:1], worse[:1], labels, "accuracy", resamples=50).interaction)
+    common = covariance[~np.eye(3, dtype=bool)].mean()
+    assert interval.examples == pytest.approx(np.sqrt(common), rel=0.06)
+    assert interval.interaction == pytest.approx(np.sqrt(np.diag(covariance).mean() - common), rel=0.06)
+    assert np.isnan(bootstrap(better[:1], worse[:1], labels, "accuracy", resamples=50).interaction)
