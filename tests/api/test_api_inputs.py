@@ -52,19 +52,16 @@ def test_a_text_that_is_no_valid_file_name_is_text(text, tmp_path):
     assert documents([text], tmp_path) == documents([{"text": text}], tmp_path)
 
 
-def test_ids_and_sources_of_rows_are_kept_and_missing_ones_are_not_names(tmp_path):
+def test_ids_and_sources_of_rows_and_fields_of_the_settings(tmp_path):
     table = pd.DataFrame({"id": [3, None], "source": ["a", "b"], "text": ["one", "two"]}, dtype=object)
     first, second = documents(table, tmp_path)
     assert (first.doc_id, first.source, second.source) == ("3", "a", "b")
-    assert len(second.doc_id) == 32
+    assert len(second.doc_id) == 32, "a missing id is no name"
     table["id"] = pd.to_datetime(["2020-01-02", None])
     assert documents(table, tmp_path)[1].doc_id == second.doc_id
-
-
-def test_fields_are_those_of_the_settings(tmp_path):
-    rows = [{"meta": {"body": "one"}, "key": "k1", "id": "no"}]
-    records = documents(rows, tmp_path, Inputs(text_field=["title", "meta.body"], id_field="key"))
-    assert [(document.doc_id, document.text) for document in records] == [("k1", "one")]
+    rows, fields = [{"meta": {"body": "one"}, "key": "k1", "id": "no"}], {"text_field": ["title", "meta.body"]}
+    (document,) = documents(rows, tmp_path / "rows", Inputs(**fields, id_field="key"))
+    assert (document.doc_id, document.text) == ("k1", "one")
 
 
 def test_paths_are_left_as_they_are(tmp_path):
@@ -93,37 +90,25 @@ def test_paths_are_left_as_they_are(tmp_path):
 def test_wrong_texts_are_named_in_one_line_and_leave_nothing(texts, error, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("x")
-    with pytest.raises(error) as raised:
+    with pytest.raises(error) as refusal:
         documents(texts, tmp_path / "run")
-    assert [name for name in names if name not in str(raised.value)] == [], str(raised.value)
-    assert "\n" not in str(raised.value)
+    assert [name for name in names if name not in str(refusal.value)] == [], str(refusal.value)
+    assert "\n" not in str(refusal.value)
     assert [path.name for path in tmp_path.rglob("*")] == ["README.md"]
 
 
-def test_a_stream_is_read_once_and_written_as_it_comes(tmp_path):
-    reads = []
-
-    def stream():
-        for number in range(3):
-            reads.append(number)
-            yield f"text {number}"
-
-    documents(stream(), tmp_path)
-    assert reads == [0, 1, 2]
-    lines = (tmp_path / "inputs" / "general.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == [{"text": f"text {number}"} for number in range(3)]
-
-
-def test_other_text_is_refused_once_an_artifact_was_made(tmp_path):
+def test_a_stream_is_read_once_and_other_text_is_refused_once_an_artifact_was_made(tmp_path):
+    file, manifest = tmp_path / "inputs" / "general.jsonl", tmp_path / "corpus" / "__dana__" / "manifest.json"
     documents(["first"], tmp_path)
-    documents(["second"], tmp_path)  # no artifact was made from the first
-    manifest = tmp_path / "corpus" / "__dana__" / "manifest.json"
+    documents((f"text {number}" for number in range(3)), tmp_path)  # no artifact was made from the first
+    lines = [{"text": f"text {number}"} for number in range(3)]
+    assert [json.loads(line) for line in file.read_text().splitlines()] == lines
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
-    documents(["second"], tmp_path)
+    documents(lines, tmp_path)
     with pytest.raises(ArtifactError, match="corpus"):
         documents(["third"], tmp_path)
-    assert json.loads((tmp_path / "inputs" / "general.jsonl").read_text()) == {"text": "second"}
+    assert [json.loads(line) for line in file.read_text().splitlines()] == lines
 
 
 def test_errors_of_the_iterable_are_not_wrapped(tmp_path):
@@ -131,7 +116,7 @@ def test_errors_of_the_iterable_are_not_wrapped(tmp_path):
         yield "one"
         raise KeyError("mine")
 
-    with pytest.raises(KeyError, match="mine") as raised:
+    with pytest.raises(KeyError, match="mine") as refusal:
         documents(broken(), tmp_path)
-    assert not isinstance(raised.value, DanaError)
+    assert not isinstance(refusal.value, DanaError)
     assert not list(tmp_path.rglob("*.jsonl"))

@@ -1,5 +1,7 @@
 """Ranking, scoring and weighing from Python write the artifacts of the commands and return them as tables."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,9 @@ from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.schemas import iterate_documents, part_files
 from tests.api.conftest import FAST
+
+KNN = {"detector": "knn", "encoder": FAST["encoder"]}
+FRUITS, METALS = ([f"{word} {n * n}" for n in range(9)] for word in ("pear", "iron"))
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +37,16 @@ def by_commands(run, tmp_path_factory):
 
 
 def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
-    for kind in ("task", "corpus", "scores", "weights"):
-        ours, theirs = read_manifest(run[0] / kind), read_manifest(by_commands / kind)
-        assert (ours["fingerprint"], ours["files"]) == (theirs["fingerprint"], theirs["files"])
-    assert len(ours["files"]) >= 1
-    ours, theirs = read_manifest(run[0] / "ranking"), read_manifest(by_commands / "ranking")  # its rows have seconds
-    assert (ours["fingerprint"], ours["chosen"]) == (theirs["fingerprint"], theirs["chosen"])
-    ours = (run[0] / "settings.yaml").read_text()
-    assert ours == (by_commands / "settings.yaml").read_text()
-    assert "gamma: 3" in ours
+    def content(folder):
+        manifests = {kind: read_manifest(folder / kind) for kind in ("task", "corpus", "scores", "weights", "ranking")}
+        files = {kind: manifest["files"] for kind, manifest in manifests.items() if kind != "ranking"}  # it has seconds
+        fingerprints = {kind: manifest["fingerprint"] for kind, manifest in manifests.items()}
+        return fingerprints, files, manifests["ranking"]["chosen"], (folder / "settings.yaml").read_text()
+
+    assert content(run[0]) == content(by_commands)
+    _, files, _, settings = content(run[0])
+    assert all(files.values())
+    assert "gamma: 3" in settings
 
 
 def test_a_command_resumes_from_the_folder(run):
@@ -50,39 +56,44 @@ def test_a_command_resumes_from_the_folder(run):
     assert main(["verify", str(run[0])]) == 0
 
 
-def test_tables_are_those_of_the_folder(run):
+def test_tables_are_those_of_the_folder_and_low_scores_are_like_the_task(run):
     out, ranking, scores, weights = run
     pd.testing.assert_frame_equal(scores, pd.concat(map(pd.read_parquet, part_files(out / "scores"))))
     pd.testing.assert_frame_equal(weights, pd.concat(map(pd.read_parquet, part_files(out / "weights"))))
     assert list(ranking["name"]) == ["knn", "pca"]
     assert list(ranking.loc[ranking["chosen"], "name"]) == [read_manifest(out / "ranking")["chosen"]]
-
-
-def test_low_scores_are_like_the_task(run):
-    out, _, scores, _ = run
     texts = {document.doc_id: document.text.lower() for document in iterate_documents(out / "corpus")}
     is_alike = np.array(["cell" in texts[doc_id] or "protein" in texts[doc_id] for doc_id in scores["doc_id"]])
     assert scores["score"][is_alike].mean() < scores["score"][~is_alike].mean()
 
 
-@pytest.mark.parametrize("settings", [{"gamma": 3}, {"policy": "sigmoid"}, {"policy": "sampled", "gamma": 4}])
-def test_a_table_of_scores_is_weighed_as_the_folder_is(run, settings, task_texts, general_texts, tmp_path):
-    weights = dana.weigh(run[2], beta=0.15, **settings)
-    assert list(weights.columns) == [*run[2].columns, "segment", "weight"]
-    dana.score(task_texts, general_texts, out=tmp_path, detector="knn", encoder=FAST["encoder"])
-    expected = dana.weigh(tmp_path, beta=0.15, **settings)
-    np.testing.assert_array_equal(weights["weight"], expected["weight"])
-    np.testing.assert_array_equal(weights["segment"], expected["segment"])
+def test_a_table_of_scores_is_weighed_as_the_folder_is(run, task_texts, general_texts, tmp_path):
+    dana.score(task_texts, general_texts, out=tmp_path / "x", **KNN)
+    for settings in ({"gamma": 3}, {"policy": "sigmoid"}, {"policy": "sampled", "gamma": 4}):
+        folder = shutil.copytree(tmp_path / "x", tmp_path / settings.get("policy", "segments"))
+        weights = dana.weigh(run[2], beta=0.15, **settings)
+        assert list(weights.columns) == [*run[2].columns, "segment", "weight"]
+        of_folder = dana.weigh(folder, beta=0.15, **settings)
+        for column in ("weight", "segment"):
+            np.testing.assert_array_equal(weights[column], of_folder[column])
+    numpy_numbers = dana.weigh(run[2], beta=np.float64(0.3), gamma=np.int64(2))
+    pd.testing.assert_frame_equal(numpy_numbers, dana.weigh(run[2], beta=0.3, gamma=2))
 
 
 def test_without_a_folder_nothing_is_left(task_texts, general_texts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    scores = dana.score(iter(task_texts), pd.Series(general_texts), detector="knn", text=True, encoder=FAST["encoder"])
+    scores = dana.score(iter(task_texts), pd.Series(general_texts), text=True, **KNN)
     assert list(tmp_path.iterdir()) == []
-    assert set(scores.loc[scores["unit"] == 0, "text"]) <= {
-        text.split(". ")[0].rstrip(".") + "." for text in general_texts
-    }
+    first_sentences = {text.split(". ")[0].rstrip(".") + "." for text in general_texts}
+    assert set(scores.loc[scores["unit"] == 0, "text"]) <= first_sentences
+
+
+def test_missing_texts_are_skipped_and_counted(task_texts, general_texts, tmp_path):
+    records = pd.DataFrame({"text": [*general_texts, float("nan"), None]})
+    scores = dana.score(task_texts, records, out=tmp_path, on_bad_record="skip", **KNN)
+    assert read_manifest(tmp_path / "corpus")["counts"]["rejected"] == {"no text": 2}
+    np.testing.assert_array_equal(scores["score"], dana.score(task_texts, general_texts, **KNN)["score"])
 
 
 def table(*rows):
@@ -125,32 +136,14 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: selector(encoder=3).fit(["a"], ["b"]), ["spec=3"]),
         (lambda: selector().fit(pd.DataFrame({"text": ["a"]}), ["b"]), ["list of texts"]),
         (lambda: selector().fit({"text": ["a"]}, ["b"]), ["list of texts"]),
-        (
-            lambda: selector().fit([f"pear {n}" for n in range(9)], [f"iron {n * n}" for n in range(9)]).score(None),
-            ["list of texts"],
-        ),
+        (lambda: selector().fit(FRUITS, METALS).score(None), ["list of texts"]),
     ],
 )
 def test_wrong_arguments_and_tables_are_named_in_one_line(call, names, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(dana.DanaError) as raised:
+    with pytest.raises(dana.DanaError) as refusal:
         call()
-    message = str(raised.value)
+    message = str(refusal.value)
     assert [name for name in names if name not in message] == [], message
     assert "\n" not in message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_numbers_of_numpy_are_numbers(run):
-    pd.testing.assert_frame_equal(
-        dana.weigh(run[2], beta=np.float64(0.3), gamma=np.int64(2)), dana.weigh(run[2], beta=0.3, gamma=2)
-    )
-
-
-def test_missing_texts_are_skipped_and_counted(task_texts, general_texts, tmp_path):
-    records = pd.DataFrame({"text": [*general_texts, float("nan"), None]})
-    settings = {"detector": "knn", "encoder": FAST["encoder"]}
-    scores = dana.score(task_texts, records, out=tmp_path, on_bad_record="skip", **settings)
-    assert read_manifest(tmp_path / "corpus")["counts"]["rejected"] == {"no text": 2}
-    expected = dana.score(task_texts, general_texts, **settings)
-    np.testing.assert_array_equal(scores["score"], expected["score"])

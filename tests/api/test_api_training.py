@@ -1,10 +1,6 @@
 """Adapting and fine-tuning from Python give the models and results of the commands, from data on disk or in memory."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,7 +13,7 @@ from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ConfigError, DataError
 from tests import toy_kinds, toy_pairs, toy_task
-from tests.api.conftest import FAST
+from tests.api.conftest import FAST, launch
 
 STEPS = {"steps": 2, "batch_size": 4, "learning_rate": 5e-5, "dropout": 0.0, "max_tokens": 24, "evaluations": 1}
 SEEDS = {"seeds": [0, 3], "epochs": 1, "max_tokens": 24, "batch_size": 8}
@@ -29,43 +25,42 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def adapted(weighed, pieces):
-    return dana.adapt(pieces, out=weighed[0], **STEPS)
+def adaptation(weights_run, pieces):
+    return dana.adapt(pieces, out=weights_run[0], **STEPS)
 
 
 def same(one, other):
-    ours, theirs = one.state_dict(), other.state_dict()
-    return all(torch.equal(ours[name], theirs[name]) for name in ours.keys() | theirs.keys())
-
-
-def assert_same_results(table, expected):
-    columns = [name for name in expected.columns if name != "seconds"]
-    pd.testing.assert_frame_equal(table[columns], expected[columns])
+    ours, rival = one.state_dict(), other.state_dict()
+    return all(torch.equal(ours[name], rival[name]) for name in ours.keys() | rival.keys())
 
 
 def refused(error, names, work, *arguments, **settings):
-    with pytest.raises(error) as raised:
+    with pytest.raises(error) as refusal:
         work(*arguments, **settings)
-    message = str(raised.value)
+    message = str(refusal.value)
     assert [name for name in names if name not in message] == [], message
     assert "\n" not in message
 
 
-def test_adapting_trains_and_the_returned_model_is_that_of_the_folder_and_of_the_command(weighed, adapted, pieces):
-    model, tokenizer = adapted
-    assert same(model, AutoModelForMaskedLM.from_pretrained(weighed[0] / "adapted"))
+def test_adapting_trains_and_the_returned_model_is_that_of_the_folder_and_of_the_command(
+    weights_run, adaptation, pieces
+):
+    model, tokenizer = adaptation
+    assert same(model, AutoModelForMaskedLM.from_pretrained(weights_run[0] / "adapted"))
     assert not same(model, dana.load_model(pieces)[0])
     assert len(tokenizer("apple iron")["input_ids"]) > 2
-    before = (weighed[0] / "adapted" / "model.safetensors").stat().st_mtime_ns
-    assert main(["adapt", str(weighed[0]), "--model", str(pieces)]) == 0  # the folder remembers the settings
-    assert (weighed[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
+    before = (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns
+    assert main(["adapt", str(weights_run[0]), "--model", str(pieces)]) == 0  # the folder remembers the settings
+    assert (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_text_weights_and_model_in_memory_give_the_same_model(weighed, adapted, pieces, task_texts, general_texts):
+def test_text_weights_and_model_in_memory_give_the_same_model(
+    weights_run, adaptation, pieces, task_texts, general_texts
+):
     general, pair = pd.DataFrame({"text": general_texts}), dana.load_model(pieces)
-    assert same(dana.adapt(pair, iter(task_texts), general, weighed[1], **STEPS)[0], adapted[0])
+    assert same(dana.adapt(pair, iter(task_texts), general, weights_run[1], **STEPS)[0], adaptation[0])
     plain, _ = dana.adapt(pieces, task_texts, general_texts, unweighted=True, **STEPS)
-    assert not same(plain, adapted[0]), "weights matter"
+    assert not same(plain, adaptation[0]), "weights matter"
 
 
 @pytest.mark.parametrize(
@@ -89,8 +84,8 @@ def test_wrong_arguments_of_adapt_are_named(
 
 
 @pytest.mark.parametrize("weight", [float("nan"), -0.5, "x", float("inf")])
-def test_a_weight_out_of_range_is_named(weight, weighed, pieces, task_texts, general_texts):
-    table = weighed[1].astype({"weight": object})
+def test_a_weight_out_of_range_is_named(weight, weights_run, pieces, task_texts, general_texts):
+    table = weights_run[1].astype({"weight": object})
     table.loc[2, "weight"] = weight
     refused(DataError, [f"weights[2]: weight {weight}"], dana.adapt, pieces, task_texts, general_texts, table, **STEPS)
 
@@ -102,44 +97,38 @@ def test_results_are_one_row_per_seed_and_those_of_the_command(checkpoint, tmp_p
     line = ["finetune", "--model", checkpoint, "--task-card", card, "--out", tmp_path / "command"]
     settings = ["--set", "finetune.seeds=[0,3]", *(f"finetune.{key}={SEEDS[key]}" for key in SEEDS if key != "seeds")]
     assert main([str(part) for part in (*line, *settings)]) == 0
-    ours, theirs = (read_manifest(tmp_path / name) for name in ("python", "command"))
-    assert ours["fingerprint"] == theirs["fingerprint"]
-    predictions = [(tmp_path / name / "predictions.parquet").read_bytes() for name in ("python", "command")]
-    assert predictions[0] == predictions[1]
+    folders = [tmp_path / name for name in ("python", "command")]
+    assert len({read_manifest(folder)["fingerprint"] for folder in folders}) == 1
+    assert len({(folder / "predictions.parquet").read_bytes() for folder in folders}) == 1
 
 
-@pytest.mark.parametrize("shape", [list, pd.DataFrame, Dataset.from_list])
-def test_splits_in_memory_give_the_results_of_a_card(shape, checkpoint, tmp_path):
-    expected = dana.finetune(checkpoint, toy_task.write_task(tmp_path, labels=sorted(toy_task.SIGNS)), **SEEDS)
-    names = {"train": (120, 1), "validation": (30, 2), "test": (60, 3)}
-    splits = {name: shape(toy_task.rows(*draw)) for name, draw in names.items()}
-    if shape is Dataset.from_list:
-        splits = DatasetDict(splits)
-    assert_same_results(dana.finetune(dana.load_model(checkpoint), splits, **SEEDS), expected)
+TAGS = {"metric": "span_f1", "text_field": "tokens", "label_field": "tags"}
+PAIRS = {"text_field": "premise", "text_pair_field": "hypothesis", "id_field": "uid"}
 
 
-@pytest.mark.parametrize(("kind", "shape"), zip(toy_kinds.ROWS, (list, pd.DataFrame, Dataset.from_list), strict=True))
-def test_splits_of_any_kind_in_memory_give_the_results_of_a_card(kind, shape, checkpoint, tmp_path):
-    values = toy_kinds.CHANGES[kind]
-    changes = {"labels": sorted(values["labels"])} if kind == "token_labels" else {"labels": values.get("labels")}
-    changes |= {"labels": sorted(toy_task.SIGNS)} if kind == "multi_label" else {}
-    expected = dana.finetune(checkpoint, toy_kinds.write_task(tmp_path, kind, **changes), **SEEDS)
-    draws = zip(toy_kinds.COUNTS, (1, 2, 3), strict=True)
-    splits = {split: shape(toy_kinds.ROWS[kind](toy_kinds.COUNTS[split], seed)) for split, seed in draws}
-    fields = {f"{field}_field": values[field] for field in ("text", "label") if field in values}
-    assert_same_results(
-        dana.finetune(checkpoint, splits, kind=kind, metric=values["metric"], **fields, **SEEDS), expected
-    )
-
-
-def test_pairs_in_memory_give_the_results_of_a_card(checkpoint, tmp_path):
-    card = toy_pairs.write_task(tmp_path, labels=sorted(toy_task.SIGNS))
-    expected = dana.finetune(checkpoint, card, **SEEDS)
-    splits = {split: toy_pairs.rows(count, seed) for split, count, seed in (("train", 48, 1), ("dev", 15, 2))}
-    fields = {"text_field": "premise", "text_pair_field": "hypothesis", "id_field": "uid"}
-    assert_same_results(
-        dana.finetune(checkpoint, splits | {"test": toy_pairs.rows(24, 3)}, **fields, **SEEDS), expected
-    )
+@pytest.mark.parametrize(
+    ("kind", "shape", "settings"),
+    [
+        ("single_label", Dataset.from_list, {}),
+        ("pairs", list, PAIRS),
+        ("multi_label", list, {"kind": "multi_label", "metric": "micro_f1"}),
+        ("regression", pd.DataFrame, {"kind": "regression", "metric": "mae"}),
+        ("token_labels", Dataset.from_list, {"kind": "token_labels", **TAGS}),
+    ],
+)
+def test_splits_in_memory_give_the_results_of_a_card(kind, shape, settings, checkpoint, tmp_path):
+    toys = {"single_label": (toy_task,), "pairs": (toy_pairs,)}
+    toy, *words = toys.get(kind, (toy_kinds, kind))
+    labels = toy_kinds.CHANGES.get(kind, {}).get("labels", toy_task.SIGNS)
+    card = toy.write_task(tmp_path, *words, labels=labels and sorted(labels))  # as those in memory
+    by_card = dana.finetune(checkpoint, card, **SEEDS).drop(columns="seconds")
+    files = {split: (tmp_path / "toy" / f"{split}.jsonl").read_text() for split in ("train", "dev", "test")}
+    splits = {split: shape([json.loads(line) for line in text.splitlines()]) for split, text in files.items()}
+    if kind == "single_label":
+        splits = DatasetDict({"validation" if split == "dev" else split: splits[split] for split in splits})
+    model = dana.load_model(checkpoint) if kind == "single_label" else checkpoint
+    results = dana.finetune(model, splits, **settings, **SEEDS)
+    pd.testing.assert_frame_equal(results[by_card.columns], by_card)
 
 
 def test_the_metric_is_the_main_one_of_the_kind_by_default(checkpoint):
@@ -189,8 +178,8 @@ def test_wrong_splits_rows_and_arguments_of_finetune_are_named(task, settings, e
     refused(error, names, dana.finetune, checkpoint, task, **settings)
 
 
-def test_a_model_without_its_tokenizer_is_refused(adapted):
-    refused(ConfigError, ["tokenizer"], dana.finetune, adapted[0], "chemprot")
+def test_a_model_without_its_tokenizer_is_refused(adaptation):
+    refused(ConfigError, ["tokenizer"], dana.finetune, adaptation[0], "chemprot")
 
 
 @pytest.mark.parametrize("fault", ["pickled", "empty", "nowhere"])
@@ -208,18 +197,16 @@ def test_only_safetensors_are_loaded(fault, checkpoint, tmp_path):
 
 @pytest.mark.slow
 def test_a_launched_script_makes_the_folder_of_one_process(
-    weighed, adapted, pieces, task_texts, general_texts, tmp_path
+    weights_run, adaptation, pieces, task_texts, general_texts, tmp_path
 ):
     out = tmp_path / "run"
     job = {"task": task_texts, "general": general_texts, "out": str(out), "model": str(pieces), "steps": STEPS}
     (tmp_path / "job.json").write_text(json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8")
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    script = Path(__file__).with_name("two_ranks_run.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    subprocess.run([*launched, script, tmp_path / "job.json"], check=True, env=environment, timeout=280)
+    launch("two_ranks_run.py", tmp_path / "job.json")
     for kind in ("task", "corpus", "scores", "weights"):
-        ours, theirs = read_manifest(out / kind), read_manifest(weighed[0] / kind)
-        assert (ours["fingerprint"], ours["files"]) == (theirs["fingerprint"], theirs["files"])
+        manifests = [read_manifest(folder / kind) for folder in (out, weights_run[0])]
+        assert manifests[0]["fingerprint"] == manifests[1]["fingerprint"]
+        assert manifests[0]["files"] == manifests[1]["files"]
     model, _ = dana.load_model(out / "adapted")
-    for name, value in adapted[0].state_dict().items():
+    for name, value in adaptation[0].state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, atol=1e-6, rtol=0)

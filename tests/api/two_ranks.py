@@ -9,15 +9,11 @@ from datasets import load_from_disk
 from torch.distributed import barrier, get_rank
 from transformers import AutoTokenizer
 
-import dana
-from tests.api.test_trainer import trainers_steps
+from tests.api.test_trainer import load_without_dropout, trainers_steps
 
 if __name__ == "__main__":
     checkpoint, folder = sys.argv[1], Path(sys.argv[2])
-    model, _ = dana.load_model(checkpoint)
-    for part in model.modules():
-        if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0
+    model = load_without_dropout(checkpoint)
     rows, tokenizer = load_from_disk(folder / "rows"), AutoTokenizer.from_pretrained(checkpoint)
     after = trainers_steps(model, rows, tokenizer, folder, batch=2, accumulation=2)
     if get_rank() == 0:
