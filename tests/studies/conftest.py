@@ -1,3 +1,4 @@
 """Fixtures that the studies' tests share with those of the core."""
 
-from tests.stages.conftest import card, checkpoint, opened, ran, texts  # noqa: F401
+from tests.stages.conftest import card, texts  # noqa: F401
+from tests.stages.conftest import opened as scores_run  # noqa: F401

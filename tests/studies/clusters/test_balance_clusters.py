@@ -23,10 +23,10 @@ SETTINGS = ["--gamma", "1", "--budget", "90 units"]
 
 
 @pytest.fixture(scope="module")
-def clusters_run(opened, tmp_path_factory):
+def clusters_run(scores_run, tmp_path_factory):
     """A run with scores and clusters."""
     run = tmp_path_factory.mktemp("balanced") / "run"
-    shutil.copytree(opened[2], run)
+    shutil.copytree(scores_run[2], run)
     assert main(["clusters", "--out", str(run), *FEW]) == 0
     return run
 
@@ -86,8 +86,8 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     assert f"{run / 'corpus'}" in message
 
 
-def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(opened, texts, card, tmp_path):
-    out = Path(shutil.copytree(opened[2], tmp_path / "run"))
+def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(scores_run, texts, card, tmp_path):
+    out = Path(shutil.copytree(scores_run[2], tmp_path / "run"))
     recipe = {
         "task": str(texts / "cells.txt"),
         "cards": [card],

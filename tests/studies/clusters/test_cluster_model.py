@@ -75,15 +75,11 @@ def test_what_was_saved_gives_the_same_bits(tmp_path, pca):
         FittedClusters.load(tmp_path)
 
 
-def _unmoved(mixture):
-    return FittedClusters(parse_geometry("none").fit(torch.zeros(3, mixture.means_.shape[1])), None, mixture)
-
-
 def test_two_components_by_hand():
     one = 0.25 * np.exp(-0.5) / np.sqrt(2 * np.pi)
     other = 0.75 * np.exp(-1 / 8) / np.sqrt(2 * np.pi * 4)
-    clusters = _unmoved(round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0]))
-    assignment = clusters.assign(torch.tensor([[1.0]]))
+    mixture = round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0])
+    assignment = FittedClusters(parse_geometry("none").fit(torch.zeros(3, 1)), None, mixture).assign(torch.ones(1, 1))
     np.testing.assert_allclose(assignment.responsibilities, [[one / (one + other), other / (one + other)]], rtol=1e-12)
     np.testing.assert_allclose(assignment.log_densities, [np.log(one + other)], rtol=1e-12)
     assert assignment.clusters.tolist() == [1]
@@ -134,26 +130,24 @@ def test_the_likeliest_fit_is_kept():
 
 
 def test_a_fit_that_leaves_a_cluster_empty_is_not_kept(monkeypatch):
-    original, fits_made = GaussianMixture.fit, []
+    original, mixtures = GaussianMixture.fit, []
 
-    def emptied(mixture, points):
+    def fit(mixture, points):
         """Of every fit but the second one component is nowhere."""
-        original(mixture, points)
-        fits_made.append(mixture)
-        if len(fits_made) != 2:
+        mixtures.append(original(mixture, points))
+        if len(mixtures) != 2:
             mixture.means_[0] += 1e6
         return mixture
 
-    monkeypatch.setattr(GaussianMixture, "fit", emptied)
+    monkeypatch.setattr(GaussianMixture, "fit", fit)
     fits = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=3), seed=0)
     assert fits.table["kept"].tolist() == [False, True, False]
-    none_left = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=1), seed=0)
-    assert none_left.mixtures == {}
+    no_fits = fit_mixtures(_points(), [3], ClusterSettings(k=[3], seeds=1), seed=0)
+    assert no_fits.mixtures == {}
     with pytest.raises(DataError, match="k=3"):
-        choose_k(none_left)
-    fits_made.clear()
-    one_left = fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0)
-    k, _, table = choose_k(one_left)
+        choose_k(no_fits)
+    mixtures.clear()
+    k, _, table = choose_k(fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0))
     assert k == 3
     assert table["bic"].isna().tolist() == [False, True]
 
@@ -210,46 +204,34 @@ def test_too_little_to_cluster_is_one_line():
         check_vectors(rows, 2)
 
 
-@pytest.mark.parametrize(
-    ("key", "changes"),
-    [
-        ("k", {"k": [5, "auto"]}),
-        ("k", {"k": [5, 5]}),
-        ("skip_first", {"pca": 0, "skip_first": 1}),
-        ("covariance", {"covariance": "round"}),
-        ("seeds", {"seeds": 1}),
-    ],
-)
-def test_settings_out_of_range_are_refused(key, changes):
-    with pytest.raises(ConfigError, match=f"^{key}="):
+OUT_OF_RANGE = [{"k": [5, "auto"]}, {"k": [5, 5]}, {"skip_first": 1, "pca": 0}, {"covariance": "round"}, {"seeds": 1}]
+
+
+@pytest.mark.parametrize("changes", OUT_OF_RANGE, ids=str)
+def test_settings_out_of_range_are_refused(changes):
+    with pytest.raises(ConfigError, match=f"^{next(iter(changes))}="):
         ClusterSettings(**changes)
 
 
 COURT = ["the judge ruled", "the judge asked the jury", "a judge and the jury", "the jury don't rule"]
-CELL = ["the cell divides", "the cell and the enzyme", "a cell grows", "the enzyme binds the cell"]
+CELL = ["the cell divides", "the cell and the enzyme", "a cell grows", "the enzyme binds the cell", f"{7 * 'the '}cell"]
 
 
-def test_a_name_is_of_words_that_come_three_times_as_often_as_elsewhere_in_three_units():
-    texts = [*COURT, *CELL, "the the the the the the the cell"]
-    assert cluster_names(texts, np.repeat([0, 1], [4, 5]), 2) == ["judge, jury", "cell"]
-
-
-def test_words_are_in_the_order_of_their_class_based_tf_idf():
-    texts = ["iron zinc", "iron iron zinc", "iron zinc", "pear plum"]
-    zinc, iron = ((times / 7) ** 0.5 * np.log(1 + 4.5 / times) for times in (3, 4))
-    assert zinc > iron
-    assert cluster_names(texts, np.array([0, 0, 0, 1]), 2) == ["zinc, iron", "cluster 1"]
-
-
-def test_equal_weights_are_in_the_order_of_the_alphabet():
-    texts = ["zinc iron"] * 3 + ["pear plum"] * 3
-    assert cluster_names(texts, np.repeat([0, 1], 3), 2) == ["iron, zinc", "pear, plum"]
-
-
-def test_clusters_without_words_are_called_by_their_number():
-    assert cluster_names(["1 2 3", "!?"], np.array([0, 1]), 2) == ["cluster 0", "cluster 1"]
-    alone = cluster_names(["iron zinc"] * 4, np.array([0, 0, 0, 1]), 3)
-    assert alone == ["cluster 0", "cluster 1", "cluster 2"], "as frequent elsewhere, or no text"
+@pytest.mark.parametrize(
+    ("texts", "clusters", "names"),
+    [
+        # Words that come three times as often as elsewhere, in three units.
+        ([*COURT, *CELL], [0] * 4 + [1] * 5, ["judge, jury", "cell"]),
+        # Class-based tf-idf: zinc √(3/7) ln(1 + 4.5/3) = 0.60, iron √(4/7) ln(1 + 4.5/4) = 0.57; equal: by alphabet.
+        (["iron zinc", "iron iron zinc", "iron zinc", "pear plum"], [0, 0, 0, 1], ["zinc, iron", "cluster 1"]),
+        (["zinc iron"] * 3 + ["pear plum"] * 3, [0] * 3 + [1] * 3, ["iron, zinc", "pear, plum"]),
+        # No words, words as frequent elsewhere, no text.
+        (["1 2 3", "!?"], [0, 1], ["cluster 0", "cluster 1"]),
+        (["iron zinc"] * 4, [0, 0, 0, 1], ["cluster 0", "cluster 1", "cluster 2"]),
+    ],
+)
+def test_names_of_clusters(texts, clusters, names):
+    assert cluster_names(texts, np.array(clusters), len(names)) == names
 
 
 def test_an_ellipse_by_hand():

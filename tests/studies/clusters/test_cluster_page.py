@@ -39,22 +39,20 @@ def pool():
         "log_density": [-1.0, -2.0, -9.0, -4.0],
     }
     sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "nearness": [-1.0, -2.0, -9.4, -4.1]}
+    assignments = {"k2-0": [0, 1, 0, 1], "k2-1": [0, 0, 0, 1], "k3-0": [0, 1, 0, 2], "k3-1": [0, 1, 2, 2]}
     ellipse = {"x": 0.0, "y": 0.0, "width": 1.0, "height": 0.5, "angle": 30.0}
     clusters = ClusterDescription(
         model=FittedClusters(None, None, round_mixture([[0.0], [3.0], [2.0]])),
         names=["judge, jury", "enzyme, cell", "cluster 2"],
         reason="3 clusters, chosen of 2 numbers: of the numbers, one (BIC 20, stability 0.80)",
         sample=pd.DataFrame(sample),
-        assignments=pd.DataFrame(
-            {"k2-0": [0, 1, 0, 1], "k2-1": [0, 0, 0, 1], "k3-0": [0, 1, 0, 2], "k3-1": [0, 1, 2, 2]}
-        ),
+        assignments=pd.DataFrame(assignments),
         fits=pd.DataFrame({"k": [2, 2, 3, 3], "seed": [0, 1, 0, 1]}),
         choice=pd.DataFrame({"k": [2, 3], "bic": [30.0, 20.0], "stability": [0.5, 0.8], "chosen": [False, True]}),
         ellipses=pd.DataFrame([{"cluster": at, **ellipse} for at in range(3)]),
         variance=(0.4, 0.1),
     )
-    columns = ["cluster", "source", "units", "responsibility"]
-    return clusters, pd.DataFrame(units, columns=columns)
+    return clusters, pd.DataFrame(units, columns=["cluster", "source", "units", "responsibility"])
 
 
 def _section(report, question):
@@ -65,29 +63,22 @@ def cluster_table(clusters, units):
     return next(table for table in cluster_report("pool", clusters, units).tables if table.name == "clusters")
 
 
-def test_a_row_a_cluster(pool):
+def _cells(*texts):
+    return [text.replace(" %", "\N{NO-BREAK SPACE}%") for text in texts]
+
+
+def test_the_table_has_one_row_per_cluster(pool):
     frame = cluster_table(*pool).frame
     assert frame["units"].tolist() == [6, 3, 1]
     assert frame["share"].tolist() == [0.6, 0.3, 0.1]
     assert frame["responsibility"].tolist() == [pytest.approx(5.8 / 6), 1, 0.9]
     assert frame["nearest"].tolist() == [2, 2, 1]
     assert frame["distance"].tolist() == [2, 1, 1]
-    assert frame["sources"].tolist() == [
-        "law 83 %, bio 17 %".replace(" %", "\N{NO-BREAK SPACE}%"),
-        *all_from("bio", "law"),
-    ]
-
-
-def all_from(*sources):
-    return [f"{source} 100\N{NO-BREAK SPACE}%" for source in sources]
-
-
-def test_an_empty_row_of_the_table_is_still_a_cluster(pool):
+    assert frame["sources"].tolist() == _cells("law 83 %, bio 17 %", "bio 100 %", "law 100 %")
     clusters, units = pool
     frame = cluster_table(clusters, units[units["cluster"] != 1]).frame
     assert frame["units"].tolist() == [6, 0, 1]
-    assert frame["sources"][1] == ""
-    assert frame["responsibility"][1] == 0
+    assert (frame["sources"][1], frame["responsibility"][1]) == ("", 0), "an empty cluster has a row"
 
 
 def test_the_page_says_what_is_in_the_pool(pool):
@@ -117,10 +108,6 @@ def test_true_domains_are_told_by_purity_confusions_and_outliers(pool):
     assert [cells[-2:] for cells, _ in choice.rows()] == [_cells("87.5 %", "17.7 %")] * 2
 
 
-def _cells(*texts):
-    return [text.replace(" %", "\N{NO-BREAK SPACE}%") for text in texts]
-
-
 def test_other_sources_count_in_no_purity(pool):
     clusters, units = pool
     units = pd.concat([units, pd.DataFrame([{**units.iloc[0], "source": "web", "units": 90}])])
@@ -130,12 +117,9 @@ def test_other_sources_count_in_no_purity(pool):
     assert " 3 units" in section.tables[1].caption
 
 
-def _sentence(word):
-    return f"This is a sentence of eight words with {word}"
-
-
 def test_representatives_are_the_lowest_of_each_cluster_and_readable():
-    texts = [_sentence("a"), "Yes.", _sentence("b"), _sentence("c"), _sentence("a"), _sentence("d")]
+    texts = [f"This is a sentence of eight words with {word}" for word in "aabcad"]
+    texts[1] = "Yes."
     sample = pd.DataFrame({"text": texts, "doc_id": list("pqrstr"), "cluster": [0, 0, 0, 1, 0, 0]})
     order = pd.Series([3.0, 0.0, 1.0, 5.0, 2.0, 0.5])
     assert representatives(sample, order, 2).index.tolist() == [5, 4, 3]

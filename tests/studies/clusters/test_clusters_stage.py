@@ -1,62 +1,94 @@
-"""``dana clusters`` from text and in a run's folder, by its command line."""
+"""``dana clusters`` by its command line, from text and in a run's folder; shared by workers, the same bytes."""
 
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from dana.cli.main import main
-from tests.studies.toy_pool import write_pool
+from dana.core import schemas
+from dana.core.artifacts import read_manifest
+from dana.core.launch import Share
+from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.settings import Selection
+from dana.studies.clusters.description import FOLDER
+from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.clusters.stage import Clustering
+from tests.studies.toy_pool import content, write_pool
 
-ENCODER = ["--encoder", "hashing:dims=64,words=1"]
-FEW = ["--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
+ENCODER = "hashing:dims=64,words=1"
+FLAGS = ["--encoder", ENCODER, "--k", "2", "3", "--pca", "6", "--seeds", "2", "--fit", "200"]
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    """Forty documents of each of two topics."""
-    return write_pool(tmp_path_factory.mktemp("pool"))
-
-
-@pytest.fixture(scope="module")
-def clusters_run(pool, tmp_path_factory):
-    """A folder that ``dana clusters`` made."""
+def run(tmp_path_factory):
+    """A folder that ``dana clusters`` wrote; its text is forty documents of each of two topics, in many shards."""
     out = tmp_path_factory.mktemp("runs") / "clustered"
-    assert main(["clusters", "--general", str(pool), "--out", str(out), *ENCODER, *FEW]) == 0
+    pool = write_pool(tmp_path_factory.mktemp("pool"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
+        assert main(["clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
     return out
 
 
-def test_text_becomes_a_table_that_pandas_opens(clusters_run):
-    table = pd.read_parquet(clusters_run / "clusters")
+def test_text_becomes_a_table_that_pandas_opens(run):
+    table = pd.read_parquet(run / "clusters")
     assert len(table) == 320
     shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
     assert shares.max(axis=1).min() > 0.95
     assert shares.idxmax(axis=1).nunique() == 2
 
 
-def test_true_domains_can_be_told_later_without_another_fit(clusters_run, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(clusters_run, run, ignore=shutil.ignore_patterns(".*"))
-    model = run / "clusters" / "__dana__" / "mixture" / "mixture.safetensors"
+def test_three_workers_make_the_bytes_of_one(run, tmp_path):
+    selection = Selection(encoder=ENCODER, store=str(run / "embeddings"))
+    settings = ClusterSettings(k=[2, 3], pca=6, seeds=2, fit=200)
+
+    def worker():
+        return Clustering(GeneralCorpus.open(run / "corpus"), selection, settings, tmp_path / "many")
+
+    worker().prepare()
+    for number in (2, 0, 1):
+        worker().score(worker().load_prepared(), Share(number, 3))
+    assert content(worker().merge().path) == content(run / "clusters")
+
+
+def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(run):
+    folder, manifest = run / "clusters" / FOLDER, read_manifest(run / "clusters")
+    sample = pd.read_parquet(folder / "sample.parquet")
+    assert len(sample) == manifest["counts"]["fitted_on"] <= 200
+    assert sample["text"].is_unique
+    both = sample.merge(pd.read_parquet(run / "clusters"), on=["doc_id", "unit", "source"], suffixes=("", "_row"))
+    assert len(both) == len(sample)
+    assert (both["cluster"] == both["cluster_row"]).all()
+    for name in ("log_density", "responsibility"):
+        assert np.array_equal(both[name].astype("float32"), both[f"{name}_row"])
+    fits, rows = pd.read_parquet(folder / "assignments.parquet"), pd.read_parquet(folder / "fits.parquet")
+    assert list(fits.columns) == ["k2-0", "k2-1", "k3-0", "k3-1"]
+    assert rows.groupby("k")["kept"].sum().tolist() == [1, 1]
+    best_fit = rows[rows["kept"] & (rows["k"] == manifest["k"])].iloc[0]
+    assert fits[f"k{best_fit['k']}-{best_fit['seed']}"].tolist() == sample["cluster"].tolist()
+
+
+def test_true_domains_can_be_told_later_without_another_fit(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns(".*"))
+    model = copy / "clusters" / FOLDER / "mixture.safetensors"
     before = model.stat().st_mtime_ns
-    assert main(["clusters", "--out", str(run), "--true-domains", "all"]) == 0
+    assert main(["clusters", "--out", str(copy), "--true-domains", "all"]) == 0
     assert model.stat().st_mtime_ns == before
-    assert "Purity is " in (run / "clusters.md").read_text()
-    confusion = pd.read_csv(run / "tables" / "cluster_confusion.csv")
-    assert confusion["units"].sum() == 320
+    assert "Purity is " in (copy / "clusters.md").read_text()
+    assert pd.read_csv(copy / "tables" / "cluster_confusion.csv")["units"].sum() == 320
 
 
-def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(clusters_run, tmp_path, capsys):
-    run = tmp_path / "run"
-    shutil.copytree(clusters_run, run, ignore=shutil.ignore_patterns("clusters", ".*"))
-    settings_file = run / "settings.yaml"
-    settings = yaml.safe_load(settings_file.read_text())
-    settings_file.write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
-    before = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_path, capsys):
+    copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("clusters", ".*"))
+    settings = yaml.safe_load((copy / "settings.yaml").read_text())
+    (copy / "settings.yaml").write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
+    before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
     assert before
-    assert main(["clusters", "--out", str(run)]) == 0
-    assert pd.read_parquet(run / "clusters").equals(pd.read_parquet(clusters_run / "clusters"))
-    after = {path: path.stat().st_mtime_ns for path in (run / "embeddings").rglob("*.safetensors")}
+    assert main(["clusters", "--out", str(copy)]) == 0
+    assert pd.read_parquet(copy / "clusters").equals(pd.read_parquet(run / "clusters"))
+    after = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
     assert after == before, "no vector was made again"
-    assert str(run / "clusters") in capsys.readouterr().out
+    assert str(copy / "clusters") in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """What topic costs: means, tests over topics, Holm; on the paper's table and by hand; the page's first words."""
 
+from importlib import util
 from pathlib import Path
 
 import numpy as np
@@ -10,31 +11,44 @@ from scipy.stats import ttest_rel, wilcoxon
 from dana.report.page import to_markdown
 from dana.studies.topic_gap.page import gap_frame, gap_report, gap_summary, paired_test
 
-PUBLISHED = Path(__file__).parents[3] / "recipes" / "papers" / "genre" / "published.csv"
-ARMS = {"on-topic": "on", "off-topic": "off", "aug adapt": "augmented"}
+FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "genre"
 
 
 @pytest.fixture(scope="module")
-def table5():
-    """Table 5 of the paper, in percent, as results of one seed; its printed row of averages left out."""
-    rows = pd.read_csv(PUBLISHED)
-    rows = rows[(rows["table"] == "Table 5") & (rows["row"] != "Average")]
-    topics = (
-        rows["row"]
-        .str.extract(r"^(?P<words>.*): (?P<topic>\d+)$")
-        .assign(topic=lambda frame: frame["topic"].astype(int))
-    )
-    of = rows["column"].str.extract(r"^N=(?P<n>\d+), (?P<arm>.*)$")
-    report = pd.concat([topics, of.assign(n=of["n"].astype(int), arm=of["arm"].map(ARMS))], axis=1)
-    return report.assign(seed=0, score=rows["value"].astype(float))
+def recipe():
+    """recipes/papers/genre/tables.py."""
+    spec = util.spec_from_file_location("genre_tables", FOLDER / "tables.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def test_the_means_of_the_papers_table_are_recomputed(table5):
+@pytest.fixture(scope="module")
+def table5(recipe):
+    """Table 5 of the paper as results of one seed, in percent."""
+    return recipe.paper_results(recipe.read_published(FOLDER)).query("arm != 'augmented_baseline'")
+
+
+def test_averages_are_recomputed_beside_the_printed_ones(recipe, table5, tmp_path):
     gap = gap_frame(table5)
     assert len(gap) == 75
-    means = gap.groupby("n")[["on", "off", "augmented"]].mean().round(1)
-    assert means.to_numpy().tolist() == [[77.4, 51.3, 58.7], [91.0, 61.1, 65.5], [94.9, 78.1, 81.2]]
     np.testing.assert_allclose(gap["gap"], gap["on"] - gap["off"])
+    rows = [
+        {"topic": topic, "words": "a b", "n": 30, "arm": arm, "seed": seed, "score": mean + 0.01 * (topic + seed)}
+        for topic in range(4)
+        for arm, mean in (("off", 0.5), ("on", 0.7), ("augmented", 0.55))
+        for seed in (0, 1)
+    ]
+    (tmp_path / "tables").mkdir()
+    pd.DataFrame(rows).to_csv(tmp_path / "tables" / "results.csv", index=False)
+    table = recipe.table2({"ours": recipe.read_run(tmp_path)}, recipe.read_published(FOLDER)).set_index(["source", "n"])
+    assert table.loc[("RoBERTa-large, printed", 100), "on"] == 84.9
+    assert table.loc[("RoBERTa-large, meant", 100), "on"] == 91.0
+    means = table.loc["RoBERTa-large, Table 5's means"][["on", "off", "augmented"]].round(1)
+    assert means.to_numpy().tolist() == [[77.4, 51.3, 58.7], [91.0, 61.1, 65.5], [94.9, 78.1, 81.2]]
+    ours = table.loc[("ours", 30)]
+    assert (ours["off"], ours["on"], ours["augmented"]) == pytest.approx((52.0, 72.0, 57.0))
+    assert np.isnan(ours["augmented_baseline"])
 
 
 def test_the_tests_over_the_papers_topics(table5):
