@@ -12,6 +12,7 @@ from dana.core.artifacts import MANIFEST
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.synthetic import read_synthetic
 from dana.studies.topics.model import Topics
+from tests.studies.toy_pool import content
 from tests.toy_task import write_checkpoint
 
 GENRES = {"report": "the {} was seen and the {} was measured twice", "rant": "why, oh why is the {} never a {} !"}
@@ -73,10 +74,6 @@ def line(workspace, *words):
     return ["augment", str(workspace / "genres.yaml"), "--topics-of", str(workspace / "run"), *map(str, words)]
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-
-
 @pytest.fixture(scope="module")
 def on_cells(workspace, cells):
     out = workspace / "on-cells"
@@ -128,31 +125,18 @@ def test_a_killed_command_goes_on_with_the_missing_labels(workspace, cells, on_c
     assert main([*flags, "--seed", "1"]) == 2, "another seed does not mix in"
 
 
-def refused(arguments, folder, capsys):
-    """What a command that is refused says; nothing is written below the folder."""
-    before = sorted(folder.rglob("*"))
-    assert main([str(word) for word in arguments]) == 2
-    assert sorted(folder.rglob("*")) == before
-    (message,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("dana: error")]
-    return message
-
-
 def test_what_is_refused(workspace, cells, tmp_path, capsys):
-    pool, out = workspace / "pool.jsonl", tmp_path / "out"
     write_checkpoint(tmp_path / "bert")
-    topic = ["--topic", cells, "--general"]
-    test = [json.loads(one) for one in (workspace / "genres" / "test.jsonl").open()]
-    same_id = write_lines(tmp_path / "id.jsonl", [{"id": test[0]["name"], "text": "kinase enzyme"}])
-    same_text = write_lines(tmp_path / "text.jsonl", [{"id": "mine", "text": test[1]["body"].upper()}])
-    other = write_lines(tmp_path / "other.jsonl", [{"text": "court judge appeal"}, {"text": "nothing known"}])
+    test = json.loads((workspace / "genres" / "test.jsonl").read_text().splitlines()[0])
+    same_text = write_lines(tmp_path / "text.jsonl", [{"id": "mine", "text": test["body"].upper()}])
+    before = sorted(tmp_path.rglob("*"))
     for words, message in (
-        (["--topic", "2", "--general", pool], "topic=2"),
+        (["--topic", "2", "--general", workspace / "pool.jsonl"], "topic=2"),
         (["--topic", cells], "general"),
-        ([*topic, other], f"topic {cells}: "),
-        ([*topic, same_id], f"document '{test[0]['name']}' is the test text"),
-        ([*topic, same_text], f"document 'mine' is the test text '{test[1]['name']}'"),
-        (["--control", "none", "--topic", cells], "topic has no effect with control=none"),
-        ([*topic, pool, "--generator", f"t5:{tmp_path}/bert"], "is bert"),
-        ([*topic, pool, "--ratio", "0.01"], "ratio=0.01"),
+        (["--topic", cells, "--general", same_text], f"document 'mine' is the test text '{test['name']}'"),
+        (["--topic", cells, "--control", "none"], "topic has no effect with control=none"),
+        (["--topic", cells, "--general", workspace / "pool.jsonl", "--generator", f"t5:{tmp_path}/bert"], "is bert"),
     ):
-        assert message in refused([*line(workspace, *words), "--out", out], tmp_path, capsys), words
+        assert main(line(workspace, *words, "--out", tmp_path / "out")) == 2
+        assert message in capsys.readouterr().err, words
+        assert sorted(tmp_path.rglob("*")) == before

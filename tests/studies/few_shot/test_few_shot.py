@@ -7,19 +7,11 @@ import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.studies.few_shot import ARMS, http, stage
+from dana.studies.few_shot import ARMS, stage
 from dana.studies.few_shot.items import Item, Passage
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
 
 LABELS = ("news", "review")
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(http, "sleep", lambda seconds: None)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DANA_TEST_KEY", KEY)
 
 
 @pytest.fixture
@@ -29,12 +21,8 @@ def items(monkeypatch):
     def examples(arm):
         return [[Passage(f"{arm}-{label}{at}", f"{label} {arm}-{label}{at}.") for at in range(2)] for label in LABELS]
 
-    items = [
-        Item(
-            str(at), "3", *LABELS, Passage(f"t{at}", f"? t{at}."), LABELS[at % 2], {arm: examples(arm) for arm in ARMS}
-        )
-        for at in range(6)
-    ]
+    shots, texts = {arm: examples(arm) for arm in ARMS}, [Passage(f"t{at}", f"? t{at}.") for at in range(6)]
+    items = [Item(str(at), "3", *LABELS, texts[at], LABELS[at % 2], shots) for at in range(6)]
     monkeypatch.setattr(stage, "items_of_task", lambda settings, card: ({"items": 6}, items))
     return "card"
 
@@ -106,7 +94,7 @@ def test_transcripts_hold_every_turn_and_conversations_have_seeds_of_their_own(t
 def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
     with serving(otherwise=says(decision)) as endpoint:
         chat = f"http:{endpoint.url},model=m,key_env=DANA_TEST_KEY,retries=0"
-        assert study(items, tmp_path / "whole", chat) == 0
+        assert study(items, tmp_path / "uninterrupted", chat) == 0
         requests = len(endpoint.seen)
         assert requests == 6 * 2 * 5
         begun = tmp_path / "out/few-shot-begun"
@@ -118,7 +106,7 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         endpoint.seen.clear()
         assert study(items, tmp_path / "out", chat.replace("retries=0", "retries=2,timeout=9")) == 0
         assert len(endpoint.seen) == requests - 3 * 5
-        assert read_tables(tmp_path / "out") == read_tables(tmp_path / "whole")
+        assert read_tables(tmp_path / "out") == read_tables(tmp_path / "uninterrupted")
         assert not begun.exists()
         assert study(items, tmp_path / "out", chat) == 0
         assert len(endpoint.seen) == requests - 3 * 5, "what is finished is not asked again"

@@ -11,17 +11,8 @@ from dana.studies.few_shot.chat import open_chat
 from tests.studies.few_shot.chat_server import KEY, cut, drip, hang, raw, says, serving, status
 
 ASKED = [{"role": "user", "content": "Which? é"}]
-
-
-@pytest.fixture(autouse=True)
-def waits(monkeypatch):
-    """Seconds that were waited, without waiting."""
-    seconds_waited = []
-    monkeypatch.setattr(http, "sleep", seconds_waited.append)
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DANA_TEST_KEY", KEY)
-    return seconds_waited
+NO_REPLY = [status(500), status(429), cut, raw(b"<html>busy</html>"), raw(b"[" * 100_000), raw(b"\xff\xfe")]
+NO_REPLY += [raw(b"null"), raw(b'{"choices": null}'), raw(b'{"choices": [{"message": "Class A"}]}'), says(None)]
 
 
 def chat(endpoint, **settings):
@@ -47,21 +38,7 @@ def test_without_a_key_none_is_sent_and_the_seed_only_where_something_is_drawn()
     assert body == {"model": "some/model:7b", "messages": ASKED, "temperature": 0.7, "seed": 3}
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        status(500),
-        status(429),
-        cut,
-        raw(b"<html>busy</html>"),
-        raw(b"[" * 100_000),
-        raw(b"\xff\xfe"),
-        raw(b"null"),
-        raw(b'{"choices": null}'),
-        raw(b'{"choices": [{"message": "Class A"}]}'),
-        says(None),
-    ],
-)
+@pytest.mark.parametrize("bad", NO_REPLY)
 def test_what_is_no_reply_is_asked_for_again_and_then_told_in_one_line(bad, waits):
     with serving([bad, bad, says("Class B")]) as endpoint:
         assert chat(endpoint, retries=2).reply(ASKED, 0) == "Class B"
@@ -111,15 +88,12 @@ def test_an_answer_has_a_deadline_as_a_whole(slow, waits):
     assert waits == [1.0]
 
 
-def test_a_redirect_is_not_followed():
-    with serving() as other, serving(otherwise=status(307, Location=f"{other.url}/x")) as endpoint:
+@pytest.mark.parametrize("number", [302, 307])
+def test_a_redirect_is_not_followed(number):
+    with serving() as other, serving(otherwise=status(number, Location=f"{other.url}/x")) as endpoint:
         with pytest.raises(EndpointError, match=f"redirects to {other.url}/x"):
             chat(endpoint, key_env="DANA_TEST_KEY").reply(ASKED, 0)
         assert (len(endpoint.seen), other.seen) == (1, [])
-    with serving() as other, serving(otherwise=status(302, Location=other.url)) as endpoint:
-        with pytest.raises(EndpointError):
-            chat(endpoint, key_env="DANA_TEST_KEY").reply(ASKED, 0)
-        assert other.seen == []
 
 
 def test_a_refusal_is_a_reply():
@@ -128,8 +102,8 @@ def test_a_refusal_is_a_reply():
         assert chat(endpoint).reply(ASKED, 0) == "I will not."
 
 
-@pytest.mark.parametrize("announced", [True, False])
-def test_a_reply_is_read_up_to_a_limit(announced, monkeypatch):
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_reply_is_read_up_to_a_limit(has_length, monkeypatch):
     body = json.dumps({"choices": [{"message": {"content": "y" * 2900}}]}).encode()
 
     def without_length(handler, request):
@@ -138,7 +112,7 @@ def test_a_reply_is_read_up_to_a_limit(announced, monkeypatch):
         handler.wfile.write(body)
         handler.close_connection = True
 
-    with serving(otherwise=raw(body) if announced else without_length) as endpoint:
+    with serving(otherwise=raw(body) if has_length else without_length) as endpoint:
         monkeypatch.setattr(http, "LIMIT", 2000)
         with pytest.raises(EndpointError):
             chat(endpoint, retries=0).reply(ASKED, 0)
@@ -176,34 +150,18 @@ def test_a_key_where_what_is_shown_ends_is_not_shown_in_part(before):
         assert KEY[:3] not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"http://user:{KEY}@localhost/v1",
-        f"http://localhost/v1?key_is={KEY}",
-        f"http://localhost/v1#{KEY}",
-        f"ftp://localhost/{KEY}",
-        f"http://local host/{KEY}",
-    ],
-)
-def test_a_url_that_is_more_than_a_place_is_refused_and_not_shown(url):
-    with pytest.raises(ConfigError, match="base_url") as caught:
-        http.HTTPChat(url, "m")
-    assert KEY not in str(caught.value)
+URLS = ["http://user:{}@localhost/v1", "http://localhost/v1?key_is={}", "http://localhost/v1#{}", "ftp://localhost/{}"]
+URLS += ["http://local host/{}"]
+BAD_KEYS = [(f"{url},model=m", KEY, "base_url") for url in URLS]
+for setting in ("key", "api_key", "token", "key_env", "API_KEY"):
+    BAD_KEYS.append((f"http://localhost:1/v1,model=m,{setting}={{}}", KEY, "environment variable"))
+for value in (f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}é"):
+    BAD_KEYS.append(("http://localhost:1/v1,model=m,key_env=DANA_TEST_KEY", value, "DANA_TEST_KEY"))
 
 
-@pytest.mark.parametrize(
-    "settings_text", [f"key={KEY}", f"api_key={KEY}", f"token={KEY}", f"key_env={KEY}", f"API_KEY={KEY}"]
-)
-def test_a_key_in_the_spec_is_refused_and_not_shown(settings_text):
-    with pytest.raises(ConfigError, match="environment variable") as caught:
-        open_chat(f"http:http://localhost:1/v1,model=m,{settings_text}")
-    assert KEY not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", [f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}é"])
-def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(value, monkeypatch):
-    monkeypatch.setenv("DANA_TEST_KEY", value)
-    with pytest.raises(ConfigError, match="DANA_TEST_KEY") as caught:
-        open_chat("http:http://localhost:1/v1,model=m,key_env=DANA_TEST_KEY")
+@pytest.mark.parametrize(("spec", "key", "says"), BAD_KEYS)
+def test_a_key_in_the_url_or_spec_or_that_no_header_can_hold_is_refused_and_not_shown(spec, key, says, monkeypatch):
+    monkeypatch.setenv("DANA_TEST_KEY", key)
+    with pytest.raises(ConfigError, match=says) as caught:
+        open_chat(f"http:{spec.format(key)}")
     assert KEY not in str(caught.value)

@@ -207,7 +207,6 @@ def test_the_seed_decides_and_more_items_begin_alike():
     assert draw_items(topics(), 20, 5, seed=1) != draw_items(topics(), 20, 5, seed=2)
 
 
-@pytest.mark.parametrize(("changes", "items", "shots", "message"), [({"count": 1, "test": 2}, 72, 5, "items=72: ")])
-def test_too_few_texts(changes, items, shots, message):
-    with pytest.raises(DataError, match=message):
-        draw_items(topics(**changes), items, shots, seed=0)
+def test_too_few_texts():
+    with pytest.raises(DataError, match="items=72: "):
+        draw_items(topics(count=1, test=2), 72, 5, seed=0)

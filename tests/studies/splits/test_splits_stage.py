@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import MANIFEST
 from dana.studies.splits.aligned import open_aligned
 from dana.studies.splits.stage import SplitSettings, audit_folders, read_overlap, splits_stage
+from tests.studies.toy_pool import content
 
 REASONS = ["repeated", "blank", "held_out_elsewhere", "over_cap"]
 SIZES = SplitSettings(dev=4, test=5, cap=20)
@@ -68,11 +68,6 @@ def test_every_row_is_counted(domains, tmp_path):
     assert list(sizes.index) == ["law", "it"]
 
 
-def contents(folder):
-    files = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {path: content for path, content in files.items() if path != Path(MANIFEST)}
-
-
 def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
     """Wherever the files lie, and whatever the blocks are."""
     first = splits_stage(domains, tmp_path / "out", SIZES)
@@ -82,9 +77,9 @@ def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
         copies = [Path(shutil.copy(file, tmp_path / "moved" / f"{name}-{file.name}.txt")) for file in text.files]
         copies_by_name[name] = open_aligned(copies, ["de", "en"])
     again = splits_stage(copies_by_name, tmp_path / "again", SIZES)
-    assert contents(tmp_path / "out") == contents(tmp_path / "again")
+    assert content(tmp_path / "out") == content(tmp_path / "again")
     assert first.fingerprint == again.fingerprint
-    assert len(contents(tmp_path / "out")) == 8
+    assert len(content(tmp_path / "out")) == 8
 
 
 def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domains, tmp_path):

@@ -18,13 +18,7 @@ from dana.studies.topic_gap.documents import SETS, strip_to_letters
 from tests.studies.augmentation.few_topics import CELLS, ROWS, few_topics
 
 ARMS = ("augmented", "augmented_baseline", "random_keywords", "shuffled")
-ON = [
-    "Yeast, yeast and enzyme 1!",
-    "An Enzyme of a cell 2",
-    "The cell, the yeast 3",
-    "nothing known 4",
-    "Cell 5: enzyme",
-]
+ON = ["Yeast, yeast, enzyme 1!", "An Enzyme of a cell 2", "The cell, the yeast 3", "nothing known 4", "Cell 5: enzyme"]
 
 
 @pytest.fixture
@@ -128,13 +122,12 @@ def case_arms():
     return TopicCase(0, 1, documents, Path("topics"))
 
 
-@pytest.mark.parametrize("name", ["on", "off"])
-def test_the_two_natural_arms_give_their_sets(case_arms, name):
-    arm = TOPIC_GAP_ARMS.create(name)
+@pytest.mark.parametrize(("spec", "name", "n"), [("on", "on", 1), ("off", "off", 1), ("repeated:times=3", "off", 3)])
+def test_the_arms_without_synthetic_text_give_their_sets(case_arms, spec, name, n):
+    arm = TOPIC_GAP_ARMS.create(spec)
     texts = arm.texts(case_arms, 0, Path("nowhere"))
-    assert [one.id for one in texts.train] == [f"{name}-x", f"{name}-y"]
-    assert texts.train[0] == LabelledText(f"{name}-x", f"letters of {name} x", "x")
-    assert texts.validation is None
+    rows = [LabelledText(f"{name}-{label}", f"letters of {name} {label}", label) for label in ("x", "y")]
+    assert texts == ArmTexts((*rows * n,), None)
     assert not arm.seeded
     assert check_arm_texts(name, case_arms, texts) is texts
 
@@ -143,16 +136,7 @@ def test_settings_of_an_arm_reach_its_generator_and_its_identity():
     arm = TOPIC_GAP_ARMS.create("augmented:generator=t5:x;epochs=3")
     assert (arm.settings(4).generator, arm.settings(4).seed) == ("t5:x,epochs=3", 4)
     specs = [*ARMS, "augmented:keywords=9", "augmented:pool=test", "augmented:ratio=2", "repeated:times=3"]
-    identities = [str(TOPIC_GAP_ARMS.create(spec).identity()) for spec in specs]
-    assert len(set(identities)) == len(specs)
-
-
-def test_repeated_is_off_several_times(case_arms):
-    off = TOPIC_GAP_ARMS.create("off").texts(case_arms, 0, Path("nowhere"))
-    for name, times in (("repeated", 2), ("repeated:times=3", 3)):
-        texts = TOPIC_GAP_ARMS.create(name).texts(case_arms, 0, Path("nowhere"))
-        assert texts.train == off.train * times
-        assert texts.validation is None
+    assert len({str(TOPIC_GAP_ARMS.create(spec).identity()) for spec in specs}) == len(specs)
     with pytest.raises(ConfigError, match="times=1"):
         TOPIC_GAP_ARMS.create("repeated:times=1")
 

@@ -77,13 +77,6 @@ def test_coherence_is_between_minus_one_and_one_and_knows_no_order(seed, width):
     assert topic_coherence(top[:, ::-1], counts)[0] == pytest.approx(scores)
 
 
-def test_diversity_by_hand():
-    """All topics have the same four words."""
-    counts = csr_matrix(np.ones((2, 4), dtype=int))
-    assert measure_topics(np.full((2, 4), 0.25), counts)["diversity"] == 1 / 2
-    assert measure_topics(np.full((3, 4), 0.25), counts)["diversity"] == 1 / 3
-
-
 def test_top_words_by_probability_then_place():
     beta = np.array([[0.1, 0.4, 0.4, 0.1], [0.25, 0.25, 0.25, 0.25]])
     assert top_words(beta, 3).tolist() == [[1, 2, 0], [0, 1, 2]]
@@ -91,23 +84,19 @@ def test_top_words_by_probability_then_place():
 
 
 def test_measures_take_ten_words_for_coherence_and_twenty_five_for_diversity():
+    alike = measure_topics(np.full((3, 4), 0.25), csr_matrix(np.ones((2, 4), dtype=int)))
+    assert alike["diversity"] == 1 / 3, "all topics have the same four words"
     beta = np.vstack([np.linspace(2, 1, 40), np.roll(np.linspace(2, 1, 40), 20)])
     counts = csr_matrix(np.repeat([[1] * 10 + [0] * 30, [0] * 20 + [1] * 10 + [0] * 10, [0] * 40], 2, axis=0))
     scores = measure_topics(beta / beta.sum(1, keepdims=True), counts)
     assert scores == pytest.approx({"coherence": 1.0, "diversity": 40 / 50, "quality": 0.8})
 
 
-def _fits(rows):
-    return pd.DataFrame(rows, columns=["k", "seed", "coherence", "diversity", "quality"])
-
-
 def test_the_number_with_the_best_mean_over_seeds_is_taken_and_its_best_seed():
-    fits = _fits([(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)])
-    k, seed, reason = choose_topics(fits)
+    columns = ["k", "seed", "coherence", "diversity", "quality"]
+    rows = [(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)]
+    k, seed, reason = choose_topics(pd.DataFrame(rows, columns=columns))
     assert (k, seed) == (5, 1)
     assert {"5", "10:", "0.175"} <= {*reason.split()}
-
-
-def test_of_equally_good_numbers_the_smallest_is_taken():
-    k, seed, _ = choose_topics(_fits([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)]))
-    assert (k, seed) == (4, 0)
+    equal = pd.DataFrame([(9, 0, 0.5, 0.5, 0.25), (4, 0, 0.5, 0.5, 0.25)], columns=columns)
+    assert choose_topics(equal)[:2] == (4, 0), "of equally good numbers the smallest"
