@@ -14,50 +14,38 @@ def _cloud(rows=400, dims=6, seed=0):
     return torch.randn(rows, dims, generator=torch.Generator().manual_seed(seed)) * scale + 5
 
 
-def test_l2_by_hand():
-    fitted = parse_geometry("l2").fit(SAMPLE)
-    expected = torch.tensor([[0.6, 0.8], [0.0, 1.0], [1.0, 0.0]])
-    torch.testing.assert_close(fitted.apply(SAMPLE), expected)
-
-
-def test_center_l2_by_hand():
-    fitted = parse_geometry("center+l2").fit(SAMPLE)
-    # (6, 6) - (3, 2) = (3, 4); (3, 2) is the mean itself
-    expected = torch.tensor([[0.6, 0.8], [0.0, 0.0]])
-    torch.testing.assert_close(fitted.apply(torch.tensor([[6.0, 6.0], [3.0, 2.0]])), expected)
-
-
-@pytest.mark.parametrize("spec", ["l2", "center+l2", "whiten:3"])
-def test_rows_end_with_length_one(spec):
-    fitted = parse_geometry(spec).fit(_cloud())
-    norms = fitted.apply(_cloud(seed=1)).norm(dim=1)
-    torch.testing.assert_close(norms, torch.ones(400))
-
-
-@pytest.mark.parametrize("spec", ["none", "l2"])
-def test_a_zero_row_stays_zero(spec):
-    placed = parse_geometry(spec).fit(SAMPLE).apply(torch.zeros(1, 2))
-    assert torch.equal(placed, torch.zeros(1, 2))
+@pytest.mark.parametrize(
+    ("spec", "rows", "by_hand"),
+    [
+        ("l2", SAMPLE.tolist(), [[0.6, 0.8], [0.0, 1.0], [1.0, 0.0]]),
+        ("center+l2", [[6.0, 6.0], [3.0, 2.0]], [[0.6, 0.8], [0.0, 0.0]]),  # less (3, 2): (3, 4) and the mean itself
+        ("l2", [[0.0, 0.0]], [[0.0, 0.0]]),
+        ("none", [[0.0, 0.0], [3.0, 4.0]], [[0.0, 0.0], [3.0, 4.0]]),
+    ],
+)
+def test_rows_by_hand(spec, rows, by_hand):
+    torch.testing.assert_close(parse_geometry(spec).fit(SAMPLE).apply(torch.tensor(rows)), torch.tensor(by_hand))
 
 
 def test_dead_dimensions_are_dropped_by_all_but_none():
     sample = torch.cat([_cloud(), torch.full((400, 1), 0.3)], dim=1)[:, [0, 6, 1, 2, 3, 4, 5]]
     assert parse_geometry("none").fit(sample).apply(sample).shape == (400, 7)
     for spec in ("l2", "center+l2"):
-        fitted = parse_geometry(spec).fit(sample)
-        assert fitted.kept.tolist() == [0, 2, 3, 4, 5, 6]
-        alive = torch.nn.functional.normalize((sample - fitted.shift)[:, fitted.kept])
-        torch.testing.assert_close(fitted.apply(sample), alive)
+        geometry = parse_geometry(spec).fit(sample)
+        assert geometry.kept.tolist() == [0, 2, 3, 4, 5, 6]
+        alive = torch.nn.functional.normalize((sample - geometry.shift)[:, geometry.kept])
+        torch.testing.assert_close(geometry.apply(sample), alive)
     with pytest.raises(DataError, match="spans 6 dimensions"):
         parse_geometry("whiten:7").fit(sample)
 
 
 def test_whitening_gives_uncorrelated_directions_of_variance_one():
-    mixed = _cloud() @ torch.randn(6, 6, generator=torch.Generator().manual_seed(3))
-    fitted = parse_geometry("whiten:4").fit(mixed)
-    placed = (mixed - fitted.shift) @ fitted.directions
-    torch.testing.assert_close(placed.T.cov(), torch.eye(4), rtol=0, atol=1e-3)
-    torch.testing.assert_close(placed.mean(0), torch.zeros(4), rtol=0, atol=1e-3)
+    sample = _cloud() @ torch.randn(6, 6, generator=torch.Generator().manual_seed(3))
+    geometry = parse_geometry("whiten:4").fit(sample)
+    rows = (sample - geometry.shift) @ geometry.directions
+    torch.testing.assert_close(rows.T.cov(), torch.eye(4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(rows.mean(0), torch.zeros(4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(geometry.apply(sample), torch.nn.functional.normalize(rows))
 
 
 def test_whitening_keeps_the_leading_directions_with_a_fixed_sign():
@@ -69,33 +57,23 @@ def test_whitening_keeps_the_leading_directions_with_a_fixed_sign():
 
 
 @pytest.mark.parametrize("spec", ["none", "l2", "center+l2", "whiten:3"])
-def test_saved_and_loaded_geometry_places_rows_equally(spec, tmp_path):
-    fitted = parse_geometry(spec).fit(_cloud())
-    fitted.save(tmp_path / "once")
-    fitted.save(tmp_path / "again")
-    loaded = FittedGeometry.load(tmp_path / "once")
-    assert torch.equal(loaded.apply(_cloud(seed=1)), fitted.apply(_cloud(seed=1)))
-    names = [path.name for path in sorted((tmp_path / "once").iterdir())]
-    assert names == ["geometry.json", "geometry.safetensors"]
-    for name in names:
-        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
-
-
-def test_fitting_and_applying_leave_their_input_alone():
+def test_what_is_saved_is_loaded_to_the_bit_and_input_is_left_alone(spec, tmp_path):
     sample, rows = _cloud(), _cloud(seed=1)
-    parse_geometry("whiten:3").fit(sample).apply(rows)
-    parse_geometry("center+l2").fit(sample).apply(rows)
+    geometry = parse_geometry(spec).fit(sample)
+    for name in ("once", "again"):
+        geometry.save(tmp_path / name)
+    assert torch.equal(FittedGeometry.load(tmp_path / "once").apply(rows), geometry.apply(rows))
+    for name in ("geometry.json", "geometry.safetensors"):
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     assert torch.equal(sample, _cloud())
     assert torch.equal(rows, _cloud(seed=1))
 
 
 def test_half_precision_embeddings_are_read_as_float32():
-    fitted = parse_geometry("center+l2").fit(_cloud().half())
-    placed = fitted.apply(_cloud(seed=1).half())
-    assert placed.dtype == torch.float32
-    torch.testing.assert_close(
-        placed, parse_geometry("center+l2").fit(_cloud()).apply(_cloud(seed=1)), rtol=0, atol=2e-3
-    )
+    half = parse_geometry("center+l2").fit(_cloud().half()).apply(_cloud(seed=1).half())
+    assert half.dtype == torch.float32
+    exact = parse_geometry("center+l2").fit(_cloud()).apply(_cloud(seed=1))
+    torch.testing.assert_close(half, exact, rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("spec", ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x"])

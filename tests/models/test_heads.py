@@ -18,14 +18,8 @@ from transformers import (
 
 from dana.models.heads import HEADS, SelectedLogits, positions_of
 
-SHAPE = {
-    "vocab_size": 60,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 40,
-}
+SHAPE = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SHAPE |= {"intermediate_size": 32, "max_position_embeddings": 40}
 CONFIGS = [
     BertConfig(**SHAPE),
     RobertaConfig(**SHAPE),
@@ -45,36 +39,23 @@ def batch():
 
 
 @pytest.mark.parametrize("config", [*CONFIGS, UNKNOWN], ids=lambda config: config.model_type)
-def test_logits_and_gradients_are_the_models_own(config):
+def test_logits_and_gradients_are_the_models_own_and_only_of_the_asked_positions(config):
     model = AutoModelForMaskedLM.from_config(config).eval()
     tokens, attention, where = batch()
-
-    expected = model(input_ids=tokens, attention_mask=attention).logits.flatten(0, 1)[where]
-    expected.square().sum().backward()
+    logits = model(input_ids=tokens, attention_mask=attention).logits.flatten(0, 1)[where]
+    logits.square().sum().backward()
     gradients = {name: value.grad.clone() for name, value in model.named_parameters() if value.grad is not None}
     model.zero_grad()
-    found = SelectedLogits(model)(tokens, where, attention_mask=attention)
-    found.square().sum().backward()
-
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    shapes = []
+    model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: shapes.append(output.shape))
+    selection = SelectedLogits(model)(tokens, where, attention_mask=attention)
+    selection.square().sum().backward()
+    torch.testing.assert_close(selection, logits, atol=1e-5, rtol=1e-5)
     for name, value in model.named_parameters():
         if value.grad is not None:
             torch.testing.assert_close(value.grad, gradients[name], atol=1e-4, rtol=1e-4)
-
-
-def test_each_named_architecture_skips_the_full_logits():
-    assert {config.model_type for config in CONFIGS} <= set(HEADS)
-    assert UNKNOWN.model_type not in HEADS
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
-def test_the_vocabulary_projection_runs_on_the_asked_positions_only(config):
-    model = AutoModelForMaskedLM.from_config(config).eval()
-    seen = []
-    model.get_output_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    tokens, attention, where = batch()
-    SelectedLogits(model)(tokens, where, attention_mask=attention)
-    assert seen == [(4, 60)]
+    assert (config.model_type in HEADS) == (config is not UNKNOWN)
+    assert shapes == ([(4, 60)] if config is not UNKNOWN else [(3, 10, 60)])
 
 
 def test_asking_nothing_still_reaches_every_parameter():

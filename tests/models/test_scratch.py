@@ -6,22 +6,17 @@ from dana.models.language_model import ARCHITECTURES, new_encoder, train_tokeniz
 from dana.train.settings import PretrainSettings
 
 
-def test_the_same_text_gives_the_same_tokenizer(repository_texts, tiny_tokenizer):
+def test_the_same_text_gives_the_same_tokenizer_which_marks_ends_folds_case_and_reads_back(
+    repository_texts, tiny_tokenizer
+):
     again = train_tokenizer(lambda: repository_texts, 800, 64)
     assert again.get_vocab() == tiny_tokenizer.get_vocab()
     assert len(again) == 800
-
-
-def test_the_tokenizer_marks_ends_folds_case_and_reads_back(tiny_tokenizer):
     ids = tiny_tokenizer("The Weights, détaillés")["input_ids"]
-    assert ids[0] == tiny_tokenizer.cls_token_id
-    assert ids[-1] == tiny_tokenizer.sep_token_id
+    assert (ids[0], ids[-1]) == (tiny_tokenizer.cls_token_id, tiny_tokenizer.sep_token_id)
     assert tiny_tokenizer.decode(ids, skip_special_tokens=True) == "the weights, detailles"
-
-
-def test_a_cased_tokenizer_tells_case_apart(repository_texts):
-    cased = train_tokenizer(lambda: repository_texts, 800, 64, lowercase=False)
-    assert cased("The")["input_ids"] != cased("the")["input_ids"]
+    with_case = train_tokenizer(lambda: repository_texts, 800, 64, lowercase=False)
+    assert with_case("The")["input_ids"] != with_case("the")["input_ids"]
 
 
 def test_a_new_model_depends_on_its_seed_alone_and_has_no_dropout_if_told(tiny_tokenizer):
@@ -46,18 +41,27 @@ def test_a_new_modernbert_has_about_the_weights_of_a_bert_and_no_dropout_if_told
     assert tiny_tokenizer.convert_ids_to_tokens(ids) == ["[PAD]", "[CLS]", "[SEP]"]
 
 
-def test_an_unknown_architecture_or_size_is_refused(tiny_tokenizer):
-    with pytest.raises(ConfigError, match="architecture='gpt': must be one of bert, modernbert"):
-        new_encoder("gpt", "tiny", tiny_tokenizer, 0.0, seed=0)
-    with pytest.raises(ConfigError, match="size='huge': must be one of tiny, mini, small, medium, base"):
-        new_encoder("bert", "huge", tiny_tokenizer, 0.0, seed=0)
+@pytest.mark.parametrize(
+    ("architecture", "size", "message"),
+    [
+        ("gpt", "tiny", "architecture='gpt': must be one of bert, modernbert"),
+        ("bert", "huge", "size='huge': must be one of tiny, mini, small, medium, base"),
+    ],
+)
+def test_an_unknown_architecture_or_size_is_refused(tiny_tokenizer, architecture, size, message):
+    with pytest.raises(ConfigError, match=message):
+        new_encoder(architecture, size, tiny_tokenizer, 0.0, seed=0)
 
 
-def test_settings_of_no_model_are_refused():
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"architecture": "gpt"}, "architecture='gpt'"),
+        ({"max_positions": 64, "max_tokens": 65}, "max_positions=64: must be at least max_tokens=65"),
+        ({"dropout": 1.0}, "dropout=1.0: must be in"),
+    ],
+)
+def test_settings_of_no_model_are_refused(settings, message):
     PretrainSettings(max_positions=64, max_tokens=64)
-    with pytest.raises(ConfigError, match="architecture='gpt'"):
-        PretrainSettings(architecture="gpt")
-    with pytest.raises(ConfigError, match="max_positions=64: must be at least max_tokens=65"):
-        PretrainSettings(max_positions=64, max_tokens=65)
-    with pytest.raises(ConfigError, match=r"dropout=1\.0: must be in"):
-        PretrainSettings(dropout=1.0)
+    with pytest.raises(ConfigError, match=message):
+        PretrainSettings(**settings)

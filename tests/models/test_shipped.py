@@ -3,9 +3,11 @@
 import math
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
+from transformers import AutoModelForMaskedLM
 
 import dana
 from dana.core.errors import ArtifactError
@@ -49,36 +51,31 @@ def test_other_weights_and_none_are_refused(monkeypatch):
 
 
 def test_transformers_opens_it_alone_and_dana_computes_in_float32():
-    from transformers import AutoModelForMaskedLM
-
     assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
     assert load_backbone("dana-mini").dtype == torch.float32
     assert new_classifier("dana-mini", 3, 0).model.dtype == torch.float32
     model, tokenizer = dana.load_model("dana-mini")
     assert (type(model).__name__, model.dtype, len(tokenizer)) == ("ModernBertForMaskedLM", torch.float32, 8192)
     card = (MINI / "README.md").read_text(encoding="utf-8")
-    for said in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"):
-        assert said in card
+    for word in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"):
+        assert word in card
 
 
 def test_it_knows_more_than_how_often_tokens_are(repository_texts):
     """Hidden tokens of text that it has not seen, against the frequencies of that very text."""
-    from transformers import AutoModelForMaskedLM
-
-    loaded = load_language_model("dana-mini", lambda config: AutoModelForMaskedLM, seed=0)
-    tokenizer, model = load_own_tokenizer("dana-mini"), loaded.model.eval()
-    ids = [tokenizer(text, truncation=True, max_length=128)["input_ids"] for text in repository_texts[:60]]
-    counts = Counter(token for own in ids for token in own[1:-1])
-    known, frequency, hidden = 0.0, 0.0, 0
-    for own in ids:
-        places = list(range(3, len(own) - 1, 7))
-        tokens = torch.tensor([own])
-        masked = tokens.clone()
-        masked[0, places] = tokenizer.mask_token_id
+    model = load_language_model("dana-mini", lambda config: AutoModelForMaskedLM, seed=0).model.eval()
+    tokenizer = load_own_tokenizer("dana-mini")
+    rows = [tokenizer(text, truncation=True, max_length=128)["input_ids"] for text in repository_texts[:60]]
+    counts = Counter(token for ids in rows for token in ids[1:-1])
+    of_model, of_frequency = [], []
+    for ids in rows:
+        positions = list(range(3, len(ids) - 1, 7))
+        tokens = torch.tensor([ids])
+        masks = tokens.clone()
+        masks[0, positions] = tokenizer.mask_token_id
         with torch.no_grad():
-            told = model(input_ids=masked).logits[0, places].log_softmax(-1)
-        known -= float(told.gather(1, tokens[0, places, None]).sum())
-        frequency -= sum(math.log(counts[own[place]] / counts.total()) for place in places)
-        hidden += len(places)
-    assert hidden > 500
-    assert known / hidden < frequency / hidden - 0.5
+            log_probs = model(input_ids=masks).logits[0, positions].log_softmax(-1)
+        of_model += log_probs.gather(1, tokens[0, positions, None])[:, 0].tolist()
+        of_frequency += [math.log(counts[ids[position]] / counts.total()) for position in positions]
+    assert len(of_model) > 500
+    assert fmean(of_model) > fmean(of_frequency) + 0.5

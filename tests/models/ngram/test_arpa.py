@@ -28,11 +28,11 @@ def by_phrase(path):
 
 def test_the_smoothing_is_lmplz_s(tmp_path):
     write_arpa(train_ngrams(TEXTS, 3, cutoff=1), tmp_path / "model.arpa")
-    theirs, ours = by_phrase(HERE / "lmplz.arpa"), by_phrase(tmp_path / "model.arpa")
-    assert ours.keys() == theirs.keys()
-    assert ours.pop("<s>")[1] == pytest.approx(theirs.pop("<s>")[1], abs=1e-5)  # never predicted: -99, and 0 in theirs
-    for phrase, (log_prob, backoff) in theirs.items():
-        assert ours[phrase] == pytest.approx((log_prob, backoff), abs=1e-5), phrase
+    reference, numbers = by_phrase(HERE / "lmplz.arpa"), by_phrase(tmp_path / "model.arpa")
+    assert numbers.keys() == reference.keys()
+    assert numbers.pop("<s>")[1] == pytest.approx(reference.pop("<s>")[1], abs=1e-5)  # not predicted: -99, and 0 there
+    for phrase, pair in reference.items():
+        assert numbers[phrase] == pytest.approx(pair, abs=1e-5), phrase
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
@@ -47,19 +47,20 @@ def test_every_number_is_written_with_all_its_digits(order, tmp_path):
     for level, phrases in zip(model.levels, model.phrases(), strict=True):
         assert np.array([numbers[phrase][0] for phrase in phrases], np.float32).tobytes() == level.log_probs.tobytes()
         assert [numbers[phrase][1] for phrase in phrases] == pytest.approx(level.backoffs.tolist(), rel=1e-7)
-    assert [place.name for place in tmp_path.iterdir()] == ["model.arpa"]
+    assert [file.name for file in tmp_path.iterdir()] == ["model.arpa"]
+
+
+def log10_scores(model, texts):
+    return -text_entropies(model, texts).nats / np.log(10)
 
 
 def test_stored_scores_of_kenlm():
-    ours = -text_entropies(train_ngrams(TEXTS, 3, cutoff=1), ODD).nats / np.log(10)
-    assert ours == pytest.approx(STORED, abs=1e-4)
+    assert log10_scores(train_ngrams(TEXTS, 3, cutoff=1), ODD) == pytest.approx(STORED, abs=1e-4)
 
 
-@pytest.mark.parametrize("order", [2, 3, 5])
-@pytest.mark.parametrize("cutoff", [0, 1])
+@pytest.mark.parametrize(("order", "cutoff"), [(2, 0), (3, 1), (5, 0), (5, 1)])
 def test_kenlm_scores_our_files_as_we_do(order, cutoff):
     pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana[kenlm]'")
     model = train_ngrams(TEXTS, order, Vocabulary.of_texts(TEXTS, 2), cutoff)
-    loaded = kenlm_model(model)
-    ours = -text_entropies(model, [*TEXTS, *ODD]).nats / np.log(10)
-    assert [loaded.score(text) for text in [*TEXTS, *ODD]] == pytest.approx(ours.tolist(), abs=1e-4)
+    texts, reference = [*TEXTS, *ODD], kenlm_model(model)
+    assert [reference.score(text) for text in texts] == pytest.approx(log10_scores(model, texts).tolist(), abs=1e-4)
