@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import architecture
 from architecture import ROOT, circle, code_lines, imported_files, python_files, room, statements, study, tree
@@ -39,10 +41,7 @@ ALLOWED = {
         "tasks": "labelled examples and metrics",
         "train": "supervised loop, schedule and precision",
     },
-    "report": {
-        "core": "artifacts, schemas, statistics",
-        "tasks": "metrics of each kind",
-    },
+    "report": {"core": "artifacts, schemas, statistics", "tasks": "metrics of each kind"},
     "scoring": {
         "core": "artifacts, launch, schemas",
         "corpus": "units of both texts",
@@ -75,11 +74,7 @@ ALLOWED = {
         "selectors": "hands DetectorSelector on",
         "train": "hands the trainer on",
     },
-    "cli": {
-        "core": "errors, settings, logging",
-        "stages": "calls the verbs",
-        "tasks": "finds and shows cards",
-    },
+    "cli": {"core": "errors, settings, logging", "stages": "calls the verbs", "tasks": "finds and shows cards"},
     "__main__": {"cli": "runs it"},
     "studies": {
         "cli": "flags of their commands",
@@ -130,15 +125,26 @@ MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and
 
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]
 CODE = [*PACKAGE, *python_files("recipes", "benchmarks")]
+NAMED = (ast.FunctionDef, ast.ClassDef)
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def nodes(*kinds: type[ast.AST], paths: list[Path] = PACKAGE) -> Iterator[tuple[str, Any]]:
+    """File and node of every node of some kinds."""
+    for path in paths:
+        yield from ((name(path), node) for node in ast.walk(tree(path)) if isinstance(node, kinds))
+
+
+def names_with(pattern: str, paths: list[Path]) -> list[str]:
+    return [name(path) for path in paths if re.search(pattern, path.read_text(encoding="utf-8"))]
+
+
 @needs_studies
 def test_rooms_import_only_what_the_table_allows():
-    assert {one for one in architecture.graph()} == set(ALLOWED)
+    assert architecture.graph().keys() == ALLOWED.keys()
     forbidden = {way: files for way, files in architecture.arrows().items() if way[1] not in ALLOWED[way[0]]}
     assert not forbidden, "\n".join(file for files in forbidden.values() for file in files)
 
@@ -155,9 +161,8 @@ def test_every_arrow_that_is_allowed_is_used_and_has_a_reason_of_five_words():
 def test_the_core_neither_imports_nor_names_a_study():
     assert not [one for one, others in ALLOWED.items() if "studies" in others and one not in ("benchmarks", "recipes")]
     names, commands = r"clusters|topics|topic.gap|few.shot|augment(ation)?", "clusters|topics|compare|splits|augment"
-    named = re.compile(rf"dana\.studies\.\w|\.({names})\b|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b")
-    core = [path for path in PACKAGE if room(path) != "studies"]
-    assert not [name(path) for path in core if named.search(path.read_text(encoding="utf-8"))]
+    studies = rf"dana\.studies\.\w|\.({names})\b|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b"
+    assert not names_with(studies, [path for path in PACKAGE if room(path) != "studies"])
 
 
 def test_studies_import_only_the_studies_that_the_table_allows():
@@ -167,23 +172,20 @@ def test_studies_import_only_the_studies_that_the_table_allows():
 
 
 def test_no_files_import_each_other_in_a_circle():
-    closed = circle({path: imported_files(path) for path in python_files()})
-    assert not closed, " -> ".join(map(name, closed))
+    files = circle({path: imported_files(path) for path in python_files()})
+    assert not files, " -> ".join(map(name, files))
+    one, two, three, four = map(Path, "abcd")
+    assert circle({one: {two, four}, two: {three}, three: {two}, four: set()}) == [two, three, two]
+    assert circle({one: {two, three}, two: {three}, three: set()}) == []
 
 
 def test_relative_imports_count(tmp_path, monkeypatch):
     monkeypatch.setattr(architecture, "ROOT", tmp_path)
-    for name in ("dana/core/files.py", "dana/stages/run.py", "dana/core/errors.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("from ..stages import run\nfrom . import errors\nfrom .errors import DanaError\n")
-    imported = architecture.imported_files(tmp_path / "dana/core/files.py")
-    assert imported == {tmp_path / "dana/stages/run.py", tmp_path / "dana/core/errors.py"}
-
-
-def test_a_circle_of_three_files_is_seen():
-    one, two, three, four = map(Path, "abcd")
-    assert circle({one: {two, four}, two: {three}, three: {two}, four: set()}) == [two, three, two]
-    assert circle({one: {two, three}, two: {three}, three: set()}) == []
+    files, run, errors = (tmp_path / "dana" / name for name in ("core/files.py", "stages/run.py", "core/errors.py"))
+    for path in (files, run, errors):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("from ..stages import run\nfrom . import errors\nfrom .errors import DanaError\n")
+    assert architecture.imported_files(files) == {run, errors}
 
 
 def _group(path: Path) -> str:
@@ -210,15 +212,10 @@ def test_code_lines_are_those_without_blanks_comments_and_docstrings(tmp_path):
 
 
 def test_files_and_functions_are_not_too_long():
-    functions = [
-        (name(path), node.name, node.end_lineno - node.lineno + 1)
-        for path in PACKAGE
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.FunctionDef)
-    ]
-    assert not [one for one in functions if one[-1] > MOST_LINES_OF_A_FUNCTION]
     lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE}
     assert not {file: lines for file, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE}
+    functions = [(file, one.name, one.end_lineno - one.lineno + 1) for file, one in nodes(ast.FunctionDef)]
+    assert not [function for function in functions if function[-1] > MOST_LINES_OF_A_FUNCTION]
 
 
 @needs_studies
@@ -244,64 +241,53 @@ CHANGING |= {"CheckpointPolicy", "TrainingState"}
 
 
 def test_dataclasses_are_frozen():
-    open_ones = [
-        f"{name(path)}: {node.name}"
-        for path in PACKAGE
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ClassDef) and node.name not in CHANGING
-        for decorator in map(ast.unparse, node.decorator_list)
-        if decorator.startswith("dataclass") and decorator != "dataclass(frozen=True)"
+    decorators = [
+        (file, node.name, ast.unparse(decorator))
+        for file, node in nodes(ast.ClassDef)
+        for decorator in node.decorator_list
+        if node.name not in CHANGING
     ]
-    assert not open_ones
+    dataclasses = [one for one in decorators if one[-1].startswith("dataclass")]
+    assert not [one for one in dataclasses if one[-1] != "dataclass(frozen=True)"]
+
+
+def modules_after(code: str) -> set[str]:
+    """Modules that a new process has imported after some code."""
+    code = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_settings_import_the_standard_library_alone():
     """Then ``dana --help`` reads the dataclasses themselves. YAML and progress bars are light."""
-    code = "import sys; before = set(sys.modules); import dana.stages.settings; print(*set(sys.modules) - before)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    others = {module.partition(".")[0] for module in loaded} - set(sys.stdlib_module_names)
-    assert {name for name in others if not name.startswith("_")} <= {"dana", "yaml", "tqdm", "cython_runtime"}
+    modules = {module.partition(".")[0] for module in modules_after("import dana.stages.settings")}
+    others = {module for module in modules - set(sys.stdlib_module_names) if not module.startswith("_")}
+    assert others <= {"dana", "yaml", "tqdm", "cython_runtime"}
 
 
 def test_help_imports_nothing_heavy():
-    heavy = "('torch', 'transformers', 'numpy', 'sklearn')"
-    code = f"import sys, dana.cli.main; dana.cli.main.build_parser(); print([m for m in {heavy} if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    """Of a study, it imports what says which commands it brings."""
+    modules = modules_after("import dana.cli.main\ndana.cli.main.build_parser(['--help']).format_help()")
+    assert not {"torch", "transformers", "numpy", "sklearn"} & modules
+    assert not [module for module in modules if module.startswith("dana.studies.") and module.count(".") > 2]
 
 
-NAMED = (ast.FunctionDef, ast.ClassDef)
+def test_no_two_test_files_and_no_two_public_things_have_one_name():
+    """pytest imports files by it. Checks are not counted: a promise has the same name for every kind of component."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    modules = [tree(path).body for path in PACKAGE if path.name != "checks.py"]
+    names += [node.name for body in modules for node in body if isinstance(node, NAMED)]
+    public = Counter(name for name in names if not name.startswith("_"))
+    assert not {name: count for name, count in public.items() if count > 1}
 
 
-def test_no_two_test_files_have_one_name():
-    """pytest imports them by it."""
-    files = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
-    assert not {file: count for file, count in files.items() if count > 1}
-
-
-def test_no_two_public_things_have_one_name():
-    """Checks are not counted: the same promise has the same name for every kind of component."""
-    public = Counter(
-        node.name
-        for path in PACKAGE
-        if path.name != "checks.py"
-        for node in tree(path).body
-        if isinstance(node, NAMED) and not node.name.startswith("_")
-    )
-    assert not {thing: count for thing, count in public.items() if count > 1}
-
-
-def test_first_lines_are_statements_and_no_requirement_is_cited_by_its_code():
-    cited = [name(path) for path in PACKAGE if re.search(r"\b(A-)?D-?\d\d\b", path.read_text(encoding="utf-8"))]
-    assert not cited, "write the fact and its source"
-    questions = [
-        f"{name(path)}: {text.splitlines()[0]}"
-        for path in PACKAGE
-        for node in ast.walk(tree(path))
-        if isinstance(node, (ast.Module, *NAMED)) and (text := ast.get_docstring(node))
-        if text.splitlines()[0].endswith("?")
-    ]
-    assert not questions
+def test_first_lines_are_statements_with_a_verb_and_no_requirement_is_cited_by_its_code():
+    assert not names_with(r"\b(A-)?D-?\d\d\b", PACKAGE), "write the fact and its source"
+    docstrings = [(file, node, ast.get_docstring(node) or "") for file, node in nodes(ast.Module, *NAMED, paths=CODE)]
+    lines = [(file, node, text.partition("\n")[0]) for file, node, text in docstrings]
+    assert not [(file, line) for file, _, line in lines if line.endswith("?")]
+    functions = [(file, line, node) for file, node, line in lines if isinstance(node, ast.FunctionDef)]
+    verbless = [(file, line, node) for file, line, node in functions if NO_VERB.match(line)]
+    assert not [one[:2] for one in verbless if "property" not in " ".join(map(ast.unparse, one[2].decorator_list))]
 
 
 # Words that do not say what the value is; a participle says what was done to it.
@@ -345,19 +331,7 @@ def _is_vague(identifier: str) -> bool:
 
 
 def test_names_are_nouns_of_the_field():
-    vague = [f"{name(path)}: {identifier}" for path in CODE for identifier in sorted(filter(_is_vague, _names(path)))]
-    assert not vague
-
-
-def test_first_lines_of_functions_begin_with_a_verb():
-    lines = [
-        f"{name(path)}: {text.splitlines()[0]}"
-        for path in CODE
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)) and NO_VERB.match(text)
-        if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
-    ]
-    assert not lines
+    assert not [(name(path), one) for path in CODE for one in sorted(_names(path)) if _is_vague(one)]
 
 
 def test_no_three_files_are_called_checkpoint():
