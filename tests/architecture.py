@@ -49,8 +49,8 @@ def study(path: Path) -> str:
 
 def module_file(name: str) -> Path | None:
     """The file of a dotted name; None where it is no module of this repository."""
-    place = ROOT / name.replace(".", "/")
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+    stem = ROOT / name.replace(".", "/")
+    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
 
 
 @cache
@@ -89,16 +89,16 @@ def graph() -> Graph:
 
 def circle(imports: dict[Path, frozenset[Path]]) -> list[Path]:
     """One circle of files that import each other, or an empty list: depth-first search."""
-    done: set[Path] = set()
+    visits: set[Path] = set()
 
     def visit(file: Path, walk: list[Path]) -> list[Path]:
         if file in walk:
             return [*walk[walk.index(file) :], file]
-        if file in done:
+        if file in visits:
             return []
-        closed = next(filter(None, (visit(other, [*walk, file]) for other in sorted(imports.get(file, ())))), [])
-        done.add(file)
-        return closed
+        loop = next(filter(None, (visit(other, [*walk, file]) for other in sorted(imports.get(file, ())))), [])
+        visits.add(file)
+        return loop
 
     return next(filter(None, (visit(file, []) for file in sorted(imports))), [])
 
@@ -116,17 +116,11 @@ def floors(imports: Graph) -> dict[str, int]:
 def code_lines(path: Path) -> int:
     """Lines that hold code: no blanks, comments, docstrings."""
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-    lines = {
-        line for token in tokens if token.type not in UNCOUNTED for line in range(token.start[0], token.end[0] + 1)
-    }
+    spans = [range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in UNCOUNTED]
+    lines = {line for span in spans for line in span}
     for node in ast.walk(tree(path)):
-        body = getattr(node, "body", None)
-        if (
-            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and body
-            and ast.get_docstring(node) is not None
-        ):
-            lines.difference_update(range(body[0].lineno, (body[0].end_lineno or 0) + 1))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     return len(lines)
 
 
@@ -158,28 +152,28 @@ def picture(imports: Graph | None = None) -> str:
     level = floors(imports)
     rows = [sorted(name for name in imports if level[name] == floor) for floor in range(max(level.values()), 0, -1)]
     wide = max(map(len, rows)) * COLUMN + 2 * MARGIN
-    place: dict[str, tuple[float, float]] = {}
+    points: dict[str, tuple[float, float]] = {}
     for depth, row in enumerate(rows):
         # A room stands below the mean of the rooms that import it, so that few arrows cross.
-        above = {name: [place[one][0] for one in place if name in imports[one]] for name in row}
+        above = {name: [points[one][0] for one in points if name in imports[one]] for name in row}
         row.sort(key=lambda name: (sum(above[name]) / len(above[name]) if above[name] else 0, name))
-        left = (wide - len(row) * COLUMN) / 2
+        start = (wide - len(row) * COLUMN) / 2
         for column, name in enumerate(row):
-            place[name] = (left + (column + 0.5) * COLUMN, MARGIN + depth * ROW)
+            points[name] = (start + (column + 0.5) * COLUMN, MARGIN + depth * ROW)
     lines = []
-    shown = direct(imports)
+    reduction = direct(imports)
     for kind, colour, stroke in (("implied", "#d5d9e0", 1), ("direct", "#3f51b5", 1.6)):
         for one in sorted(imports):
             for other in sorted(imports[one]):
-                if ((one, other) in shown) == (kind == "direct"):
-                    (x, y), (u, v) = place[one], place[other]
+                if ((one, other) in reduction) == (kind == "direct"):
+                    (x, y), (u, v) = points[one], points[other]
                     y += HEIGHT
                     middle = (y + v) / 2
                     lines.append(
                         f'<path d="M{x:g},{y:g} C{x:g},{middle:g} {u:g},{middle:g} {u:g},{v - 5:g}" fill="none" '
                         f'stroke="{colour}" stroke-width="{stroke}" marker-end="url(#{kind})"/>'
                     )
-    for name, (x, y) in place.items():
+    for name, (x, y) in points.items():
         fill = "#fff3e0" if name in ("studies", "recipes", "benchmarks") else "#e8eaf6"
         lines.append(
             f'<rect x="{x - WIDTH / 2:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="5" fill="{fill}" '
@@ -203,10 +197,10 @@ def figures() -> str:
     """Rooms, arrows, floors and sizes in one line."""
     imports, package = graph(), python_files("dana")
     code = sum(map(code_lines, python_files("dana", "recipes")))
-    counted = sum(map(statements, python_files("dana", "recipes")))
+    total = sum(map(statements, python_files("dana", "recipes")))
     return (
         f"{len(imports)} rooms, {len(arrows())} arrows, {max(floors(imports).values())} floors, {code:,} code lines, "
-        f"{counted:,} statements, {len(package)} files"
+        f"{total:,} statements, {len(package)} files"
     )
 
 

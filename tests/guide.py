@@ -1,5 +1,6 @@
 """Code of the README and of the guide, and a folder in which they run as a reader pastes them, at a size for tests."""
 
+import argparse
 import gzip
 import json
 import re
@@ -35,27 +36,30 @@ def fenced(path: Path, language: str) -> list[str]:
     return [text for _, kind, text in BLOCK.findall(path.read_text(encoding="utf-8")) if kind == language]
 
 
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of a command's subcommands by their names."""
+    return next((action.choices for action in parser._actions if isinstance(action.choices, dict)), {})
+
+
 def write_reader_files(texts: list[str]) -> None:
     """Write what the pages take for granted: labelled texts, a pool and new texts, in the current folder."""
     words = [("invoice", "billing"), ("disk", "hardware")] * 60
-    labelled = [{"text": f"{word} {text}", "label": label} for text, (word, label) in zip(texts, words, strict=False)]
-    pd.DataFrame(labelled).to_csv("tickets.csv", index=False)
+    tickets = [{"text": f"{word} {text}", "label": label} for text, (word, label) in zip(texts, words, strict=False)]
+    pd.DataFrame(tickets).to_csv("tickets.csv", index=False)
     for folder in ("pool", "more/extra"):
         Path(folder).mkdir(parents=True)
     pool = "".join(json.dumps({"text": text}) + "\n" for text in texts[120:])
     Path("pool/general.jsonl").write_text(pool, encoding="utf-8")
     pd.DataFrame({"body": texts[:30]}).to_csv("more/extra/notes.csv", index=False)
-    new = [
-        f"the invoice {row} is wrong, and so is the letter about {text[:60]}" for row, text in enumerate(texts[120:150])
-    ]
+    openings = enumerate(text[:60] for text in texts[120:150])
+    new = [f"the invoice {row} is wrong, and so is the letter about {text}" for row, text in openings]
     Path("new.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in new), encoding="utf-8")
     Path("notes.txt").write_text("\n".join(new), encoding="utf-8")
     for side in ("de", "en"):
         lines = "".join(f"{side} line {row}\n" for row in range(100))
         Path(f"it.{side}.gz").write_bytes(gzip.compress(lines.encode()))
-    pd.DataFrame({side: [f"{side} law {row}" for row in range(100)] for side in ("de", "en")}).to_csv(
-        "law.csv", index=False
-    )
+    laws = {side: [f"{side} law {row}" for row in range(100)] for side in ("de", "en")}
+    pd.DataFrame(laws).to_csv("law.csv", index=False)
 
 
 def run_page(path: Path, model: Path, start: dict[str, object] | None = None) -> dict[str, object]:
@@ -72,13 +76,10 @@ def run_page(path: Path, model: Path, start: dict[str, object] | None = None) ->
     Returns:
         The names that the page's Python has made.
     """
-    names = dict(start or {})
-    blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
-    for folder in re.findall(
-        r"""(?:dana (?:score|clusters) .*--out |out=")(runs/\w+)""", path.read_text(encoding="utf-8")
-    ):
+    names, page = dict(start or {}), path.read_text(encoding="utf-8")
+    for folder in re.findall(r"""(?:dana (?:score|clusters) .*--out |out=")(runs/\w+)""", page):
         remember_encoder(Path(folder))
-    for _, language, block in blocks:
+    for _, language, block in BLOCK.findall(page):
         text = reduce_size(block, model)
         file = re.match(r"# ([\w-]+\.(?:yaml|py))\n", text)
         if file:

@@ -4,7 +4,6 @@ That its code runs is tested in ``tests/test_guide.py``.
 """
 
 import ast
-import importlib
 import pkgutil
 import re
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 
 from dana.cli.main import build_parser
 from tests import architecture
-from tests.guide import fenced
+from tests.guide import fenced, subcommands
 from tests.present import needs_studies
 
 pytestmark = needs_studies  # the pages are about them, too
@@ -55,70 +54,49 @@ def _code(page):
     return lines + [line.strip() for line in text.splitlines() if line.startswith("    ")]
 
 
-def _commands():
-    return _choices(build_parser())
-
-
-def _choices(parser):
-    return next((action.choices for action in parser._actions if isinstance(action.choices, dict)), {})
-
-
 @pytest.mark.parametrize("page", PAGES, ids=_page)
 def test_every_command_and_flag_that_is_named_exists(page):
-    commands = _commands()
+    commands = subcommands(build_parser())
     for line in _code(page):
         for name, rest in COMMAND.findall(line):
             assert name in commands, f"dana {name}"
-            parsers = [commands[name], *_choices(commands[name]).values()]
-            known = {flag for parser in parsers for flag in parser._option_string_actions if flag.startswith("--")}
-            unknown = set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) - known
-            assert not unknown, f"dana {name}: {unknown}"
+            parsers = [commands[name], *subcommands(commands[name]).values()]
+            flags = {flag for parser in parsers for flag in parser._option_string_actions}
+            assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) <= flags, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_page)
-def test_every_dotted_name_is_a_name_of_the_package_or_an_entry_point_group(page):
+def test_every_dotted_and_imported_name_is_a_name_of_the_package(page):
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
-    for name in re.findall(r"`(dana(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8")):
-        if name not in groups:
-            pkgutil.resolve_name(name)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_page)
-def test_every_name_that_a_block_imports_from_dana_is_there(page):
-    for block in fenced(page, "python"):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and node.module.startswith("dana"):
-                for alias in node.names:
-                    pkgutil.resolve_name(f"{node.module}.{alias.name}")
-
-
-def test_every_name_whose_docstring_is_shown_is_there():
-    for page in PAGES:
-        for name in re.findall(r"^::: ([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE):
-            module, _, attribute = name.rpartition(".")
-            assert hasattr(importlib.import_module(module), attribute), f"{_page(page)}: {name}"
+    text = page.read_text(encoding="utf-8")
+    names = set(re.findall(r"`(dana(?:\.\w+)+)[`(]", text)) - groups.keys()
+    names |= set(re.findall(r"^::: ([\w.]+)", text, re.MULTILINE))  # of docstrings that are shown
+    nodes = [node for block in fenced(page, "python") for node in ast.walk(ast.parse(block))]
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("dana")]
+    names |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
+    for name in names:
+        pkgutil.resolve_name(name)
 
 
 def test_every_page_is_in_the_site():
-    listed = sorted(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert listed == sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    pages = sorted(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert pages == sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
 
 
 def test_every_guarantee_is_kept_by_a_test_that_is_there():
-    rows = re.findall(
-        r"^\| (?!promise|-)(.+?) \| (.+?) \|$", (ROOT / "docs/guarantees.md").read_text("utf-8"), re.MULTILINE
-    )
-    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert len(rows) >= 20
-    assert not [promise for promise, kept in rows if not re.findall(r"`test_\w+`", kept)]
-    assert not [name for _, kept in rows for name in re.findall(r"`(test_\w+)`", kept) if f"def {name}(" not in tests]
+    text = (ROOT / "docs/guarantees.md").read_text("utf-8")
+    rows = re.findall(r"^\| (?!promise|-)(.+?) \| (.+?) \|$", text, re.MULTILINE)
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = {promise: re.findall(r"`(test_\w+)`", names) for promise, names in rows}
+    assert len(tests) >= 20
+    assert all(tests.values())
+    assert not [name for names in tests.values() for name in names if f"def {name}(" not in code]
 
 
 def test_every_recipe_that_is_launched_is_there():
+    launch = re.compile(r"(?:launch|sbatch|torchrun|python)[^`\n]* (recipes/\S+\.(?:py|sh))")
     for page in PAGES:
-        for name in re.findall(
-            r"(?:launch|sbatch|torchrun|python)[^`\n]* (recipes/\S+\.(?:py|sh))", page.read_text("utf-8")
-        ):
+        for name in launch.findall(page.read_text("utf-8")):
             assert (ROOT / name).is_file(), f"{_page(page)}: {name}"
 
 
@@ -129,17 +107,14 @@ def test_the_table_of_rooms_is_that_of_the_imports():
 
 
 def test_the_python_of_the_readme_begins_the_page_of_the_interface():
-    (shown,), page = fenced(ROOT / "README.md", "python"), fenced(ROOT / "docs" / "guide" / "python.md", "python")
-    assert page[0].startswith(shown)
+    (block,), page = fenced(ROOT / "README.md", "python"), fenced(ROOT / "docs" / "guide" / "python.md", "python")
+    assert page[0].startswith(block)
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guide").glob("*.md")), ids=_page)
-def test_a_page_of_the_guide_is_short(page):
-    assert len(page.read_text(encoding="utf-8").split()) <= 700
-
-
-def test_the_guide_has_ten_pages():
-    assert len(list((ROOT / "docs" / "guide").glob("*.md"))) <= 10
+def test_the_guide_has_ten_short_pages():
+    words = {path.name: len(path.read_text("utf-8").split()) for path in (ROOT / "docs" / "guide").glob("*.md")}
+    assert len(words) <= 10
+    assert not {page: count for page, count in words.items() if count > 700}
 
 
 def test_every_page_that_the_readme_links_to_is_there():
@@ -164,12 +139,6 @@ def loads_from_elsewhere(site):
         r"<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|preconnect|preload|icon))[^>]*\bhref=[\"']?(?:https?:)?//[^>]+"
     )
     style = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^\"')]+")
-    found = [
-        (path.name, match)
-        for path in site.rglob("*.html")
-        for kind in (load, link)
-        for match in kind.findall(path.read_text("utf-8"))
-    ]
-    return found + [
-        (path.name, match) for path in site.rglob("*.css") for match in style.findall(path.read_text("utf-8"))
-    ]
+    kinds = [("*.html", load), ("*.html", link), ("*.css", style)]
+    paths = [(path, kind) for pattern, kind in kinds for path in site.rglob(pattern)]
+    return [(path.name, match) for path, kind in paths for match in kind.findall(path.read_text("utf-8"))]

@@ -8,6 +8,7 @@ import pytest
 
 import dana
 from dana.cli.main import build_parser
+from tests.guide import subcommands
 from tests.present import needs_studies
 
 pytestmark = needs_studies
@@ -16,16 +17,16 @@ DOCS = Path(__file__).parent.parent / "docs"
 
 
 @pytest.fixture(scope="module")
-def generated():
+def pages():
     spec = importlib.util.spec_from_file_location("generated", DOCS / "generated.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_commands_lists_every_flag_of_every_command(generated):
-    text = generated.commands()
-    commands = next(action.choices for action in build_parser()._actions if isinstance(action.choices, dict))
+def test_commands_lists_every_flag_of_every_command(pages):
+    text = pages.commands()
+    commands = subcommands(build_parser())
     assert set(commands) == set(re.findall(r"^## dana ([\w-]+)", text, re.MULTILINE))
     for name, parser in commands.items():
         section = text.partition(f"## dana {name}\n")[2]
@@ -33,35 +34,35 @@ def test_commands_lists_every_flag_of_every_command(generated):
         assert not [flag for flag in flags if flag not in section.partition("\n## dana ")[0]], name
 
 
-def test_settings_lists_every_section_with_its_defaults(generated):
-    text = generated.settings()
+def test_settings_lists_every_section_with_its_defaults(pages):
+    text = pages.settings()
     assert {"weigh", "adapt", "adapt.execution", "finetune"} <= set(re.findall(r"^## (\S+)$", text, re.MULTILINE))
     assert "| `gamma` | int | `15` |" in text
     assert not re.findall(r"^\| .* \|  \|$", text, re.MULTILINE), "a key without a meaning"
 
 
-def test_interface_shows_every_public_name(generated):
-    text = generated.interface()
+def test_interface_shows_every_public_name(pages):
+    text = pages.interface()
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == dana.__all__
-    assert all(f"[`dana.{name}`]" in generated.names() for name in dana.__all__)
+    assert all(f"[`dana.{name}`]" in pages.names() for name in dana.__all__)
 
 
-def test_every_column_of_a_table_has_a_meaning(generated):
+def test_every_column_of_a_table_has_a_meaning(pages):
     schemas = re.findall(r"generated: columns (\S+) -->", (DOCS / "reference" / "files.md").read_text(encoding="utf-8"))
     assert len(schemas) == 5
-    assert all(generated.columns(schema).count("\n") > 1 for schema in schemas)
+    assert all(pages.columns(schema).count("\n") > 1 for schema in schemas)
 
 
-def test_every_shipped_card_and_preset_is_listed(generated):
+def test_every_shipped_card_and_preset_is_listed(pages):
     names = {path.stem for path in DOCS.parent.joinpath("tasks").glob("*.yaml")}
-    text = generated.cards()
+    text = pages.cards()
     assert not [name for name in names if f"| {name} |" not in text]
     assert all(f"| `{name}` |" in text for name in ("paper", "default", "quick"))
 
 
-def test_every_included_page_keeps_links_that_lead_somewhere(generated):
+def test_every_included_page_keeps_links_that_lead_somewhere(pages):
     for page in DOCS.rglob("*.md"):
-        for name in generated.INCLUDE.findall(page.read_text(encoding="utf-8")):
-            text = generated._include(name, page.relative_to(DOCS).as_posix())
-            links = {match[1] for match in generated.LINK.finditer(text)}
+        for name in pages.INCLUDE.findall(page.read_text(encoding="utf-8")):
+            text = pages._include(name, page.relative_to(DOCS).as_posix())
+            links = {match[1] for match in pages.LINK.finditer(text)}
             assert not [link for link in links if not (page.parent / link).exists()], name

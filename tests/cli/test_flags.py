@@ -1,11 +1,9 @@
 """Flags: what --help says of a setting is what its dataclass says, and no heavy package is imported to say it."""
 
-import argparse
 import json
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,24 +12,17 @@ import pytest
 from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
 from dana.stages.settings import RunSettings
+from tests.guide import subcommands
 
 
-@cache
-def parsers():
+def leaves(parser, name=""):
     """The parser of every command by its name, of actions of a command as ``tasks check``."""
-    commands, queue = {}, [("", build_parser())]
-    while queue:
-        name, parser = queue.pop()
-        groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-        queue += [(f"{name} {inner}".strip(), one) for group in groups for inner, one in group.choices.items()]
-        if not groups:
-            commands[name] = parser
-    return commands
+    inner = [leaves(one, f"{name} {word}".strip()) for word, one in subcommands(parser).items()]
+    return dict(item for parsers in inner for item in parsers.items()) or {name: parser}
 
 
-FLAGS = [
-    (name, flag, setting) for name, parser in parsers().items() for setting, flag in parser._defaults["flags"].items()
-]
+PARSERS = leaves(build_parser())
+FLAGS = [(name, flag, setting) for name, one in PARSERS.items() for setting, flag in one._defaults["flags"].items()]
 
 
 def settings(value, prefix=""):
@@ -58,7 +49,7 @@ def test_descriptions_and_defaults_are_those_of_the_dataclasses():
 def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting):
     folders = {"quickstart": "runs/quickstart"}  # of --out
     default = folders[command] if setting == "out" and command in folders else DEFAULTS[setting]
-    text = " ".join(parsers()[command].format_help().split())
+    text = " ".join(PARSERS[command].format_help().split())
     line = text.rpartition(f" {flag} ")[2].partition(" --")[0]
     if default not in (None, "", []):
         value = json.dumps(default).strip('"') if isinstance(default, bool | str) else default
