@@ -1,13 +1,14 @@
-"""Exact neighbour search against sorting all distances, with and without cancellation in float32 squares."""
+"""Exact neighbour search against sorting all distances; blocks of rows, which bound memory, change nothing."""
 
 import pytest
 import torch
 
+from dana.detectors import base
+from dana.detectors.base import blocks
 from dana.detectors.neighbours import GROUP, Neighbours, smallest
+from tests.detectors.clouds import CONTRASTIVE, ONE_CLASS, cloud, fit
 
-
-def _rows(rows, dims, seed):
-    return torch.randn(rows, dims, generator=torch.Generator().manual_seed(seed))
+SPECS = ["iforest:trees=20", "pyod:PCA", *ONE_CLASS, *CONTRASTIVE]
 
 
 def test_neighbours_are_ordered_where_float32_squares_cancel():
@@ -22,7 +23,7 @@ def test_neighbours_are_ordered_where_float32_squares_cancel():
 @pytest.mark.parametrize("offset", [0.0, 300.0])
 @pytest.mark.parametrize("k", [1, 7, 40])
 def test_the_nearest_are_found_far_from_the_origin(k, offset):
-    reference, queries = _rows(1003, 5, 0) + offset, _rows(30, 5, 1) + offset
+    reference, queries = cloud(1003, 5, 0) + offset, cloud(30, 5, 1) + offset
     distance, nearest = Neighbours(reference)(queries, k)
     exact, order = torch.cdist(queries.double(), reference.double()).sort(dim=1)
     torch.testing.assert_close(distance.double(), exact[:, :k], rtol=1e-5, atol=0)
@@ -31,10 +32,10 @@ def test_the_nearest_are_found_far_from_the_origin(k, offset):
 
 @pytest.mark.parametrize("columns", [3, 2 * 3 * GROUP - 1, 2 * 3 * GROUP, 500, 1003])
 def test_smallest_is_a_full_sort(columns):
-    values = _rows(20, columns, columns)
+    values = cloud(20, columns, columns)
     values[:, 1] = values[:, 0]  # a tie
-    found = values.gather(1, smallest(values, 3)).sort(dim=1).values
-    assert torch.equal(found, values.sort(dim=1).values[:, :3])
+    lowest = values.gather(1, smallest(values, 3)).sort(dim=1).values
+    assert torch.equal(lowest, values.sort(dim=1).values[:, :3])
 
 
 def test_smallest_may_share_one_group_or_be_outside_groups():
@@ -45,3 +46,39 @@ def test_smallest_may_share_one_group_or_be_outside_groups():
     values = torch.zeros(1, 100 * GROUP + 3)
     values[0, -1] = -1
     assert smallest(values, 1).item() == values.shape[1] - 1
+
+
+def test_a_block_holds_as_many_rows_as_fit(monkeypatch):
+    monkeypatch.setattr(base, "CPU_BLOCK", 100)
+    assert [len(block) for block in blocks(torch.zeros(7, 2), 30)] == [3, 3, 1]
+    assert [len(block) for block in blocks(torch.zeros(2, 2), 1000)] == [1, 1]  # never none
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_block_size_changes_no_score(spec, monkeypatch):
+    inside, queries = cloud(90, 8, 0), cloud(50, 8, 1)
+    at_once = fit(spec, inside).score(queries)
+    monkeypatch.setattr(base, "CPU_BLOCK", 1000)
+    torch.testing.assert_close(fit(spec, inside).score(queries), at_once, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_row_scores_the_same_alone_and_in_a_batch_of_any_size(spec):
+    queries = cloud(130, 96, 1)
+    model = fit(spec, cloud(200, 96, 0))
+    together = model.score(queries)
+    # Trees only compare and then add float64. Elsewhere the order in which a matrix product sums may depend on how
+    # many rows it is given, so the last bits of float32 may differ, and with them the scores by this much at most.
+    tolerance = 1e-14 if spec.startswith("iforest") else 2e-6
+    for size in (1, 7, 64):
+        in_batches = torch.cat([model.score(batch) for batch in queries.split(size)])
+        torch.testing.assert_close(in_batches, together, rtol=tolerance, atol=tolerance * float(together.abs().max()))
+
+
+@pytest.mark.parametrize("spec", ["lof", "knn", "contrastive_knn", "pyod:KNN"])
+def test_later_changes_to_the_rows_do_not_reach_the_fit(spec):
+    inside, queries = cloud(40, 4, 0), cloud(10, 4, 1)
+    model = fit(spec, inside)
+    before = model.score(queries)
+    inside += 100
+    assert torch.equal(model.score(queries), before)

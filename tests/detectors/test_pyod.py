@@ -15,7 +15,7 @@ from dana.detectors.pyod import as_detector, restore, save_fitted
 ROWS = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
 
 
-class Drawn:
+class RandomPoint:
     """Scores are the distance from a point that is drawn while fitting."""
 
     def __init__(self, draw):
@@ -38,22 +38,22 @@ DRAWS = {
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 def test_a_second_fit_is_the_first_and_generators_are_restored(tmp_path, draw):
-    detector = as_detector(Drawn(draw))
+    detector = as_detector(RandomPoint(draw))
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[2]  # noqa: NPY002
-    fitted = detector.fit(ROWS, 1)
+    model = detector.fit(ROWS, 1)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[2]) == before[1:]  # noqa: NPY002
-    save_fitted(fitted, "drawn", tmp_path)
+    save_fitted(model, "drawn", tmp_path)
     for disturb in (lambda: torch.manual_seed(99), lambda: random.seed(99)):
         disturb()
-        assert torch.equal(restore(detector, tmp_path).score(ROWS), fitted.score(ROWS))
-    assert not torch.equal(detector.fit(ROWS, 2).score(ROWS), fitted.score(ROWS))
+        assert torch.equal(restore(detector, tmp_path).score(ROWS), model.score(ROWS))
+    assert not torch.equal(detector.fit(ROWS, 2).score(ROWS), model.score(ROWS))
 
 
 def test_a_fit_that_does_not_repeat_is_refused(tmp_path):
-    detector = as_detector(Drawn(lambda dims: np.frombuffer(os.urandom(dims), np.uint8) / 9))
+    detector = as_detector(RandomPoint(lambda dims: np.frombuffer(os.urandom(dims), np.uint8) / 9))
     save_fitted(detector.fit(ROWS, 3), "drawn", tmp_path)
-    with pytest.raises(PluginError, match=r"Drawn: .*random_state"):
+    with pytest.raises(PluginError, match=r"RandomPoint: .*random_state"):
         restore(detector, tmp_path)
 
 
