@@ -3,11 +3,21 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 from scipy.special import expit
 
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.weighting.pool import Pool
 from dana.weighting.selection import weigh_in_memory
+
+
+def score_table(scores, documents=None, **columns):
+    """Units of one document, or of documents by their numbers, with scores and further columns."""
+    rows = np.arange(len(scores))
+    documents = np.zeros(len(scores), dtype=int) if documents is None else np.asarray(documents)
+    units = (rows - np.searchsorted(documents, documents)).astype(np.int32)
+    keys = {"doc_id": [f"d{number:06d}" for number in documents], "unit": units}
+    return pa.table({**keys, "score": np.asarray(scores, dtype=float), **columns})
 
 
 def segment_numbers(documents, settings):
@@ -47,30 +57,28 @@ def sigmoid_of(values, settings):
     return expit(settings.sharpness * (midpoint - standard))
 
 
-def held(order, amounts, budget):
+def running_amounts(order, amounts, budget):
     """What each beginning of an order holds."""
-    counted = amounts[order]
+    counts = amounts[order]
     if budget.kind == "documents":
-        counted = np.isin(np.arange(order.size), np.unique(counted, return_index=True)[1])
-    return np.cumsum(counted)
+        counts = np.isin(np.arange(order.size), np.unique(counts, return_index=True)[1])
+    return np.cumsum(counts)
 
 
 def spread(order, clusters, amounts, settings, shares):
     """The order by what each cluster holds up to a segment over its share."""
-    place = np.full(order.size, np.inf)
+    key = np.full(order.size, np.inf)
     for cluster in np.flatnonzero(shares):
         rows = np.flatnonzero(clusters[order] == cluster)
-        place[rows] = held(order[rows], amounts, settings.effective_budget) / shares[cluster]
-    return order[np.argsort(place, kind="stable")[: int(np.isfinite(place).sum())]]
+        key[rows] = running_amounts(order[rows], amounts, settings.effective_budget) / shares[cluster]
+    return order[np.argsort(key, kind="stable")[: int(np.isfinite(key).sum())]]
 
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    pool = (
-        Pool(table)
-        if shares is None
-        else Pool(table.drop_columns("group")).with_columns(group=table["group"].to_numpy())
-    )
+    pool = Pool(table)
+    if shares is not None:
+        pool = Pool(table.drop_columns("group")).with_columns(group=table["group"].to_numpy())
     segment, weight, rule = weigh_in_memory(pool, settings, shares)
     return SimpleNamespace(segment=segment, weight=weight, counts=rule.counts, notes=rule.notes)
 
@@ -96,24 +104,19 @@ def weights(table, settings, shares=None):
         u = hash_uniform(derive_seed(settings.seed, "weights", "sampled"), keys)
         relevance = sigmoid_of(means, settings)
         with np.errstate(divide="ignore", over="ignore"):
-            place = np.where(relevance > 0, np.log(np.maximum(u, 2.0**-60)) / relevance, -np.inf)
-        order = np.argsort(-place, kind="stable")[: int((relevance > 0).sum())]
-    kind = settings.effective_budget.kind
-    counted = table["tokens"].to_numpy() if kind == "tokens" else np.ones(score.size)
-    amounts = documents[first] if kind == "documents" else np.bincount(segment[inside], weights=counted[inside])
+            key = np.where(relevance > 0, np.log(np.maximum(u, 2.0**-60)) / relevance, -np.inf)
+        order = np.argsort(-key, kind="stable")[: int((relevance > 0).sum())]
+    budget = settings.effective_budget
+    counts = table["tokens"].to_numpy() if budget.kind == "tokens" else np.ones(score.size)
+    amounts = documents[first] if budget.kind == "documents" else np.bincount(segment[inside], counts[inside])
     if shares is not None:
-        of = np.stack(
-            [np.bincount(segment[inside], table["group"].to_numpy()[inside] == one) for one in range(len(shares))]
-        )
-        order = spread(order, of.argmax(axis=0), amounts, settings, shares)
+        groups = table["group"].to_numpy()[inside]
+        by_group = np.stack([np.bincount(segment[inside], groups == one) for one in range(len(shares))])
+        order = spread(order, by_group.argmax(axis=0), amounts, settings, shares)
     if settings.below is None:
-        most = (
-            round(settings.effective_budget.amount * inside.sum())
-            if kind == "share"
-            else settings.effective_budget.amount
-        )
-        kept = order[: max(1, np.searchsorted(held(order, amounts, settings.effective_budget), most, side="right"))]
+        limit = round(budget.amount * inside.sum()) if budget.kind == "share" else budget.amount
+        rows = order[: max(1, np.searchsorted(running_amounts(order, amounts, budget), limit, side="right"))]
     else:
-        kept = np.flatnonzero(plain < settings.below)
+        rows = np.flatnonzero(plain < settings.below)
     values = np.append(means, np.inf)[segment]
-    return segment, values, (np.isin(segment, kept) & inside).astype(float)
+    return segment, values, (np.isin(segment, rows) & inside).astype(float)

@@ -1,4 +1,6 @@
-"""How much to keep: the smaller of two readings, and texts by which one of them or both cannot be told."""
+"""How much to keep: perplexity by cut and likeness, the smaller of the two, and texts by which one cannot be told."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +10,11 @@ from scipy.stats import norm
 from dana.core.errors import DataError
 from dana.core.schemas import DOCUMENTS, SCORES, Document, write_parts
 from dana.corpus.documents import document_tables
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import text_entropies
+from dana.models.ngram.vocabulary import Vocabulary
 from dana.weighting import amount
-from dana.weighting.amount import choose_amount
+from dana.weighting.amount import PerplexityCurve, choose_amount, perplexity_curve
 from dana.weighting.pool import Pool
 from dana.weighting.selection import gather
 from dana.weighting.settings import WeighSettings
@@ -18,94 +23,146 @@ CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
 COURTS = ["court", "judge", "appeal", "verdict", "motion", "tort"]
 
 
-def scored(texts, scores, folder):
-    """Documents of one unit each in a folder, and their scores."""
-    documents = [Document(f"d{row:04d}", "pool", text) for row, text in enumerate(texts)]
-    write_parts(document_tables(documents), folder, DOCUMENTS)
-    ends = [len(text) for text in texts]
-    zeros = np.zeros(len(texts), dtype=np.int32)
-    columns = [[one.doc_id for one in documents], ["pool"] * len(texts), zeros, zeros.astype(np.int64), ends, scores]
-    return pa.table([pa.array(column) for column in columns], schema=SCORES)
+def sentences(words, count, random):
+    return [" ".join(random.choice(words, 8)) for _ in range(count)]
 
 
-def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, written=None, texts=None, **settings):
-    """Of units that score like the task and others; the best `written`, by default the former, have its words."""
+@pytest.fixture(scope="module")
+def texts():
+    """60 sentences like the task, 240 others, and 20 of the task in five documents; a curve by them."""
     random = np.random.default_rng(0)
-    written = like if written is None else written
-    pool = [" ".join(random.choice(CELLS, 8)) for _ in range(written)]
-    pool += [" ".join(random.choice(COURTS, 8)) for _ in range(like + others - written)]
-    task = [" ".join(random.choice(CELLS, 8)) for _ in range(held_out)]
-    pool, task = ([texts] * len(part) if texts else part for part in (pool, task))
-    scores = np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)])
-    scores = np.sort(scores)
+    pool, held_out = sentences(CELLS, 60, random) + sentences(COURTS, 240, random), sentences([*CELLS, "x"], 20, random)
+    order = np.random.default_rng(1).permutation(300)
+    documents, cuts = np.repeat(np.arange(5), 4), (0.1, 0.2, 0.5, 1.0)
+    curve = perplexity_curve(pool, np.arange(300), order, held_out, documents, cuts)
+    return SimpleNamespace(pool=pool, held_out=held_out, order=order, curve=curve)
+
+
+def test_each_cut_costs_what_its_model_says(texts):
+    vocabulary, curve = Vocabulary.of_texts(texts.pool, 2), texts.curve
+    for row, size in enumerate((30, 60, 150, 300)):
+        rows_of = {"per_token": np.arange(size), "random_per_token": np.sort(texts.order[:size])}
+        for name, rows in rows_of.items():
+            model = train_ngrams([texts.pool[one] for one in rows], 3, vocabulary)
+            perplexity = text_entropies(model, texts.held_out, unknown=False).perplexity
+            assert getattr(curve, name)[row] == pytest.approx(np.log(perplexity), rel=1e-6)
+    assert curve.tokens.sum() == sum(word != "x" for text in texts.held_out for word in text.split()) + 20  # each end
+
+
+def test_perplexity_is_least_at_the_end_of_similar_text(texts):
+    curve = texts.curve
+    assert curve.shares[curve.best] == 0.2
+    assert (curve.nats[:3].sum(axis=1) < curve.random[:3].sum(axis=1)).all()
+    np.testing.assert_array_equal(curve.nats[3], curve.random[3])
+
+
+def test_one_standard_error_by_hand():
+    # differences to the last cut over documents of 10 tokens: 4 and -1, mean 3 / 20, residuals 2.5 and -2.5, error
+    # sqrt(2 / 1 * 12.5) / 20 = 0.25; 10 and 9, mean 0.95, residuals 0.5 and -0.5, error 0.05
+    shares, tokens = np.array([0.1, 0.5, 1.0]), np.array([10, 10])
+    nats = np.array([[24.0, 19.0], [30.0, 29.0], [20.0, 20.0]])
+    curve = PerplexityCurve(shares, nats, nats, tokens)
+    np.testing.assert_allclose(curve.standard_errors, [0.25, 0.05, 0.0])
+    assert (curve.best, curve.smallest) == (2, 0)
+    alike = np.array([[24.0, 22.0], [30.0, 29.0], [20.0, 20.0]])  # 4 and 2: 0.3 worse, error 0.1
+    assert PerplexityCurve(shares, alike, nats, tokens).smallest == 2
+    ties = np.full((3, 4), 5.0)
+    assert PerplexityCurve(shares, ties, ties, np.full(4, 10)).smallest == 0
+    alone = PerplexityCurve(shares[[0, 2]], np.array([[5.1], [5.0]]), nats, np.array([10]))
+    assert alone.smallest == 1
+    np.testing.assert_array_equal(alone.standard_errors, [0.0, 0.0])
+
+
+def test_a_cut_without_known_words_is_never_chosen():
+    pool = ["zyx", "wvu", *["a cell has a gene"] * 8]
+    curve = perplexity_curve(pool, np.arange(10), np.arange(10), ["a gene"] * 3, np.arange(3), (0.1, 0.2, 0.5, 1.0))
+    assert np.isinf(curve.per_token[:2]).all()
+    assert curve.shares[curve.smallest] >= 0.5
+    assert np.isfinite(curve.standard_errors).all()
+
+
+def score_table(units, scores, folder, size=1):
+    """Documents of so many units in a folder, and the scores of the units."""
+    groups = [units[first : first + size] for first in range(0, len(units), size)]
+    documents = [Document(f"d{row:04d}", "pool", " ".join(group)) for row, group in enumerate(groups)]
+    write_parts(document_tables(documents), folder, DOCUMENTS)
+    ends = np.concatenate([np.cumsum([len(unit) + 1 for unit in group]) - 1 for group in groups])
+    columns = {
+        "doc_id": np.repeat([one.doc_id for one in documents], size).tolist(),
+        "source": ["pool"] * len(units),
+        "unit": np.tile(np.arange(size, dtype=np.int32), len(groups)),
+        "start": ends - [len(unit) for unit in units],
+        "end": ends,
+        "score": scores,
+    }
+    return pa.table(columns, schema=SCORES)
+
+
+def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings):
+    """Of units that score like the task and others; the best `like_words`, by default the former, have its words."""
+    random, settings = np.random.default_rng(0), WeighSettings(**settings)
+    like_words = like if like_words is None else like_words
+    pool = sentences(CELLS, like_words, random) + sentences(COURTS, like + others - like_words, random)
+    task = sentences(CELLS, held_out, random)
+    pool, task = ([text] * len(part) if text else part for part in (pool, task))
+    scores = np.sort(np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)]))
     order = random.permutation(like + others)
-    table = scored([pool[row] for row in order], scores[order], folder / "corpus")
-    task_table = scored(task, random.normal(0, 1, held_out), folder / "task")
-    pool, asked = Pool(table), WeighSettings(**settings)
-    segments = gather(pool, asked)
-    return choose_amount(task_table, folder / "task", pool, segments, folder / "corpus", asked)
+    table = Pool(score_table([pool[row] for row in order], scores[order], folder / "corpus"))
+    held_out_table = SCORES.empty_table()
+    if task:
+        held_out_table = score_table(task, random.normal(0, 1, held_out), folder / "task")
+    return choose_amount(held_out_table, folder / "task", table, gather(table, settings), folder / "corpus", settings)
 
 
 def test_in_domain_share_caps_the_amount(tmp_path):
     """A fifth of the pool has the task's words, but half of that scores like other text."""
-    found = amount_of(tmp_path, written=120)
-    assert found.by_perplexity == 0.2
-    assert found.beta == found.by_likeness == pytest.approx(0.1, abs=0.03)
-    assert (found.held_out_documents, found.counted_units) == (40, 600)
-    assert [cut["units"] for cut in found.curve] == [6, 12, 30, 60, 120, 210, 300, 450, 600]
-    *cuts, whole = [(cut["perplexity"], cut["perplexity_random"]) for cut in found.curve]
-    assert whole[0] == whole[1]  # of all units in another order
-    assert all(chosen < by_chance for chosen, by_chance in cuts)
-    assert cuts[0][1] > 2 * whole[1]  # more text at random says more
+    result = amount_of(tmp_path, like_words=120)
+    assert result.by_perplexity == 0.2
+    assert result.beta == result.by_likeness == pytest.approx(0.1, abs=0.03)
+    assert (result.held_out_documents, result.counted_units) == (40, 600)
+    assert [cut["units"] for cut in result.curve] == [6, 12, 30, 60, 120, 210, 300, 450, 600]
+    *cuts, last = [(cut["perplexity"], cut["perplexity_random"]) for cut in result.curve]
+    assert last[0] == last[1]  # of all units in another order
+    assert all(by_score < by_chance for by_score, by_chance in cuts)
+    assert cuts[0][1] > 2 * last[1]  # more text at random says more
 
 
 def test_overlapping_scores_count_units_more_likely_in_domain(tmp_path):
     """Normal scores, task at 0 and others at 2: P(task | s) = 1/2 at s = 1 - ln((1 - π) / π) / 2."""
-    found = amount_of(tmp_path, like=900, others=2100, held_out=400, distance=2.0)
+    result = amount_of(tmp_path, like=900, others=2100, held_out=400, distance=2.0)
     middle = 1 - np.log(0.7 / 0.3) / 2
-    assert found.by_likeness == pytest.approx(0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07)
+    assert result.by_likeness == pytest.approx(0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07)
 
 
 def test_perplexity_may_choose_less(tmp_path):
-    found = amount_of(tmp_path, like=300, others=300, written=60)
-    assert found.by_likeness == pytest.approx(0.5, abs=0.1)
-    assert found.beta == found.by_perplexity <= 0.1
+    result = amount_of(tmp_path, like=300, others=300, like_words=60)
+    assert result.by_likeness == pytest.approx(0.5, abs=0.1)
+    assert result.beta == result.by_perplexity <= 0.1
 
 
 def test_a_large_pool_is_sampled(tmp_path, monkeypatch):
-    whole = amount_of(tmp_path / "whole", others=1940, like=60)
+    all_units = amount_of(tmp_path / "all", others=1940, like=60)
     monkeypatch.setattr(amount, "MOST_UNITS", 1000)
-    found = amount_of(tmp_path / "part", others=1940, like=60)
-    assert 900 < found.counted_units < 1100
-    assert found.curve[-1]["units"] == whole.curve[-1]["units"] == 2000
-    assert found.beta == pytest.approx(whole.beta, abs=0.015)
+    result = amount_of(tmp_path / "part", others=1940, like=60)
+    assert 900 < result.counted_units < 1100
+    assert result.curve[-1]["units"] == all_units.curve[-1]["units"] == 2000
+    assert result.beta == pytest.approx(all_units.beta, abs=0.015)
 
 
 def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
     random, orders = np.random.default_rng(0), []
-    curve_of = amount.perplexity_curve
-
-    def captured(texts, order, by_chance, *rest):
-        orders.append((order, by_chance))
-        return curve_of(texts, order, by_chance, *rest)
-
-    monkeypatch.setattr(amount, "perplexity_curve", captured)
-    units = [" ".join(random.choice(COURTS, 8)) for _ in range(240)]
-    documents = [Document(f"d{row:02d}", "pool", " ".join(units[12 * row : 12 * row + 12])) for row in range(20)]
-    write_parts(document_tables(documents), tmp_path, DOCUMENTS)
-    ends = np.concatenate([np.cumsum([len(text) + 1 for text in units[at : at + 12]]) - 1 for at in range(0, 240, 12)])
-    begins = ends - [len(text) for text in units]
-    number, score = np.tile(np.arange(12, dtype=np.int32), 20), random.normal(size=240)
-    columns = [np.repeat([one.doc_id for one in documents], 12).tolist(), ["pool"] * 240, number, begins, ends, score]
-    pool = Pool(pa.table([pa.array(column) for column in columns], schema=SCORES))
+    monkeypatch.setattr(
+        amount, "perplexity_curve", lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments)
+    )
+    pool = Pool(score_table(sentences(COURTS, 240, random), random.normal(size=240), tmp_path / "pool", 12))
+    task = score_table(sentences(CELLS, 40, random), random.normal(size=40), tmp_path / "task")
     settings = WeighSettings(gamma=4)
-    segments = gather(pool, settings)
-    task = scored([" ".join(random.choice(CELLS, 8)) for _ in range(40)], random.normal(size=40), tmp_path / "task")
-    choose_amount(task, tmp_path / "task", pool, segments, tmp_path, settings)
+    choose_amount(task, tmp_path / "task", pool, gather(pool, settings), tmp_path / "pool", settings)
     ((order, by_chance),) = orders
     for rows in (order, by_chance):
         np.testing.assert_array_equal(np.sort(rows), np.arange(240))
-        assert (rows.reshape(-1, 4) // 4 == rows.reshape(-1, 4)[:, :1] // 4).all()
+        segments = rows.reshape(-1, 4) // 4
+        assert (segments == segments[:, :1]).all()
     assert (order != by_chance).mean() > 0.5
 
 
@@ -113,19 +170,19 @@ def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
     ("texts", "likeness"),
     [
         *[({"held_out": 3}, None), ({"held_out": 19}, None), ({"distance": 0.0}, None)],
-        ({"like": 0, "others": 600, "written": 60, "distance": 9.0}, 0),
+        ({"like": 0, "others": 600, "like_words": 60, "distance": 9.0}, 0),
     ],
 )
 def test_perplexity_alone_chooses(tmp_path, texts, likeness):
-    found = amount_of(tmp_path, **texts)
-    assert found.by_likeness == likeness
-    assert found.beta == found.by_perplexity > 0
+    result = amount_of(tmp_path, **texts)
+    assert result.by_likeness == likeness
+    assert result.beta == result.by_perplexity > 0
     if "held_out" in texts:
-        assert found.beta <= 0.1
-        assert all(cut["in_domain"] is None for cut in found.curve)
+        assert result.beta <= 0.1
+        assert all(cut["in_domain"] is None for cut in result.curve)
 
 
-@pytest.mark.parametrize("texts", [{"held_out": 0}, {"like": 1, "others": 0, "texts": "one short document"}])
+@pytest.mark.parametrize("texts", [{"held_out": 0}, {"like": 1, "others": 0, "text": "one short document"}])
 def test_too_little_text_is_refused(tmp_path, texts):
     with pytest.raises(DataError, match="beta='auto'"):
         amount_of(tmp_path, **texts)

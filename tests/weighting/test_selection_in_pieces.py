@@ -18,7 +18,7 @@ from dana.weighting.selection import argsort_pieces, make_rule
 from dana.weighting.settings import WeighSettings
 from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
-from tests.weighting.in_memory import apply_policy
+from tests.weighting.in_memory import apply_policy, score_table
 
 POLICIES = [
     {},
@@ -48,37 +48,31 @@ POLICIES = [
 ]
 
 
-def a_pool(seed, units, decimals=None):
+def random_pool(seed, units, decimals=None):
     """Documents of one to forty units, with tokens and clusters; few different scores where they are rounded."""
     random = np.random.default_rng(seed)
     of = np.repeat(np.arange(units), np.minimum(random.geometric(0.15, units), 40))[:units]
     score = np.where(of % 5 == 0, 0.0, 2.0) + random.normal(size=units)
-    return pa.table(
-        {
-            "doc_id": [f"d{row:06d}" for row in of],
-            "unit": (np.arange(units) - np.searchsorted(of, of)).astype(np.int32),
-            "score": score if decimals is None else score.round(decimals),
-            "tokens": random.integers(0, 4, units).astype(float),
-            "group": random.integers(0, 3, units).astype(np.int32),
-        }
-    )
+    columns = {"tokens": random.integers(0, 4, units).astype(float), "group": random.integers(0, 3, units)}
+    columns["group"] = columns["group"].astype(np.int32)
+    return score_table(score if decimals is None else score.round(decimals), of, **columns)
 
 
-def assert_as_in_memory(table, given_):
-    settings = WeighSettings(**given_)
+def assert_as_in_memory(table, values):
+    settings = WeighSettings(**values)
     shares = np.array([0.5, 0.3, 0.2]) if settings.balance else None
     segment, _, weight = in_memory.weights(table, settings, shares)
     if not weight.any():
         with pytest.raises(DataError):
             apply_policy(table, settings, shares)
         return
-    found = apply_policy(table, settings, shares)
-    assert weight.tobytes() == found.weight.tobytes()
+    result = apply_policy(table, settings, shares)
+    assert weight.tobytes() == result.weight.tobytes()
     within = segment if settings.stream else np.where(segment < 0, -1, table["unit"].to_numpy() // settings.gamma)
-    np.testing.assert_array_equal(found.segment, within)
+    np.testing.assert_array_equal(result.segment, within)
     if settings.policy != "sigmoid":
-        assert found.counts["segments"]["in"] == segment.max() + 1
-        assert found.counts["segments"]["kept"] == np.unique(segment[weight > 0]).size
+        assert result.counts["segments"]["in"] == segment.max() + 1
+        assert result.counts["segments"]["kept"] == np.unique(segment[weight > 0]).size
 
 
 @pytest.fixture
@@ -88,16 +82,16 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(selection, "PIECE", 16)
 
 
-@pytest.mark.parametrize("given_", POLICIES, ids=str)
+@pytest.mark.parametrize("values", POLICIES, ids=str)
 @pytest.mark.parametrize("decimals", [None, 0])
-def test_weights_are_those_of_all_in_memory_whatever_the_blocks(small_pieces, given_, decimals):
+def test_weights_are_those_of_all_in_memory_whatever_the_blocks(small_pieces, values, decimals):
     for seed, units in enumerate((1, 17, 300)):
-        assert_as_in_memory(a_pool(seed, units, decimals), given_)
+        assert_as_in_memory(random_pool(seed, units, decimals), values)
 
 
-@pytest.mark.parametrize("given_", [{}, {"policy": "sampled", "gamma": 2}, {"policy": "sigmoid"}], ids=str)
-def test_weights_of_many_units_equal_those_in_memory(given_):
-    assert_as_in_memory(a_pool(0, 150_001), given_)
+@pytest.mark.parametrize("values", [{}, {"policy": "sampled", "gamma": 2}, {"policy": "sigmoid"}], ids=str)
+def test_weights_of_many_units_equal_those_in_memory(values):
+    assert_as_in_memory(random_pool(0, 150_001), values)
 
 
 @pytest.mark.parametrize("count", [1, 1000, 300_001])
@@ -112,10 +106,10 @@ def test_argsort_pieces_is_a_stable_argsort(numbers, seed):
     keys, ties = np.array(numbers), np.random.default_rng(seed).integers(0, 4, len(numbers))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "PIECE", 8)
-        alone, broken = (np.concatenate(list(argsort_pieces(keys, *of))) for of in ((), (ties,)))
+        by_key, by_ties = (np.concatenate(list(argsort_pieces(keys, *of))) for of in ((), (ties,)))
     finite = np.isfinite(keys).sum()
-    np.testing.assert_array_equal(alone, np.argsort(keys, kind="stable")[:finite])
-    np.testing.assert_array_equal(broken, np.lexsort((np.arange(keys.size), ties, keys))[:finite])
+    np.testing.assert_array_equal(by_key, np.argsort(keys, kind="stable")[:finite])
+    np.testing.assert_array_equal(by_ties, np.lexsort((np.arange(keys.size), ties, keys))[:finite])
 
 
 def test_argsort_pieces_sorts_little_at_a_time(monkeypatch):

@@ -1,10 +1,8 @@
 """Several targets: nothing twice, the budget and the proportions held, whatever the order of the targets."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,27 +12,18 @@ from dana.weighting import selection
 from dana.weighting.pool import Pool
 from dana.weighting.selection import NOBODY, Segments, check_targets, make_targets_rule
 from dana.weighting.settings import Budget, WeighSettings
-from tests.weighting.in_memory import apply_policy
+from tests.weighting.in_memory import apply_policy, score_table
 
 
-@dataclass
-class Target:
-    name: str
-    proportion: float
-    table: pa.Table
-
-
-def apply_targets(targets, settings):
-    """Weights and targets of the units of a table in memory, and what the rule says."""
-    pools = {one.name: Pool(one.table) for one in targets}
-    rule = make_targets_rule(pools, {one.name: one.proportion for one in targets}, settings)
-    found = [
-        rule.weigh(blocks)
-        for blocks in zip(*(pool.blocks(["score"], settings) for pool in pools.values()), strict=True)
-    ]
-    weight, target = (np.concatenate([getattr(one, name) for one in found]) for name in ("weight", "target"))
-    components = [rule.components(row) for row in range(len(targets))]
-    return SimpleNamespace(weight=weight, target=target, counts=rule.counts, components=components)
+def apply_targets(tables, shares=(0.5, 0.5), names="ab", **settings):
+    """Weights and targets of the units of tables in memory, and the rule's counts."""
+    settings = WeighSettings(**settings)
+    pools = dict(zip(names, map(Pool, tables), strict=True))
+    rule = make_targets_rule(pools, dict(zip(names, shares, strict=True)), settings)
+    blocks = zip(*(pool.blocks(["score"], settings) for pool in pools.values()), strict=True)
+    results = [rule.weigh(block) for block in blocks]
+    weight, target = (np.concatenate([getattr(one, name) for one in results]) for name in ("weight", "target"))
+    return SimpleNamespace(weight=weight, target=target, counts=rule.counts)
 
 
 def allot(orders, amounts, budget, proportions):
@@ -56,24 +45,24 @@ def wishes(draw):
 
 
 @given(wishes())
-def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice(given_wishes):
-    orders, sizes, proportions, beta = given_wishes
+def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice(wish):
+    orders, sizes, proportions, beta = wish
     owner = allot(orders, sizes, Budget(beta), proportions)
-    most = round(beta * sizes.sum())
-    for row, (order, share) in enumerate(zip(orders, proportions, strict=True)):
-        own = np.flatnonzero(owner == row)
-        held = sizes[own].sum()
-        assert held <= share * most + 1e-6 or own.size == 1  # at least one segment
+    budgets = proportions * round(beta * sizes.sum())
+    for row, (order, budget) in enumerate(zip(orders, budgets, strict=True)):
+        rows = np.flatnonzero(owner == row)
+        amount = sizes[rows].sum()
+        assert amount <= budget + 1e-6 or rows.size == 1  # at least one segment
         free = [one for one in order if owner[one] == NOBODY]
-        if free and own.size:  # the first that nobody has would not have fitted
-            assert held + sizes.max() > share * most - 1e-6
-            places = np.argsort(order)
-            assert places[own].max() < places[free[0]] or held + sizes[free[0]] > share * most - 1e-6
+        if free and rows.size:  # the first that nobody has would not have fitted
+            assert amount + sizes.max() > budget - 1e-6
+            ranks = np.argsort(order)
+            assert ranks[rows].max() < ranks[free[0]] or amount + sizes[free[0]] > budget - 1e-6
 
 
 @given(wishes())
-def test_the_matching_is_stable(given_wishes):
-    orders, sizes, proportions, beta = given_wishes
+def test_the_matching_is_stable(wish):
+    orders, sizes, proportions, beta = wish
     budget = Budget(beta)
     owner = allot(orders, sizes, budget, proportions)
     ranks = np.empty((len(orders), sizes.size))
@@ -96,65 +85,53 @@ def test_two_equal_targets_take_turns_by_proportion():
 
 
 @given(wishes())
-def test_owners_do_not_depend_on_pieces(given_wishes):
-    orders, sizes, _, beta = given_wishes
+def test_owners_do_not_depend_on_pieces(wish):
+    orders, sizes, _, beta = wish
     sizes, proportions = np.where(sizes > 8, 8, 4), np.full(len(orders), 1 / len(orders))  # ranks are equal often
-    whole = allot(orders, sizes, Budget(beta), proportions)
+    at_once = allot(orders, sizes, Budget(beta), proportions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "PIECE", 8)
-        np.testing.assert_array_equal(allot(orders, sizes, Budget(beta), proportions), whole)
+        np.testing.assert_array_equal(allot(orders, sizes, Budget(beta), proportions), at_once)
+
+
+def tables_of_two_targets(seed, documents=40):
+    """A pool with two targets' scores; those of the second vary forty times as much."""
+    random = np.random.default_rng(seed)
+    of = np.repeat(np.arange(documents), random.integers(1, 12, documents))
+    scores = [random.normal(0, scale, documents)[of] + random.normal(size=of.size) for scale in (1.0, 40.0)]
+    return [score_table(score, of) for score in scores]
 
 
 def test_a_target_may_be_called_kept():
-    tables = pool_of(0)
-    found = apply_targets([Target("kept", 0.5, tables[0]), Target("in", 0.5, tables[1])], WeighSettings(beta=0.3))
-    segments = found.counts["segments"]
+    segments = apply_targets(tables_of_two_targets(0), names=("kept", "in"), beta=0.3).counts["segments"]
     assert segments["kept"] == sum(segments["by_target"].values()) < segments["in"]
     assert segments["by_target"].keys() == {"kept", "in"}
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
-def test_min_tail_beyond_every_document_is_refused(policy):
-    targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0), strict=True)]
-    with pytest.raises(DataError, match="min_tail=200"):
-        apply_targets(targets, WeighSettings(policy=policy, gamma=200, min_tail=200))
-
-
-def pool_of(seed, documents=40):
-    """Ids and units of a pool, and two targets' scores of it."""
-    random = np.random.default_rng(seed)
-    sizes = random.integers(1, 12, documents)
-    of = np.repeat(np.arange(documents), sizes)
-    columns = {"doc_id": [f"d{row}" for row in of], "unit": np.concatenate([np.arange(size) for size in sizes])}
-    scores = [random.normal(0, scale, documents)[of] + random.normal(size=of.size) for scale in (1.0, 40.0)]
-    return [pa.table({**columns, "score": score}) for score in scores]
-
-
-@pytest.mark.parametrize("policy", ["segments", "sampled"])
 def test_the_scale_of_a_targets_scores_does_not_matter(policy):
-    """The second target's scores vary forty times as much; each still has half of what is kept."""
-    targets = [Target(name, 0.5, table) for name, table in zip("ab", pool_of(0, 400), strict=True)]
-    found = apply_targets(targets, WeighSettings(policy=policy, gamma=3, beta=0.2, sharpness=1e4))
-    parts = [(found.target == row).sum() for row in range(2)]
-    assert abs(parts[0] - parts[1]) < 3
-    for row, target in enumerate(targets):
-        alone = apply_policy(target.table, WeighSettings(gamma=3, beta=0.1)).weight > 0
-        assert alone[found.target == row].mean() > 0.75  # what it would keep alone: a draw so sharp is of the best
+    tables = tables_of_two_targets(0, 400)
+    result = apply_targets(tables, policy=policy, gamma=3, beta=0.2, sharpness=1e4)
+    assert abs((result.target == 0).sum() - (result.target == 1).sum()) < 3
+    for row, table in enumerate(tables):
+        alone = apply_policy(table, WeighSettings(gamma=3, beta=0.1)).weight > 0
+        assert alone[result.target == row].mean() > 0.75  # what it would keep alone: a draw so sharp is of the best
+    with pytest.raises(DataError, match="min_tail=200"):
+        apply_targets(tables, policy=policy, gamma=200, min_tail=200)
 
 
 def test_sigmoid_takes_the_larger_weight():
-    targets = [Target(name, share, table) for name, share, table in zip("ab", (0.75, 0.25), pool_of(1), strict=True)]
-    found = apply_targets(targets, WeighSettings(policy="sigmoid", beta=0.2))
-    expected = []
-    for target in targets:
-        score = target.table["score"].to_numpy()
+    tables, shares, weights = tables_of_two_targets(1), (0.75, 0.25), []
+    result = apply_targets(tables, shares, policy="sigmoid", beta=0.2)
+    for table, share in zip(tables, shares, strict=True):
+        score = table["score"].to_numpy()
         standard = (score - score.mean()) / score.std()
-        expected.append(1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2 * target.proportion) - standard))))
-    np.testing.assert_allclose(found.weight, np.max(expected, axis=0))
-    np.testing.assert_array_equal(found.target, np.argmax(expected, axis=0))
+        weights.append(1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2 * share) - standard))))
+    np.testing.assert_allclose(result.weight, np.max(weights, axis=0))
+    np.testing.assert_array_equal(result.target, np.argmax(weights, axis=0))
 
 
-ALLOTTED = {
+BY_HAND = {
     "first requests win, then the next free one": (
         [[0, 1, 2, 3, 4, 5], [3, 0, 4, 5, 1, 2]], [1] * 6, Budget(4, "units"), [0.5, 0.5], [0, 0, -1, 1, 1, -1]
     ),
@@ -175,26 +152,24 @@ ALLOTTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("orders", "amounts", "budget", "proportions", "owner"), ALLOTTED.values(), ids=ALLOTTED)
+@pytest.mark.parametrize(("orders", "amounts", "budget", "proportions", "owner"), BY_HAND.values(), ids=BY_HAND)
 def test_allotted_by_hand(orders, amounts, budget, proportions, owner):
-    found = allot([np.array(order) for order in orders], np.array(amounts), budget, proportions)
-    assert found.tolist() == owner
+    assert allot([np.array(order) for order in orders], np.array(amounts), budget, proportions).tolist() == owner
 
 
 @pytest.mark.parametrize(
-    ("proportions", "targets", "settings", "key"),
-    [
-        ([1.0], 1, {}, "proportions"),
-        ([0.5, 0.3, 0.2], 2, {}, "proportions"),
-        ([0.5, 0.4], 2, {}, "proportions"),
-        ([1.5, -0.5], 2, {}, "proportions"),
-        ([float("nan"), 0.5], 2, {}, "proportions"),
-        ([0.5, 0.5], 2, {"beta": "auto"}, "beta"),
-        ([0.5, 0.5], 2, {"policy": "sigmoid", "midpoint": 0.0}, "midpoint"),
-        ([0.5, 0.5], 2, {"below": 0.0}, "below"),
-        ([0.5, 0.5], 2, {"balance": "clusters"}, "balance"),
-    ],
+    ("proportions", "targets"),
+    [([1.0], 1), ([0.5, 0.3, 0.2], 2), ([0.5, 0.4], 2), ([1.5, -0.5], 2), ([float("nan"), 0.5], 2)],
 )
-def test_bad_proportions_and_settings_of_one_target_are_refused(proportions, targets, settings, key):
-    with pytest.raises(ConfigError, match=f"{key}="):
-        check_targets(proportions, targets, WeighSettings(**settings))
+def test_bad_proportions_are_refused(proportions, targets):
+    with pytest.raises(ConfigError, match="proportions="):
+        check_targets(proportions, targets, WeighSettings())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"beta": "auto"}, {"midpoint": 0.0, "policy": "sigmoid"}, {"below": 0.0}, {"balance": "clusters"}],
+)
+def test_settings_of_one_target_are_refused(settings):
+    with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):
+        check_targets([0.5, 0.5], 2, WeighSettings(**settings))

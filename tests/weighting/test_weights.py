@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dana.core.errors import ConfigError
 from dana.core.statistics import Moments, effective_sample_size
 from dana.weighting.selection import RunningAmount, Segments, argsort_pieces, fill_budget
 from dana.weighting.settings import Budget
@@ -18,9 +17,8 @@ def lowest_segments(means, amounts, budget):
     segments = Segments(means, amounts, int(amounts.sum()), int(amounts.max()) + 1)
     (order,) = argsort_pieces(means)
     pieces = np.array_split(order, 3) if order.size > 2 else [order]
-    return np.sort(
-        np.concatenate(list(fill_budget(pieces, RunningAmount(segments, budget), budget.max_amount(segments.units))))
-    )
+    rows = fill_budget(pieces, RunningAmount(segments, budget), budget.max_amount(segments.units))
+    return np.sort(np.concatenate(list(rows)))
 
 
 def components_of(values, segment):
@@ -37,24 +35,19 @@ finite = arrays(np.float64, st.integers(1, 60), elements=st.floats(-1e6, 1e6, wi
 @given(finite, st.integers(0, 60), st.integers(0, 60))
 def test_moments_merge_in_any_order(scores, a, b):
     first, second = sorted((min(a, scores.size), min(b, scores.size)))
-    shards = [scores[second:], scores[:first], scores[first:second]]
-    merged = Moments()
-    for shard in shards:
-        merged = merged.merge(Moments.of(shard))
-    assert merged.count == scores.size
-    assert merged.mean == pytest.approx(scores.mean(), rel=1e-9, abs=1e-6)
-    assert merged.std == pytest.approx(scores.std(), rel=1e-6, abs=1e-3)
+    total = Moments()
+    for shard in (scores[second:], scores[:first], scores[first:second]):
+        total = total.merge(Moments.of(shard))
+    assert total.count == scores.size
+    assert total.mean == pytest.approx(scores.mean(), rel=1e-9, abs=1e-6)
+    assert total.std == pytest.approx(scores.std(), rel=1e-6, abs=1e-3)
 
 
-def test_standardise_by_hand_and_constant_scores():
+def test_standardise_and_sigmoid_by_hand_and_at_their_limits():
     # mean 2, population variance ((1)^2 + 0 + (1)^2) / 3 = 2/3
-    scores = np.array([1.0, 2.0, 3.0])
+    scores, same = np.array([1.0, 2.0, 3.0]), np.full(4, 7.0)
     np.testing.assert_allclose(standardise(scores, Moments.of(scores)), [-(1.5**0.5), 0, 1.5**0.5])
-    same = np.full(4, 7.0)
     np.testing.assert_array_equal(standardise(same, Moments.of(same)), np.zeros(4))
-
-
-def test_sigmoid_by_hand_and_at_its_limits():
     standard = np.array([-2.0, -1.0, 0.0, 5.0])
     assert sigmoid(standard, 4.0, -1.0)[0] == pytest.approx(1 / (1 + np.exp(-4.0)))  # C (α - Ā) = 4 (-1 + 2)
     np.testing.assert_array_equal(sigmoid(standard, 0.0, -1.0), np.full(4, 0.5))
@@ -64,47 +57,50 @@ def test_sigmoid_by_hand_and_at_its_limits():
 
 @given(finite, st.floats(0.01, 50))
 def test_sigmoid_never_rises_with_the_score(scores, sharpness):
-    ordered = np.sort(scores)
-    assert (np.diff(sigmoid(ordered, sharpness, 0.0)) <= 0).all()
+    assert (np.diff(sigmoid(np.sort(scores), sharpness, 0.0)) <= 0).all()
 
 
 @given(finite, st.floats(0.001, 1.0), st.randoms(use_true_random=False))
 def test_single_unit_segments_are_the_papers_discrete_weights(scores, beta, random):
     # DANA, section 3.2: weight 1 for the round(βN) lowest scores, and never for none
-    kept = lowest_segments(scores, np.ones(scores.size), Budget(beta))
-    assert kept.size == max(1, round(beta * scores.size))
-    rest = np.delete(scores, kept)
-    if kept.size and rest.size:
-        assert scores[kept].max() <= rest.min()
+    lowest = lowest_segments(scores, np.ones(scores.size), Budget(beta))
+    assert lowest.size == max(1, round(beta * scores.size))
+    rest = np.delete(scores, lowest)
+    assert scores[lowest].max() <= rest.min(initial=np.inf)
     order = list(range(scores.size))
     random.shuffle(order)
     again = lowest_segments(scores[order], np.ones(scores.size), Budget(beta))
-    np.testing.assert_array_equal(np.sort(scores[order][again]), np.sort(scores[kept]))
+    np.testing.assert_array_equal(np.sort(scores[order][again]), np.sort(scores[lowest]))
 
 
 def test_segments_never_cross_documents():
-    segment = segment_ids(np.array([0, 3, 7]), 8, 2)
-    np.testing.assert_array_equal(segment, [0, 0, 1, 2, 2, 3, 3, 4])
-    without_tails = segment_ids(np.array([0, 3, 7]), 8, 2, min_tail=2)
+    starts = np.array([0, 3, 7])
+    np.testing.assert_array_equal(segment_ids(starts, 8, 2), [0, 0, 1, 2, 2, 3, 3, 4])
+    without_tails = segment_ids(starts, 8, 2, min_tail=2)
     np.testing.assert_array_equal(without_tails, [0, 0, -1, 1, 1, 2, 2, -1])
     np.testing.assert_allclose(segment_means(np.arange(8.0), without_tails), [0.5, 3.5, 5.5])
 
 
-def test_budgets_by_share_and_units_with_ties():
-    means, sizes = np.array([3.0, 1.0, 2.0, 1.0, 9.0]), np.array([15, 15, 4, 15, 15])
-    # 64 units: a fifth is 13, less than any full segment, so one is kept; 0.54 is 35, enough for 15 + 15 + 4
-    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.2)), [1])
-    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(0.54)), [1, 2, 3])
-    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(33, "units")), [1, 3])
-    np.testing.assert_array_equal(lowest_segments(means, sizes, Budget(34, "units")), [1, 2, 3])
+TIES = np.array([3.0, 1.0, 2.0, 1.0, 9.0]), np.array([15, 15, 4, 15, 15])
+# in order: segments 1 and 5 of document 7, 3 and 2 of 8, 0 of 7, 4 of 9
+DOCUMENTS = np.array([3.0, 1.0, 2.0, 1.5, 9.0, 1.2]), np.array([7, 7, 8, 8, 9, 7])
 
 
-def test_a_budget_counts_documents_once():
-    means, documents = np.array([3.0, 1.0, 2.0, 1.5, 9.0, 1.2]), np.array([7, 7, 8, 8, 9, 7])
-    # in order: segments 1 and 5 of document 7, 3 and 2 of 8, 0 of 7, 4 of 9
-    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(1, "documents")), [1, 5])
-    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(2, "documents")), [0, 1, 2, 3, 5])
-    np.testing.assert_array_equal(lowest_segments(means, documents, Budget(3, "documents")), np.arange(6))
+@pytest.mark.parametrize(
+    ("segments", "budget", "lowest"),
+    [
+        # 64 units: a fifth is 13, less than any full segment, so one is kept; 0.54 is 35, enough for 15 + 15 + 4
+        (TIES, Budget(0.2), [1]),
+        (TIES, Budget(0.54), [1, 2, 3]),
+        (TIES, Budget(33, "units"), [1, 3]),
+        (TIES, Budget(34, "units"), [1, 2, 3]),
+        (DOCUMENTS, Budget(1, "documents"), [1, 5]),
+        (DOCUMENTS, Budget(2, "documents"), [0, 1, 2, 3, 5]),
+        (DOCUMENTS, Budget(3, "documents"), range(6)),
+    ],
+)
+def test_budgets_by_share_units_and_documents(segments, budget, lowest):
+    np.testing.assert_array_equal(lowest_segments(*segments, budget), lowest)
 
 
 def test_effective_sample_size_by_hand():
@@ -116,36 +112,29 @@ def test_effective_sample_size_by_hand():
 def test_variance_components_by_hand():
     # means 1 and 4, residuals -1, 1 and -1, 0, 1: within 4/3; average 2.8, spread 2 * 3.24 + 3 * 1.44 = 10.8 over 1;
     # (10.8 - 4/3) / (5 - 13/5)
-    values, segment = np.array([0.0, 2, 3, 4, 5, 99]), np.array([0, 0, 1, 1, 1, DROPPED])
-    found = components_of(values, segment)
-    assert found.within == pytest.approx(4 / 3)
-    assert found.between == pytest.approx((10.8 - 4 / 3) / 2.4)
-    one, two = found.between + found.within / 2, found.between + found.within / 3
-    assert found.mean == pytest.approx((1 / one + 4 / two) / (1 / one + 1 / two))
-    shrunk = found.shrink(np.array([1.0, 4.0]), np.array([2, 3]))
-    np.testing.assert_allclose(
-        shrunk, [found.mean + (y - found.mean) * found.between / v for y, v in [(1, one), (4, two)]]
-    )
-
-
-def test_simulated_variance_components_are_recovered():
-    rng = np.random.default_rng(0)
-    segment = np.repeat(np.arange(4000), rng.integers(1, 16, 4000))
-    found = components_of(rng.normal(2, 0.7, 4000)[segment] + rng.normal(0, 1.3, segment.size), segment)
-    assert found.within == pytest.approx(1.3**2, rel=0.03)
-    assert found.between == pytest.approx(0.7**2, rel=0.1)
-    assert found.mean == pytest.approx(2, abs=0.05)
-
-
-def test_equal_sizes_keep_their_order():
-    means = np.random.default_rng(0).normal(0, 1, 50)
-    values, segment = np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4)
-    shrunk = components_of(values, segment).shrink(means, np.full(50, 4))
-    np.testing.assert_array_equal(np.argsort(shrunk), np.argsort(means))
+    model = components_of(np.array([0.0, 2, 3, 4, 5, 99]), np.array([0, 0, 1, 1, 1, DROPPED]))
+    assert model.within == pytest.approx(4 / 3)
+    assert model.between == pytest.approx((10.8 - 4 / 3) / 2.4)
+    one, two = model.between + model.within / 2, model.between + model.within / 3
+    assert model.mean == pytest.approx((1 / one + 4 / two) / (1 / one + 1 / two))
+    shrunk = [model.mean + (y - model.mean) * model.between / v for y, v in [(1, one), (4, two)]]
+    np.testing.assert_allclose(model.shrink(np.array([1.0, 4.0]), np.array([2, 3])), shrunk)
     alone = components_of(np.array([1.0, 3.0]), np.array([0, 0]))
     assert alone.shrink(np.array([2.0]), np.array([2])) == pytest.approx(2.0)
-    single = components_of(np.array([5.0, 3.0, 4.0]), np.arange(3))
-    np.testing.assert_allclose(single.shrink(np.array([5.0, 3.0, 4.0]), np.ones(3)), [5, 3, 4])
+    single, means = components_of(np.array([5.0, 3.0, 4.0]), np.arange(3)), np.array([5.0, 3.0, 4.0])
+    np.testing.assert_allclose(single.shrink(means, np.ones(3)), means)
+
+
+def test_simulated_variance_components_are_recovered_and_equal_sizes_keep_their_order():
+    rng = np.random.default_rng(0)
+    segment = np.repeat(np.arange(4000), rng.integers(1, 16, 4000))
+    model = components_of(rng.normal(2, 0.7, 4000)[segment] + rng.normal(0, 1.3, segment.size), segment)
+    assert model.within == pytest.approx(1.3**2, rel=0.03)
+    assert model.between == pytest.approx(0.7**2, rel=0.1)
+    assert model.mean == pytest.approx(2, abs=0.05)
+    means = rng.normal(0, 1, 50)
+    model = components_of(np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4))
+    np.testing.assert_array_equal(np.argsort(model.shrink(means, np.full(50, 4))), np.argsort(means))
 
 
 def test_shrinkage_keeps_short_segments_from_winning():
@@ -156,20 +145,11 @@ def test_shrinkage_keeps_short_segments_from_winning():
     segment = np.repeat(np.arange(4000), sizes)
     values = (level + rng.normal(0, 0.2, 4000))[segment] + rng.normal(0, 1, segment.size)
     means = segment_means(values, segment)
-    shrunk = components_of(values, segment).shrink(means, sizes)
-    found = {}
-    for name, values_ in (("plain", means), ("shrunk", shrunk)):
-        kept = np.isin(np.arange(4000), lowest_segments(values_, sizes, Budget(0.17)))
-        found[name] = [kept[:3000].mean(), kept[3000:3800].mean(), kept[3800:].mean()]
-    assert found["plain"][0] > 0.15, "what the paper's rule does"
-    assert found["shrunk"][0] < 0.02
-    assert found["shrunk"][2] > found["plain"][2] + 0.1
-
-
-def test_budgets_are_parsed():
-    texts = {"0.2": Budget(0.2), "50000 units": Budget(50000, "units"), "2e6 tokens": Budget(2e6, "tokens")}
-    assert {text: Budget.parse(text) for text in texts} == texts
-    assert Budget.parse("300 documents") == Budget(300, "documents")
-    for wrong in ("0", "1.4", "-3 units", "5 words", "many", "1e400 units"):
-        with pytest.raises(ConfigError, match="budget="):
-            Budget.parse(wrong)
+    shares = []
+    for ranked_means in (means, components_of(values, segment).shrink(means, sizes)):
+        lowest = lowest_segments(ranked_means, sizes, Budget(0.17))
+        shares.append(((lowest < 3000).sum() / 3000, (lowest >= 3800).sum() / 200))
+    (plain_short, plain_inside), (short, inside) = shares
+    assert plain_short > 0.15, "what the paper's rule does"
+    assert short < 0.02
+    assert inside > plain_inside + 0.1
