@@ -1,6 +1,6 @@
 """Checks of detectors: the built-in ones pass, and each broken promise fails the check that names it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.registry import DETECTORS
-from dana.detectors.base import check_classes, check_rows
+from dana.detectors.base import OnDevice, check_classes, check_rows
 from dana.detectors.centroids import FittedCentroidDistance
 from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import as_detector, pyod_detector, restore, save_fitted
@@ -36,30 +36,19 @@ def test_built_ins_are_all_listed():
 
 
 @dataclass(frozen=True)
-class FittedDistance:
+class FittedDistance(OnDevice):
     """Distance from the mean; `flaw` breaks one promise."""
 
     flaw: str
     centre: torch.Tensor
-    log: list = field(default_factory=list, compare=False, metadata={"saved": False})
 
     def score(self, embeddings):
         if self.flaw != "accepts anything":
             check_rows(embeddings, self.centre.numel())
         distance = (embeddings.double() - self.centre).norm(dim=1)
-        if self.flaw == "wrong sign":
-            return -distance
-        if self.flaw == "batch-dependent":
-            return distance - distance.mean() if len(distance) else distance
         if self.flaw == "writes into its input":
             embeddings.zero_()
-        if self.flaw == "counts its calls":
-            self.log.append(1)
-            return distance + len(self.log)
-        return distance.float() if self.flaw == "float32" else distance
-
-    def to(self, device):
-        return self
+        return -distance if self.flaw == "wrong sign" else distance
 
 
 @dataclass(frozen=True)
@@ -71,8 +60,6 @@ class Distance:
         if self.flaw != "accepts anything":
             check_rows(embeddings, at_least=2)
         centre = embeddings.double().mean(0)
-        if self.flaw == "global state":
-            centre = centre + torch.from_numpy(np.random.default_rng().normal(size=len(centre)))
         if self.flaw == "mutates in fit":
             embeddings -= embeddings.mean(0)
         return FittedDistance(self.flaw, centre)
@@ -115,16 +102,13 @@ class TransductiveDistance(MeanDistance):
         return np.linalg.norm(X - (self.centre + X.mean(0)) / 2, axis=1)
 
 
+# Flaws of detectors alone; those that selectors share are in tests/selectors/test_selector_checks.py.
 @pytest.mark.parametrize(
     ("candidate", "check"),
     [
         (Distance("wrong sign"), "task_text_scores_lower"),
-        (Distance("batch-dependent"), "order_and_batch_do_not_matter"),
         (Distance("writes into its input"), "calling_and_fitting_change_nothing"),
         (Distance("mutates in fit"), "calling_and_fitting_change_nothing"),
-        (Distance("counts its calls"), "calling_and_fitting_change_nothing"),
-        (Distance("global state"), "same_seed_same_scores"),
-        (Distance("float32"), "results_are_finite_and_of_their_type"),
         (Distance("accepts anything"), "bad_rows_are_refused_by_name"),
         (Contrast("classes exchanged"), "task_text_scores_lower"),
         (Contrast("accepts any background"), "bad_rows_are_refused_by_name"),

@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -55,29 +53,3 @@ def test_a_fit_that_does_not_repeat_is_refused(tmp_path):
     save_fitted(detector.fit(ROWS, 3), "drawn", tmp_path)
     with pytest.raises(PluginError, match=r"RandomPoint: .*random_state"):
         restore(detector, tmp_path)
-
-
-LOAD = """
-import sys
-from pathlib import Path
-import torch
-from dana.detectors.pyod import as_detector, restore, save_fitted
-from dana.core.registry import DETECTORS
-rows = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-folder = Path(sys.argv[1])
-spec = "pyod:DeepSVDD,n_features=8,epochs=2,verbose=0"
-detector = as_detector(DETECTORS.create(spec))
-if not folder.exists():
-    folder.mkdir()
-    save_fitted(detector.fit(rows, 1), spec, folder)
-print("scores", restore(detector, folder).score(rows + 1).tolist())
-"""
-
-
-@pytest.mark.slow
-def test_a_deep_detector_scores_alike_in_every_process(tmp_path):
-    command = [sys.executable, "-c", LOAD, str(tmp_path / "fitted")]
-    runs = [subprocess.run(command, capture_output=True, text=True, timeout=120) for _ in range(2)]
-    one, two = ([line for line in run.stdout.splitlines() if line.startswith("scores")] for run in runs)
-    assert one, runs[0].stderr
-    assert one == two

@@ -16,44 +16,34 @@ from dana.selectors.checks import check_detector, check_encoder, check_selector
 
 PLUGINS = Path(__file__).parent
 PAGES = PLUGINS.parents[1] / "docs" / "extend"
-CHECKED = [
-    (check_detector, "toy"),
-    (check_detector, "toy_convention"),
-    (check_detector, "toy_contrastive"),
-    (check_encoder, "trigrams"),
-    (check_selector, "vocabulary"),
-    (check_selector, "vocabulary:least=2"),
-]
-# A page, the package it shows, and the files of it, in order.
-SHOWN = [
-    ("detector", "toy_detector", [f"toy_detector/{name}.py" for name in ("convention", "native", "contrastive")]),
-    ("encoder", "toy_encoder", ["toy_encoder.py"]),
-    ("selector", "toy_selector", ["toy_selector.py"]),
-]
+# A page, the files of the package it shows, in order, the check of its components, and their specs.
+SHOWN = {
+    "detector": (
+        [f"toy_detector/{name}.py" for name in ("convention", "native", "contrastive")],
+        check_detector,
+        ["toy", "toy_convention", "toy_contrastive"],
+    ),
+    "encoder": (["toy_encoder.py"], check_encoder, ["trigrams"]),
+    "selector": (["toy_selector.py"], check_selector, ["vocabulary", "vocabulary:least=2"]),
+}
 
 
 @pytest.fixture
 def strangers(tmp_path, monkeypatch):
     """Registers every package as pip would: its modules on the path, and a dist-info folder with its entry points."""
-    for package in ("toy_detector", "toy_encoder", "toy_selector"):
-        project = tomllib.loads((PLUGINS / package / "pyproject.toml").read_text())["project"]
-        info = tmp_path / "site" / f"{package}-0.1.0.dist-info"
+    for page in SHOWN:
+        folder = PLUGINS / f"toy_{page}"
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        info = tmp_path / "site" / f"{folder.name}-0.1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
         lines = []
         for group, entries in project["entry-points"].items():
-            own = {name: value for name, value in entries.items() if name != "knn"}  # a name of dana's, for other tests
-            lines += [f"[{group}]", *(f"{name} = {value}" for name, value in own.items())]
+            # knn is a name of dana's, for other tests
+            lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items() if name != "knn")]
         (info / "entry_points.txt").write_text("\n".join(lines))
-        monkeypatch.syspath_prepend(PLUGINS / package)
+        monkeypatch.syspath_prepend(folder)
     monkeypatch.syspath_prepend(tmp_path / "site")
-
-
-@pytest.mark.parametrize(("check", "spec"), CHECKED, ids=[spec for _, spec in CHECKED])
-def test_a_strangers_component_passes_every_check(strangers, check, spec):
-    results = check(spec)
-    assert len(results) >= 5
-    assert [str(result) for result in results if not result.passed or result.detail] == []
 
 
 def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tmp_path, monkeypatch):
@@ -65,7 +55,7 @@ def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tm
 
     monkeypatch.chdir(tmp_path)
     Path("task.txt").write_text("\n\n".join(document(cells, 6) for _ in range(12)))
-    Path("general.txt").write_text("\n\n".join(document(cells if row % 5 == 0 else courts, 8) for row in range(40)))
+    Path("general.txt").write_text("\n\n".join(document(courts if row % 5 else cells, 8) for row in range(40)))
     texts = ["--task", "task.txt", "--general", "general.txt", "--encoder", "trigrams:dims=64"]
     assert main(["rank", *texts, "--detectors", "toy,toy_convention,toy_contrastive", "--out", "run"]) == 0
     table = Path("run/ranking/ranking.csv").read_text()
@@ -75,22 +65,26 @@ def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tm
     assert main(["score", *texts[:4], "--selector", "vocabulary:least=2", "--out", "other"]) == 0
     for folder in ("run/scores", "contrast/scores", "other/scores"):
         scores = read_table(Path(folder)).to_pandas()
-        own = scores["doc_id"].isin(scores["doc_id"].drop_duplicates().iloc[::5])  # every fifth document
-        assert scores[own]["score"].max() < scores[~own]["score"].min()
+        is_cells = scores["doc_id"].isin(scores["doc_id"].drop_duplicates().iloc[::5])
+        assert scores[is_cells]["score"].max() < scores[~is_cells]["score"].min()
 
 
-@pytest.mark.parametrize(("page", "package", "files"), SHOWN, ids=[page for page, _, _ in SHOWN])
-def test_the_page_shows_the_package_and_its_code_runs(page, package, files, strangers):
+@pytest.mark.parametrize("page", SHOWN)
+def test_the_page_shows_a_package_that_runs_and_passes_every_check(page, strangers):
+    files, check, specs = SHOWN[page]
+    package = PLUGINS / f"toy_{page}"
     blocks = re.findall(r"```(\w+)\n(.*?)```", (PAGES / f"{page}.md").read_text(), flags=re.DOTALL)
-    code = [text for language, text in blocks if language == "python"]
+    code, entries, commands = ([text for of, text in blocks if of == kind] for kind in ("python", "toml", "bash"))
     for name, text in zip(files, code, strict=False):
-        assert text == f"# {name}\n{(PLUGINS / package / name).read_text()}"
+        assert text == f"# {name}\n{(package / name).read_text()}"
     values: dict = {}
     for text in code:
         exec(text, values)
-    declared = (PLUGINS / package / "pyproject.toml").read_text()
-    entries = [line for language, text in blocks if language == "toml" for line in text.splitlines()]
-    assert entries
-    assert all(line in declared.splitlines() for line in entries)
-    commands = [text for language, text in blocks if language == "bash"]
+    lines = "".join(entries).splitlines()
+    assert lines
+    assert set(lines) <= set((package / "pyproject.toml").read_text().splitlines())
     assert all(f"dana {page}s check" in text for text in commands)
+    for spec in specs:
+        results = check(spec)
+        assert len(results) >= 5
+        assert [str(result) for result in results if not result.passed or result.detail] == []

@@ -21,7 +21,7 @@ def cascade():
     return SELECTOR.fit(texts("task", 100, 0), general, 0)
 
 
-def test_best_units_have_the_real_score_the_others_the_expected(cascade, tmp_path):
+def test_best_units_have_the_real_score_the_others_the_expected(cascade):
     units = Units.of_texts(texts("task", 30, 6) + texts("other", 70, 7))
     scores, first, real = cascade.score(units), cascade.cheap.score(units), cascade.good.score(units)
     best = first <= cascade.threshold
@@ -30,10 +30,6 @@ def test_best_units_have_the_real_score_the_others_the_expected(cascade, tmp_pat
     np.testing.assert_allclose(scores[~best], np.interp(first[~best], cascade.knots, cascade.values))
     assert scores[:30].mean() < scores[30:].mean()
     assert np.corrcoef(scores, real)[0, 1] > 0.8, "one unit for both kinds"
-    cascade.save(tmp_path)
-    again = SELECTOR.load(tmp_path)
-    assert np.array_equal(again.score(units), scores)
-    assert again.notes == cascade.notes
     assert set(cascade.notes["audit"]["recall"]) == {"0.05", "0.1", "0.2"}
 
 

@@ -1,7 +1,6 @@
 """Detector selector: what is fitted on what, plain lists of text, settings of the run, errors of detectors."""
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from dana.core.errors import ConfigError, DataError, PluginError
 from dana.detectors.base import BACKGROUND
 from dana.detectors.centroids import CentroidDistance
 from dana.detectors.neighbours import KNearestNeighbours
-from dana.scoring.scoring import Scoring, build_selector
+from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 
@@ -137,15 +136,3 @@ def test_parameters_override_the_run():
     assert by_run.identity() != build_selector("detector", "lof", replace(run, general_share=0.2)).identity()
     with pytest.raises(ConfigError, match="general_share=nan"):
         Selection(general_share=float("nan"))
-
-
-def test_only_settings_in_use_are_recorded():
-    def depends_on(selector, **changes):
-        selection = replace(Selection(encoder="hashing:dims=16"), **changes)
-        texts = SimpleNamespace(artifact=SimpleNamespace(fingerprint="x"))
-        return Scoring(texts, texts, selection, build_selector(selector, "knn", selection), None).depends_on
-
-    assert depends_on("random") == depends_on("random", encoder="hashing", geometry="l2", general_share=0.1)
-    assert depends_on("random") != depends_on("random", max_task_units=7)
-    assert depends_on("detector") != depends_on("detector", geometry="l2")
-    assert depends_on("detector:geometry=l2") == depends_on("detector:geometry=l2", geometry="none")

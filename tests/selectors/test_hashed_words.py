@@ -66,16 +66,6 @@ def test_scores_are_scikit_learns():
     np.testing.assert_allclose(scores, reference, atol=1e-3)  # as far as the solver goes
 
 
-def test_a_text_is_bit_equal_in_any_batch():
-    texts = [f"{one} {other} the cells' {one}" for one in TASK + GENERAL for other in PROBES]
-    model = lexical()
-    together = model.score(texts)
-    for step in (1, 2, 7):
-        alone = [model.score(texts[first : first + step]) for first in range(0, len(texts), step)]
-        np.testing.assert_array_equal(np.concatenate(alone), together)
-    np.testing.assert_array_equal(model.score(texts[::-1])[::-1], together)
-
-
 def test_unknown_repeated_and_rare_text_is_between():
     model = lexical()
     inside, outside, _, nothing, _ = model.score(PROBES)

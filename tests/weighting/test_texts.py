@@ -17,7 +17,7 @@ from dana.corpus.documents import document_tables
 from dana.models.folder import load_own_tokenizer
 from dana.weighting import texts as spans_module
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import ONE, SelectedText, Texts, count_tokens, counting_tokenizer, map_spans
+from dana.weighting.texts import ONE, SelectedText, count_tokens, counting_tokenizer, map_spans
 
 SIZES = [3, 1, 0, 7, 2, 1, 1, 4, 0, 12, 1, 2]  # units of each document: some have none, one is longer than a span
 
@@ -43,28 +43,6 @@ def table(tmp_path):
     write_table(frame.assign(segment=0, weight=weight), tmp_path / "weights", WEIGHTS, 9)
     (tmp_path / "weights" / "__dana__").mkdir()
     return tmp_path
-
-
-def number_and_span(number, span):
-    return number, span
-
-
-@pytest.mark.parametrize(("units", "count"), [(1, 10), (5, 4), (100, 1)])
-def test_spans_are_whole_documents(table, monkeypatch, units, count):
-    monkeypatch.setattr(spans_module, "UNITS", units)
-    names = pd.read_parquet(table / "scores")["doc_id"]
-    numbers, spans = zip(*map_spans(number_and_span, table / "scores", table / "corpus", "spans"), strict=True)
-    assert numbers == tuple(range(count))
-    assert [span.first for span in spans] == [0, *(span.last for span in spans[:-1])]
-    assert spans[-1].last == len(names) == sum(SIZES)
-    for span in spans:
-        inside = names[span.first : span.last]
-        assert 0 < inside.size < units + max(SIZES)
-        assert not set(inside) & set(names[span.last :])
-        first = inside.iloc[0]
-        assert Texts(table / "corpus", span.document).text_of(first).startswith(f"w{first[1:]}x0")
-    # a span begins in the corpus where its first document is, so that nothing before it is read again
-    assert [span.document for span in spans[1:]] == [int(names[span.first][1:]) for span in spans[1:]]
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -133,15 +111,6 @@ def test_a_killed_or_failing_process_is_named(table, monkeypatch):
     for work, error, message in ((killed_at_2, DanaError, "killed"), (wrong, DataError, "span 0: is wrong")):
         with pytest.raises(error, match=message):
             list(map_spans(work, table / "scores", table / "corpus", "spans"))
-
-
-def test_a_text_is_decoded_once(write_corpus):
-    texts = Texts(write_corpus("pool", ["one", "two", "three"]))
-    first, third, again = (texts.text_of(f"pool-{number}") for number in (0, 2, 2))
-    assert (first, third) == ("one", "three")
-    assert third is again  # of a large file that is one document, every run of kept units asks for it
-    with pytest.raises(DataError, match="document 'pool-1'"):
-        texts.text_of("pool-1")
 
 
 TEXTS = ["The gene binds.", "[MASK] of [MASK]", "", "  two  spaces", "naïve Ünïcode 東京", "word " * 700]

@@ -5,25 +5,17 @@ import json
 import pytest
 
 import dana
-from tests.stages.conftest import opened, texts  # noqa: F401
 from tests.stages.two_topics import SELECTION
 
 
 @pytest.fixture(scope="session")
-def run(texts, tmp_path_factory):  # noqa: F811
-    """A scored run by the command line's way."""
+def run(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("engines") / "run"
-    dana.score(
-        str(texts / "cells.txt"),
-        str(texts / "pool.jsonl"),
-        out=out,
-        selector="detector",
-        detector="knn",
-        encoder=SELECTION.encoder,
-    )
+    settings = {"selector": "detector", "detector": "knn", "encoder": SELECTION.encoder}
+    dana.score(str(texts / "cells.txt"), str(texts / "pool.jsonl"), out=out, **settings)
     return out
 
 
 @pytest.fixture(scope="session")
-def records(texts):  # noqa: F811
+def records(texts):
     return [json.loads(line) for line in (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -1,158 +1,138 @@
-"""Auto selector and fusion: what is chosen, that the choice saw no text twice, and that it is what scores."""
+"""Auto selector and fusion: no fit has seen what it is compared on, what is chosen, and that it is what scores."""
 
 import json
 import logging
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, split_documents
-from dana.scoring.ranking.auto import FUSION, AutoSelector, _choose
-from dana.selectors.base import SelectorContext
+from dana.corpus.unit_stream import Units, draw
+from dana.scoring.ranking.auto import (
+    FUSION,
+    AutoSelector,
+    HeldOutScores,
+    _choose,
+    choose_selector,
+    fused_scores,
+    held_out_scores,
+    texts_to_compare,
+)
+from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import CrossFitted, create_selector
-from dana.selectors.checks import check_selector
 from dana.selectors.fusion import FusionSelector
+from tests.scoring.ranking.line_units import numbered, units_of
 
 CELLS = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme", "membrane", "tissue")
 COURTS = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort", "clerk", "bail")
 CONTEXT = SelectorContext(encoder="hashing:dims=64")
 
 
-def sentences(words, count, seed, length=7):
+def sentences(words, count, seed):
     random = np.random.default_rng(seed)
-    return [" ".join(random.choice(words, length)) for _ in range(count)]
+    return [" ".join(random.choice(words, 7)) for _ in range(count)]
 
 
-def pool(count=300, share=0.1, seed=0):
+TASK = sentences(CELLS, 60, 1)
+
+
+def pool(share=0.1, count=300):
     """Documents of three sentences, a share of them about cells."""
-    random = np.random.default_rng(seed)
-    made = []
-    for number in range(count):
-        words = CELLS if random.random() < share else COURTS
-        text = "\n".join(sentences(words, 3, 1000 + number))
-        made.append(Document(f"{'cells' if words is CELLS else 'courts'}-{number}", "s", text))
-    return made
+    is_cells = np.random.default_rng(0).random(count) < share
+    topics = [("cells", CELLS) if one else ("courts", COURTS) for one in is_cells]
+    texts = ["\n".join(sentences(words, 3, 1000 + number)) for number, (_, words) in enumerate(topics)]
+    return units_of([Document(f"{topics[n][0]}-{n}", "s", text) for n, text in enumerate(texts)])
 
 
-def lines(text):
-    ends = np.cumsum([len(line) + 1 for line in text.split("\n")]) - 1
-    return [(int(end) - len(line), int(end)) for line, end in zip(text.split("\n"), ends, strict=True)]
+def samples_for(selector, units, task=60):
+    sizes = {name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())}
+    return draw([units], sizes, selector.runs())
 
 
-def fitted_and_pool(selector, task, share=0.1):
-    units = Units.join(list(split_documents(pool(share=share), lines)))
-    wanted = {name: (number, size) for number, (name, size) in enumerate(selector.samples(len(task)).items())}
-    return selector.fit(task, draw([units], wanted, selector.runs()), 0), units
+def choice_of(selector, task=TASK):
+    return selector.fit(task, samples_for(selector, pool(), len(task)), 0).notes["choice"]["candidates"]
 
 
-def row(name, ap):
-    return {"name": name, "ap": ap}
+BOTH = "fusion:parts=words+vectors,weights=0.300+0.700"
 
 
 @pytest.mark.parametrize(
-    ("aps", "chosen"),
+    ("words", "vectors", "spec"),
     [
-        ({"words": 0.7, "vectors": 0.8, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
-        ({"words": 0.7, "vectors": 0.905, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
-        ({"words": 0.7, "vectors": 0.92, FUSION: 0.9}, "vectors"),
-        ({"words": 0.9, "vectors": 0.8, FUSION: 0.9}, "fusion:parts=words+vectors,weights=0.300+0.700"),
-        ({"words": 0.92, "vectors": 0.8, FUSION: 0.9}, "words"),
-        ({"words": 0.915, "vectors": 0.92, FUSION: 0.9}, "words"),
-        ({"words": 0.905, "vectors": 0.92, FUSION: 0.9}, "vectors"),
+        *((0.7, ap, spec) for ap, spec in ((0.8, BOTH), (0.905, BOTH), (0.92, "vectors"))),
+        *((ap, 0.8, spec) for ap, spec in ((0.9, BOTH), (0.92, "words"))),
+        *((ap, 0.92, spec) for ap, spec in ((0.915, "words"), (0.905, "vectors"))),
     ],
 )
-def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_an_encoder(aps, chosen):
-    rows = [row(name, ap) for name, ap in aps.items()]
-    found, reason = _choose(rows, ["words", "vectors"], np.array([0.3, 0.7]), ["words"])
-    assert found == chosen
-    assert chosen.split(":")[0] in reason
+def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_an_encoder(words, vectors, spec):
+    rows = [{"name": name, "ap": ap} for name, ap in (("words", words), ("vectors", vectors), (FUSION, 0.9))]
+    choice, reason = _choose(rows, ["words", "vectors"], np.array([0.3, 0.7]), ["words"])
+    assert choice == spec
+    assert spec.split(":")[0] in reason
 
 
 def test_small_weights_are_left_out_and_the_identity_holds_weights():
-    rows = [row("a", 0.5), row("b", 0.5), row("c", 0.5), row(FUSION, 0.9)]
-    spec, _ = _choose(rows, ["a", "b", "c"], np.array([0.5, 0.49, 0.01]), [])
-    assert spec == "fusion:parts=a+b,weights=0.500+0.490"
-    one, two = (FusionSelector("lexical+lda", weights, context=CONTEXT).identity() for weights in ("1+1", "1+2"))
-    assert one != two
-    assert one == FusionSelector("lexical+lda", context=CONTEXT).identity()
+    rows = [{"name": name, "ap": ap} for name, ap in (("a", 0.5), ("b", 0.5), ("c", 0.5), (FUSION, 0.9))]
+    assert _choose(rows, list("abc"), np.array([0.5, 0.49, 0.01]), [])[0] == "fusion:parts=a+b,weights=0.500+0.490"
+    equal, one, two = (
+        FusionSelector("lexical+lda", *weights, context=CONTEXT).identity() for weights in ((), ("1+1",), ("1+2",))
+    )
+    assert equal == one != two
     assert AutoSelector("lexical+lda", context=CONTEXT).uses == ("encoder", "general_share", "geometry")
     assert AutoSelector("lexical", context=CONTEXT).uses == ()
 
 
-def test_auto_finds_the_tasks_documents_and_says_what_it_chose(heard):
+@pytest.mark.parametrize(("share", "ap", "chosen_type"), [(0.02, 0.7, FusionSelector), (0.1, 0.5, CrossFitted)])
+def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(heard, tmp_path, share, ap, chosen_type):
     heard.set_level(logging.INFO, logger="dana")
-    selector = create_selector("auto:lexical+lda", CONTEXT)
-    assert isinstance(selector, AutoSelector)
-    fitted, units = fitted_and_pool(selector, sentences(CELLS, 60, 1), share=0.02)
-    scores = fitted.score(units)
+    selector, units = create_selector("auto:lexical+lda", CONTEXT), pool(share)
+    samples = samples_for(selector, units)
+    model = selector.fit(TASK, samples, 0)
+    scores, choice = model.score(units), model.notes["choice"]
     is_cells = np.array([doc_id.startswith("cells") for doc_id in units.doc_ids])
     assert scores[is_cells].max() < scores[~is_cells].min()
-    choice = fitted.notes["choice"]
     assert [one["name"] for one in choice["candidates"]] == ["lexical", "lda", "fusion"]
     assert all(one["auroc"] > 0.9 for one in choice["candidates"])
-    assert all(one["ap"] > 0.7 for one in choice["candidates"])  # of the general pieces some are about cells, too
-    assert choice["chosen"] == fitted.spec
-    assert fitted.spec.startswith("fusion:parts=lexical+lda,weights=")
-    assert "the fusion of lexical" in heard.text
-    json.dumps(fitted.notes)
+    assert all(one["ap"] > ap for one in choice["candidates"])  # of the general pieces some are about cells, too
+    assert choice["chosen"] == model.spec
+    alone = create_selector(model.spec, CONTEXT)
+    assert type(alone) is chosen_type
+    assert ("the fusion of lexical" in heard.text) == (chosen_type is FusionSelector)
+    json.dumps(model.notes)
+    same = alone.fit(TASK, {name: samples[name] for name in alone.samples(60)}, 0)
+    assert same.score(units).tolist() == scores.tolist()
+    model.save(tmp_path)
+    again = selector.load(tmp_path)
+    np.testing.assert_allclose(again.score(units), scores, rtol=1e-12)
+    assert again.notes == model.notes
 
 
 def test_a_candidate_that_finds_the_task_weighs_more_than_chance():
-    fitted, _ = fitted_and_pool(AutoSelector("lexical+random", folds=2, context=CONTEXT), sentences(CELLS, 60, 1))
-    good, chance, _ = fitted.notes["choice"]["candidates"]
+    good, chance, _ = choice_of(AutoSelector("lexical+random", folds=2, context=CONTEXT))
     assert good["weight"] > 0.6
     assert good["weight"] + chance["weight"] == pytest.approx(1)
 
 
-def test_what_was_chosen_is_what_scores(tmp_path):
-    selector = AutoSelector("lexical+lda", context=CONTEXT)
-    fitted, units = fitted_and_pool(selector, sentences(CELLS, 60, 1))
-    wanted = {name: (number, size) for number, (name, size) in enumerate(selector.samples(60).items())}
-    samples = draw([units], wanted, selector.runs())
-    alone = create_selector(fitted.spec, CONTEXT)
-    same = alone.fit(sentences(CELLS, 60, 1), {name: samples[name] for name in alone.samples(60)}, 0)
-    assert isinstance(alone, CrossFitted)
-    assert same.score(units).tolist() == fitted.score(units).tolist()
-    fitted.save(tmp_path)
-    loaded = selector.load(tmp_path)
-    np.testing.assert_allclose(loaded.score(units), fitted.score(units), rtol=1e-12)
-    assert loaded.notes == fitted.notes
-
-
 def test_task_text_like_the_general_text_gets_an_average_precision_of_the_prevalence():
-    fitted, _ = fitted_and_pool(AutoSelector("lexical", context=CONTEXT), sentences(COURTS, 80, 1))
-    (only,) = fitted.notes["choice"]["candidates"]
+    (only,) = choice_of(AutoSelector("lexical", context=CONTEXT), sentences(COURTS, 80, 1))
     assert only["ap"] < 0.25  # the prevalence is 0.1; a leak of what was fitted on would show here
 
 
 def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(tmp_path):
-    task, units = sentences(CELLS, 60, 1), Units.join(list(split_documents(pool(), lines)))
-    selector = FusionSelector("lexical+lda", "1+3", context=CONTEXT)
+    units, selector = pool(), FusionSelector("lexical+lda", "1+3", context=CONTEXT)
     samples = draw([units], {name: (1, size) for name, size in selector.samples(60).items()})
-    fitted = selector.fit(task, samples, 4)
-    expected = 0
+    model, total = selector.fit(TASK, samples, 4), 0
     for spec, weight in (("lexical", 0.25), ("lda", 0.75)):
         part = create_selector(spec, CONTEXT)
-        alone = part.fit(task, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4)
+        alone = part.fit(TASK, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4)
         general = alone.score(samples["background"])
-        expected = expected + weight * (alone.score(units) - general.mean()) / general.std()
-    np.testing.assert_allclose(fitted.score(units), expected, atol=1e-9)
-    fitted.save(tmp_path)
-    np.testing.assert_allclose(selector.load(tmp_path).score(units), fitted.score(units), rtol=1e-12)
-
-
-@pytest.mark.parametrize("spec", ["fusion:parts=lexical+lda,weights=0.4+0.6", "auto:lexical+lda,folds=2"])
-def test_they_pass_the_conformance_checks(spec):
-    results = check_selector(spec)
-    assert [(result.name, result.detail) for result in results if not result.passed] == []
-
-
-@pytest.mark.parametrize("spec", ["auto:lexical+lexical", "auto:lexical,folds=1", "auto:lexical,prevalence=0"])
-def test_a_bad_spec_is_refused(spec):
-    with pytest.raises(ConfigError, match=r"(parts|folds|prevalence)="):
-        create_selector(spec, CONTEXT)
+        total = total + weight * (alone.score(units) - general.mean()) / general.std()
+    np.testing.assert_allclose(model.score(units), total, atol=1e-9)
+    model.save(tmp_path)
+    np.testing.assert_allclose(selector.load(tmp_path).score(units), model.score(units), rtol=1e-12)
 
 
 def test_too_little_text_is_refused():
@@ -163,3 +143,80 @@ def test_too_little_text_is_refused():
         auto.fit(task, {"background": [], "pieces": ["a b"]})
     with pytest.raises(DataError, match="--selector"):
         auto.fit(task, ["one text"] * 2)
+
+
+@dataclass(frozen=True)
+class SpyModel(FittedSelector):
+    texts: list[str]
+
+    def score_units(self, units):
+        """1 for a unit that it was fitted on."""
+        return np.isin(units.texts, self.texts) * 1.0
+
+
+@dataclass(frozen=True)
+class Spy(Selector):
+    """Remembers the units of each fit."""
+
+    fits: list[Units] = field(default_factory=list)
+    fitted_type: ClassVar[type] = SpyModel
+
+    def learn(self, task, general, seed):
+        self.fits.append(task)
+        return SpyModel(list(task.texts))
+
+
+class NumberModel(SpyModel):
+    """Scores a unit by the number at its end, whatever it was fitted on."""
+
+    def score_units(self, units):
+        return np.array([float(text[-5:]) for text in units.texts])
+
+
+class Number(Spy):
+    def learn(self, task, general, seed):
+        return NumberModel([])
+
+
+def compare(task):
+    return texts_to_compare(task, {"pieces": units_of(numbered(40, [3], "general"))}, 15, 0)
+
+
+@pytest.fixture
+def nine():
+    """Nine documents of three units each beside general ones."""
+    return compare(units_of(numbered(9, [3], "task")))
+
+
+def test_a_document_is_scored_by_a_fit_on_all_others(nine):
+    spy, fold = Spy(), np.arange(9) % 3
+    assert held_out_scores(spy, nine, fold, 0).task.tolist() == [0.0] * 9
+    document = np.array(nine.task.units.doc_ids).reshape(9, 3)[:, 0]
+    for number, fit in enumerate(spy.fits):
+        assert len(fit) == 18
+        assert set(fit.doc_ids) == set(document[fold != number])
+
+
+def test_a_text_and_its_copy_are_held_out_together():
+    spy, texts = Spy(), [f"text {number} of the task" for number in range(20)] * 2
+    choose_selector(["spy"], [spy], compare(Units.of_texts(texts)), 5, 0.1, 0)
+    assert [(len(fit), len(set(fit.texts))) for fit in spy.fits] == [(32, 16)] * 5
+
+
+def test_a_folds_pieces_are_weighed_by_what_the_other_folds_say():
+    random, fold = np.random.default_rng(0), np.arange(200) % 2
+    first = np.where(fold == 0, -3.0, 3.0)  # finds the task in fold 0 only, the second selector in fold 1 only
+    one, two = (HeldOutScores(task, random.normal(size=400)) for task in (first, -first))
+    both = fused_scores([one, two], fold, 0)
+    # Fold 0 is weighed by fold 1, where the second selector is right, and the other way round: both are wrong.
+    assert both.task == pytest.approx(np.full(200, 3.0), abs=0.1)
+    by_first, by_second = (np.isclose(both.general, part.general, atol=0.05) for part in (one, two))
+    assert (by_first | by_second).all()
+    assert by_first.sum() < 240 > by_second.sum()
+
+
+def test_scores_are_standardised_by_the_general_units_and_averaged_over_fits(nine):
+    result = held_out_scores(Number(), nine, np.arange(9) % 3, 0)
+    general, task = (NumberModel([]).score_units(side.units) for side in (nine.general, nine.task))
+    for side, pieces, scores in ((result.general, nine.general, general), (result.task, nine.task, task)):
+        np.testing.assert_allclose(side, pieces.means((scores - general.mean()) / general.std()), atol=1e-12)
