@@ -103,20 +103,15 @@ def test_a_rounded_threshold_splits_like_the_exact_one():
 
 def test_trees_by_hand():
     # Two trees in one list: a cut at 1 with leaves at depths 1 and 3; and a single leaf, which is its own child.
-    threshold, children = torch.tensor([1.0, torch.inf, torch.inf, torch.inf]), torch.tensor([1, 1, 2, 3])
-    path, feature = torch.tensor([0.0, 1.0, 3.0, 2.0], dtype=torch.float64), torch.zeros(4, dtype=torch.int64)
+    tensors = {
+        "feature": torch.zeros(4, dtype=torch.int64),
+        "threshold": torch.tensor([1.0, torch.inf, torch.inf, torch.inf]),
+        "left": torch.tensor([1, 1, 2, 3]),
+        "path": torch.tensor([0.0, 1.0, 3.0, 2.0], dtype=torch.float64),
+    }
 
     def scores(roots, queries):
-        forest = FittedIsolationForest(
-            depth=1,
-            normaliser=2.0,
-            dims=1,
-            roots=torch.tensor(roots),
-            feature=feature,
-            threshold=threshold,
-            left=children,
-            path=path,
-        )
+        forest = FittedIsolationForest(depth=1, normaliser=2.0, dims=1, roots=torch.tensor(roots), **tensors)
         return forest.score(torch.tensor(queries)[:, None]).tolist()
 
     largest = torch.finfo(torch.float32).max  # at the threshold: left

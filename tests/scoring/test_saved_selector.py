@@ -13,6 +13,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.schemas import iterate_documents, read_table
 from dana.corpus.text import document_id, normalise
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
+from tests.scoring.on_disk import flip
 from tests.stages.two_topics import SELECTION, write_scores
 
 ENCODER = {"encoder": SELECTION.encoder}
@@ -132,8 +133,7 @@ def test_damaged_files_other_formats_and_unknown_selectors_are_named(moved):
         (moved / SAVED).write_text(content, encoding="utf-8")
         check_refused(ArtifactError, SAVED, moved)
     (moved / SAVED).write_text(text, encoding="utf-8")
-    content = tensors.read_bytes()
-    tensors.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    flip(tensors, -1)
     check_refused(ArtifactError, tensors.name, moved)
     tensors.unlink()
     check_refused(ArtifactError, tensors.name, moved)

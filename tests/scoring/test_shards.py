@@ -30,6 +30,7 @@ from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.sharded import shards_of
 from dana.selectors.random import FittedRandom
 from dana.stages.texts import corpus_stage, task_stage
+from tests.scoring.on_disk import contents, flip
 from tests.stages.two_topics import SELECTION
 
 KNN, PCA = (build_selector("detector", detector, SELECTION) for detector in ("knn", "pca"))
@@ -59,9 +60,9 @@ def scoring(inputs, tmp_path):
     return make
 
 
-def content(folder):
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+def rows_of(folder):
+    """The bytes of all files but the manifest, which holds times."""
+    return {name: content for name, content in contents(folder).items() if not name.endswith("manifest.json")}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def by_one(inputs, tmp_path_factory):
     assert pq.read_table(job.folder / "part-00000.parquet").num_rows == artifact.manifest["counts"]["units"] > 200
     assert not job.shards.path.exists()
     assert job.run().fingerprint == artifact.fingerprint, "a second call finds it"
-    return content(job.folder)
+    return rows_of(job.folder)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 20])
@@ -82,7 +83,7 @@ def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, by_one
     for number in random.Random(workers).sample(range(workers), workers):
         worker = scoring("many")
         worker.score(worker.load_prepared(), Share(number, workers))
-    assert content(many.merge().path) == by_one
+    assert rows_of(many.merge().path) == by_one
 
 
 def test_the_size_of_shards_and_batches_changes_no_score(scoring, by_one, texts, tmp_path, monkeypatch):
@@ -90,7 +91,7 @@ def test_the_size_of_shards_and_batches_changes_no_score(scoring, by_one, texts,
     split = sharded.split_documents
     monkeypatch.setattr(sharded, "split_documents", lambda documents, splitter: split(documents, splitter, 7))
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
-    assert content(scoring("other", general=general).run().path) == by_one
+    assert rows_of(scoring("other", general=general).run().path) == by_one
 
 
 def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, by_one, monkeypatch):
@@ -117,7 +118,7 @@ def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, by_one,
         os.kill(child, signal.SIGKILL)
         kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
     assert kills >= 5
-    assert content(scoring("killed").run().path) == by_one
+    assert rows_of(scoring("killed").run().path) == by_one
 
 
 def test_another_detector_is_refused_and_its_shards_are_never_merged(scoring):
@@ -129,7 +130,7 @@ def test_another_detector_is_refused_and_its_shards_are_never_merged(scoring):
         with pytest.raises(ArtifactError, match=r'selector\.detector: "knn" there, "pca" now'):
             attempt()
     shutil.rmtree(begun.shards.path / "selector")
-    assert content(other.run().path) == content(scoring("alone", selector=PCA).run().path)
+    assert rows_of(other.run().path) == rows_of(scoring("alone", selector=PCA).run().path)
 
 
 @pytest.fixture
@@ -150,15 +151,6 @@ def test_the_seconds_of_scores_hold_fitting_and_every_shard(scored_job):
     manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
     path.write_text(json.dumps(add_seal({**manifest, "seconds": 500.0})))
     assert 1500 < scored_job.run().manifest["seconds"] < 1600
-
-
-def flip(path, at):
-    """Change one bit, and give the bytes as they were."""
-    before = path.read_bytes()
-    content = bytearray(before)
-    content[at] ^= 1
-    path.write_bytes(content)
-    return before
 
 
 def test_damage_of_shards_and_selector_is_named(scored_job):
@@ -221,9 +213,9 @@ def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(tm
     pieces = [table.slice(first, 333) for table in tables for first in range(0, table.num_rows, 333)]
     for name, batches in (("tables", tables), ("pieces", pieces)):
         assert write_parts(batches, tmp_path / name, DOCUMENTS, rows_per_part=1500) == 2500
-    assert content(tmp_path / "tables") == content(tmp_path / "pieces")
+    assert rows_of(tmp_path / "tables") == rows_of(tmp_path / "pieces")
     assert list(iterate_documents(tmp_path / "pieces")) == documents
-    assert list(content(tmp_path / "tables")) == ["part-00000.parquet", "part-00001.parquet"]
+    assert list(contents(tmp_path / "tables")) == ["part-00000.parquet", "part-00001.parquet"]
     assert pq.ParquetFile(tmp_path / "tables/part-00000.parquet").num_row_groups == 2
     shards = shards_of(tmp_path / "tables")
     assert [(shard.number, shard.documents) for shard in shards] == [(0, 1024), (1, 476), (2, 1000)]
@@ -242,13 +234,13 @@ def launch(*arguments):
 @pytest.mark.slow
 def test_two_launched_processes_and_separate_shares_give_the_bytes_of_one(texts, tmp_path):
     launch("dana", *command(texts, tmp_path / "one"))
-    one = content(tmp_path / "one" / "scores")
+    one = rows_of(tmp_path / "one" / "scores")
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(RECIPE)]
     launch(*launcher, *command(texts, tmp_path / "two")[1:])
-    assert content(tmp_path / "two" / "scores") == one
+    assert rows_of(tmp_path / "two" / "scores") == one
     for flags in (["--prepare"], ["--shard", "2/2"], ["--shard", "1/2"], ["--merge"]):
         launch("dana", *command(texts, tmp_path / "apart", *flags))
-    assert content(tmp_path / "apart" / "scores") == one
+    assert rows_of(tmp_path / "apart" / "scores") == one
 
 
 def test_a_step_without_the_one_before_it_names_the_command(scoring):

@@ -16,6 +16,7 @@ import dana
 from dana.core.errors import ArtifactError
 from dana.core.schemas import read_table
 from dana.scoring.engines.parts import join_scores
+from tests.scoring.on_disk import contents
 from tests.stages.two_topics import CELLS, COURTS, SELECTION, one_document
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
@@ -46,10 +47,6 @@ def run(texts, pool, tmp_path_factory):
     return out
 
 
-def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def sorted_rows(folder):
     return read_table(folder).sort_by([("doc_id", "ascending"), ("unit", "ascending")]).combine_chunks()
 
@@ -67,7 +64,7 @@ def two_tasks(run, pool, tmp_path_factory):
 
 
 def test_killed_in_the_middle_and_started_again_the_table_is_the_same(run, pool, tmp_path, two_tasks):
-    command, parts, joined = pipeline(run, pool, tmp_path, 2), tmp_path / "scored", tmp_path / "joined"
+    command, parts, of_parts = pipeline(run, pool, tmp_path, 2), tmp_path / "scored", tmp_path / "of_parts"
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, start_new_session=True, **silent)
     try:
@@ -82,13 +79,13 @@ def test_killed_in_the_middle_and_started_again_the_table_is_the_same(run, pool,
     assert len(list(parts.glob("tasks/*.json"))) < 2
     assert list(parts.glob("scores/.part-*"))
     with pytest.raises(ArtifactError, match=r"tasks are not done|no scored parts here"):
-        join_scores(parts, run, joined)
-    assert not (joined / "corpus").exists()
+        join_scores(parts, run, of_parts)
+    assert not (of_parts / "corpus").exists()
     subprocess.run(command, check=True, capture_output=True)
     assert contents(parts) == two_tasks
-    join_scores(parts, run, joined)
-    assert sorted_rows(joined / "scores").equals(sorted_rows(run / "scores"))
-    assert dana.weigh(joined)["weight"].sum() > 0
+    join_scores(parts, run, of_parts)
+    assert sorted_rows(of_parts / "scores").equals(sorted_rows(run / "scores"))
+    assert dana.weigh(of_parts)["weight"].sum() > 0
 
 
 def test_the_recipe_leaves_out_near_duplicates_and_scores_the_rest(run, pool, tmp_path):

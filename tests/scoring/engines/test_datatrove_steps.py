@@ -20,6 +20,7 @@ from dana.core.schemas import iterate_documents, read_table
 from dana.scoring.engines.parts import as_folder, join_scores, task_part
 from dana.scoring.saved_selector import LEARNED, SavedSelector, load_selector
 from dana.stages.verify import verify
+from tests.scoring.on_disk import contents, flip
 
 pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
 
@@ -40,19 +41,6 @@ def ids(documents):
 
 def score(run, records, folder=None, rank=0, tasks=1):
     return list(DanaScore(run, folder).run(iter(documents_of(records)), rank, tasks))
-
-
-def files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def flip(path, at):
-    """Change one bit, and give the bytes as they were."""
-    before = path.read_bytes()
-    content = bytearray(before)
-    content[at] ^= 1
-    path.write_bytes(content)
-    return before
 
 
 def manifest_of(folder):
@@ -155,7 +143,7 @@ def test_a_selector_that_is_missing_or_damaged_ends_before_any_document(run, tmp
     ):
         with pytest.raises(ArtifactError, match=message):
             list(step.run(unread()))
-    assert not files(tmp_path / "out")
+    assert not contents(tmp_path / "out")
 
 
 def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(
@@ -165,19 +153,19 @@ def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(
     parts = tmp_path / "parts"
     attempt = DanaScore(run, parts).run(iter(documents_of(records)))
     next(attempt)
-    assert len(files(parts)) == 2
-    assert all("/.part-00000.parquet." in name for name in files(parts))
+    assert len(contents(parts)) == 2
+    assert all("/.part-00000.parquet." in name for name in contents(parts))
     attempt.close()
-    assert not files(parts)
+    assert not contents(parts)
     for name in ("scores/.part-00000.parquet.killed", "scores/.part-00001.parquet.alive", "tasks/.00000.json.killed"):
         (parts / name).write_bytes(b"half")
     join_fails("no scored parts here", parts)
     score(run, records, parts)
-    before = files(parts)
+    before = contents(parts)
     names = {"corpus/part-00000.parquet", "scores/.part-00001.parquet.alive", "scores/part-00000.parquet"}
     assert before.keys() == names | {"tasks/00000.json"}
     score(run, records, parts)
-    assert files(parts) == before
+    assert contents(parts) == before
 
 
 def test_two_writers_of_one_task_leave_a_whole_part_or_an_error(run, records, tmp_path):
@@ -252,7 +240,7 @@ def test_documents_are_converted_and_other_text_is_refused(run, records, parts):
     with pytest.raises(DataError, match="document 'it'"):
         list(DanaScore(run, parts).run(iter(documents)))
     names = {"corpus/part-00001.parquet", "scores/part-00001.parquet", "tasks/00001.json"}
-    assert files(parts).keys() == names, "what the first attempt of task 0 wrote is removed"
+    assert contents(parts).keys() == names, "what the first attempt of task 0 wrote is removed"
 
 
 def test_parts_that_do_not_belong_together_are_refused(run, records, parts, texts, tmp_path, join_fails):

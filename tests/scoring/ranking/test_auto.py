@@ -31,6 +31,12 @@ COURTS = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict",
 CONTEXT = SelectorContext(encoder="hashing:dims=64")
 
 
+@pytest.fixture(autouse=True)
+def few_replicates(monkeypatch):
+    """Intervals decide nothing."""
+    monkeypatch.setattr("dana.scoring.ranking.measures.PRECISION_REPLICATES", 9)
+
+
 def sentences(words, count, seed):
     random = np.random.default_rng(seed)
     return [" ".join(random.choice(words, 7)) for _ in range(count)]
