@@ -13,34 +13,10 @@ from dana.weighting.settings import WeighSettings
 from dana.weighting.texts import SELECTED_TEXT
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
-CELLS = [
-    "cell",
-    "protein",
-    "gene",
-    "kinase",
-    "receptor",
-    "membrane",
-    "enzyme",
-    "binding",
-    "ligand",
-    "tumor",
-    "assay",
-    "antibody",
-]
-COURTS = [
-    "court",
-    "judge",
-    "appeal",
-    "statute",
-    "plaintiff",
-    "verdict",
-    "motion",
-    "counsel",
-    "trial",
-    "evidence",
-    "tort",
-    "ruling",
-]
+CELLS = ["cell", "protein", "gene", "kinase", "receptor", "membrane"]
+CELLS += ["enzyme", "binding", "ligand", "tumor", "assay", "antibody"]
+COURTS = ["court", "judge", "appeal", "statute", "plaintiff", "verdict"]
+COURTS += ["motion", "counsel", "trial", "evidence", "tort", "ruling"]
 PLANTED = 15
 GENERAL = 105
 
@@ -58,8 +34,8 @@ def write_scores(texts, out, detector="knn", selection=SELECTION):
     return task, general, out
 
 
-def write_weights_of(opened, folder, **settings):
-    out = opened[2]
+def write_weights_of(topics, folder, **settings):
+    out = topics[2]
     return weigh_stage(out / "scores", out / "corpus", WeighSettings(**{"gamma": 3, **settings}), folder)
 
 
