@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import toy_task
 
+from dana.encoders.hashing import HashingEncoder
 from dana.finetuning.loop import run_seed
 from dana.stages import finetune
 from dana.stages.training import pretrain_stage
@@ -42,6 +43,15 @@ def opened(texts, tmp_path_factory):
 
 
 topics = opened  # other folders import it by its old name
+
+
+@pytest.fixture
+def encoder_texts(monkeypatch):
+    """List every text that the hashing encoder is asked for."""
+    texts = []
+    encode = HashingEncoder.encode
+    monkeypatch.setattr(HashingEncoder, "encode", lambda self, more: texts.extend(more) or encode(self, more))
+    return texts
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.settings import Selection
+from dana.stages.score import estimate_score
 from dana.stages.settings import RunSettings
 from dana.stages.texts import corpus_stage, open_texts, task_stage
 from dana.tasks import hygiene
@@ -164,6 +165,20 @@ def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_
     assert tenth < half
     assert sample(0.1, texts[::2], "fewer") == tenth & set(texts[::2])
     assert sample(1.0, texts, "all") == set(texts)
+
+
+def test_the_estimate_of_a_scoring_counts_the_sample(tmp_path):
+    texts = [f"Document {number}. It has two sentences, {number} and so on." for number in range(400)]
+    pool = write_pool(tmp_path / "pool.jsonl", texts)
+
+    def estimate(share):
+        settings = RunSettings(str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share))
+        rows = [line.split() for line in estimate_score(settings).splitlines()]
+        return [float(row[1].replace(",", "")) for row in rows if row[0] in ("documents", "units")]
+
+    documents, units = estimate(None)
+    assert documents > 300
+    assert estimate(0.25) == pytest.approx([documents / 4, units / 4], rel=0.02)
 
 
 def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_what_is_held_out(tmp_path):

@@ -47,8 +47,8 @@ class Edited:
 
 
 @pytest.fixture(autouse=True)
-def _forgotten():
-    """No test sees the origins that another one changed."""
+def _no_cached_origins():
+    """Forget the origins that another test changed."""
     registry._origin_of_class.cache_clear()
     yield
     registry._origin_of_class.cache_clear()
@@ -56,21 +56,18 @@ def _forgotten():
 
 @pytest.fixture
 def edit(tmp_path, monkeypatch):
-    """Writes a plug-in's helper module, not the one that its entry points name, and has it imported anew."""
+    """Write a plug-in's helper module, not the one that its entry points name, and have it imported anew."""
     package = tmp_path / "site" / "edited_plugin"
     package.mkdir(parents=True)
     for name, text in (("__init__", ""), ("detector", DETECTOR), ("encoder", ENCODER)):
         (package / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(package.parent)
     original = registry.entry_points
-    monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda group: [
-            *original(group=group),
-            EntryPoint("edited", f"edited_plugin.{group.split('.')[1][:-1]}:Edited", group),
-        ],
-    )
+
+    def entries(group):
+        return [*original(group=group), EntryPoint("edited", f"edited_plugin.{group[5:-1]}:Edited", group)]
+
+    monkeypatch.setattr(registry, "entry_points", entries)
 
     def write(sign, version):
         (package / "helper.py").write_text(f"SIGN, VERSION = {sign}, {version}\n")
@@ -82,22 +79,16 @@ def edit(tmp_path, monkeypatch):
     return write
 
 
-def test_scores_of_an_edited_detector_are_refused_and_it_is_named(texts, tmp_path, edit):
+def test_scores_and_a_ranking_of_an_edited_detector_are_refused_and_it_is_named(texts, tmp_path, edit):
     edit("1", 1)
+    task, general, _ = write_scores(texts, tmp_path, "edited")
     write_scores(texts, tmp_path, "edited")
-    write_scores(texts, tmp_path, "edited")
+    arguments = (task, general, SELECTION, RankSettings(["edited"], seeds=1), tmp_path / "ranking", 0.2)
+    ranking = rank_stage(*arguments)
+    assert rank_stage(*arguments).manifest["seconds"] == ranking.manifest["seconds"], "reused"
     edit("-1", 2)
     with pytest.raises(ArtifactError, match=r"selector\.detector_code\.made_by\.version: .* there, .* now"):
         write_scores(texts, tmp_path, "edited")
-
-
-def test_a_ranking_of_an_edited_detector_is_refused(texts, tmp_path, edit):
-    edit("1", 1)
-    task, general, _ = write_scores(texts, tmp_path)
-    arguments = (task, general, SELECTION, RankSettings(["edited"], seeds=1), tmp_path / "ranking", 0.2)
-    made = rank_stage(*arguments)
-    assert rank_stage(*arguments).manifest["seconds"] == made.manifest["seconds"], "reused"
-    edit("-1", 2)
     with pytest.raises(ArtifactError, match=r"code\.edited\.made_by\.version: "):
         rank_stage(*arguments)
 
@@ -113,12 +104,12 @@ def test_an_edited_encoder_reads_nothing_that_the_old_one_stored(tmp_path, edit)
     assert after.identity() != before.identity()
 
 
-@pytest.mark.parametrize("registry_", REGISTRIES, ids=lambda one: one.group)
-def test_every_component_of_ours_states_a_version_of_its_own(registry_):
-    present = [name for name, (entry, *_) in registry_.entries().items() if is_importable(entry.module)]
-    loaded = {name: registry_.load(name) for name in present}
-    classes = [(name, cls) for name, one in loaded.items() for cls in classes_of(one)]
-    assert [name for name, cls in classes if not isinstance(vars(cls).get("version"), int)] == []
+def test_every_component_of_ours_and_what_wraps_one_states_a_version_of_its_own():
+    classes = [CrossFitted, Convention, ComponentDistance]
+    for one in REGISTRIES:
+        present = [name for name, (entry, *_) in one.entries().items() if is_importable(entry.module)]
+        classes += [component for name in present for component in classes_of(one.load(name))]
+    assert [component for component in classes if not isinstance(vars(component).get("version"), int)] == []
 
 
 def test_our_own_components_are_known_by_their_version_and_not_by_the_release(monkeypatch):
@@ -130,25 +121,29 @@ def test_our_own_components_are_known_by_their_version_and_not_by_the_release(mo
     assert origin_of(knn)["version"] == 2
 
 
-def test_a_subclass_does_not_inherit_a_version():
-    class Mine(KNearestNeighbours):
+def test_a_subclass_in_a_script_inherits_no_version_but_follows_that_of_its_base(monkeypatch):
+    class Script(KNearestNeighbours):
         pass
 
-    assert str(origin_of(Mine)["version"]).startswith("source ")
-    assert origin_of(Mine) != origin_of(KNearestNeighbours)
+    before = origin_of(Script)
+    assert str(before["version"]).startswith("source ")
+    assert before != origin_of(KNearestNeighbours)
+    monkeypatch.setattr(KNearestNeighbours, "version", 2)
+    registry._origin_of_class.cache_clear()
+    assert origin_of(Script) != before
 
 
 def test_a_class_of_no_distribution_is_known_by_its_text(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    known = []
+    origins = []
     for body in ("1", "1", "2"):
         (tmp_path / "nobodys_module.py").write_text(f"class Nobodys:\n    size = {body}\n")
         sys.modules.pop("nobodys_module", None)
         linecache.clearcache()
         importlib.invalidate_caches()
         registry._origin_of_class.cache_clear()
-        known.append(origin_of(importlib.import_module("nobodys_module").Nobodys))
-    assert known[0] == known[1] != known[2]
+        origins.append(origin_of(importlib.import_module("nobodys_module").Nobodys))
+    assert origins[0] == origins[1] != origins[2]
 
 
 def test_a_plug_in_without_a_version_is_known_by_its_distribution(monkeypatch):
@@ -162,11 +157,11 @@ def test_a_plug_in_without_a_version_is_known_by_its_distribution(monkeypatch):
 
 
 def test_a_library_behind_a_name_is_known_by_its_version():
-    found = origin_of(as_detector(DETECTORS.create("pyod:KNN")))
-    while "made_by" in found:
-        found = found["made_by"]
-    assert found["package"] == "pyod"
-    assert found["version"]
+    origin = origin_of(as_detector(DETECTORS.create("pyod:KNN")))
+    while "made_by" in origin:
+        origin = origin["made_by"]
+    assert origin["package"] == "pyod"
+    assert origin["version"]
 
 
 @pytest.mark.parametrize("spec", ["masked", "next_sentence"])
@@ -176,18 +171,3 @@ def test_what_is_trained_for_an_objective_of_another_version_is_something_else(s
     monkeypatch.setattr(type(settings.make_objective()), "version", 2)
     registry._origin_of_class.cache_clear()
     assert settings.decisive() != before
-
-
-def test_a_subclass_in_a_script_is_another_one_when_its_base_has_another_version(monkeypatch):
-    class Mine(KNearestNeighbours):
-        pass
-
-    before = origin_of(Mine)
-    monkeypatch.setattr(KNearestNeighbours, "version", 2)
-    registry._origin_of_class.cache_clear()
-    assert origin_of(Mine) != before
-
-
-@pytest.mark.parametrize("wrapper", [CrossFitted, Convention, ComponentDistance])
-def test_what_wraps_or_serves_a_component_states_a_version_of_its_own(wrapper):
-    assert isinstance(vars(wrapper).get("version"), int)

@@ -1,6 +1,8 @@
 """A run's folder remembers its settings: hints are whole commands, a contradiction names the flag."""
 
 import shlex
+import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,17 +14,32 @@ from dana.core.errors import ConfigError
 from dana.scoring.settings import Selection
 from dana.stages.remember import differences, read_settings, remember
 from dana.stages.settings import RunSettings, with_store
+from dana.weighting.settings import WeighSettings
 
 
-def ranked(texts, out, *flags):
+def rank(texts, out, *flags):
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl")]
-    return main(
-        ["rank", *names, "--encoder", "hashing", "--detectors", "knn,pca", "--seeds", "2", "--out", out, *flags]
-    )
+    settings = ["--encoder", "hashing", "--detectors", "knn,pca", "--seeds", "2"]
+    return main(["rank", *names, *settings, "--out", str(out), *flags])
+
+
+@pytest.fixture(scope="module")
+def scores_run(texts, tmp_path_factory):
+    """Rank and score by the commands."""
+    run = tmp_path_factory.mktemp("remember") / "run"
+    assert rank(texts, run) == 0
+    assert main(["score", "--out", str(run)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(scores_run, tmp_path, capsys):
+    """Copy the run, which a test may change."""
+    return Path(shutil.copytree(scores_run, tmp_path / "run"))
 
 
 def next_command(capsys):
-    """The words behind next: of what was said last."""
+    """Return the words behind next: of what was printed last."""
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("next:")]
     return shlex.split(line.removeprefix("next:"), comments=True)
 
@@ -30,7 +47,7 @@ def next_command(capsys):
 def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     out = "runs/my run"
-    assert ranked(texts, out) == 0
+    assert rank(texts, out) == 0
     program, *score = next_command(capsys)
     assert (program, score) == ("dana", ["score", "--out", out, "--selector", "detector"])
     assert main(score) == 0
@@ -60,42 +77,27 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(te
     assert next_command(capsys) == ["dana", "weigh", out[1]]
 
 
-def test_weights_in_another_folder_are_carried_and_not_remembered(texts, tmp_path, capsys):
-    out = tmp_path / "run"
-    assert ranked(texts, str(out)) == 0
-    assert main(["score", "--out", str(out)]) == 0
+def test_weights_in_another_folder_are_carried_and_not_remembered(run, capsys):
+    assert main(["weigh", str(run), "--gamma", "3", "--to", str(run / "short")]) == 0
+    words = next_command(capsys)
+    assert words[words.index("--weights") + 1] == str(run / "short")
+    assert words[words.index("--to") + 1] == str(run / "adapted-short")
+    assert "weigh" not in read_settings(run)
+
+
+def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
+    assert main(["weigh", str(run), "--gamma", "5"]) == 0
     capsys.readouterr()
-    assert main(["weigh", str(out), "--gamma", "3", "--to", str(out / "short")]) == 0
-    said = next_command(capsys)
-    assert said[said.index("--weights") + 1] == str(out / "short")
-    assert said[said.index("--to") + 1] == str(out / "adapted-short")
-    assert "weigh" not in read_settings(out)
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--geometry", "l2"], 'selection.geometry: "center+l2" there, "l2" now'),
-        (["--seeds", "3"], "seeds: 2 there, 3 now"),
-        (["--seed", "7"], "seed: 0 there, 7 now"),
-        (["--set", "selection.max_task_units=50"], "selection.max_task_units: 4000 there, 50 now"),
-    ],
-)
-def test_a_contradiction_names_the_setting_and_both_values(flags, says, texts, tmp_path, capsys):
-    assert ranked(texts, str(tmp_path / "run")) == 0
-    capsys.readouterr()
-    assert main(["rank", "--out", str(tmp_path / "run"), *flags]) == 2
-    assert says in capsys.readouterr().err.splitlines()[-1]
-
-
-def test_a_contradiction_of_weights_names_each_setting(texts, tmp_path, capsys):
-    out = str(tmp_path / "run")
-    assert ranked(texts, out) == 0
-    assert main(["score", "--out", out]) == 0
-    assert main(["weigh", out, "--gamma", "5"]) == 0
-    assert main(["weigh", out, "--gamma", "4", "--beta", "0.1"]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4 now)" in said
+    rank, weigh = ["rank", "--out", str(run)], ["weigh", str(run)]
+    for line, message in (
+        ([*rank, "--geometry", "l2"], 'selection.geometry: "center+l2" there, "l2" now'),
+        ([*rank, "--seeds", "3"], "seeds: 2 there, 3 now"),
+        ([*rank, "--seed", "7"], "seed: 0 there, 7 now"),
+        ([*rank, "--set", "selection.max_task_units=50"], "selection.max_task_units: 4000 there, 50 now"),
+        ([*weigh, "--gamma", "4", "--beta", "0.1"], "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4"),
+    ):
+        assert main(line) == 2
+        assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 def settings_of(*words):
@@ -116,8 +118,8 @@ def test_defaults_then_memory_then_config_then_flags_then_set(tmp_path):
 def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
     (tmp_path / SETTINGS).write_text("adapt: {steps: 9, batch_size: 8}\nweigh: {budget: 50 units}\n")
     assert settings_of("adapt", tmp_path).adapt.steps == 9
-    asked = settings_of("adapt", tmp_path, "--tokens", "100").adapt
-    assert (asked.steps, asked.tokens, asked.batch_size) == (None, 100, 8)
+    adapt = settings_of("adapt", tmp_path, "--tokens", "100").adapt
+    assert (adapt.steps, adapt.tokens, adapt.batch_size) == (None, 100, 8)
     assert settings_of("weigh", tmp_path, "--beta", "0.1").weigh.budget is None
 
 
@@ -142,19 +144,17 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path):
 def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, flags):
     for before in ({"beta": 0.3}, {"budget": "40 units"}, {"below": 0.7}):
         (tmp_path / SETTINGS).write_text(yaml.safe_dump({"weigh": before}))
-        weigh = settings_of("weigh", tmp_path, *flags).weigh
-        given = {"beta": weigh.beta, "budget": weigh.budget, "below": weigh.below}
-        usual = {"beta": 0.2, "budget": None, "below": None}
-        name = flags[0].removeprefix("--")
-        assert {one: value for one, value in given.items() if value != usual[one]}.keys() == {name}
+        weigh, usual = settings_of("weigh", tmp_path, *flags).weigh, WeighSettings()
+        changes = [name for name in ("beta", "budget", "below") if getattr(weigh, name) != getattr(usual, name)]
+        assert changes == [flags[0].removeprefix("--")]
 
 
 @pytest.mark.parametrize("store", ["somewhere", "none"])
 def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
-    given = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)
-    remember(given, tmp_path)
+    settings = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)
+    remember(settings, tmp_path)
     assert read_settings(tmp_path)["selection"] == {"store": store}
-    assert settings_of("score", "--out", tmp_path).selection.store == given.selection.store
+    assert settings_of("score", "--out", tmp_path).selection.store == settings.selection.store
 
 
 def test_how_a_training_began_is_not_remembered(tmp_path):
@@ -171,19 +171,14 @@ def test_a_broken_memory_is_named(content, tmp_path, capsys):
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
 
-def test_the_run_s_own_store_is_filled_by_rank_and_used_by_score(texts, tmp_path, monkeypatch):
-    from dana.encoders.hashing import HashingEncoder
-
-    encoded = []
-    original = HashingEncoder.encode
-    monkeypatch.setattr(HashingEncoder, "encode", lambda self, some: (encoded.extend(some), original(self, some))[1])
-    out = tmp_path / "run"
-    assert ranked(texts, str(out)) == 0
-    ranking, encoded[:] = set(encoded), []
-    assert (out / "embeddings").is_dir()
-    assert main(["score", "--out", str(out)]) == 0
-    assert encoded
-    assert not ranking & set(encoded), "what was ranked with is looked up"
-    assert ranked(texts, str(tmp_path / "none"), "--store", "none") == 0
+def test_the_run_s_own_store_is_filled_by_rank_and_used_by_score(texts, tmp_path, encoder_texts):
+    assert rank(texts, tmp_path / "run") == 0
+    texts_of_rank = set(encoder_texts)
+    encoder_texts.clear()
+    assert (tmp_path / "run" / "embeddings").is_dir()
+    assert main(["score", "--out", str(tmp_path / "run")]) == 0
+    assert encoder_texts
+    assert not texts_of_rank & set(encoder_texts), "what was ranked with is looked up"
+    assert rank(texts, tmp_path / "none", "--store", "none") == 0
     assert not (tmp_path / "none" / "embeddings").exists()
     assert read_settings(tmp_path / "none")["selection"]["store"] == "none"
