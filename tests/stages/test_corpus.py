@@ -17,7 +17,7 @@ from dana.stages.texts import corpus_stage
 
 @pytest.fixture
 def sources(tmp_path):
-    """One plain and one packed file; the second repeats a text of the first."""
+    """Write one plain and one packed file; the second repeats a text of the first."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ay.txt").write_text("one\nzwölf\n", encoding="utf-8")
     rows = [{"id": "x", "text": "three"}, {"text": "one"}, {"text": " "}]
@@ -26,38 +26,32 @@ def sources(tmp_path):
 
 
 def test_documents_and_counts_by_hand(sources, tmp_path):
-    made = corpus_stage([str(sources)], tmp_path / "out")
-    documents = list(iterate_documents(made.path))
+    corpus = corpus_stage([str(sources)], tmp_path / "out")
+    documents = list(iterate_documents(corpus.path))
     assert [(d.source, d.text) for d in documents] == [("ay", "one"), ("ay", "zwölf"), ("bee", "three")]
     assert documents[2].doc_id == "x"
-    assert made.manifest["counts"] == {
+    assert corpus.manifest["counts"] == {
         "in": 5,
         "kept": 3,
         "dropped": {"duplicate": 1, "empty": 1},
         "rejected": {},
         "by_source": {"ay": {"documents": 2, "characters": 8}, "bee": {"documents": 1, "characters": 5}},
     }
-    assert pq.read_schema(part_files(made.path)[0]).names == DOCUMENTS.names
+    assert pq.read_schema(part_files(corpus.path)[0]).names == DOCUMENTS.names
+    assert corpus.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
+    assert str(tmp_path) not in json.dumps(corpus.manifest["depends_on"])
 
 
-def test_the_manifest_names_files_and_not_where_they_lie(sources, tmp_path):
-    made = corpus_stage([str(sources)], tmp_path / "out")
-    assert made.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
-    assert str(tmp_path) not in json.dumps(made.manifest["depends_on"])
-
-
-def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path):
+def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path, monkeypatch):
     one = corpus_stage([str(sources)], tmp_path / "one")
-    moved = sources.rename(tmp_path / "moved")
-    two = corpus_stage([str(moved / "*")], tmp_path / "two")
+    folder = sources.rename(tmp_path / "moved")
+    two = corpus_stage([str(folder / "*")], tmp_path / "two")
     assert one.fingerprint == two.fingerprint
     assert part_files(one.path)[0].read_bytes() == part_files(two.path)[0].read_bytes()
-
-
-def test_a_rerun_reads_no_document(sources, tmp_path, monkeypatch):
-    first = corpus_stage([str(sources)], tmp_path / "out")
+    three = corpus_stage([str(one.path)], tmp_path / "three")  # a corpus is a source of documents itself
+    assert list(iterate_documents(three.path)) == list(iterate_documents(one.path))
     monkeypatch.setattr(stage, "read_documents", None)
-    assert corpus_stage([str(sources)], tmp_path / "out").manifest == first.manifest
+    assert corpus_stage([str(folder)], tmp_path / "one").manifest == one.manifest, "a rerun reads no document"
 
 
 def test_another_order_is_another_corpus(sources, tmp_path):
@@ -86,15 +80,9 @@ def test_bad_input_leaves_nothing_behind(tmp_path, content, message):
 
 def test_bad_records_are_skipped_and_counted_when_asked(tmp_path):
     (tmp_path / "chem.jsonl").write_text('{"text": "a"}\n{\n{"text": 1}\n', encoding="utf-8")
-    made = corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out", on_bad_record="skip")
-    assert made.manifest["counts"]["rejected"] == {"unreadable": 1, "no text": 1}
-    assert made.manifest["counts"]["kept"] == 1
-
-
-def test_a_corpus_is_a_source_of_documents_itself(sources, tmp_path):
-    one = corpus_stage([str(sources)], tmp_path / "one")
-    two = corpus_stage([str(one.path)], tmp_path / "two")
-    assert list(iterate_documents(two.path)) == list(iterate_documents(one.path))
+    corpus = corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out", on_bad_record="skip")
+    assert corpus.manifest["counts"]["rejected"] == {"unreadable": 1, "no text": 1}
+    assert corpus.manifest["counts"]["kept"] == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
@@ -106,35 +94,33 @@ def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
 
 
 def test_real_text_adds_up(dana_data, tmp_path):
-    made = corpus_stage([str(dana_data / "general" / "tech_peps.jsonl.gz")], tmp_path / "out")
-    documents = list(iterate_documents(made.path))
-    counts = made.manifest["counts"]
+    corpus = corpus_stage([str(dana_data / "general" / "tech_peps.jsonl.gz")], tmp_path / "out")
+    documents = list(iterate_documents(corpus.path))
+    counts = corpus.manifest["counts"]
     assert (counts["in"], counts["kept"], len(documents)) == (1134, 1134, 1134)
     assert list(counts["by_source"]) == ["tech_peps"]
     assert counts["by_source"]["tech_peps"]["characters"] == sum(len(d.text) for d in documents)
 
 
-def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch):
-    cores = 8
+@pytest.mark.parametrize(
+    ("cores", "names", "processes"),
+    [
+        (8, ["large.jsonl"], 8),
+        (64, ["large.jsonl"], 8),  # one process takes what they read
+        (2, ["large.jsonl"], 1),
+        (8, ["small.jsonl"], 1),
+        (8, ["large.jsonl.gz"], 1),
+        (8, ["large.jsonl.gz", "small.txt.gz"], 1),
+        (8, ["small.txt.gz"] * 3, 8),
+    ],
+)
+def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch, cores, names, processes):
     monkeypatch.setattr(slices, "cores", lambda: cores)
     monkeypatch.setattr(slices, "PARALLEL_BYTES", 1000)
     monkeypatch.setattr(slices, "PACKED_BYTES", 500)
-    paths = {}
-    for name, size in (("large.jsonl", 2000), ("large.jsonl.gz", 2000), ("a.txt.gz", 400), ("small.jsonl", 400)):
-        paths[name] = tmp_path / name
-        paths[name].write_bytes(b"x" * size)
-    for names, expected in (
-        (["large.jsonl"], 8),
-        (["small.jsonl"], 1),
-        (["large.jsonl.gz"], 1),
-        (["large.jsonl.gz", "a.txt.gz"], 1),
-        (["a.txt.gz"] * 3, 8),
-    ):
-        assert slices.reading_processes([paths[name] for name in names]) == expected, names
-    cores = 64
-    assert slices.reading_processes([paths["large.jsonl"]]) == 8  # one process takes what they read
-    cores = 2
-    assert slices.reading_processes([paths["large.jsonl"]]) == 1
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * (2000 if name.startswith("large") else 400))
+    assert slices.reading_processes([tmp_path / name for name in names]) == processes
 
 
 def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, capsys):
@@ -143,6 +129,6 @@ def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, 
     pool = str(texts / "pool.jsonl")
     flags = ["--task", str(task), "--general", pool, "--encoder", "hashing", "--detector", "knn"]
     assert main(["score", *flags, "--on-bad-record", "skip", "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "task.jsonl:1:" in said
-    assert "--on-bad-record" not in said
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "task.jsonl:1:" in error
+    assert "--on-bad-record" not in error

@@ -21,7 +21,7 @@ from dana.stages.texts import corpus_stage
 
 
 class _Pool:
-    """Knows the files of the calls that were handed over and not asked for yet; one is made when it is asked for."""
+    """Know the files of the calls that were handed over and not asked for yet; one is made when it is asked for."""
 
     def __init__(self):
         self.waiting, self.most = [], 0
@@ -46,15 +46,15 @@ def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monk
     monkeypatch.setattr(slices_module, "worker_pool", workers)
     monkeypatch.setattr(stage, "reading_processes", lambda files: 3)
     sources = sorted(map(str, folder.iterdir())) if source == "each" else [str(folder / source)]
-    made = corpus_stage(sources, tmp_path / "out")
+    corpora = corpus_stage(sources, tmp_path / "out")
     assert pool.most == 3 + 2
     assert not pool.waiting
-    assert pq.read_table(part_files(made.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
+    assert pq.read_table(part_files(corpora.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
 
 
 @pytest.fixture
-def mixed(tmp_path):
-    """Every kind of file, an empty and a damaged one among them; one is listed twice in a row, and once more."""
+def sources(tmp_path):
+    """Write every kind of file, an empty and a damaged one among them; one is listed twice in a row, and once more."""
     folder = tmp_path / "in"
     folder.mkdir()
     rows = [json.dumps({"id": n, "text": f"row {n} {n**9}"}) for n in range(200)]
@@ -69,24 +69,24 @@ def mixed(tmp_path):
     return [twice, twice, str(folder), twice]
 
 
-def test_every_record_and_every_byte_are_those_of_one_process(mixed, tmp_path, monkeypatch):
+def test_every_record_and_every_byte_are_those_of_one_process(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 500))
-    parsed, made = {}, {}
+    records, corpora = {}, {}
     for count in (1, 2, 4):
         monkeypatch.setattr(stage, "reading_processes", lambda files, count=count: count)
-        parsed[count] = list(parse_sources(find_files(mixed, tmp_path), count, Inputs()))
-        for one in parsed[count]:
+        records[count] = list(parse_sources(find_files(sources, tmp_path), count, Inputs()))
+        for one in records[count]:
             one.record.fields.clear()  # they do not come back from another process
-        corpus = corpus_stage(mixed, tmp_path / f"out {count}", "skip")
-        made[count] = (
+        corpus = corpus_stage(sources, tmp_path / f"out {count}", "skip")
+        corpora[count] = (
             [path.read_bytes() for path in part_files(corpus.path)],
             corpus.manifest["counts"],
             corpus.fingerprint,
         )
-    assert parsed[1] == parsed[2] == parsed[4]
-    assert made[1] == made[2] == made[4]
-    assert [one.record.line for one in parsed[1] if one.problem.startswith("not JSON")] == [51] * 4
-    assert made[1][1]["rejected"] == {"unreadable": 4, "damaged file": 2}
+    assert records[1] == records[2] == records[4]
+    assert corpora[1] == corpora[2] == corpora[4]
+    assert [one.record.line for one in records[1] if one.problem.startswith("not JSON")] == [51] * 4
+    assert corpora[1][1]["rejected"] == {"unreadable": 4, "damaged file": 2}
 
 
 def test_what_is_wrong_first_is_said_by_however_many_processes(tmp_path):

@@ -2,13 +2,15 @@
 
 import json
 
+import datasets
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from two_topics import GENERAL, PLANTED, SELECTION, frame_of, write_scores, write_weights_of
 
 from dana.core.artifacts import open_artifact
 from dana.core.errors import ArtifactError, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents
-from dana.corpus.documents import Tally
 from dana.scoring.inputs import TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import RankSettings
@@ -17,79 +19,68 @@ from dana.stages.texts import corpus_stage, held_out_stage, task_stage
 from dana.weighting.texts import SELECTED_TEXT
 
 
-def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(opened, texts, tmp_path):
-    task = opened[0].artifact
-    fit, held_out = (
-        {document.doc_id for document in iterate_documents(task.path / part)} for part in ("fit", "held_out")
-    )
+def ids_of(folder):
+    return {document.doc_id for document in iterate_documents(folder)}
+
+
+def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(topics, texts, tmp_path):
+    task = topics[0].artifact
+    fit, held_out = (ids_of(task.path / part) for part in ("fit", "held_out"))
     assert not fit & held_out
     assert len(fit) + len(held_out) == 60
     assert 0 < len(held_out) <= 15
     lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
     (tmp_path / "cells.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
-    turned = task_stage(str(tmp_path / "cells.txt"), tmp_path / "task")
-    assert {document.doc_id for document in iterate_documents(turned.path / "held_out")} == held_out
+    reverse = task_stage(str(tmp_path / "cells.txt"), tmp_path / "task")
+    assert ids_of(reverse.path / "held_out") == held_out
 
 
-def test_every_unit_is_scored_once_and_its_span_holds_it(opened):
-    scores = frame_of(opened[2] / "scores")
-    documents = {document.doc_id: document for document in iterate_documents(opened[2] / "corpus")}
+def test_every_unit_is_scored_once_and_its_span_holds_it(topics):
+    scores = frame_of(topics[2] / "scores")
+    documents = {document.doc_id: document for document in iterate_documents(topics[2] / "corpus")}
     assert list(dict.fromkeys(scores["doc_id"])) == list(documents)
     for doc_id, rows in scores.groupby("doc_id"):
         assert rows["unit"].tolist() == list(range(len(rows))) == list(range(1 + int(doc_id.split("-")[1]) % 9))
         text = documents[doc_id].text
         assert " ".join(text[a:b] for a, b in zip(rows["start"], rows["end"], strict=True)) == text
+    manifest = open_artifact(topics[2] / "scores", "scores").manifest
+    assert manifest["mean"] == pytest.approx(scores["score"].mean())
+    assert manifest["std"] == pytest.approx(scores["score"].std(ddof=0))
+    assert manifest["counts"]["units"] == len(scores)
+    held_out = pq.read_table(topics[2] / "scores" / HELD_OUT_TASK)["score"].to_numpy()
+    assert held_out.max() < scores.query("source == 'court'")["score"].min()
 
 
 @pytest.mark.parametrize("detector", ["knn", "lof", "ocsvm", "robust_covariance"])
 def test_planted_documents_score_lower(texts, tmp_path, detector):
     _, _, out = write_scores(texts, tmp_path, detector)
     scores = frame_of(out / "scores").groupby("doc_id")["score"].mean()
-    planted = scores.index.str.startswith("planted")
-    assert planted.sum() == PLANTED
-    assert scores[planted].max() < scores[~planted].min()
+    is_planted = scores.index.str.startswith("planted")
+    assert is_planted.sum() == PLANTED
+    assert scores[is_planted].max() < scores[~is_planted].min()
 
 
-def test_held_out_task_text_scores_like_the_planted(opened):
-    import pyarrow.parquet as pq
-
-    held_out = pq.read_table(opened[2] / "scores" / HELD_OUT_TASK)["score"].to_numpy()
-    court = frame_of(opened[2] / "scores").query("source == 'court'")["score"]
-    assert held_out.max() < court.min()
-
-
-def test_other_libraries_open_the_tables_folders_as_they_are(opened, tmp_path, monkeypatch):
-    import datasets
-    import pandas as pd
-
+def test_other_libraries_open_the_tables_folders_as_they_are(topics, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    weights = write_weights_of(opened, tmp_path / "weights").path
+    weights = write_weights_of(topics, tmp_path / "weights").path
     assert (weights / SELECTED_TEXT).is_file()
-    for folder, text in ((opened[2] / "corpus", "text"), (opened[2] / "scores", "score"), (weights, "weight")):
-        expected = frame_of(folder)
-        assert pd.read_parquet(folder).equals(expected), folder
+    for folder, text in ((topics[2] / "corpus", "text"), (topics[2] / "scores", "score"), (weights, "weight")):
+        frame = frame_of(folder)
+        assert pd.read_parquet(folder).equals(frame), folder
         for arguments in ({"path": "parquet", "data_dir": str(folder)}, {"path": str(folder)}):
-            loaded = datasets.load_dataset(**arguments, split="train", cache_dir=str(tmp_path / "cache"))
-            assert loaded[text] == expected[text].tolist(), arguments
+            table = datasets.load_dataset(**arguments, split="train", cache_dir=str(tmp_path / "cache"))
+            assert table[text] == frame[text].tolist(), arguments
 
 
-def test_the_manifest_holds_the_moments_of_all_scores(opened):
-    manifest = open_artifact(opened[2] / "scores", "scores").manifest
-    scores = frame_of(opened[2] / "scores")["score"]
-    assert manifest["mean"] == pytest.approx(scores.mean())
-    assert manifest["std"] == pytest.approx(scores.std(ddof=0))
-    assert manifest["counts"]["units"] == len(scores)
-
-
-def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(opened, texts):
-    task, general, out = opened
-    folder = out / "again"
-    first = write_weights_of(opened, folder)
-    written = (folder / "part-00000.parquet").stat().st_mtime_ns
-    assert write_weights_of(opened, folder).manifest == first.manifest
-    assert (folder / "part-00000.parquet").stat().st_mtime_ns == written
+def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(topics, texts, tmp_path):
+    task, general, out = topics
+    folder = tmp_path / "again"
+    first = write_weights_of(topics, folder)
+    time = (folder / "part-00000.parquet").stat().st_mtime_ns
+    assert write_weights_of(topics, folder).manifest == first.manifest
+    assert (folder / "part-00000.parquet").stat().st_mtime_ns == time
     with pytest.raises(ArtifactError, match=r"settings\.beta: 0\.2 there, 0\.3 now"):
-        write_weights_of(opened, folder, beta=0.3)
+        write_weights_of(topics, folder, beta=0.3)
     selector = build_selector("detector", "knn:k=9", SELECTION)
     with pytest.raises(ArtifactError, match='detector: "knn" there, "knn:k=9" now'):
         Scoring(task, general, SELECTION, selector, out / "scores").run()
@@ -117,44 +108,31 @@ def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
             assert one.read_bytes() == two.read_bytes(), file
 
 
-def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(opened, tmp_path):
-    artifact = held_out_stage(opened[2] / "corpus", tmp_path / "h")
-    ids = [document.doc_id for document in iterate_documents(artifact.path)]
+def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(topics, tmp_path):
+    artifact = held_out_stage(topics[2] / "corpus", tmp_path / "h")
+    ids = ids_of(artifact.path)
     assert len(ids) == (PLANTED + GENERAL) // 20
-    assert set(ids) < {document.doc_id for document in iterate_documents(opened[2] / "corpus")}
-    other = held_out_stage(opened[2] / "corpus", tmp_path / "o", seed=1)
-    assert ids != [document.doc_id for document in iterate_documents(other.path)]
+    assert ids < ids_of(topics[2] / "corpus")
+    assert ids != ids_of(held_out_stage(topics[2] / "corpus", tmp_path / "o", seed=1).path)
 
 
-def test_too_small_a_task_is_refused_with_its_size(opened, tmp_path):
+def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
     (tmp_path / "small.txt").write_text("\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8")
     task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
     selector = build_selector("detector", "knn", SELECTION)
     with pytest.raises(DataError, match=r"the task has 1\d units; scoring needs at least 20"):
-        Scoring(task, opened[1], SELECTION, selector, tmp_path / "scores").run()
+        Scoring(task, topics[1], SELECTION, selector, tmp_path / "scores").run()
     assert not (tmp_path / "scores").exists()
     with pytest.raises(DataError, match="units"):
-        rank_stage(task, opened[1], SELECTION, RankSettings(["knn"]), tmp_path / "rank", 0.2)
+        rank_stage(task, topics[1], SELECTION, RankSettings(["knn"]), tmp_path / "rank", 0.2)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_of_a_handful_of_documents_one_is_held_out(tmp_path, seed):
+def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_to_fit_on(tmp_path):
     (tmp_path / "few.txt").write_text("One.\nTwo.\nThree.", encoding="utf-8")
-    counts = task_stage(str(tmp_path / "few.txt"), tmp_path / "task", seed=seed).manifest["counts"]
-    assert counts["fit"] >= 1
-    assert counts["held_out"] >= 1
-    assert counts["fit"] + counts["held_out"] == 3
-
-
-def test_a_task_of_one_document_has_nothing_to_fit_on(tmp_path):
     (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")
+    for seed in range(8):
+        counts = task_stage(str(tmp_path / "few.txt"), tmp_path / f"{seed}", seed=seed).manifest["counts"]
+        assert (counts["fit"], counts["held_out"]) in ((1, 2), (2, 1))
     with pytest.raises(DataError, match="1 distinct documents"):
         task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
-    assert [path.name for path in tmp_path.iterdir()] == ["one.txt"]
-
-
-def test_a_corpus_with_nothing_left_is_refused_with_its_tally(tmp_path):
-    (tmp_path / "x.jsonl").write_text('{"text": " "}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"no document left: 1 records in = 0 kept \+ 1 dropped"):
-        corpus_stage([str(tmp_path / "x.jsonl")], tmp_path / "corpus")
-    assert str(Tally()) == "0 records in = 0 kept + 0 dropped + 0 rejected"
+    assert not (tmp_path / "task").exists()

@@ -14,7 +14,7 @@ SETTINGS = ["--gamma", "1", "--budget", "90 units"]
 
 @pytest.fixture
 def run(topics, tmp_path):
-    return Path(shutil.copytree(topics[2], tmp_path / "run", ignore=shutil.ignore_patterns("w*", "again")))
+    return Path(shutil.copytree(topics[2], tmp_path / "run"))
 
 
 @pytest.fixture
