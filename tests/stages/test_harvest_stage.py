@@ -25,11 +25,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def module(name: str, functions: int) -> str:
-    """Source with docstrings of 40 random words each."""
-    words = generator(0, name).integers(0, 10**6, (functions, 40))
-    return "\n".join(
-        f'def f{place}():\n    """{" ".join(f"w{word}" for word in line)}"""' for place, line in enumerate(words)
-    )
+    """Write source with docstrings of 40 random words each."""
+    texts = [" ".join(f"w{word}" for word in line) for line in generator(0, name).integers(0, 10**6, (functions, 40))]
+    return "\n".join(f'def f{number}():\n    """{text}"""' for number, text in enumerate(texts))
 
 
 def distribution(folder: Path, name: str, files: dict[str, str]) -> PathDistribution:
@@ -45,13 +43,13 @@ def distribution(folder: Path, name: str, files: dict[str, str]) -> PathDistribu
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    """scipy with labels of 60, 50 and 39 documents, a private folder; ten others of 30, and twenty licences."""
+    """Make scipy with labels of 60, 50 and 39 documents, a private folder; ten others of 30, and twenty licences."""
     target = {"stats": 60, "signal": 50, "io": 39, "_lib": 70}
     present = {
         "scipy": distribution(tmp_path / "w", "scipy", {f"scipy/{k}/a.py": module(k, n) for k, n in target.items()})
     }
-    for place in range(10):
-        name = f"other{place}"
+    for number in range(10):
+        name = f"other{number}"
         files = {f"{name}/a.py": module(name, 30)}
         files |= {f"{name}/LICENSE-{k}.txt": f"{name} {k} may be used by all who want to. " * 3 for k in "ab"}
         present[name] = distribution(tmp_path / "w", name, files)
@@ -59,39 +57,38 @@ def world(tmp_path, monkeypatch):
     return present
 
 
-def test_labels_are_the_public_sub_packages_with_forty_documents(world, tmp_path):
-    made = harvest_stage(tmp_path / "out", SMALL)
-    card = TaskCard.read(made.path / "card.yaml")
+@pytest.fixture
+def small(world, tmp_path):
+    return harvest_stage(tmp_path / "out", SMALL)
+
+
+def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_place(small):
+    card = TaskCard.read(small.path / "card.yaml")
     assert card.labels == ["signal", "stats"]
     # 100 documents, 50 a label; of these 25, 6, 12 and 7 by the shares .5, .12, .24 and .14.
     assert card.splits == {"train": 50, "dev": 12, "test": 24}
-    assert made.manifest["counts"]["planted"] == 14
+    assert small.manifest["counts"]["planted"] == 14
+    general = rows(small.path / "general.jsonl.gz")
+    texts, ids = ({row[name] for row in general} for name in ("text", "id"))
     for split in SPLITS:
-        found = rows(Path(card.files(None, [split])[0]))
-        assert len(found) == card.splits[split]
-        assert Counter(row["label"] for row in found) == dict.fromkeys(card.labels, card.splits[split] // 2)
-        assert all(row["id"].startswith(f"scipy/scipy/{row['label']}/") for row in found)
-
-
-def test_no_text_is_in_two_places(world, tmp_path):
-    folder = harvest_stage(tmp_path / "out", SMALL).path
-    everything = [row for split in SPLITS for row in rows(folder / "task" / f"{split}.jsonl.gz")]
-    everything += rows(folder / "general.jsonl.gz")
-    assert len({row["text"] for row in everything}) == len({row["id"] for row in everything}) == 200
-
-
-def test_general_text_is_shared_out_among_sources_and_holds_the_planted(world, tmp_path):
-    sources = Counter(row["source"] for row in rows(harvest_stage(tmp_path / "out", SMALL).path / "general.jsonl.gz"))
+        examples = rows(Path(card.files(None, [split])[0]))
+        assert len(examples) == card.splits[split]
+        assert Counter(row["label"] for row in examples) == dict.fromkeys(card.labels, card.splits[split] // 2)
+        assert all(row["id"].startswith(f"scipy/scipy/{row['label']}/") for row in examples)
+        texts |= {row["text"] for row in examples}
+        ids |= {row["id"] for row in examples}
+    assert len(general) == 114
+    assert (len(texts), len(ids)) == (200, 200), "no text is in two places"
+    sources = Counter(row["source"] for row in general)
     assert sources.pop("scipy (planted)") == 14
-    assert set(sources) == {"licences", *(f"other{place}" for place in range(10))}
-    assert sources.total() == 100
+    assert set(sources) == {"licences", *(f"other{number}" for number in range(10))}
     assert max(sources.values()) <= 12
 
 
-def test_a_source_gives_more_where_there_are_few(world, tmp_path):
+def test_a_source_gives_more_where_there_are_few(small, tmp_path):
     """Of 1000, 4 % are more than the 30 each has; of 100, 4 from each of 10 are not enough, and 12 are."""
     assert harvest_stage(tmp_path / "a", replace(SMALL, general_documents=1000)).manifest["counts"]["general"] == 320
-    assert harvest_stage(tmp_path / "b", SMALL).manifest["counts"]["general"] == 100
+    assert small.manifest["counts"]["general"] == 100
 
 
 def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
@@ -115,24 +112,23 @@ def test_another_version_of_a_distribution_is_another_harvest(world, tmp_path):
         harvest_stage(tmp_path / "out", SMALL)
 
 
-def test_the_card_has_three_presets_that_differ(world, tmp_path):
-    card = TaskCard.read(harvest_stage(tmp_path / "out", SMALL).path / "card.yaml")
-    assert (card.name, card.metric, card.direction, card.text, card.label) == (
-        "scipy_docs", "macro_f1", "higher", "text", "label",
-    )  # fmt: skip
+def test_the_card_has_three_presets_that_differ(small):
+    card = TaskCard.read(small.path / "card.yaml")
+    names = (card.name, card.metric, card.direction, card.text, card.label)
+    assert names == ("scipy_docs", "macro_f1", "higher", "text", "label")
     assert [(p.batch_size, len(p.seed_list), p.learning_rate, p.evaluate) for p in card.presets.values()] == [
         (8, 8, 3e-5, "last"),
         (16, 5, 3e-5, "last"),
         (16, 5, 7e-4, "last"),
     ]
-    assert "&" not in (tmp_path / "out" / "card.yaml").read_text()  # YAML anchors are not for people
+    assert "&" not in (small.path / "card.yaml").read_text()  # YAML anchors are not for people
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_too_little_of_the_target_is_an_error_with_its_counts(world, tmp_path, there):
-    world.pop("scipy")
-    if there:
-        world["scipy"] = distribution(tmp_path / "few", "scipy", {"scipy/io/a.py": module("io", 39)})
+@pytest.mark.parametrize("count", [0, 39])
+def test_too_little_of_the_target_is_an_error_with_its_counts(world, tmp_path, count):
+    world["scipy"] = distribution(tmp_path / "few", "scipy", {"scipy/io/a.py": module("io", count)})
+    if not count:
+        del world["scipy"]
     with pytest.raises(DataError, match=r"scipy gives \{.*\} documents by sub-package.*at least 40"):
         harvest_stage(tmp_path / "out", SMALL)
     assert not (tmp_path / "out").exists()
@@ -151,12 +147,12 @@ def test_settings_out_of_range_are_named(key, value):
 def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
     pytest.importorskip("scipy")
     settings = HarvestSettings()
-    made = harvest_stage(tmp_path / "out", settings)
-    card = TaskCard.read(made.path / "card.yaml")
+    artifact = harvest_stage(tmp_path / "out", settings)
+    card = TaskCard.read(artifact.path / "card.yaml")
     assert {"optimize", "signal", "stats"} <= set(card.labels)
     for split in SPLITS:
-        assert {row["label"] for row in rows(made.path / "task" / f"{split}.jsonl.gz")} == set(card.labels)
-    general = rows(made.path / "general.jsonl.gz")
+        assert {row["label"] for row in rows(artifact.path / "task" / f"{split}.jsonl.gz")} == set(card.labels)
+    general = rows(artifact.path / "general.jsonl.gz")
     sources = Counter(row["source"] for row in general)
     assert sources.pop("scipy (planted)") >= 80
     assert max(sources.values()) <= 0.12 * settings.general_documents
