@@ -11,7 +11,7 @@ from concurrent.futures import BrokenExecutor
 import pandas as pd
 import pytest
 
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, read_manifest
 from dana.core.errors import ConfigError, Contradiction, DanaError, Preemption
 from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
@@ -19,47 +19,47 @@ from dana.stages.grid import runner
 from dana.stages.grid.cell import Cell, OutputOf, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import CellError, Clock, run_grid
-from tests.stages.grid.toy_stages import STAGES, Drawn
+from tests.stages.grid.toy_stages import STAGES, Seeds
 
 
-def drawn(folder, name, after=None, seconds=0.0, **settings):
-    given = {"folder": folder / name, "settings": Drawn(**settings), "seconds": seconds}
-    labels = {"task": "toy", "arm": name}
-    return Cell(name, f"{STAGES}:draw", given | ({"after": OutputOf(after)} if after else {}), labels=labels)
+def draw(folder, name, after=None, seconds=0.0, **settings):
+    arguments = {"folder": folder / name, "settings": Seeds(**settings), "seconds": seconds}
+    arguments |= {"after": OutputOf(after)} if after else {}
+    return Cell(name, f"{STAGES}:draw", arguments, labels={"task": "toy", "arm": name})
+
+
+def weigh(folder):
+    return Cell("weights", f"{STAGES}:weigh", {"folder": folder / "weights", "share": 0.25}, after=("other",))
 
 
 def grid_of(folder):
-    """Two chains and a cell without seeds, listed against their order."""
-    return Grid(
-        folder,
-        (
-            drawn(folder, "last", "first", scale=0.5),
-            drawn(folder, "first", seeds=3),
-            drawn(folder, "other"),
-            Cell("weights", f"{STAGES}:weigh", {"folder": folder / "weights", "share": 0.25}, after=("other",)),
-        ),
-    )
+    """Make two chains and a cell without seeds, listed against their order."""
+    cells = (draw(folder, "last", "first", scale=0.5), draw(folder, "first", seeds=3), draw(folder, "other"))
+    return Grid(folder, (*cells, weigh(folder)))
 
 
 def calls(folder):
     return (folder / "calls.txt").read_text().split()
 
 
-def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path):
+def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, heard):
     grid = grid_of(tmp_path)
     assert set(grid.states().values()) == {"missing"}
-    made = run_grid(grid)
-    assert made["last"] == str(tmp_path / "last")
-    assert calls(tmp_path) == ["first", "other", "last"] or calls(tmp_path) == ["first", "last", "other"]
+    with heard.at_level("INFO", logger="dana"):
+        assert run_grid(grid)["last"] == str(tmp_path / "last")
+    assert calls(tmp_path) in (["first", "other", "last"], ["first", "last", "other"])
+    messages = [record.getMessage() for record in heard.records if record.getMessage().startswith("cell")]
+    assert messages[0] == "cell 1/4     first   (0 s so far)"
+    assert [line.split()[1:3] for line in messages[1:4]] == [["2/4", "last"], ["3/4", "other"], ["4/4", "weights"]]
+    assert messages[4].startswith("cells     4 of 4 done")
     results = (tmp_path / "results.csv").read_bytes()
     run_grid(grid)
     assert len(calls(tmp_path)) == 3
     assert (tmp_path / "results.csv").read_bytes() == results
     assert set(grid.states().values()) == {"done"}
-    other = Grid(tmp_path, (drawn(tmp_path, "first", seeds=4), drawn(tmp_path, "last", "first", scale=0.5)))
+    other = Grid(tmp_path, (draw(tmp_path, "first", seeds=4), draw(tmp_path, "last", "first", scale=0.5)))
     assert other.states() == {"first": "changed", "last": "changed"}, "what it depends on would change it"
-    after = Cell("weights", f"{STAGES}:weigh", {"folder": tmp_path / "weights", "share": 0.25}, after=("other",))
-    assert Grid(tmp_path, (drawn(tmp_path, "other", seeds=1), after)).states()["weights"] == "changed"
+    assert Grid(tmp_path, (draw(tmp_path, "other", seeds=1), weigh(tmp_path))).states()["weights"] == "changed"
     with pytest.raises(Contradiction, match="seeds: 3 there, 4 now"):
         run_grid(other)
 
@@ -67,38 +67,31 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path):
 def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
     run_grid(grid_of(tmp_path))
     table = pd.read_csv(tmp_path / "results.csv")
-    assert [tuple(row) for row in table[["cell", "metric"]].itertuples(index=False)] == [
-        *[("last", "score")] * 2,
-        *[("first", "score")] * 3,
-        *[("other", "score")] * 2,
-        ("weights", "in_domain.kept"),
-    ]
+    rows = [("last", "score")] * 2 + [("first", "score")] * 3 + [("other", "score")] * 2
+    assert list(zip(table["cell"], table["metric"], strict=True)) == [*rows, ("weights", "in_domain.kept")]
     first = table[table["cell"] == "first"]
     assert first["seed"].tolist() == [0, 1, 2]
     assert first["value"].tolist() == [0.1, 1.1, 2.1]
-    manifest = json.loads((tmp_path / "first" / MANIFEST).read_text())
+    manifest = read_manifest(tmp_path / "first")
     assert set(first["fingerprint"]) == {manifest["fingerprint"]}
     assert set(first["version"]) == {manifest["versions"]["dana"]}
     assert set(first["artifact"]) == {"first"}
-    weights = table[table["cell"] == "weights"].iloc[0]
-    assert weights["value"] == 0.25
-    assert pd.isna(weights["seed"])
+    assert table["value"].iloc[-1] == 0.25
+    assert pd.isna(table["seed"].iloc[-1])
 
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
-    there = tmp_path / "run-before"  # begins like the experiment's own folder
-    grid = Grid(
-        tmp_path / "run",
-        tuple(
-            Cell(f"c{seed}", f"{STAGES}:seeded", {"folder": there / f"c{seed}", "seed": seed}, labels={"arm": "x"})
-            for seed in (5, 6)
-        ),
-    )
+    folder = tmp_path / "run-before"  # begins like the experiment's own folder
+    cells = [
+        Cell(f"c{seed}", f"{STAGES}:seeded", {"folder": folder / f"c{seed}", "seed": seed}, labels={"arm": "x"})
+        for seed in (5, 6)
+    ]
+    grid = Grid(tmp_path / "run", tuple(cells))
     run_grid(grid)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
-    assert table["artifact"].tolist() == [str(there / "c5"), str(there / "c6")]
+    assert table["artifact"].tolist() == [str(folder / "c5"), str(folder / "c6")]
     assert table["seed"].isna().all()
-    (there / "c5").rename(there / "gone")
+    (folder / "c5").rename(folder / "gone")
     assert grid.states() == {"c5": "done", "c6": "done"}, "of what lies elsewhere only the record is looked at"
 
 
@@ -112,48 +105,41 @@ def test_two_jobs_give_the_same_bytes_as_one(tmp_path):
     assert one.count(b"\n") == 9
 
 
+def refuse(name, reason="line 3: no text", after=()):
+    return Cell(name, f"{STAGES}:refuse", {"reason": reason}, after=after)
+
+
 def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
-    cells = (
-        Cell("bad", f"{STAGES}:refuse", {"reason": "line 3: no text"}),
-        Cell("worse", f"{STAGES}:refuse", {"reason": "line 4: no text"}),
-        Cell("needs-bad", f"{STAGES}:refuse", {"reason": "never"}, after=("bad",)),
-        drawn(tmp_path, "good"),
-    )
-    with pytest.raises(DanaError) as caught:
-        run_grid(Grid(tmp_path, cells))
-    assert str(caught.value) == (
+    bad = (refuse("bad"), refuse("worse", "line 4: no text"), refuse("needs-bad", after=("bad",)))
+    with pytest.raises(DanaError) as error:
+        run_grid(Grid(tmp_path, (*bad, draw(tmp_path, "good"))))
+    assert str(error.value) == (
         "2 of 4 cells failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
     )
-    assert caught.value.exit_code == 2
+    assert error.value.exit_code == 2
     assert calls(tmp_path) == ["good"]
     assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
 
 
 def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
-    cells = (Cell("stopped", f"{STAGES}:stop", {}), drawn(tmp_path, "never"))
     with pytest.raises(Preemption):
-        run_grid(Grid(tmp_path, cells))
+        run_grid(Grid(tmp_path, (Cell("stopped", f"{STAGES}:stop", {}), draw(tmp_path, "never"))))
     assert not (tmp_path / "calls.txt").exists()
 
 
 def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_path):
-    run_grid(Grid(tmp_path, (drawn(tmp_path, "a"),)))
-    other = Cell("a", f"{STAGES}:another", drawn(tmp_path, "a").settings)
+    run_grid(Grid(tmp_path, (draw(tmp_path, "a"),)))
+    other = Cell("a", f"{STAGES}:another", draw(tmp_path, "a").settings)
     assert Grid(tmp_path, (other,)).states() == {"a": "changed"}
     (tmp_path / "a").rename(tmp_path / "moved")
-    assert Grid(tmp_path, (drawn(tmp_path, "a"),)).states() == {"a": "changed"}
+    assert Grid(tmp_path, (draw(tmp_path, "a"),)).states() == {"a": "changed"}
 
 
 @pytest.mark.slow
 def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path):
-    cells = (
-        Cell("dies", f"{STAGES}:die", {}),
-        Cell("bad", f"{STAGES}:refuse", {"reason": "line 3: no text"}),
-        drawn(tmp_path, "good"),
-        drawn(tmp_path, "after-good", "good"),
-    )
+    cells = (Cell("dies", f"{STAGES}:die", {}), refuse("bad"))
     with pytest.raises(CellError) as caught:
-        run_grid(Grid(tmp_path, cells), 2)
+        run_grid(Grid(tmp_path, (*cells, draw(tmp_path, "good"), draw(tmp_path, "after-good", "good"))), 2)
     assert "2 of 4 cells failed: dies, bad. dies: its process was killed" in str(caught.value)
     assert caught.value.exit_code == 2
     assert "line 3" in (tmp_path / "cells" / "bad.log").read_text()
@@ -167,10 +153,10 @@ def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     cells = [Cell(f"c{n}", f"{STAGES}:where", {"folder": tmp_path / f"c{n}"}) for n in range(6)]
     run_grid(Grid(tmp_path, tuple(cells)), 3)
-    found = [json.loads((tmp_path / f"c{n}" / "where.json").read_text()) for n in range(6)]
-    by_process = {one["pid"]: one for one in found}
+    outputs = [json.loads((tmp_path / f"c{n}" / "where.json").read_text()) for n in range(6)]
+    by_process = {one["pid"]: one for one in outputs}
     assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (["4", "4", "7"], ["4", "7"])
-    assert {one["OMP_NUM_THREADS"] for one in found} == {"2"}
+    assert {one["OMP_NUM_THREADS"] for one in outputs} == {"2"}
 
 
 def test_a_grid_whose_cells_need_what_is_no_cell_is_refused(tmp_path):
@@ -184,9 +170,7 @@ def test_a_process_whose_memory_grew_is_replaced_and_can_still_be_interrupted():
     for megabytes in (1, 500):
         worker.submit(call_stage, f"{STAGES}:leak", {"megabytes": megabytes}).result(60)
     call = worker.submit(time.sleep, 30)
-    deadline = time.monotonic() + 30
-    while not call.running() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(call.running)
     time.sleep(2)  # the process begins
     worker.interrupt()
     with pytest.raises((KeyboardInterrupt, BrokenExecutor)):
@@ -203,26 +187,30 @@ def test_a_process_that_was_killed_between_two_calls_is_replaced():
     worker.stop(5)
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 PROGRAM = """
 import sys
 from pathlib import Path
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
-from tests.stages.grid.test_runner import drawn
+from tests.stages.grid.test_runner import draw
 folder, seconds, jobs = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-run_grid(Grid(folder, tuple(drawn(folder, name, seconds=seconds if name != "a" else 0) for name in "abc")), jobs)
+run_grid(Grid(folder, tuple(draw(folder, name, seconds=seconds if name != "a" else 0) for name in "abc")), jobs)
 """
 
 
 def begun(folder, jobs, seconds=30.0):
-    """A process that has made the first cell and is in the second and, with two jobs, in the third."""
+    """Start a process; it has made the first cell, and is in the second and, with two jobs, in the third."""
     # A shell's background job ignores Ctrl-C, and so does what it starts.
     command = [sys.executable, "-c", PROGRAM, str(folder), str(seconds), str(jobs)]
     process = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
-    deadline = time.monotonic() + 60
-    while not (folder / "a" / MANIFEST).exists() or len(calls(folder)) < 1 + jobs:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: (folder / "a" / MANIFEST).exists() and len(calls(folder)) >= 1 + jobs)
     return process
 
 
@@ -254,7 +242,7 @@ def test_ctrl_c_stops_all_and_leaves_nothing_half_written(jobs, tmp_path):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves when told."""
+    """Replace the clock by one that moves when told."""
     now = [0.0]
     monkeypatch.setattr(runner.time, "monotonic", lambda: now[0])
     return now
@@ -267,28 +255,19 @@ def test_time_left_goes_by_the_cells_of_the_same_kind_and_their_amounts(clock, t
         Cell("adapt/dana", "m:f", {}, kind="training"),
         Cell("finetune", "m:g", {}),
     ]
-    timed = Clock(Grid(tmp_path, tuple(cells)), 1)
-    assert timed.text() == "0 s so far"
-    for cell, seconds, said in [
+    clock_of_one = Clock(Grid(tmp_path, tuple(cells)), 1)
+    assert clock_of_one.text() == "0 s so far"
+    for cell, seconds, text in [
         (cells[0], 40, "40 s so far, about 40 s left, plus 1 cell(s) not timed yet"),
         (cells[1], 30, "70 s so far, about 25 s left, plus 1 cell(s) not timed yet"),
         (cells[2], 20, "2 min so far"),
     ]:
         clock[0] += seconds
-        timed.count(cell, seconds)
-        assert timed.text() == said
+        clock_of_one.count(cell, seconds)
+        assert clock_of_one.text() == text
     side_by_side = Clock(Grid(tmp_path, tuple(cells)), 2)
     side_by_side.count(cells[0], 300.0)  # reused: it took this long when it was made
     assert side_by_side.text().startswith("0 s so far, about 2 min left")
-
-
-def test_each_cell_says_its_number(tmp_path, heard):
-    with heard.at_level("INFO", logger="dana"):
-        run_grid(grid_of(tmp_path))
-    said = [record.getMessage() for record in heard.records if record.getMessage().startswith("cell")]
-    assert said[0] == "cell 1/4     first   (0 s so far)"
-    assert [line.split()[1:3] for line in said[1:4]] == [["2/4", "last"], ["3/4", "other"], ["4/4", "weights"]]
-    assert said[4].startswith("cells     4 of 4 done")
 
 
 def test_a_bar_carries_the_cell_s_number_and_name(capsys):

@@ -12,15 +12,15 @@ STAGES = "tests.stages.grid.toy_stages"
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Seeds:
     """Settings of :func:`draw`."""
 
     seeds: int = 2
     scale: float = 1.0
 
 
-def draw(folder: Path, settings: Drawn, after: str = "", seconds: float = 0.0) -> Artifact:
-    """An artifact of seeds: a score and a flag each; `after` is another's path, whose sum is added."""
+def draw(folder: Path, settings: Seeds, after: str = "", seconds: float = 0.0) -> Artifact:
+    """Make an artifact of seeds: a score and a flag each; `after` is another's path, whose sum is added."""
     under = sum(row["score"] for row in read_json(Path(after) / "metrics.json")["seeds"]) if after else 0
 
     def write(draft: Draft) -> None:
@@ -37,7 +37,7 @@ def draw(folder: Path, settings: Drawn, after: str = "", seconds: float = 0.0) -
 
 
 def weigh(folder: Path, share: float) -> Artifact:
-    """An artifact whose manifest holds a result without seeds."""
+    """Make an artifact whose manifest holds a result without seeds."""
 
     def write(draft: Draft) -> None:
         draft.notes["in_domain"] = {"kept": share, "rule": "half"}
@@ -46,7 +46,7 @@ def weigh(folder: Path, share: float) -> Artifact:
 
 
 def seeded(folder: Path, seed: int) -> Artifact:
-    """An artifact of one seed, which is a setting of its cell."""
+    """Make an artifact of one seed, which is a setting of its cell."""
 
     def write(draft: Draft) -> None:
         draft.notes["metrics"] = {"score": seed / 10}
@@ -79,7 +79,7 @@ def leak(megabytes: int) -> None:
 
 
 def where(folder: Path) -> Artifact:
-    """The device and the number of threads that its process was given."""
+    """Write the device and the number of threads of its process."""
 
     def write(draft: Draft) -> None:
         names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
