@@ -91,7 +91,7 @@ def recipe(inputs, out, **settings):
 
 
 @pytest.mark.slow
-def test_five_arms_one_by_a_plug_in_from_text_to_report(inputs, plugin, tmp_path, capsys):
+def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs, plugin, tmp_path):
     settings = recipe(inputs, tmp_path / "run")
     page = run_recipe(settings).read_text(encoding="utf-8")
     assert all(arm in page for arm in ARMS)
@@ -107,6 +107,12 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report(inputs, plugin, tmp_path
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
     run_recipe(settings)
     assert {path: path.stat().st_mtime_ns for path in before} == before, "a second run makes nothing"
+    run_recipe(recipe(inputs, tmp_path / "two", jobs=2, arms={name: ARMS[name] for name in ("dana", "mine")}))
+    for file in ("finetune/toy/mine/predictions.parquet", "arms/dana/adapted/model.safetensors"):
+        assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
+    rows = table[table["cell"].str.endswith(("/mine", "/dana", "/base"))].reset_index(drop=True)
+    two = pd.read_csv(tmp_path / "two" / "results.csv")
+    pd.testing.assert_frame_equal(two[two["cell"].isin(rows["cell"])].reset_index(drop=True), rows)
 
 
 @pytest.mark.slow
@@ -142,14 +148,3 @@ def test_the_model_of_another_run_is_a_base(inputs, tmp_path):
     (tmp_path / "first" / "corpus").rename(tmp_path / "gone")
     grid = plan_run(recipe(inputs, tmp_path / "first", arms=["general"]))
     assert grid.states()["texts"] == "changed", "what it made is gone"
-
-
-@pytest.mark.slow
-def test_two_jobs_make_what_one_makes(inputs, plugin, tmp_path):
-    arms = {name: ARMS[name] for name in ("dana", "mine")}
-    contents = []
-    for name, jobs in (("one", 1), ("two", 2)):
-        run_recipe(recipe(inputs, tmp_path / name, jobs=jobs, arms=arms))
-        files = ["results.csv", "finetune/toy/mine/predictions.parquet", "arms/dana/adapted/model.safetensors"]
-        contents.append([(tmp_path / name / file).read_bytes() for file in files])
-    assert contents[0] == contents[1]
