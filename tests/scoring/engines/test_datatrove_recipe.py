@@ -104,7 +104,7 @@ def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatc
     if message is None:
         with pytest.raises(SystemExit):
             recipe.main()
-        assert "--input names the pool" in capsys.readouterr().err
+        assert "--input is missing" in capsys.readouterr().err
     else:
         assert recipe.main() == 2
         assert capsys.readouterr().err.startswith(message)
