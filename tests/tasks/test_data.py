@@ -4,6 +4,7 @@ import logging
 from dataclasses import replace
 
 import pytest
+import toy_kinds
 import toy_pairs
 import toy_task
 
@@ -31,8 +32,8 @@ def write(card, split, *records):
     return toy_task.write_split(card.origins[0].parent / "toy", split, list(records))
 
 
-def pair(premise, hypothesis, label="bird", uid="x"):
-    return {"uid": uid, "premise": premise, "hypothesis": hypothesis, "label": label}
+def pair(premise, hypothesis):
+    return {"uid": "x", "premise": premise, "hypothesis": hypothesis, "label": "bird"}
 
 
 def test_examples_have_id_text_and_class_number(toy_card, pairs):
@@ -55,53 +56,49 @@ def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
     assert FinetuneSettings(text_field="text").fields_of(template).template is None
 
 
-def test_unseen_test_leaves_out_texts_of_other_splits(tmp_path):
-    card = load_card(str(toy_task.write_task(tmp_path)))
-    rows = [{"id": name, "text": name, "label": "bird"} for name in ("owl", "wren", "crow")]
-    splits = {"train": rows[:1], "dev": rows[1:2], "test": [*rows[:2], {**rows[2], "text": " crow\r\n"}]}
-    for split, records in splits.items():
-        write(card, split, *records)
-    assert [example.id for example in read_splits(card)["test"]] == ["owl", "wren", "crow"]
-    unseen = replace(card, unseen_test=True)
+def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
+    owl, wren, crow = ({"id": name, "text": f" {name}\r\n", "label": "bird"} for name in ("owl", "wren", "crow"))
+    for split, records in {"train": [owl], "dev": [wren], "test": [owl, wren, crow]}.items():
+        write(toy_card, split, *records)
+    assert [example.id for example in read_splits(toy_card)["test"]] == ["owl", "wren", "crow"]
+    unseen = replace(toy_card, unseen_test=True)
     assert [example.id for example in read_splits(unseen)["test"]] == ["crow"]
     assert [example.id for example in read_split(unseen, "test")] == ["owl", "wren", "crow"]  # as distributed
-    write(card, "train", rows[0], rows[2])
+    write(toy_card, "train", owl, crow)
     with pytest.raises(DataError, match="toy: unseen_test"):
         read_splits(unseen)
 
 
 @pytest.mark.parametrize(
-    ("bad", "says"),
+    ("kind", "bad", "problem"),
     [
-        ({"text": "a cat", "label": "cat"}, "label 'cat' "),
-        ({"text": " \n", "label": "bird"}, "the text is empty"),
-        ({"text": None, "label": "bird"}, "no 'text'; found label"),
-        ({"text": "an owl", "label": None}, "no 'label'; found text"),
-        ({"text": 3, "label": "bird"}, "'text' is int"),
-        ([1], "expected a JSON object"),
+        ("single_label", {"text": "a cat", "label": "cat"}, "label 'cat' "),
+        ("single_label", {"text": " \n", "label": "bird"}, "the text is empty"),
+        ("single_label", {"text": None, "label": "bird"}, "no 'text'; found label"),
+        ("single_label", {"text": "an owl", "label": None}, "no 'label'; found text"),
+        ("single_label", {"text": 3, "label": "bird"}, "'text' is int"),
+        ("single_label", [1], "expected a JSON object"),
+        ("pairs", {**pair("a", "b"), "hypothesis": None}, "no 'hypothesis'; found uid, premise, label"),
+        ("pairs", {**pair("a", "b"), "hypothesis": 7}, "'hypothesis' is int"),
+        ("pairs", {**pair("a", "b"), "hypothesis": " \n"}, "the second text is empty"),
+        ("pairs", {**pair("a", "b"), "premise": " \n"}, "the text is empty"),
+        ("multi_label", {"text": "x", "label": "bird"}, "label 'bird' is str"),
+        ("regression", {"text": "x", "label": "warm"}, "label 'warm'"),
+        ("token_labels", {"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 labels"),
+        ("token_labels", {"tokens": ["a", " "], "tags": ["O", "O"]}, "'tokens' has an empty word"),
+        ("token_labels", {"tokens": {"a": 1}, "tags": ["O"]}, "'tokens' is dict"),
+        ("token_labels", {"tokens": ["a", 3], "tags": ["O", "O"]}, "'tokens' is list"),
+        ("token_labels", {"tokens": [], "tags": []}, "the text is empty"),
     ],
 )
-def test_a_bad_record_is_refused_by_file_and_line(toy_card, bad, says):
-    path = write(toy_card, "dev", GOOD, bad)
+def test_a_bad_record_is_refused_by_file_and_line(tmp_path, kind, bad, problem):
+    write_task = {"single_label": toy_task.write_task, "pairs": toy_pairs.write_task}.get(kind)
+    path = write_task(tmp_path) if write_task else toy_kinds.write_task(tmp_path, kind)
+    split = toy_task.write_split(tmp_path / "toy", "dev", [GOOD, bad] if kind == "single_label" else [bad])
+    line = 2 if kind == "single_label" else 1
     with pytest.raises(DataError) as error:
-        read_split(toy_card, "dev")
-    assert str(error.value).startswith(f"{path}:2: {says}")
-
-
-@pytest.mark.parametrize(
-    ("bad", "says"),
-    [
-        ({"hypothesis": None}, "no 'hypothesis'; found uid, premise, label"),
-        ({"hypothesis": 7}, "'hypothesis' is int"),
-        ({"hypothesis": " \n"}, "the second text is empty"),
-        ({"premise": " \n"}, "the text is empty"),
-    ],
-)
-def test_a_bad_pair_is_refused_by_field(pairs, bad, says):
-    path = write(pairs, "dev", {**pair("a", "b"), **bad})
-    with pytest.raises(DataError) as error:
-        read_split(pairs, "dev")
-    assert str(error.value).startswith(f"{path}:1: {says}")
+        read_split(load_card(str(path)), "dev")
+    assert str(error.value).startswith(f"{split}:{line}: {problem}")
 
 
 def test_an_unexpected_number_of_examples_is_a_warning_and_none_an_error(toy_card, caplog):
@@ -119,31 +116,27 @@ def test_an_unexpected_number_of_examples_is_a_warning_and_none_an_error(toy_car
 
 
 def test_overlap_counts_test_examples_with_the_text_or_both_texts_of_another_split():
-    def examples(*texts):
-        return [Example(str(at), text[0], 0, text[1] if len(text) > 1 else None) for at, text in enumerate(texts)]
+    def splits(**texts):
+        return {split: [Example("", text[0], 0, text[1:] or None) for text in rows] for split, rows in texts.items()}
 
-    single = {"train": examples("a", "b", "b"), "dev": examples("c"), "test": examples("b", "b", "c", "d")}
-    assert overlap(single) == {"test_in_train": 2, "test_in_dev": 1}
-    both = {"train": examples("ab"), "dev": [], "test": examples("ac", "ba", "ab", "cb")}
+    assert overlap(splits(train="abb", dev="c", test="bbcd")) == {"test_in_train": 2, "test_in_dev": 1}
+    both = splits(train=["ab"], dev=[], test=["ac", "ba", "ab", "cb"])
     assert overlap(both) == {"test_in_train": 1, "test_in_dev": 0}
 
 
-def test_each_text_of_a_pair_is_text_of_the_task(pairs):
+@pytest.mark.parametrize("field", ["premise", "hypothesis"])
+def test_each_text_of_a_pair_is_text_of_the_task_and_decontaminated(pairs, tmp_path, field):
     write(pairs, "train", pair("a wren", "a bird"), pair("a wren", "zinc"))
     write(pairs, "dev", pair("an owl", "a bird"))
     fit, held_out = card_texts(pairs, None)
     assert [document.text for document in fit] == ["a wren", "a bird", "zinc"]
     assert [document.text for document in held_out] == ["an owl"]
-
-
-@pytest.mark.parametrize("field", ["premise", "hypothesis"])
-def test_documents_with_either_text_of_a_pair_are_decontaminated(pairs, tmp_path, field):
     write(pairs, "test", {**pair("a", "b"), field: LONG})
-    cleaner = Cleaner(Hygiene(decontaminate=[str(pairs.origins[0])]))
     documents = [Document("clean", "s", "nothing of it"), Document("held", "s", f"so {LONG} so")]
     tally = Tally()
     for document in documents:
         tally.add(document)
     (tmp_path / "draft" / "__dana__").mkdir(parents=True)
+    cleaner = Cleaner(Hygiene(decontaminate=[str(pairs.origins[0])]))
     remaining = cleaner.filter_general(documents, tally, Draft(tmp_path / "draft"))
     assert [document.doc_id for document in remaining] == ["clean"]

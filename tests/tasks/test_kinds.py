@@ -1,6 +1,7 @@
 """Kinds of targets: reading, loss, predictions, scores, tables, cards and models of each."""
 
 import json
+import socket
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, rankdata, spearmanr
 from sklearn.metrics import accuracy_score, f1_score
 
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, read_split
 from dana.tasks.kinds import KINDS, is_error, kind_of_model
+from dana.tasks.kinds.base import is_degenerate
 from dana.tasks.kinds.regression import _weighted_ranks
+from dana.tasks.kinds.single_label import _module, score_predictions
 
 TAGS = ["O", "B-per", "I-per", "B-loc", "I-loc"]
 MULTI, NUMBER, WORDS = KINDS["multi_label"](("a", "b", "c")), KINDS["regression"](()), KINDS["token_labels"]((*TAGS,))
@@ -64,25 +67,6 @@ def test_targets_are_read_or_refused_by_value():
             kind.read(value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "row", "says"),
-    [
-        ("multi_label", {"text": "x", "label": "bird"}, "label 'bird' is str"),
-        ("regression", {"text": "x", "label": "warm"}, "label 'warm'"),
-        ("token_labels", {"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 labels"),
-        ("token_labels", {"tokens": ["a", " "], "tags": ["O", "O"]}, "'tokens' has an empty word"),
-        ("token_labels", {"tokens": {"a": 1}, "tags": ["O"]}, "'tokens' is dict"),
-        ("token_labels", {"tokens": ["a", 3], "tags": ["O", "O"]}, "'tokens' is list"),
-        ("token_labels", {"tokens": [], "tags": []}, "the text is empty"),
-    ],
-)
-def test_a_bad_record_is_refused_by_file_and_line(tmp_path, kind, row, says):
-    card = load_card(str(toy_kinds.write_task(tmp_path, kind)))
-    (tmp_path / "toy" / "dev.jsonl").write_text(json.dumps(row) + "\n")
-    with pytest.raises(DataError, match=f"dev.jsonl:1: {says}"):
-        read_split(card, "dev")
-
-
 def test_words_are_a_list_or_split_at_spaces(tmp_path):
     card = load_card(str(toy_kinds.write_task(tmp_path, "token_labels")))
     row = {"tokens": ["a", "wren", "St. Ives"], "tags": ["O", "B-bird", 3]}
@@ -121,8 +105,8 @@ def test_losses_by_hand():
     assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), targets).item() == pytest.approx(np.log(2))
     targets = torch.from_numpy(MULTI.targets([(1,)]))
     assert targets.tolist() == [[0, 1, 0]]
-    expected = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
-    assert MULTI.loss(torch.tensor([[0.0, 2.0, -1.0]]), targets).item() == pytest.approx(expected)
+    loss = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
+    assert MULTI.loss(torch.tensor([[0.0, 2.0, -1.0]]), targets).item() == pytest.approx(loss)
     numbers = NUMBER.targets([1.0, 5.0])
     standard = NUMBER.fit(numbers)
     assert (standard.mean, standard.std) == (3, 2)
@@ -134,12 +118,12 @@ def test_losses_by_hand():
 
 def test_mean_and_deviation_fold_into_the_last_layer():
     standard = NUMBER.fit(NUMBER.targets([100.0, 300.0]))
-    layer, hidden = torch.nn.Linear(4, 1), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    layer, states = torch.nn.Linear(4, 1), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        before = standard.activate(layer(hidden))
+        before = standard.activate(layer(states))
         plain = standard.fold_into(layer)
         assert plain == NUMBER
-        assert torch.allclose(plain.activate(layer(hidden)), before, rtol=1e-5)
+        assert torch.allclose(plain.activate(layer(states)), before, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -161,15 +145,15 @@ def test_spans_by_hand(text, spans):
 
 def test_scores_by_hand():
     # right: a 2, b 1, c 1; predicted: a 2, b 2, c 1; true: a 2, b 2, c 2
-    expected = {"micro_f1": 2 * 4 / (5 + 6), "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3, "subset_accuracy": 2 / 5}
-    assert MULTI.scores(SET_GUESS, SETS) == pytest.approx(expected)
+    scores = {"micro_f1": 2 * 4 / (5 + 6), "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3, "subset_accuracy": 2 / 5}
+    assert MULTI.scores(SET_GUESS, SETS) == pytest.approx(scores)
     assert MULTI.scores(sets([], []), sets([], [])) == {"micro_f1": 0, "macro_f1": 0, "subset_accuracy": 1}
     # ranks of the predictions: 2, 1, 3.5, 3.5
-    expected = {"mse": 7 / 4, "mae": 5 / 4, "pearson": 6.5 / np.sqrt(5 * 12.75), "spearman": 3.5 / np.sqrt(5 * 4.5)}
-    assert NUMBER.scores(NUMBER_GUESS, NUMBERS) == pytest.approx(expected)
+    scores = {"mse": 7 / 4, "mae": 5 / 4, "pearson": 6.5 / np.sqrt(5 * 12.75), "spearman": 3.5 / np.sqrt(5 * 4.5)}
+    assert NUMBER.scores(NUMBER_GUESS, NUMBERS) == pytest.approx(scores)
     # one span of four predicted and three true is right; five of eight words
-    expected = {"span_f1": 2 * 1 / (4 + 3), "accuracy": 5 / 8}
-    assert WORDS.scores(SENTENCE_GUESS, SENTENCES) == pytest.approx(expected)
+    scores = {"span_f1": 2 * 1 / (4 + 3), "accuracy": 5 / 8}
+    assert WORDS.scores(SENTENCE_GUESS, SENTENCES) == pytest.approx(scores)
     assert WORDS.scores(SENTENCES, SENTENCES) == {"span_f1": 1, "accuracy": 1}
     assert WORDS.scores(sentences("O"), sentences("O")) == {"span_f1": 0, "accuracy": 1}
     assert WORDS.scores(sentences("O ?"), sentences("O O"))["accuracy"] == 0.5
@@ -177,21 +161,75 @@ def test_scores_by_hand():
     assert nouns.scores(nouns.gather([(0, 1)]), nouns.gather([(0, 0)])) == {"accuracy": 0.5}, "not BIO: no spans"
 
 
-def test_scores_of_several_labels_agree_with_sklearn():
-    true, guess = np.random.default_rng(0).random((2, 200, 3)) < 0.3
+def test_scores_of_labels_agree_with_sklearn():
+    random = np.random.default_rng(0)
+    true, guess = random.random((2, 200, 3)) < 0.3
     answers = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
     f1 = {f"{how}_f1": f1_score(true, guess, average=how, zero_division=0) for how in ("micro", "macro")}
     assert MULTI.scores(*answers) == pytest.approx(f1 | {"subset_accuracy": accuracy_score(true, guess)})
+    true, guess = random.integers(0, 5, (2, 400))
+    f1 = {f"{how}_f1": f1_score(true, guess, average=how) for how in ("micro", "macro")}
+    assert score_predictions(guess, true, 5) == pytest.approx(f1 | {"accuracy": accuracy_score(true, guess)})
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
 def test_correlations_agree_with_scipy(pairs):
     one, other = np.array(pairs, dtype=np.float64).T
-    scores = NUMBER.scores(one, other)
-    expected = (0, 0)
-    if np.ptp(one) and np.ptp(other):
-        expected = (pearsonr(one, other).statistic, spearmanr(one, other).statistic)
-    assert (scores["pearson"], scores["spearman"]) == pytest.approx(expected, abs=1e-9)
+    scores, varies = NUMBER.scores(one, other), np.ptp(one) and np.ptp(other)
+    for name, correlation in {"pearson": pearsonr, "spearman": spearmanr}.items():
+        statistic = correlation(one, other).statistic if varies else 0
+        assert scores[name] == pytest.approx(statistic, abs=1e-9)
+
+
+# true \ predicted      0  1  2      class 2 is never predicted, class 3 neither occurs nor is predicted
+CONFUSION = np.array([[3, 1, 0], [2, 3, 0], [0, 1, 0]])
+
+
+def test_the_three_metrics_of_a_confusion_table_by_hand():
+    cells = [(true, guess) for true in range(3) for guess in range(3) for _ in range(CONFUSION[true, guess])]
+    references, predictions = np.array(cells).T
+    # F1 = 2 right / (predicted + true): 6/9, 6/10, 0/1, and 0 for the absent class
+    metrics = {"accuracy": 6 / 10, "micro_f1": 6 / 10, "macro_f1": (6 / 9 + 6 / 10 + 0 + 0) / 4}
+    assert score_predictions(predictions, references, 4) == pytest.approx(metrics)
+    # sklearn's default would average over 2 classes here and over 3 when one of them is guessed once
+    references = np.array([0, 0, 1, 1])
+    assert score_predictions(np.array([0, 0, 1, 1]), references, 3)["macro_f1"] == pytest.approx(2 / 3)
+    assert score_predictions(np.array([0, 0, 1, 2]), references, 3)["macro_f1"] == pytest.approx((1 + 2 / 3) / 3)
+
+
+BALANCED = np.repeat(np.arange(6), 50)
+LOPSIDED = np.array([0] * 950 + [1] * 50)
+
+
+@pytest.mark.parametrize(
+    ("references", "strays", "collapse"),
+    [
+        (BALANCED, 2, True),
+        (BALANCED, 24, True),  # a tenth of the 250 that are outside the largest class is 25
+        (BALANCED, 25, False),
+        (LOPSIDED, 4, True),
+        (LOPSIDED, 10, False),  # a careful model of a rare class predicts it rarely
+    ],
+)
+def test_a_few_stray_predictions_do_not_hide_a_collapse(references, strays, collapse):
+    predictions = np.full(references.size, min(2, references.max() - 1))
+    predictions[references.size - strays :] = references.max()
+    assert is_degenerate(predictions, references) is collapse
+
+
+def test_one_label_is_a_collapse_and_chance_is_not():
+    assert is_degenerate(np.array([2, 2, 2]), np.array([0, 1, 2]))
+    assert is_degenerate(np.array([2, 2, 2]), np.array([2, 2, 2]))
+    assert not is_degenerate(np.array([2, 2, 0]), np.array([0, 1, 2]))
+    assert not is_degenerate(np.random.default_rng(0).integers(0, 6, BALANCED.size), BALANCED)
+
+
+def test_metrics_load_without_a_network(monkeypatch):
+    for owner, name in ((socket, "getaddrinfo"), (socket.socket, "connect")):
+        monkeypatch.setattr(owner, name, lambda *arguments: pytest.fail("asked the network"))
+    _module.cache_clear()
+    one = np.array([0, 1])
+    assert score_predictions(one, one, 2) == {"accuracy": 1.0, "micro_f1": 1.0, "macro_f1": 1.0}
 
 
 MODELS = [
@@ -210,15 +248,15 @@ def test_a_text_with_count_two_is_a_text_that_occurs_twice(kind, true, models, m
     draws[:, 0] += 1
     scores = kind.scorer(models, true, metric)(draws.astype(float))
     for row, counts in zip(scores, draws, strict=True):
-        repeated = np.repeat(np.arange(true.size), counts)
-        assert row == pytest.approx([kind.scores(model[repeated], true[repeated])[metric] for model in models])
+        rows = np.repeat(np.arange(true.size), counts)
+        assert row == pytest.approx([kind.scores(model[rows], true[rows])[metric] for model in models])
 
 
 def test_ranks_of_repeated_values_are_their_mean_ranks():
     values, counts = np.array([3.0, 1.0, 3.0, 2.0]), np.array([1, 2, 3, 1])
-    repeated = np.repeat(np.arange(4), counts)
+    rows = np.repeat(np.arange(4), counts)
     [ranks] = _weighted_ranks(values, counts[None].astype(float))
-    assert ranks[repeated].tolist() == rankdata(values[repeated]).tolist()
+    assert ranks[rows].tolist() == rankdata(values[rows]).tolist()
 
 
 def test_nearly_one_answer_for_every_text_is_a_collapse():
@@ -227,8 +265,8 @@ def test_nearly_one_answer_for_every_text_is_a_collapse():
     assert MULTI.is_collapsed(sets(*[[0, 1]] * 39, [2]), many)
     assert not MULTI.is_collapsed(many, many)
     true = np.random.default_rng(0).normal(50, 10, 200)
-    collapsed = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true) for ratio in (0, 0.09, 0.11)]
-    assert collapsed == [True, True, False]
+    collapses = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true) for ratio in (0, 0.09, 0.11)]
+    assert collapses == [True, True, False]
     words = sentences(*["B-per I-per O O"] * 20)
     assert WORDS.is_collapsed(sentences(*["O O O O"] * 20), words)
     assert not WORDS.is_collapsed(words, words)
@@ -243,7 +281,7 @@ TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "outputs", "true", "answers", "shown"),
+    ("kind", "outputs", "true", "answers", "columns"),
     [
         (ONE, CHANCES, np.array([0, 1]), [1, 2], {"label": "b", "probability": 0.7}),
         (MULTI, HALVES, sets([1], []), [(0, 2), ()], {"label": ["a", "c"], "probability": [0.5, 0.9]}),
@@ -251,13 +289,13 @@ TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
         (WORDS, TOKENS, sentences("B-per I-per", "O O O", "O"), [(1, 2), (0, 3, -1), (0,)], TAGS_SHOWN),
     ],
 )
-def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, shown):
+def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, columns):
     table = pa.table(kind.columns(outputs, true))
     assert kind.answers(table["label"]).tolist() == true.tolist()
     assert kind.answers(table["prediction"]).tolist() == answers
     assert np.array_equal(kind.outputs_from({name: table[name] for name in table.column_names}), outputs)
     rows = pa.table(kind.prediction_columns(outputs, kind.sizes(true.tolist()))).to_pylist()
-    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in shown.items()}
+    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in columns.items()}
     if kind is WORDS:
         assert rows[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
     if kind is not NUMBER:

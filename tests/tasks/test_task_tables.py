@@ -31,11 +31,11 @@ def test_files_are_comments_above_the_card_and_presets_are_complete(toy_card):
     assert (presets["default"]["batch_size"], presets["quick"]["epochs"]) == (16, 6)
 
 
-def test_a_row_of_a_card_has_expected_sizes_and_availability(tmp_path, monkeypatch):
+def test_cards_are_rows_with_expected_sizes_and_availability_filtered_by_tag(tmp_path, monkeypatch):
     monkeypatch.delenv("DANA_DATA", raising=False)
     splits = {"splits": {"train": 120, "test": [60, 1061]}, "tags": ["law", "topic"]}
-    here = load_card(str(toy_task.write_task(tmp_path, **splits)))
-    [row] = card_rows([here], None)
+    local = load_card(str(toy_task.write_task(tmp_path, **splits)))
+    [row] = card_rows([local], None)
     values = {"name": "toy", "kind": "single_label", "metric": "macro_f1", "labels": 3, "train": "120", "dev": "-"}
     values |= {"test": "60 or 1,061", "data": "here", "tags": "law, topic", "title": "What is it about?"}
     assert row == values
@@ -43,14 +43,10 @@ def test_a_row_of_a_card_has_expected_sizes_and_availability(tmp_path, monkeypat
     gone = load_card(str(toy_task.write_task(tmp_path, data={"local": "gone"})))
     (tmp_path / "toy" / "dev.jsonl").unlink()
     (tmp_path / "toy" / "test.jsonl").unlink()
-    assert [row["data"] for row in card_rows([here, hub, gone], None)] == ["no dev, test", "hub", "missing"]
-
-
-def test_cards_are_filtered_by_tag():
-    cards = [load_card(name) for name in card_names()]
-    assert [row["name"] for row in card_rows(cards, None, "sentiment")] == ["imdb", "sst2"]
-    with pytest.raises(ConfigError, match=r"--tag 'sentimnt'.*did you mean 'sentiment'"):
-        card_rows(cards, None, "sentimnt")
+    assert [row["data"] for row in card_rows([local, hub, gone], None)] == ["no dev, test", "hub", "missing"]
+    assert [row["name"] for row in card_rows([local, hub], None, "law")] == ["toy"]
+    with pytest.raises(ConfigError, match=r"--tag 'lawn'.*did you mean 'law'"):
+        card_rows([local, hub], None, "lawn")
 
 
 def test_split_and_label_rows_by_hand(toy_card):
@@ -99,21 +95,16 @@ def test_repeats_and_contradictions_within_and_between_splits():
 def test_pairs_match_if_both_texts_do():
     test = split("e", ("a", 1, "b"), ("a", 0, "b more"), ("b", 0, "a"))
     rows = matches(split("t", ("a", 0, "b")), split("d", ("x", 0, "y")), test)
-    found = {key: ids for key, (_, _, ids) in rows.items() if ids}
-    assert found == dict.fromkeys([("test", "train", "exact"), ("test", "train", "contradicting")], "e0 = t0")
+    pairs = {key: ids for key, (_, _, ids) in rows.items() if ids}
+    assert pairs == dict.fromkeys([("test", "train", "exact"), ("test", "train", "contradicting")], "e0 = t0")
 
 
 def test_a_corpus_is_searched_for_each_text_of_the_test_split():
-    shared = " ".join(WORDS)
-    test = split("e", "something else", shared, f"Before it. {shared.upper()}!", ("a", 0, shared))
-    short = Document("short", "s", " ".join(WORDS[:12]) + " and so on")  # neither 13 words nor a sentence
-    corpus = [
-        Document("p", "s", "nothing"),
-        short,
-        Document("q", "s", f"more and {shared}"),
-        Document("r", "s", shared),
-    ]
-    row = corpus_row(test, iter(corpus))
+    text = " ".join(WORDS)
+    test = split("e", "something else", text, f"Before it. {text.upper()}!", ("a", 0, text))
+    short = " ".join(WORDS[:12]) + " and so on"  # neither 13 words nor a sentence
+    texts = {"p": "nothing", "short": short, "q": f"more and {text}", "r": text}
+    row = corpus_row(test, (Document(doc_id, "s", text) for doc_id, text in texts.items()))
     counts = {"examples": 3, "of": 4, "share": 3 / 4, "documents": 2, "of_documents": 4}
     assert row == {"split": "test", **counts, "ids": "e1 = q, e2 = q, e3 = q"}
 
