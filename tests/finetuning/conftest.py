@@ -1,7 +1,8 @@
 import pytest
+from transformers import AutoTokenizer
 
 from dana.tasks.card import load_card
-from tests import toy_task
+from tests import toy_pairs, toy_task
 
 
 @pytest.fixture
@@ -13,3 +14,8 @@ def toy_card(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
     return str(toy_task.write_checkpoint(tmp_path_factory.mktemp("checkpoint")))
+
+
+@pytest.fixture(scope="session")
+def pair_tokenizer(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(toy_pairs.write_checkpoint(tmp_path_factory.mktemp("pairs")))
