@@ -6,11 +6,13 @@ import torch
 import toy_task
 from transformers import AutoTokenizer
 
-from dana.core.errors import DanaError
-from dana.finetuning.loop import EncodedSplit, predict, run_seed
+from dana.core.errors import ArtifactError, DanaError
+from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
+from dana.finetuning.results import SeedResult, Seeds, read_results, results_table, write_results
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
-from dana.tasks.examples import read_splits
+from dana.tasks.examples import Example, read_splits
+from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.execution import Precision
 
@@ -124,3 +126,109 @@ def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeyp
     assert rates[:4] == pytest.approx([0.09, 0.18, 0.27, 0.27])
     assert rates[-1] == pytest.approx(0.01)
     assert norms == pytest.approx([1e-3] * 30, rel=1e-2)
+
+
+CPU = torch.device("cpu")
+BOTH = np.array([1, 0])
+
+
+def test_texts_are_truncated_and_padded_to_the_longest_of_the_batch(checkpoint):
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    examples, kind = [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], SingleLabel.from_count(2)
+    split = EncodedSplit.with_labels(examples, tokenizer, 6, kind)
+    assert split.lengths.tolist() == [4, 6]
+    assert split.targets.tolist() == split.references.tolist() == [1, 0]
+    ids, mask = split.batch(BOTH, CPU)
+    assert mask.tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    assert ids[1].tolist() == [*tokenizer("apple pear")["input_ids"], *[tokenizer.pad_token_id] * 2]
+    assert split.batch(BOTH[1:], CPU)[0].shape == (1, 4)
+
+
+def test_pairs_are_joined_with_token_types_and_the_longer_text_is_truncated_first(pair_tokenizer):
+    examples = [Example("a", "apple pear", 1, "iron"), Example("b", "owl", 0, "wren " * 20)]
+    split = EncodedSplit.of(examples, pair_tokenizer, 8)
+    ids, mask, types = split.batch(BOTH, CPU)
+    words = [pair_tokenizer.convert_ids_to_tokens(row) for row in ids]
+    assert words[0] == ["[CLS]", "owl", "[SEP]", *["wren"] * 4, "[SEP]"]
+    assert words[1] == ["[CLS]", "apple", "pear", "[SEP]", "iron", "[SEP]", "[PAD]", "[PAD]"]
+    assert types.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 0, 0]]
+    assert mask.tolist() == [[1] * 8, [1] * 6 + [0] * 2]
+    assert len(EncodedSplit.of([Example("a", "apple", 1)], pair_tokenizer, 24).batch(BOTH[1:], CPU)) == 2, "no types"
+
+
+def test_a_word_is_its_first_token(tiny_tokenizer, byte_level):
+    """As transformers reads lists of words, and for a tokenizer that joins the space before a word to it."""
+    words = ["Unbelievable", "fine-tuning", "of", "checkpoints", ",", "again"]
+    [ids], [firsts] = tokenise_words([words], tiny_tokenizer, 64)
+    encoding = tiny_tokenizer(words, is_split_into_words=True)
+    assert ids == encoding["input_ids"]
+    assert firsts.tolist() == [encoding.word_ids().index(at) for at in range(len(words))]
+    [ids], [firsts] = tokenise_words([["ab", "é", "c d", "e"]], byte_level, 64)
+    assert len(ids) == len("ab é c d e".encode())
+    assert firsts.tolist() == [0, 3, 6, 10]
+    with pytest.raises(ArtifactError, match="Slow: "):
+        tokenise_words([["a"]], type("Slow", (), {"is_fast": False})(), 8)
+
+
+def test_truncated_words_have_no_unit(checkpoint):
+    kind = find_kind("token_labels")(("O", "B-x", "I-x"))
+    rows = [(["wren", "owl"], (0, 1)), (["zinc", "iron", "lead", "word1"], (1, 2, 0, 2))]
+    examples = [Example("", " ".join(words), labels, words=tuple(words)) for words, labels in rows]
+    split = EncodedSplit.with_labels(examples, AutoTokenizer.from_pretrained(checkpoint), 5, kind)
+    assert [part.tolist() for part in split.first_tokens] == [[1, 2], [1, 2, 3, -1]]
+    assert split.sizes.tolist() == [2, 4]
+    ids, mask, first = split.batch(BOTH, CPU)
+    assert first.tolist() == [[False, True, True, True, False], [False, True, True, False, False]]
+    assert ids.shape == mask.shape == first.shape
+    assert split.units(BOTH).tolist() == [2, 3, 4, 0, 1]
+    assert split.targets[split.units(BOTH)].tolist() == [1, 2, 0, 0, 1]
+
+
+def test_the_order_is_a_function_of_seed_and_epoch():
+    split = EncodedSplit([[1] * (1 + row % 17) for row in range(100)], 0)
+    one, same, seed, epoch = (np.concatenate(order(split, 8, *at)).tolist() for at in ((0, 0), (0, 0), (1, 0), (0, 1)))
+    assert one == same
+    assert one not in (seed, epoch)
+
+
+ROWS = [
+    {"seed": 0, "score": 0.5, "dev_score": 0.61234, "epoch": 3, "seconds": 12.34, "degenerate": False},
+    {"seed": 11, "score": 0.2, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": True},
+]
+
+
+def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
+    metrics = {"metric": "macro_f1", "seeds": ROWS, "mean": 0.35, "std": 0.21213, "n": 2}
+    head, first, second, last = results_table(metrics).splitlines()
+    assert head.split() == ["seed", "macro_f1", "dev", "epoch", "seconds"]
+    assert first.split() == ["0", "0.5000", "0.6123", "3", "12.3"]
+    assert second.split()[:6] == ["11", "0.2000", "0.2500", "1", "9.0", "collapsed:"]
+    assert last.split()[:6] == ["mean", "0.3500", "±", "0.2121", "(n", "="]
+    alone = results_table({**metrics, "seeds": ROWS[:1], "mean": 0.5, "std": None, "n": 1})
+    assert "±" not in alone
+
+
+def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
+    random = np.random.default_rng(0)
+    results = [SeedResult(seed, 2, [0.1, 1 / 3], random.random((5, 3), dtype=np.float32), 0.123) for seed in (4, 1)]
+    write_results(tmp_path, toy_card, {}, results, [Example(f"test-{at}", "some text", at % 3) for at in range(5)])
+    for before, after in zip(results, read_results(tmp_path, toy_card.target), strict=True):
+        assert np.array_equal(before.outputs, after.outputs)
+        assert after.outputs.dtype == np.float32
+        assert {**vars(before), "outputs": 0} == {**vars(after), "outputs": 0}
+
+
+def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_precision(tmp_path):
+    seeds = Seeds(tmp_path / "seeds", {"model": "m"}, seeds=(0, 1, 2))
+    model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    for seed, score, best in ((1, 0.5, "model-1"), (2, 0.4, "model-1"), (0, 0.5, "model-0")):
+        seeds.keep_model(SeedResult(seed, 1, [score], np.zeros((2, 2), dtype=np.float32), 0.0), model)
+        assert [path.name for path in seeds.folder.iterdir()] == [best], "of equal scores the earlier seed"
+    assert not seeds.restore(1, other)
+    assert not replace(seeds, precision="bf16").restore(0, other)
+    assert not torch.equal(other.weight, model.weight)
+    assert seeds.restore(0, other)
+    assert torch.equal(other.weight, model.weight)
+    weights = seeds.folder / "model-0" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert not seeds.restore(0, other)

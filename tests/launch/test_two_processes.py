@@ -12,11 +12,11 @@ pytestmark = pytest.mark.slow
 RECIPES = REPOSITORY / "recipes"
 DANA = ("-m", "dana")
 SMALL = ("--encoder", "hashing", "--geometry", "l2", "--store", "none")
-TRAINING = ("steps=2", "batch_size=8", "max_tokens=24", "evaluations=0", "evaluation_tokens=200")
+TRAINING = {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0, "evaluation_tokens": 200}
 
 
-def in_section(name, values=TRAINING):
-    return [f"{name}.{value}" for value in values]
+def in_section(name, **more):
+    return [f"{name}.{key}={value}" for key, value in {**TRAINING, **more}.items()]
 
 
 def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
@@ -24,7 +24,7 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     run = inputs.folder / "steps"
     texts = ("--task", inputs.card, "--general", inputs.pool, "--out", run, *SMALL)
     results = run / "finetune" / "toy" / "dana"
-    labelled = inputs.folder / "labelled.jsonl"
+    table = inputs.folder / "labels.jsonl"
 
     def step(launcher, command, *arguments, yaml=True):
         config = ("--config", RECIPES / f"{command}.yaml") if yaml else ()
@@ -52,8 +52,8 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     output = step(TORCHRUN, "finetune", *finetune, "--set", *quick)
     assert output.count("finetune  written") == 1
     assert len(json.loads((results / "metrics.json").read_text())["seeds"]) == 2
-    step((*TORCHRUN, *DANA), "predict", f"{results}-model", inputs.pool, "--out", labelled, yaml=False)
-    assert len(labelled.read_text().splitlines()) == 240
+    step((*TORCHRUN, *DANA), "predict", f"{results}-model", inputs.pool, "--out", table, yaml=False)
+    assert len(table.read_text().splitlines()) == 240
     step((*TORCHRUN, *DANA), "report", run, yaml=False)
     assert (run / "report.html").is_file()
     assert main(["verify", str(run)]) == 0
@@ -61,32 +61,26 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
 
 
 def test_a_whole_recipe_and_a_model_from_scratch(inputs):
-    run = inputs.folder / "whole"
-    recipe = inputs.folder / "whole.yaml"
-    recipe.write_text(
-        json.dumps(
-            {
-                "task": inputs.card,
-                "general": [inputs.pool],
-                "selection": {"encoder": "hashing", "geometry": "l2", "store": "none"},
-                "ranking": {"detectors": ["knn"], "folds": 2},
-                "arms": ["random", "dana"],
-                "model": inputs.model,
-                "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
-                "finetune": {"preset": "quick", "epochs": 1, "seeds": 2},
-            }
-        )
-    )
+    run, recipe = inputs.folder / "recipe", inputs.folder / "recipe.yaml"
+    values = {
+        "task": inputs.card,
+        "general": [inputs.pool],
+        "selection": {"encoder": "hashing", "geometry": "l2", "store": "none"},
+        "ranking": {"detectors": ["knn"], "folds": 2},
+        "arms": ["random", "dana"],
+        "model": inputs.model,
+        "adapt": TRAINING,
+        "finetune": {"preset": "quick", "epochs": 1, "seeds": 2},
+    }
+    recipe.write_text(json.dumps(values))
     code, output = launch((*TORCHRUN, *DANA), "run", recipe, f"out={run}")
     assert code == 0, output
     assert output.count("model     written") == 2
     assert (run / "report.html").is_file()
     assert len((run / "results.csv").read_text().splitlines()) > 6
-    code, output = launch(
-        (*TORCHRUN, RECIPES / "pretrain.py"),
-        *(run, "--config", RECIPES / "pretrain.yaml", "--set", *in_section("pretrain"), "pretrain.vocabulary=200"),
-        *("pretrain.tokens=null", "pretrain.max_positions=32"),
-    )
+    scratch = in_section("pretrain", vocabulary=200, tokens="null", max_positions=32)
+    pretrain = (RECIPES / "pretrain.py", run, "--config", RECIPES / "pretrain.yaml", "--set", *scratch)
+    code, output = launch(TORCHRUN, *pretrain)
     assert code == 0, output
     assert output.count("model     written") == 1
     assert main(["verify", str(run)]) == 0
@@ -106,25 +100,21 @@ def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):
 
 @pytest.mark.parametrize(("flag", "message"), [("", "dana: error"), ("--no-such-flag", "--no-such-flag")])
 def test_an_error_of_all_processes_is_reported_once(inputs, flag, message):
-    code, output = launch(
-        (*TORCHRUN, *DANA), "adapt", inputs.folder / "nowhere", "--model", inputs.model, *flag.split()
-    )
+    adapt = ("adapt", inputs.folder / "nowhere", "--model", inputs.model, *flag.split())
+    code, output = launch((*TORCHRUN, *DANA), *adapt)
     assert code == 1, "torchrun's code for a worker that failed"
     assert output.count(message) == 1
     assert "exitcode  : 2" in output
 
 
-def test_told_to_stop_the_first_process_and_the_one_that_waits_end_with_75(tmp_path):
-    started = tmp_path / "started"
-    script = f"""
+STOPS = """
 import sys, time
 from pathlib import Path
 from dana.core.errors import DanaError
-from dana.core.launch import on_rank_0
-from dana.core.launch import stop_on_signal
+from dana.core.launch import on_rank_0, stop_on_signal
 
 def slow():
-    Path({str(started)!r}).touch()
+    Path(sys.argv[1]).touch()
     time.sleep(100)
 
 try:
@@ -133,8 +123,11 @@ try:
 except DanaError as error:
     sys.exit(error.exit_code)
 """
-    both = pair("-c", script)
-    while not started.exists():
+
+
+def test_told_to_stop_the_first_process_and_the_one_that_waits_end_with_75(tmp_path):
+    both = pair("-c", STOPS, tmp_path / "began")
+    while not (tmp_path / "began").exists():
         assert both[0].poll() is None
     for process in reversed(both):
         process.terminate()

@@ -1,21 +1,33 @@
-"""Training steps: losses and gradients of both objectives against transformers, weights, records."""
+"""Training steps and held-out losses: against transformers and by hand, records, gradients that are not finite."""
 
+import json
+import math
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
+from dana.core.errors import DanaError
+from dana.models.heads import SelectedLogits
 from dana.train import DENOMINATORS
+from dana.train.evaluation import HeldoutLoss, _ratio, heldout_sample
+from dana.train.examples import Batch
+from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import take_step
 from dana.train.objectives import masked
-from dana.train.objectives.batch import IGNORED
-from dana.train.objectives.next_sentence import PairLogits
+from dana.train.objectives.batch import IGNORED, StepBatch
+from dana.train.objectives.masked import MaskedTokens
+from dana.train.objectives.next_sentence import NextSentence, PairLogits
 from dana.train.plan import Plan
-from dana.train.records import EvaluationRecord
+from dana.train.records import EvaluationRecord, to_line
 from dana.train.settings import TrainSettings
+from dana.train.state import save_model, save_state
 from tests.train.conftest import (
     MASKED,
     PAIR_TOKENS,
@@ -23,6 +35,7 @@ from tests.train.conftest import (
     SETTINGS,
     bert,
     gradient_of_step,
+    mean_loss,
     new_state,
     parameters,
     random_examples,
@@ -179,3 +192,143 @@ def test_pairs_count_where_no_masked_token_does(denominator, pairs):
     outcome = take_step(new_state(model, PAIR_SETTINGS), batch, 1e-4, 0, PAIR_SETTINGS)
     assert outcome.loss == pytest.approx(loss, abs=1e-6)
     assert outcome.grad_norm > 0
+
+
+def test_mean_and_standard_error_by_hand():
+    # ratio 12/4 = 3; deviations 4 - 3·1, 8 - 3·3 = 1, -1; √(2·2/1) / 4
+    assert _ratio(np.array([4.0, 8.0]), np.array([1, 3])) == pytest.approx((3, 2 / 4))
+    assert _ratio(np.array([3.0]), np.array([2])) == (1.5, None)
+    assert _ratio(np.array([0.0, 0.0]), np.array([0, 0])) == (None, None)
+    sums = np.random.default_rng(0).normal(10, 2, 400)
+    assert _ratio(sums, np.ones(400, dtype=int)).standard_error == pytest.approx(sums.std(ddof=1) / 20)
+    assert [str(HeldoutLoss(mean, None)) for mean in (None, 1.25)] == ["nothing to measure", "1.2500 nats"]
+
+
+def test_the_loss_does_not_depend_on_batches_order_or_dropout(examples):
+    module = SelectedLogits(bert(dropout=0.5)).train()
+    backwards = examples.rows(np.arange(len(examples))[::-1])
+    loss = mean_loss(module, examples, MASKED)
+    assert mean_loss(module, examples, MASKED, budget=16) == pytest.approx(loss, abs=1e-6)
+    assert mean_loss(module, backwards, MASKED) == pytest.approx(loss, abs=1e-6)
+    assert loss == pytest.approx(np.log(60), abs=0.15), "an untrained model guesses"
+    assert module.training
+    assert all(value.grad is None for value in module.parameters())
+
+
+def test_held_out_masks_do_not_depend_on_the_objective(tiny_tokenizer, repository_texts):
+    ids = tiny_tokenizer(repository_texts[:8])["input_ids"]
+    offsets, keys = np.cumsum([0, *map(len, ids)]), np.arange(8, dtype=np.uint64)
+    batch = Batch(np.concatenate(ids).astype(np.int32), offsets, keys, np.ones(8, dtype=np.float32))
+    objectives = MaskedTokens(), MaskedTokens(0.5), MaskedTokens(whole_word=True), NextSentence(0.3)
+    labels = [one.heldout_collator(tiny_tokenizer).step_batch(batch, 0, "token_count").labels for one in objectives]
+    assert all(np.array_equal(one, labels[0]) for one in labels[1:])
+    assert (labels[0] != IGNORED).mean() == pytest.approx(0.15, abs=0.03)
+
+
+def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
+    sample = heldout_sample(examples, 50)
+    assert 34 < sample.lengths.sum() <= 50
+    assert len(heldout_sample(examples, 1)) == 1
+    backwards = examples.rows(np.arange(len(examples))[::-1])
+    assert set(heldout_sample(backwards, 50).ids.tolist()) == set(sample.ids.tolist())
+    assert heldout_sample(examples, 10**6).lengths.sum() == examples.lengths.sum()
+
+
+@pytest.fixture
+def poison(monkeypatch, examples):
+    """Makes the training losses of the first example of some steps NaN, wherever it occurs; returns its id."""
+
+    def call(*steps):
+        plan = Plan(examples.lengths, examples.ids, TrainSettings(steps=6, batch_size=4, max_tokens=16))
+        ids = np.array([examples.ids[plan[step].rows[0]] for step in steps], dtype=np.uint64)
+        make_micro, forward = StepBatch.micro, SelectedLogits.forward
+
+        def micro(self, rows, layout):
+            batch = make_micro(self, rows, layout)
+            bad = torch.from_numpy(np.isin(self.examples.ids, ids))[batch.owners]
+            return replace(batch, inputs={**batch.inputs, "bad": bad})
+
+        def spoil(self, input_ids, where, bad=None, **attention):
+            logits = forward(self, input_ids, where, **attention)
+            return logits if bad is None or not self.training else logits + torch.where(bad, math.nan, 0.0)[:, None]
+
+        monkeypatch.setattr(StepBatch, "micro", micro)
+        monkeypatch.setattr(SelectedLogits, "forward", spoil)
+        return ids
+
+    return call
+
+
+def test_a_step_without_a_finite_gradient_is_skipped_and_recorded(examples, poison, caplog):
+    poison(2)
+    state, records = run(examples, steps=6, batch_size=4)
+    assert [record.skipped for record in steps(records)] == [False, False, True, False, False, False]
+    assert "step 3: skipped, its gradient is not finite (loss nan, gradient norm nan)" in caplog.text
+    line = json.loads(to_line(steps(records)[2]))
+    assert (line["skipped"], line["loss"], line["grad_norm"]) == (True, None, None)
+    weights, moments = parameters(state.module), deepcopy(state.optimizer.state_dict()["state"])
+    assert torch.isfinite(weights).all()
+    batch = MASKED.step_batch(examples.take(np.arange(24)), 0, "batch")
+    assert take_step(state, batch, 1e-3, 1, SETTINGS).skipped
+    assert torch.equal(parameters(state.module), weights)
+    for name, values in state.optimizer.state_dict()["state"].items():
+        assert all(torch.equal(value, moments[name][key]) for key, value in values.items())
+    assert all(value.grad is None for value in state.module.parameters())
+
+
+def test_ten_in_a_row_end_the_run_and_one_an_epoch_does_not(examples, poison):
+    ids = poison(0)
+    _, records = run(examples, steps=36, batch_size=4)
+    assert sum(record.skipped for record in steps(records)) == 6
+    with pytest.raises(DanaError, match=r"10 steps in a row, up to step 10.*learning_rate"):
+        run(examples.rows(np.flatnonzero(np.isin(examples.ids, ids))), steps=60)
+    with pytest.raises(DanaError, match=r"10 steps in a row.*learning_rate"):
+        run(examples, steps=60, learning_rate=1e30, clip=1e30)
+
+
+def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
+    state, _ = run(examples, steps=1)
+    save_state(state, tmp_path / "sound")
+    with torch.no_grad():
+        next(iter(state.module.parameters()))[0, 0] = math.inf
+    for save in (lambda path: save_state(state, path), lambda path: save_model(state, tiny_tokenizer, path)):
+        with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
+            save(tmp_path / "spoilt")
+        assert not (tmp_path / "spoilt").exists()
+
+
+def test_the_scaler_of_fp16_is_called_for_skipped_steps(examples, poison, monkeypatch):
+    """It starts with too high a scale, and must see the overflow to lower it."""
+    poison(0)
+    state, _ = run(examples, steps=1, batch_size=4)
+    calls, accelerator = [], state.accelerator
+    names = ("device", "distributed_type", "gradient_accumulation_steps", "process_index", "num_processes", "no_sync")
+    values = {name: getattr(accelerator, name) for name in (*names, "clip_grad_norm_", "backward")}
+    state.accelerator = SimpleNamespace(**values, scaler=SimpleNamespace())
+    monkeypatch.setattr("accelerate.optimizer.AcceleratedOptimizer.step", lambda self: calls.append(1))
+    assert take_step(state, MASKED.step_batch(examples.take(np.arange(24)), 0, "batch"), 1e-3, 1, SETTINGS).skipped
+    assert calls == [1]
+
+
+class NoFloat64OnDevice(TorchFunctionMode):
+    """Stands in for a Mac's device, without float64: tensors that were not copied to the host count as its own."""
+
+    def __init__(self):
+        self.on_host = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.double:
+            assert any(args[0] is tensor for tensor in self.on_host), "float64 on the device"
+        result = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.cpu:
+            result = result.clone()
+            self.on_host.append(result)
+        return result
+
+
+def test_no_float64_reaches_the_device(examples):
+    with NoFloat64OnDevice() as mode:
+        run(examples, steps=2)
+    assert len(mode.on_host) > 2
+    alone = SimpleNamespace(num_processes=1, device=torch.device("meta"))
+    assert total(alone, torch.ones(3, dtype=torch.float64)).tolist() == [1, 1, 1]

@@ -1,60 +1,48 @@
 """Settings of a run: ranges, schedules of the learning rate, extension, fingerprint."""
 
 import math
+import re
 
 import pytest
 
+from dana.core.config import load
 from dana.core.errors import ConfigError
-from dana.train import LAYOUTS
+from dana.stages.settings import RunSettings
 from dana.train.loop import evaluation_steps
-from dana.train.objectives.masked import MaskedTokens
 from dana.train.schedule import SCHEDULES, learning_rate_at, rate_at
-from dana.train.settings import AdaptSettings, Execution, HeadWarmup, TrainSettings
+from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from tests.train.conftest import run, steps
 
-EDGES = [
-    (TrainSettings, "steps", [1, None], [0]),
-    (TrainSettings, "tokens", [1, None], [0]),
-    (TrainSettings, "epochs", [1e-9, None], [0.0, -1.0, math.inf]),
-    (TrainSettings, "batch_size", [1], [0]),
-    (TrainSettings, "batch_tokens", [256, None], [255]),
-    (TrainSettings, "max_tokens", [3, 8192], [2, 8193]),
-    (TrainSettings, "learning_rate", [1e-12], [0.0, math.inf]),
-    (TrainSettings, "warmup", [0.0, 0.999], [-1e-9, 1.0]),
-    (TrainSettings, "warmup_steps", [0, None], [-1]),
-    (TrainSettings, "schedule", SCHEDULES, ["wds"]),
-    (TrainSettings, "floor", [0.0, 1.0], [-1e-9, 1 + 1e-9]),
-    (TrainSettings, "cooldown", [1e-9, 1.0], [0.0, 1 + 1e-9]),
-    (TrainSettings, "weight_decay", [0.0], [-1e-9]),
-    (TrainSettings, "betas", [[0.0, 0.999]], [[0.9], [0.9, 0.9, 0.9], [-1e-9, 0.9], [0.9, 1.0]]),
-    (TrainSettings, "eps", [1e-30], [0.0]),
-    (TrainSettings, "clip", [1e-9], [0.0]),
-    (MaskedTokens, "mask_rate", [1e-9, 0.999], [0.0, 1.0, 1.5]),
-    (TrainSettings, "replay", [0.0, 0.999], [-1e-9, 1.0, 1.5]),
-    (TrainSettings, "denominator", ["token_count"], ["mean"]),
-    (TrainSettings, "evaluations", [0], [-1]),
-    (TrainSettings, "eval_every", [1, None], [0]),
-    (TrainSettings, "evaluation_tokens", [1], [0]),
-    (TrainSettings, "final", ["best"], ["first"]),
-    (AdaptSettings, "dropout", [0.0, None], [-1e-9, 1.0]),
-    (Execution, "micro_batch_tokens", [1], [0]),
-    (Execution, "layout", ["auto", *LAYOUTS], ["loose"]),
-    (Execution, "resume", ["never"], ["always"]),
-    (Execution, "save_every", [0], [-1]),
-    (Execution, "export_every", [0], [-1]),
-    (HeadWarmup, "steps", [0], [-1]),
-    (HeadWarmup, "batch_size", [1], [0]),
-    (HeadWarmup, "learning_rate", [1e-12], [0.0]),
-]
+EDGES = """
+steps=1 tokens=1 epochs=1e-9 batch_size=1 batch_tokens=256 max_tokens=3 max_tokens=8192 learning_rate=1e-12
+warmup=0.0 warmup=0.999 warmup_steps=0 schedule=wsd schedule=cosine schedule=constant floor=0.0 floor=1.0
+cooldown=1e-9 cooldown=1.0 weight_decay=0.0 betas=[0.0,0.999] eps=1e-30 clip=1e-9 replay=0.0 replay=0.999
+denominator=token_count evaluations=0 eval_every=1 evaluation_tokens=1 final=best dropout=0.0 dropout=0.999
+objective=masked:mask_rate=1e-9 objective=masked:mask_rate=0.999 execution.layout=padded execution.layout=unpadded
+execution.micro_batch_tokens=256 execution.resume=never execution.save_every=0 execution.export_every=0
+head_warmup.steps=0 head_warmup.batch_size=1 head_warmup.learning_rate=1e-12
+"""
+BEYOND = """
+steps=0 tokens=0 epochs=0.0 epochs=-1.0 batch_size=0 batch_tokens=255 max_tokens=2 max_tokens=8193 learning_rate=0.0
+warmup=-1e-9 warmup=1.0 warmup_steps=-1 schedule=wds floor=-1e-9 floor=1.000000001 cooldown=0.0 cooldown=1.000000001
+weight_decay=-1e-9 betas=[0.9] betas=[0.9,0.9,0.9] betas=[-1e-9,0.9] betas=[0.9,1.0] eps=0.0 clip=0.0 replay=-1e-9
+replay=1.0 denominator=mean evaluations=-1 eval_every=0 evaluation_tokens=0 final=first dropout=-1e-9 dropout=1.0
+objective=masked:mask_rate=0.0 objective=masked:mask_rate=1.0 execution.layout=loose execution.micro_batch_tokens=0
+execution.resume=always execution.save_every=-1 execution.export_every=-1 head_warmup.steps=-1
+head_warmup.batch_size=0 head_warmup.learning_rate=0.0
+"""
 
 
-@pytest.mark.parametrize(("kind", "key", "valid", "invalid"), EDGES, ids=lambda value: str(value)[:20])
-def test_a_setting_has_its_range(kind, key, valid, invalid):
-    for value in valid:
-        assert getattr(kind(**{key: value}), key) == value
-    for value in invalid:
-        with pytest.raises(ConfigError, match=f"{key}="):
-            kind(**{key: value})
+@pytest.mark.parametrize("setting", EDGES.split())
+def test_a_setting_may_have_the_edge_of_its_range(setting):
+    load(RunSettings, {}, [f"adapt.{setting}"])
+
+
+@pytest.mark.parametrize("setting", BEYOND.split())
+def test_a_setting_beyond_its_range_is_refused_by_its_key(setting):
+    key = re.split(r"[.=:]", setting.rpartition("=")[0])[-1]
+    with pytest.raises(ConfigError, match=f"{key}="):
+        load(RunSettings, {}, [f"adapt.{setting}"])
 
 
 @pytest.mark.parametrize(
@@ -63,11 +51,13 @@ def test_a_setting_has_its_range(kind, key, valid, invalid):
         ({"steps": 5, "tokens": 5}, "steps=5: .* tokens"),
         ({"epochs": 2.0, "steps": 5}, "steps=5: .* epochs"),
         ({"epochs": 2.0, "tokens": 5}, "tokens=5: .* epochs"),
+        ({"epochs": math.inf}, "epochs=inf"),
+        ({"learning_rate": math.inf}, "learning_rate=inf"),
         ({"execution": Execution(micro_batch_tokens=100)}, "micro_batch_tokens=100: .*max_tokens=256"),
         ({"objective": "next_sentence", "execution": Execution(layout="unpadded")}, "layout='unpadded': .*next_sent"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(settings, key):
+def test_settings_that_contradict_each_other_or_never_end_are_refused(settings, key):
     with pytest.raises(ConfigError, match=key):
         TrainSettings(**settings)
 
