@@ -66,22 +66,19 @@ def write_labeller(workspace: Workspace) -> None:
     """The checkpoint as a sequence classifier."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    AutoModelForSequenceClassification.from_pretrained(workspace.model, num_labels=3).save_pretrained(
-        workspace.labeller
-    )
-    AutoTokenizer.from_pretrained(workspace.model).save_pretrained(workspace.labeller)
+    classifier = AutoModelForSequenceClassification.from_pretrained(workspace.model, num_labels=3)
+    for part in (classifier, AutoTokenizer.from_pretrained(workspace.model)):
+        part.save_pretrained(workspace.labeller)
 
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory) -> Workspace:
     """Texts, a checkpoint, a card and a run with weights, written by the commands; tests leave it as it is."""
     workspace = Workspace(tmp_path_factory.mktemp("workspace"))
-    write_lines(workspace.task, [{"id": f"t{n}", "text": sentences("fruit", n)} for n in range(40)])
     topics = ["fruit" if n % 5 == 0 else "metal" for n in range(100)]
-    write_lines(
-        workspace.pool,
-        [{"id": f"p{n}", "source": topic, "text": sentences(topic, n + 50)} for n, topic in enumerate(topics)],
-    )
+    pool = [{"id": f"p{n}", "source": topic, "text": sentences(topic, n + 50)} for n, topic in enumerate(topics)]
+    write_lines(workspace.pool, pool)
+    write_lines(workspace.task, [{"id": f"t{n}", "text": sentences("fruit", n)} for n in range(40)])
     write_task(workspace.card.parent)
     write_checkpoint(workspace.model)
     write_labeller(workspace)
@@ -91,14 +88,17 @@ def workspace(tmp_path_factory) -> Workspace:
         "weigh {run} --beta 0.3 --gamma 3",
     ):
         assert main(workspace.line(line)) == 0
-    (workspace.folder / "notes.txt").write_text("An iron word0 word1.\n")
-    (workspace.folder / "other.vec").write_text("1 2\nyouth 1 0\n")
-    (workspace.folder / "nan.vec").write_text("apple 1 0\npear nan 0\n")
+    files = {
+        "notes.txt": "An iron word0 word1.\n",
+        "other.vec": "1 2\nyouth 1 0\n",
+        "nan.vec": "apple 1 0\npear nan 0\n",
+    }
+    files |= {f"pairs.{side}": "".join(f"{side} {n}\n" for n in range(30)) for side in ("de", "en")}
+    for name, content in files.items():
+        (workspace.folder / name).write_text(content)
     write_lines(workspace.folder / "same.jsonl", [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)])
-    for side in ("de", "en"):
-        (workspace.folder / f"pairs.{side}").write_text("".join(f"{side} {n}\n" for n in range(30)))
-    held_out_stage(workspace.run / "corpus", workspace.run / "held_out")
     write_lines(workspace.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
+    held_out_stage(workspace.run / "corpus", workspace.run / "held_out")
     return workspace
 
 
@@ -116,12 +116,10 @@ def empty_task_path(monkeypatch):
 
 def contents(folder: Path) -> dict[str, str]:
     """Digest every file below a folder; folders have an empty digest."""
-    digests = {}
-    for path in sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts):
-        is_file = path.is_file() and not path.is_symlink()
-        digest = blake2b(path.read_bytes()).hexdigest() if is_file else ""
-        digests[str(path.relative_to(folder))] = digest
-    return digests
+    paths = [path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts]
+    files = {path for path in paths if path.is_file() and not path.is_symlink()}
+    digests = {path: blake2b(path.read_bytes()).hexdigest() for path in files}
+    return {str(path.relative_to(folder)): digests.get(path, "") for path in paths}
 
 
 def text(name: str, content: str | bytes) -> Callable[[Workspace], None]:
@@ -195,9 +193,9 @@ PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
 
 def _artifacts(folder: Path) -> list[Path]:
     """List the folders of a run; of a grid, those of its cells."""
-    nested = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
-    direct = [path for path in folder.glob("*") if path not in nested]
-    return direct + [path for inner in nested for path in _artifacts(inner)]
+    groups = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
+    direct = [path for path in folder.glob("*") if path not in groups]
+    return direct + [path for inner in groups for path in _artifacts(inner)]
 
 
 def refuse(
@@ -219,8 +217,7 @@ def refuse(
         error: The type of the error.
     """
     before = contents(workspace.folder)
-    types = []
-    write = progress.write
+    types, write = [], progress.write
 
     def record(message: str, file=sys.stderr) -> None:
         types.append(sys.exc_info()[0])
@@ -229,7 +226,7 @@ def refuse(
     try:
         with patch.object(progress, "write", record):
             code = main(workspace.line(line))
-        captured = capfd.readouterr()
+        output = capfd.readouterr()
         after = contents(workspace.folder)
         artifacts = [
             path for path in _artifacts(workspace.out) if str(path.relative_to(workspace.folder)) not in before
@@ -237,15 +234,15 @@ def refuse(
         complete = {path.name for path in artifacts if path.name == "embeddings" or (path / MANIFEST).is_file()}
     finally:
         shutil.rmtree(workspace.out, ignore_errors=True)  # the next test finds the workspace as it was
-    errors = [message for message in captured.err.splitlines() if message.startswith("dana: error:")]
-    assert code == 2, captured.err
-    assert len(errors) == 1, captured.err
+    errors = [message for message in output.err.splitlines() if message.startswith("dana: error:")]
+    assert code == 2, output.err
+    assert len(errors) == 1, output.err
     for name in (names,) if isinstance(names, str) else names:
         assert name.replace("{folder}", str(workspace.folder)).lower() in errors[0].lower()
     if error is not None:
         assert types[-1] is error, f"{types[-1]}: {errors[0]}"
-    assert "Traceback" not in captured.err
-    assert captured.out == ""
+    assert "Traceback" not in output.err
+    assert output.out == ""
     assert {name: after.get(name) for name in before} == before
     assert all(name.split("/")[0] == "out" for name in after.keys() - before.keys())
     assert {path.name for path in artifacts} == complete <= set(stays)

@@ -5,13 +5,16 @@
 import gzip
 import sys
 from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import pytest
+import torch
 
 from dana.cli.main import main
 from dana.core import registry
 from dana.core.config import load
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError, PluginError
+from dana.selectors.base import Selector
 from dana.stages.settings import RunSettings
 from tests.bad_input import (  # noqa: F401
     AUTO,
@@ -140,6 +143,8 @@ finetune.seeds=0 finetune.seeds=[0,0] finetune.epochs=0 finetune.batch_size=0 fi
 finetune.evaluate=middle finetune.warmup=1 finetune.save=perhaps finetune.learning_rate=.inf
 """
 
+CUT = gzip.compress(b'{"text": "a"}\n' * 99)[:-9]
+
 FILES = [
     # Text.
     (RANK, "task.jsonl", text("task.jsonl", ""), DataError),
@@ -149,12 +154,7 @@ FILES = [
     (RANK, "task.jsonl", text("task.jsonl", b'{"text": "\xff\xfe"}\n'), DataError),
     (RANK, "task", text("task.jsonl", '{"text": "Only one sentence."}\n'), DataError),
     (RANK, "pool.jsonl", text("pool.jsonl", b"\x00\x01\x02\x03" * 50), DataError),
-    (
-        RANK + "--general {bad}.jsonl.gz",
-        "bad.jsonl.gz",
-        text("bad.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99)[:-9]),
-        DataError,
-    ),
+    (RANK + "--general {bad}.jsonl.gz", "bad.jsonl.gz", text("bad.jsonl.gz", CUT), DataError),
     (RANK + "--general {bad}.jsonl.zst", "bad.jsonl.zst", text("bad.jsonl.zst", b"no zstandard"), DataError),
     (RANK + "--general {bad}.parquet", "bad.parquet", text("bad.parquet", b"PAR1 and no more"), DataError),
     (RANK + "--general {bad}.csv", ("bad.csv", "'text'"), text("bad.csv", "a,b\n1,2\n"), DataError),
@@ -256,10 +256,6 @@ def test_a_store_that_cannot_be_written_is_refused_after_the_texts(workspace, ca
     refuse(RANK + "--store /proc/nope", "/proc/nope", workspace, capfd, stays=("task", "corpus"))
 
 
-PLUG_IN = """
-import torch
-from dana.selectors.base import Selector
-
 class Encodes:
     def identity(self):
         return {"encoder": "mine"}
@@ -267,61 +263,41 @@ class Encodes:
     def encode(self, texts):
         return torch.ones(len(texts), 3)
 
-class FailsToEncode(Encodes):
-    def encode(self, texts):
-        return 1 / 0
 
-class GivesOneRow(Encodes):
-    def encode(self, texts):
-        return torch.ones(1, 3)
-
-class FailsToIdentify(Encodes):
-    def identity(self):
-        return 1 / 0
-
-class FailsToBeMade(Encodes):
-    def __init__(self):
-        1 / 0
-
-class FailsToFit:
-    def fit(self, embeddings, seed):
-        return 1 / 0
-
-class FailsToScore:
+class Fits:
     def fit(self, embeddings, seed):
         return self
 
     def to(self, device):
         return self
 
-    def score(self, embeddings):
-        return 1 / 0
 
-class FailsToSelect(Selector):
-    def learn(self, task, general, seed):
-        return 1 / 0
-
-class IsNoSelector:
-    def fit(self, task, general, seed):
-        return self
-"""
-PLUG_INS = [
-    *(
-        f"{RANK} --encoder {name}"
-        for name in ("FailsToEncode", "GivesOneRow", "FailsToIdentify", "FailsToBeMade", "NotThere")
-    ),
-    *(f"{RANK} --detectors {name}" for name in ("FailsToFit", "FailsToScore")),
-    *(SELECT + name for name in ("FailsToSelect", "IsNoSelector")),
-]
+def fail(*inputs):
+    return 1 / 0
 
 
-@pytest.mark.parametrize("line", PLUG_INS, ids=[line.split()[-1] for line in PLUG_INS])
-def test_plug_ins_that_fail_are_named_with_their_package(line, workspace_copy, tmp_path, capfd, monkeypatch):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "somebodys.py").write_text(PLUG_IN)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    installed = registry.entry_points
-    name = line.split()[-1]
-    entry = EntryPoint(name, f"somebodys:{name}", "")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [*installed(group=group), entry])
-    refuse(line, ("somebody", name), workspace_copy, capfd, stays=("task", "corpus", "embeddings"), error=PluginError)
+# Where a line names it, what a plug-in is, and its methods that are wrong.
+PLUG_INS = {
+    "FailsToEncode": (RANK + "--encoder", Encodes, {"encode": fail}),
+    "GivesOneRow": (RANK + "--encoder", Encodes, {"encode": lambda self, texts: torch.ones(1, 3)}),
+    "FailsToIdentify": (RANK + "--encoder", Encodes, {"identity": fail}),
+    "FailsToBeMade": (RANK + "--encoder", Encodes, {"__init__": fail}),
+    "NotThere": (RANK + "--encoder", None, {}),
+    "FailsToFit": (RANK + "--detectors", Fits, {"fit": fail}),
+    "FailsToScore": (RANK + "--detectors", Fits, {"score": fail}),
+    "FailsToSelect": (SELECT[:-1], Selector, {"learn": fail}),
+    "IsNoSelector": (SELECT[:-1], Fits, {}),
+}
+
+
+@pytest.mark.parametrize("name", PLUG_INS)
+def test_plug_ins_that_fail_are_named_with_their_package(name, workspace_copy, capfd, monkeypatch):
+    line, base, methods = PLUG_INS[name]
+    module = ModuleType("somebodys")
+    if base:
+        setattr(module, name, type(name, (base,), {**methods, "__module__": "somebodys"}))
+    monkeypatch.setitem(sys.modules, "somebodys", module)
+    ours, entry = registry.entry_points, EntryPoint(name, f"somebodys:{name}", "")
+    monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), entry])
+    stays = ("task", "corpus", "embeddings")
+    refuse(f"{line} {name}", ("somebody", name), workspace_copy, capfd, stays, PluginError)
