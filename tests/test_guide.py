@@ -45,9 +45,9 @@ def test_the_first_adaptation_leaves_what_its_page_names(first_adaptation):
     card = yaml.safe_load(fenced(FIRST, "yaml")[0])
     rows = [len(pd.read_csv(first_adaptation / f"tickets/{part}.csv")) for part in card["splits"]]
     assert rows == list(card["splits"].values()), "the card says what was printed"
-    named = re.findall(r"`(runs/\S+)`", FIRST.read_text(encoding="utf-8"))
-    assert "runs/tickets/report.html" in named
-    assert [name for name in named if not (first_adaptation / name).exists()] == []
+    names = re.findall(r"`(runs/\S+)`", FIRST.read_text(encoding="utf-8"))
+    assert "runs/tickets/report.html" in names
+    assert [name for name in names if not (first_adaptation / name).exists()] == []
     assert (first_adaptation / "labelled.parquet").is_file()
 
 
@@ -61,8 +61,8 @@ def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_p
     monkeypatch.syspath_prepend(folder)
     before = {path.name for path in folder.iterdir()}
     names = run_page(page, small_model)
-    named = re.findall(r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
-    assert [name for name in named if not Path(name).exists()] == []
+    files = re.findall(r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
+    assert [file for file in files if not Path(file).exists()] == []
     if page.stem == "python":
         assert "task[1]: is NoneType, not a string: 'None'" in capsys.readouterr().out
         assert {path.name for path in folder.iterdir()} == before, "nothing is left beside runs/"
@@ -72,12 +72,13 @@ def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_p
 
 
 SMALL = "finetune.seeds=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
-PAPER_COMMANDS = {
-    "table1": "rank {given} --detectors knn,pca --out out",
-    "table2": "score {given} --detector knn --out out",
-    "table4": "run papers/dana/table4 {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2",
-    "table5": "run papers/dana/table5 {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2",
-    "figure3": "rank {given} --detectors knn --out out",
+RUN = "{settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2"
+PAPER_COMMANDS = {  # and what it writes
+    "table1": ("rank {texts} --detectors knn,pca --out out", "ranking"),
+    "table2": ("score {texts} --detector knn --out out", "scores"),
+    "table4": (f"run papers/dana/table4 {RUN}", "report.html"),
+    "table5": (f"run papers/dana/table5 {RUN}", "arms/continuous/adapted/config.json"),
+    "figure3": ("rank {texts} --detectors knn --out out", "ranking"),
 }
 
 
@@ -87,10 +88,8 @@ def test_the_tables_of_dana_run_at_a_small_size(name, first_adaptation, small_mo
     shutil.copytree(first_adaptation, tmp_path / "reader")
     monkeypatch.chdir(tmp_path / "reader")
     encoder = f"selection.encoder=transformer:{small_model} selection.units=window:32"
-    given = f"--config papers/dana/{name} --task tickets.yaml --general pool/ --set {encoder}"
+    texts = f"--config papers/dana/{name} --task tickets.yaml --general pool/ --set {encoder}"
     settings = f"task=tickets.yaml general=[pool/] model={small_model} out=out {encoder} {SMALL}"
-    assert main(shlex.split(PAPER_COMMANDS[name].format(given=given, settings=settings))) == 0
-    made = {"table1": "ranking", "figure3": "ranking", "table2": "scores"}.get(name, "report.html")
-    assert Path("out", made).exists()
-    if name == "table5":
-        assert Path("out/arms/continuous/adapted/config.json").is_file()
+    line, file = PAPER_COMMANDS[name]
+    assert main(shlex.split(line.format(texts=texts, settings=settings))) == 0
+    assert Path("out", file).exists()

