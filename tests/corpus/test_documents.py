@@ -27,17 +27,17 @@ def test_id_source_and_text_by_hand(tmp_path):
         {"id": 0, "text": "five"},
         {"id": " \u0000", "source": "\ufeff", "text": "six"},
     ]
-    documents, tally = _read(tmp_path / "pool.jsonl", records)
+    documents, tally = _read(tmp_path / "pool.v1.jsonl", records)
     assert [(d.doc_id, d.source, d.text) for d in documents] == [
         ("7", "wiki", "été\nx"),
-        ("d", "pool", "two"),
-        (document_id("pool", "three"), "pool", "three"),
-        (document_id("pool", "four"), "pool", "four"),
-        ("0", "pool", "five"),
-        (document_id("pool", "six"), "pool", "six"),
+        ("d", "pool.v1", "two"),
+        (document_id("pool.v1", "three"), "pool.v1", "three"),
+        (document_id("pool.v1", "four"), "pool.v1", "four"),
+        ("0", "pool.v1", "five"),
+        (document_id("pool.v1", "six"), "pool.v1", "six"),
     ]
     assert tally.as_dict()["by_source"] == {
-        "pool": {"documents": 5, "characters": 3 + 5 + 4 + 4 + 3},
+        "pool.v1": {"documents": 5, "characters": 3 + 5 + 4 + 4 + 3},
         "wiki": {"documents": 1, "characters": 5},
     }
 

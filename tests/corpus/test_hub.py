@@ -66,7 +66,7 @@ def test_a_name_is_pinned_once_and_remembered(server, tmp_path, monkeypatch):
     assert source == HubSet("hf:org/name", OLD, source.rows)
     assert is_hub(source)
     server.sha = NEW
-    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", None)  # nobody is requests again
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", None)  # nobody is asked again
     assert pin("hf:org/name", run).commit == OLD
     assert pin("hf:org/name::test", run).commit == OLD
     assert pin(f"hf:org/name@{NEW}", run).commit == NEW
@@ -89,7 +89,7 @@ def test_files_on_the_hub_are_pinned_too(server, tmp_path):
     assert len(server.requests) == 3
 
 
-def test_offline_the_hub_is_not_requests(server, tmp_path, monkeypatch):
+def test_offline_the_hub_is_not_asked(server, tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise OfflineModeIsEnabled("cannot reach")
 
@@ -109,7 +109,7 @@ def test_a_dropped_connection_is_told_and_a_rerun_loses_and_repeats_no_row(serve
     records = list(read_hub(source))
     assert _fields(records) == ROWS
     assert [record.line for record in records] == list(range(1, 96))
-    assert len(server.streamed) == 95 + 7 + 1  # what came after the last tenth row was requests for again
+    assert len(server.streamed) == 95 + 7 + 1  # what came after the last tenth row was asked for again
 
 
 def test_reading_that_was_killed_goes_on(server, tmp_path):

@@ -1,19 +1,16 @@
 """Text of many languages: sentences end where the language says, and all of it goes through the whole selection."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dana.cli.main import main
 from dana.core.errors import ConfigError
-from dana.core.schemas import iterate_documents, read_table
+from dana.core.schemas import read_table
 from dana.corpus.units import OTHERS, RULED, parse_units, sentences
-from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
-from dana.stages.texts import corpus_stage, task_stage
-from dana.stages.weigh import weigh_stage
-from dana.weighting.settings import WeighSettings
 from tests.corpus.files import write_rows
 
 # Sentences as the language has them; "!" where the rules of English find others.
@@ -65,56 +62,33 @@ def test_the_language_belongs_to_the_fingerprint_unless_units_are_windows():
     assert replace(one, units="window:8").identity() == replace(two, units="window:8").identity()
 
 
-# What a language's two topics are put together from: beginnings, and ends of each.
-PARTS = {
-    "zh": (
-        ["今天", "昨天", "明天", "后来", "早上", "晚上", "现在", "最后"],
-        ["细胞吸收了蛋白质。", "基因改变了。", "酶结合了受体。", "抗体找到了肿瘤。"],
-        ["法官做出了判决。", "律师提出了上诉。", "证人来到了法庭。", "法院公布了裁定。"],
-    ),
-    "ru": (
-        ["Сегодня ", "Вчера ", "Завтра ", "Потом ", "Утром ", "Ночью ", "Теперь ", "Весной "],
-        ["клетка выросла.", "ген изменился.", "белок распался.", "опухоль исчезла."],
-        ["судья решил.", "адвокат ушёл.", "свидетель пришёл.", "суд начался."],
-    ),
-    "ar": (
-        ["اليوم ", "أمس ", "غدا ", "ثم ", "صباحا ", "ليلا ", "الآن ", "أخيرا "],
-        ["نمت الخلية.", "تغير الجين.", "عمل الإنزيم.", "ظهر الورم."],
-        ["حكم القاضي.", "تكلم المحامي.", "حضر الشاهد.", "بدأت المحكمة."],
-    ),
-}
+BEGINS = ["今天", "昨天", "明天", "后来", "早上", "晚上", "现在", "最后"]
+TASK = [
+    begin + end
+    for begin in BEGINS
+    for end in ("细胞吸收了蛋白质。", "基因改变了。", "酶结合了受体。", "抗体找到了肿瘤。")
+]
+FOREIGN = [begin + end for begin in BEGINS for end in ("法官做出了判决。", "律师提出了上诉。", "证人来到了法庭。")]
 
 
-@pytest.mark.parametrize("language", PARTS)
-def test_any_script_goes_from_files_to_weights(tmp_path, language):
-    """Planted documents score lowest, by both kinds of weights they are kept, and every character is in a unit."""
-    begins, *ends = PARTS[language]
-    join = "" if language in SPACELESS else " "
-    task, foreign = ([begin + end for begin in begins for end in topic] for topic in ends)
-    (tmp_path / "task.txt").write_text("\n".join(task), encoding="utf-8")
+def test_a_script_without_spaces_goes_from_files_to_weights(tmp_path):
+    """Planted documents score lowest and weigh most by both kinds of weights; every character is in a unit."""
     random = np.random.default_rng(0)
-    topics = {"task": task, "foreign": foreign}
-    rows = [
-        {"id": f"{topic}-{number}", "text": join.join(random.choice(units, 4))}
-        for number in range(30)
-        for topic, units in topics.items()
-    ]
-    selection = Selection(encoder="hashing:dims=256,words=1", language=language, geometry="l2")
-    run = tmp_path / "run"
-    general = GeneralCorpus(corpus_stage([write_rows(tmp_path / "pool.jsonl", rows)], run / "corpus"))
-    task_text = TaskText(task_stage(str(tmp_path / "task.txt"), run / "task"))
-    selector = build_selector("detector", "knn:k=1", selection)
-    Scoring(task_text, general, selection, selector, run / "scores").run()
-    scores = read_table(run / "scores").to_pandas()
-    texts = {document.doc_id: document.text for document in iterate_documents(run / "corpus")}
+    topics = {"task": TASK, "foreign": FOREIGN}
+    texts = {f"{topic}-{n}": "".join(random.choice(topics[topic], 4)) for topic in topics for n in range(30)}
+    pool = write_rows(tmp_path / "pool.jsonl", [{"id": doc_id, "text": text} for doc_id, text in texts.items()])
+    (tmp_path / "task.txt").write_text("\n".join(TASK), encoding="utf-8")
+    run = str(tmp_path / "run")
+    flags = "--encoder hashing:dims=256,words=1 --geometry l2 --detector knn:k=1 --language zh"
+    assert main(["score", "--task", f"{tmp_path}/task.txt", "--general", pool, "--out", run, *flags.split()]) == 0
+    scores = read_table(tmp_path / "run" / "scores").to_pandas()
     for doc_id, units in scores.groupby("doc_id"):
         spans = zip(units["start"], units["end"], strict=True)
-        assert join.join(texts[doc_id][start:end] for start, end in spans) == texts[doc_id]
-        assert len(units) == 4
+        assert [texts[doc_id][start:end] for start, end in spans] == re.findall("[^。]+。", texts[doc_id])
     means = scores["score"].groupby(scores["doc_id"].str.startswith("task-")).mean()
     assert means[True] < means[False]
-    for policy in ("sigmoid", "segments"):
-        settings = WeighSettings(policy=policy, beta=0.5, gamma=4)
-        weights = read_table(weigh_stage(run / "scores", run / "corpus", settings, tmp_path / policy).path).to_pandas()
+    for policy, flags in (("sigmoid", "--beta 0.5"), ("segments", "--beta 0.5 --gamma 4")):
+        assert main(["weigh", run, "--policy", policy, *flags.split(), "--to", f"{tmp_path}/{policy}"]) == 0
+        weights = read_table(tmp_path / policy).to_pandas()
         means = weights["weight"].groupby(weights["doc_id"].str.startswith("task-")).mean()
         assert means[True] > 0.3 + means[False]

@@ -14,7 +14,6 @@ from dana.core.schemas import read_batches
 from dana.corpus import readers
 from dana.corpus.inputs import Record
 from dana.corpus.readers import read_records
-from dana.corpus.sources import expand, stem
 from tests.corpus.files import PACK, json_lines, parquet
 
 ROWS = [{"id": "a", "text": "Erste Zeile 😀"}, {"id": "b", "text": 'With "quotes", commas\nand a line end'}]
@@ -84,41 +83,6 @@ def test_parquet_rows_are_records_with_their_number(tmp_path):
     assert [record.line for record in records] == list(range(1, 3001))
     assert [record.fields for record in records] == ROWS * 1500
     assert records[2999].location == f"{path}:3000"
-
-
-def test_a_folder_and_a_glob_are_read_in_the_order_of_names(tmp_path):
-    (tmp_path / "in").mkdir()
-    for name, word in (("b.txt", "bee"), ("a.jsonl", '{"text": "ay"}'), ("in/c.txt", "sea"), ("note.pdf", "no")):
-        (tmp_path / name).write_text(word, encoding="utf-8")
-    assert [fields["text"] for fields in _fields(tmp_path)] == ["ay", "bee", "sea"]
-    assert [path.name for path in expand(str(tmp_path / "*.txt"))] == ["b.txt"]
-    assert [path.name for path in expand(str(tmp_path / "**" / "*.txt"))] == ["b.txt", "c.txt"]
-    both = read_records([str(tmp_path / "b.txt"), str(tmp_path / "a.jsonl")])
-    assert [record.fields["text"] for record in both] == ["bee", "ay"]
-
-
-def test_stem_is_the_name_without_format_and_compression(tmp_path):
-    for name in ("pool.jsonl.gz", "pool.csv", "pool.txt.zst", "pool.parquet", "pool"):
-        assert stem(tmp_path / name) == "pool"
-    assert stem(tmp_path / "v1.2.jsonl") == "v1.2"
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("none.jsonl", r"none\.jsonl: no such file or folder"),
-        ("note.pdf", r"note\.pdf: unknown format '\.pdf'; available: \.jsonl"),
-        ("bare", r"bare: unknown format 'without a suffix'"),
-        ("folder", r"folder: no file of a known format"),
-        ("*.csv", r"\*\.csv: no file of a known format"),
-    ],
-)
-def test_a_source_that_cannot_be_read_says_why(tmp_path, source, message):
-    (tmp_path / "folder").mkdir()
-    for name in ("note.pdf", "bare"):
-        (tmp_path / name).write_text("not what it says", encoding="utf-8")
-    with pytest.raises(DataError, match=message):
-        _records(tmp_path / source)
 
 
 @pytest.mark.parametrize(("between", "texts"), [("\n", ["one", "two", "thr"]), ("\n\n", ["one", "two"])])

@@ -24,6 +24,17 @@ def _names(files, pool):
     return [os.path.relpath(file, pool) for file in files]
 
 
+def test_files_are_read_in_the_order_of_names_and_those_of_sources_in_their_order(pool):
+    (pool / "c.jsonl").write_text('{"text": "ay"}')
+    for source, names in ((pool, ["a.txt", "c.jsonl", "in/b.txt"]), (pool / "*.txt", ["a.txt"])):
+        assert _names(expand(str(source)), pool) == names
+    texts = [record.fields["text"] for record in read_records([str(pool / "in" / "b.txt"), str(pool)])]
+    assert texts == ["in/b.txt", "a.txt", "ay", "in/b.txt"]
+    (pool / "bare").write_text("no suffix")
+    with pytest.raises(DataError, match=r"bare: unknown format 'without a suffix'; available: \.jsonl"):
+        expand(str(pool / "bare"))
+
+
 def test_links_are_followed_and_each_real_folder_is_read_once(pool, tmp_path):
     (pool / "in" / "up").symlink_to(pool)
     (pool / "self").symlink_to(pool / "self")

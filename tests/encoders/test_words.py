@@ -1,4 +1,4 @@
-"""Word vectors: means of them by hand, files in the formats in use, training by hand and against numpy, real text."""
+"""Word vectors: means of them by hand, files in the formats in use, training by hand and against numpy."""
 
 import gzip
 import shutil
@@ -13,14 +13,7 @@ from scipy.sparse import csr_array
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders import words as words_module
-from dana.encoders.words import (
-    WordsEncoder,
-    WordVectors,
-    count_pairs,
-    positive_information,
-    read_word_vectors,
-    train_word_vectors,
-)
+from dana.encoders.words import WordsEncoder, WordVectors, count_pairs, positive_information, read_word_vectors
 from dana.models.ngram.vocabulary import MARKS, Vocabulary
 from dana.selectors.checks import OTHER, TASK, check_encoder
 
@@ -42,13 +35,13 @@ def test_a_vector_is_the_mean_of_those_of_known_words(path):
 
 
 def test_the_batch_changes_no_bit_and_every_check_passes(tmp_path, repository_texts):
-    train_word_vectors(repository_texts, 40, min_count=3).save(tmp_path / "repository.txt")
+    words_module.train_word_vectors(repository_texts, 40, min_count=3).save(tmp_path / "repository.txt")
     encoder = ENCODERS.create(f"words:{tmp_path}/repository.txt")
     together = encoder.encode(repository_texts)
     assert together.any(1).all()
     assert torch.equal(torch.cat([encoder.encode([text]) for text in repository_texts]), together)
     assert torch.equal(encoder.encode(repository_texts[::-1]).flip(0), together)
-    train_word_vectors([" ".join(texts) for texts in (TASK, OTHER)] * 5, 4).save(tmp_path / "topics.txt")
+    words_module.train_word_vectors([" ".join(texts) for texts in (TASK, OTHER)] * 5, 4).save(tmp_path / "topics.txt")
     results = check_encoder(f"words:{tmp_path}/topics.txt")
     assert [str(result) for result in results if not result.passed or result.detail] == []
 
@@ -153,7 +146,7 @@ def test_positive_information_by_hand():
 
 
 def test_vectors_are_the_leading_singular_ones_times_the_root_and_the_same_bits_again(repository_texts):
-    once, again = (train_word_vectors(repository_texts, 12, 4, 5) for _ in range(2))
+    once, again = (words_module.train_word_vectors(repository_texts, 12, 4, 5) for _ in range(2))
     assert torch.equal(once.vectors, again.vectors)
     assert once.words == again.words
     vocabulary = Vocabulary.of_texts(repository_texts, 5)
@@ -165,19 +158,6 @@ def test_vectors_are_the_leading_singular_ones_times_the_root_and_the_same_bits_
 
 def test_bad_numbers_are_refused_by_name():
     with pytest.raises(ConfigError, match="window=0: must be at least 1"):
-        train_word_vectors(TEXTS, window=0)
+        words_module.train_word_vectors(TEXTS, window=0)
     with pytest.raises(DataError, match="dims=2: must be below 2"):
-        train_word_vectors(TEXTS, dims=2, min_count=2)
-
-
-def test_words_of_a_domain_have_neighbours_of_it(dana_data):
-    texts = []
-    for name in ("law", "medical"):
-        with gzip.open(dana_data / "domains" / f"{name}.en.txt.gz", "rt", encoding="utf-8") as lines:
-            texts += [line.strip() for line in lines][:2000]
-    model = train_word_vectors(texts, 50)
-    vectors = torch.nn.functional.normalize(model.vectors)
-    neighbours = {"dose": {"mg", "doses", "daily", "ml"}, "council": {"commission", "regulation", "eu", "ec"}}
-    for word, others in neighbours.items():
-        near = (vectors @ vectors[model.row_by_word[word]]).topk(20).indices.tolist()
-        assert others & {model.words[at] for at in near}
+        words_module.train_word_vectors(TEXTS, dims=2, min_count=2)
