@@ -82,13 +82,6 @@ def test_sources_share_texts_and_number_their_records_for_themselves(tmp_path):
     assert (dict(tally.drop_counts), dict(tally.rejection_counts)) == ({"duplicate": 1}, {"repeated id": 1})
 
 
-def test_names_without_an_id_survive_reordering(tmp_path):
-    records = [{"text": f"document {n}"} for n in range(5)]
-    forward, _ = _read(tmp_path / "x.jsonl", records)
-    backward, _ = _read(tmp_path / "x.jsonl", records[::-1])
-    assert forward == backward[::-1]
-
-
 def test_what_to_do_with_bad_records_is_checked_before_reading():
     with pytest.raises(ConfigError, match="on_bad_record='ignore': must be fail or skip"):
         list(read_documents(["none.jsonl"], "ignore", Tally()))

@@ -2,13 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from dana.core import known_sources, launch
-from dana.core.artifacts import is_intact
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 from dana.core.known_sources import CACHE, KnownSources
@@ -134,32 +131,3 @@ def test_another_process_of_a_launch_than_the_first_hashes_nothing(hashes, pool,
     assert corpus_stage([str(pool)], tmp_path / "out") == corpus
     assert hashes == []
     assert (corpus.path / CACHE).read_text() == before
-
-
-REMEMBER = """
-import sys
-from pathlib import Path
-from dana.core import known_sources
-known_sources.SMALL, known_sources.SETTLED = 1000, 0
-for _ in range(50):
-    known = known_sources.KnownSources(Path(sys.argv[1]))
-    known._before = {}
-    for name in sys.argv[2:]:
-        known.digest(Path(name))
-    known.save()
-"""
-
-
-def test_processes_that_remember_at_once_leave_a_whole_file(pool, tmp_path):
-    other = pool.with_name("other.jsonl")
-    other.write_text(TEXT * 2)
-    out = tmp_path / "out"
-    orders = [[pool], [pool, other], [other]]
-    at_once = [subprocess.Popen([sys.executable, "-c", REMEMBER, out, *files]) for files in orders]
-    while any(process.poll() is None for process in at_once):
-        if (out / CACHE).exists():
-            content = json.loads((out / CACHE).read_text())
-            assert content["files"]
-            assert is_intact(content)
-    assert [process.returncode for process in at_once] == [0, 0, 0]
-    assert [path.name for path in (out / CACHE).parent.iterdir()] == ["sources.json"]

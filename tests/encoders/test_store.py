@@ -104,25 +104,6 @@ def test_order_and_repeats_in_a_batch(tmp_path):
     assert encoder.encode([]).shape == (0, 32)
 
 
-class EncodesAnything:
-    """Length and last character, in the range of float16."""
-
-    def identity(self):
-        return {"encoder": "anything"}
-
-    def encode(self, texts):
-        return torch.tensor([[float(len(text)), float(ord(text[-1]) % 1000 if text else -1)] for text in texts])
-
-
-def test_hostile_texts_are_keys_like_any_other(tmp_path):
-    hostile = ["", " ", "\0", "a\0", "\ud800", "\u202eabc", "🙂" * 5000, "a\r\n", "a\n"]
-    encoder = StoredEncoder(EncodesAnything(), tmp_path)
-    vectors = encoder.encode(hostile)
-    encoder.close()
-    assert torch.equal(StoredEncoder(EncodesAnything(), tmp_path).encode(hostile), vectors)
-    assert len(np.unique(vectors.numpy(), axis=0)) == len(hostile)
-
-
 def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path):
     for dtype in DTYPES:
         fill(tmp_path / "a", dtype=dtype)

@@ -1,6 +1,5 @@
 """Transformer encoder over BERT, DistilBERT, RoBERTa, GPT-2 and XLNet: as one sentence at a time by transformers."""
 
-import shutil
 import string
 from functools import lru_cache
 
@@ -139,11 +138,6 @@ def test_a_store_holds_the_same_bits_whatever_was_missing(small_minilm, tmp_path
     assert torch.equal(StoredEncoder(small_minilm, tmp_path / "parts").encode(texts), at_once)
 
 
-def test_identity_is_content_not_place(small_minilm, tmp_path):
-    shutil.copytree(small_minilm.model, tmp_path / "copy")
-    assert TransformerEncoder(str(tmp_path / "copy"), max_tokens=64).identity() == small_minilm.identity()
-
-
 def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
     encoder = minilm(max_tokens=64, dtype="bfloat16")
     exact, near = small_minilm.encode(TEXTS), encoder.encode(TEXTS)
@@ -151,12 +145,3 @@ def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
     assert torch.nn.functional.cosine_similarity(near, exact).min() > 0.999
     assert not torch.equal(near, exact)
     assert encoder.identity() == {**small_minilm.identity(), "dtype": "bfloat16"}, "stores made before stay valid"
-
-
-def test_hashing_needs_no_weights_and_tells_topics_apart():
-    encoder = ENCODERS.create("hashing:256")
-    vectors = encoder.encode(["gradient descent step size", "step size of gradient descent", "apple pie recipe"])
-    assert vectors.shape == (3, 256)
-    torch.testing.assert_close(vectors.norm(dim=1), torch.ones(3))
-    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
-    torch.testing.assert_close(encoder.encode(["apple pie recipe"])[0], vectors[2])

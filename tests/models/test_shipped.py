@@ -1,27 +1,16 @@
-"""The model that ships with dana: found by its name, verified, opened by transformers alone; it knows some English."""
+"""The model that ships with dana: found by its name, verified, opened by transformers alone."""
 
-import math
-from collections import Counter
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import dana
 from dana.core.errors import ArtifactError
 from dana.models import folder
 from dana.models.classifier import new_classifier
-from dana.models.folder import (
-    SHIPPED,
-    check_checkpoint,
-    load_backbone,
-    load_own_tokenizer,
-    model_identity,
-    resolve_model,
-)
-from dana.models.language_model import load_language_model
+from dana.models.folder import SHIPPED, check_checkpoint, load_backbone, model_identity, resolve_model
 
 MINI = Path(resolve_model("dana-mini"))
 
@@ -50,32 +39,16 @@ def test_other_weights_and_none_are_refused(monkeypatch):
         load_backbone("dana-none")
 
 
-def test_transformers_opens_it_alone_and_dana_computes_in_float32():
+def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
     assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
     assert load_backbone("dana-mini").dtype == torch.float32
     assert new_classifier("dana-mini", 3, 0).model.dtype == torch.float32
     model, tokenizer = dana.load_model("dana-mini")
     assert (type(model).__name__, model.dtype, len(tokenizer)) == ("ModernBertForMaskedLM", torch.float32, 8192)
+    reference = AutoModelForMaskedLM.from_pretrained(MINI, dtype=torch.float32)
+    inputs = AutoTokenizer.from_pretrained(MINI)("It was found in the [MASK] of the patient.", return_tensors="pt")
+    assert inputs["input_ids"][0].tolist() == tokenizer("It was found in the [MASK] of the patient.")["input_ids"]
+    with torch.no_grad():
+        assert torch.equal(model.eval()(**inputs).logits, reference.eval()(**inputs).logits)
     card = (MINI / "README.md").read_text(encoding="utf-8")
-    for word in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"):
-        assert word in card
-
-
-def test_it_knows_more_than_how_often_tokens_are(repository_texts):
-    """Hidden tokens of text that it has not seen, against the frequencies of that very text."""
-    model = load_language_model("dana-mini", lambda config: AutoModelForMaskedLM, seed=0).model.eval()
-    tokenizer = load_own_tokenizer("dana-mini")
-    rows = [tokenizer(text, truncation=True, max_length=128)["input_ids"] for text in repository_texts[:60]]
-    counts = Counter(token for ids in rows for token in ids[1:-1])
-    of_model, of_frequency = [], []
-    for ids in rows:
-        positions = list(range(3, len(ids) - 1, 7))
-        tokens = torch.tensor([ids])
-        masks = tokens.clone()
-        masks[0, positions] = tokenizer.mask_token_id
-        with torch.no_grad():
-            log_probs = model(input_ids=masks).logits[0, positions].log_softmax(-1)
-        of_model += log_probs.gather(1, tokens[0, positions, None])[:, 0].tolist()
-        of_frequency += [math.log(counts[ids[position]] / counts.total()) for position in positions]
-    assert len(of_model) > 500
-    assert fmean(of_model) > fmean(of_frequency) + 0.5
+    assert all(word in card for word in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"))
