@@ -5,7 +5,7 @@ from typing import Any
 
 import toy_task
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
@@ -18,25 +18,23 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
     ]
 
 
-def write_task(place: Path, **changes: Any) -> Path:
+def write_task(folder: Path, **changes: Any) -> Path:
     """A card with 48 training, 15 development and 24 test pairs beside it."""
     fields = {"text": "premise", "text_pair": "hypothesis", "id": "uid"}
     splits = {"train": 48, "dev": 15, "test": 24}
-    card = toy_task.write_task(place, **{**fields, "splits": splits, **changes})
+    card = toy_task.write_task(folder, **{**fields, "splits": splits, **changes})
     for seed, (split, count) in enumerate(splits.items(), 1):
-        toy_task.write_split(place / "toy", split, rows(count, seed))
+        toy_task.write_split(folder / "toy", split, rows(count, seed))
     return card
 
 
 def write_checkpoint(folder: Path, **config: Any) -> Path:
     """The toy's checkpoint; its tokenizer puts a separator between two texts, and says which is which."""
     toy_task.write_checkpoint(folder, **config)
-    inner = AutoTokenizer.from_pretrained(folder).backend_tokenizer
-    inner.post_processor = TemplateProcessing(
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    given = ["input_ids", "token_type_ids", "attention_mask"]
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]", model_input_names=given, **names)
-    made.save_pretrained(folder)
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer.save_pretrained(folder)
     return folder

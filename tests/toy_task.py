@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-SIGNS = {
-    "fruit": ["apple", "pear", "plum"],
-    "metal": ["iron", "zinc", "lead"],
-    "bird": ["wren", "owl", "crow"],
-}
+SIGNS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "lead"], "bird": ["wren", "owl", "crow"]}
 FILLERS = [f"word{number}" for number in range(40)]
 PRESET = {"epochs": 6, "learning_rate": 2e-3, "batch_size": 8, "seeds": 2, "max_tokens": 24}
 WORDS = [*FILLERS, *(word for words in SIGNS.values() for word in words)]
@@ -20,33 +16,24 @@ WORDS = [*FILLERS, *(word for words in SIGNS.values() for word in words)]
 
 def rows(count: int, seed: int) -> list[dict[str, str]]:
     """Texts of 4 to 20 words; two of them give the label away."""
-    random = np.random.default_rng(seed)
-    made = []
+    random, examples = np.random.default_rng(seed), []
     for number in range(count):
         label = list(SIGNS)[number % len(SIGNS)]
         words = [*random.choice(FILLERS, random.integers(2, 19)), *random.choice(SIGNS[label], 2)]
         random.shuffle(words)
-        made.append({"id": f"{seed}-{number}", "text": " ".join(words), "label": label})
-    return made
+        examples.append({"id": f"{seed}-{number}", "text": " ".join(words), "label": label})
+    return examples
 
 
-def write_task(place: Path, **changes: Any) -> Path:
+def write_task(folder: Path, **changes: Any) -> Path:
     """A card with 120 training, 30 development and 60 test examples beside it."""
-    place.mkdir(parents=True, exist_ok=True)
-    for split, count, seed in (("train", 120, 1), ("dev", 30, 2), ("test", 60, 3)):
-        write_split(place / "toy", split, rows(count, seed))
-    card = {
-        "name": "toy",
-        "title": "What is it about?",
-        "version": 1,
-        "data": {"local": "toy"},
-        "labels": list(SIGNS),
-        "metric": "macro_f1",
-        "splits": {"train": 120, "dev": 30, "test": 60},
-        "presets": {"quick": PRESET},
-    }
-    path = place / "toy.yaml"
-    path.write_text(yaml.safe_dump({**card, **changes}), encoding="utf-8")
+    splits = {"train": 120, "dev": 30, "test": 60}
+    for seed, (split, count) in enumerate(splits.items(), 1):
+        write_split(folder / "toy", split, rows(count, seed))
+    card = {"name": "toy", "title": "What is it about?", "version": 1, "data": {"local": "toy"}, "labels": list(SIGNS)}
+    card |= {"metric": "macro_f1", "splits": splits, "presets": {"quick": PRESET}, **changes}
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump(card), encoding="utf-8")
     return path
 
 
@@ -59,15 +46,8 @@ def write_split(folder: Path, split: str, examples: list[dict[str, Any]]) -> Pat
 
 
 # Of a tiny model of any architecture over the words of the toy tokenizer.
-SIZE = {
-    "vocab_size": 54,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-}
+SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SIZE = {"vocab_size": 54, "max_position_embeddings": 40, "pad_token_id": 0, **SHAPE}
 
 
 def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, **config: Any) -> Path:
@@ -86,10 +66,7 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     inner.post_processor = TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
     PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    size = {"vocab_size": len(special) + len(words), "max_position_embeddings": 32, **SHAPE, **config}
     with torch_seed(seed):
-        model = BertForMaskedLM(
-            BertConfig(vocab_size=len(special) + len(words), max_position_embeddings=32, **{**shape, **config})
-        )
-    model.save_pretrained(folder)
+        BertForMaskedLM(BertConfig(**size)).save_pretrained(folder)
     return folder
