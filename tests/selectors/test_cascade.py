@@ -21,7 +21,7 @@ def cascade():
     return SELECTOR.fit(texts("task", 100, 0), general, 0)
 
 
-def test_best_units_have_the_real_score_the_others_the_expected(cascade):
+def test_best_units_have_the_real_score_the_others_the_expected(cascade, tmp_path):
     units = Units.of_texts(texts("task", 30, 6) + texts("other", 70, 7))
     scores, first, real = cascade.score(units), cascade.cheap.score(units), cascade.good.score(units)
     best = first <= cascade.threshold
@@ -31,6 +31,8 @@ def test_best_units_have_the_real_score_the_others_the_expected(cascade):
     assert scores[:30].mean() < scores[30:].mean()
     assert np.corrcoef(scores, real)[0, 1] > 0.8, "one unit for both kinds"
     assert set(cascade.notes["audit"]["recall"]) == {"0.05", "0.1", "0.2"}
+    cascade.save(tmp_path)
+    assert SELECTOR.load(tmp_path).notes == cascade.notes
 
 
 def test_the_real_encoder_sees_the_best_units_only(cascade, monkeypatch):

@@ -72,36 +72,28 @@ class Broken:
         return self
 
     def score(self, embeddings):
-        if isinstance(self.scores, Exception):
-            raise self.scores
         return self.scores
 
 
+def raise_error(self, rows, seed):
+    raise ZeroDivisionError("by zero")
+
+
 @pytest.mark.parametrize(
-    ("scores", "message"),
+    ("fit", "message"),
     [
-        (torch.tensor([1.0, float("nan"), 2.0]), "the score of unit 1 of 3 is nan"),
-        (torch.zeros(3, 1), r"scores of shape \(3,\), got \(3, 1\)"),
-        (np.zeros(3), "AttributeError"),
-        (RuntimeError("no such thing"), "RuntimeError: no such thing"),
+        (lambda *_: Broken(torch.tensor([1.0, float("nan"), 2.0])), "the score of unit 1 of 3 is nan"),
+        (lambda *_: Broken(torch.zeros(3, 1)), r"scores of shape \(3,\), got \(3, 1\)"),
+        (lambda *_: Broken(np.zeros(3)), "AttributeError"),
+        (raise_error, "ZeroDivisionError: by zero"),
     ],
 )
-def test_a_detector_with_bad_scores_is_named(monkeypatch, scores, message):
-    monkeypatch.setattr(KNearestNeighbours, "fit", lambda self, rows, seed: Broken(scores))
-    model = knn(detector="knn:k=3").fit(TASK, GENERAL, 0)
-    with pytest.raises(PluginError, match=f"detector 'knn:k=3' of dana: .*{message}"):
-        model.score_embedded(torch.rand(3, 16))
-
-
-def test_a_detector_that_cannot_fit_is_named(monkeypatch):
-    def broken(self, rows, seed):
-        raise ZeroDivisionError("by zero")
-
+def test_a_detector_that_cannot_fit_or_score_is_named(monkeypatch, fit, message):
     with pytest.raises(DataError, match="3 rows"):
         knn().fit(TASK[:3], GENERAL, 0)
-    monkeypatch.setattr(KNearestNeighbours, "fit", broken)
-    with pytest.raises(PluginError, match="detector 'knn' of dana: ZeroDivisionError: by zero"):
-        knn().fit(TASK, GENERAL, 0)
+    monkeypatch.setattr(KNearestNeighbours, "fit", fit)
+    with pytest.raises(PluginError, match=f"detector 'knn:k=3' of dana: .*{message}"):
+        knn(detector="knn:k=3").fit(TASK, GENERAL, 0).score_embedded(torch.rand(3, 16))
 
 
 def test_plain_lists_are_fitted_and_scored():

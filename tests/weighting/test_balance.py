@@ -26,28 +26,26 @@ def select(budget, shares, clusters=CLUSTERS, documents=None, **columns):
     return np.flatnonzero(apply_policy(table, settings, np.array(shares)).weight).tolist()
 
 
+HALVES = ([0, 0, 0, 1, 1, 1], (0.5, 0.5))
+
+
 @pytest.mark.parametrize(
-    ("budget", "shares", "rows"),
+    ("budget", "clusters", "shares", "columns", "rows"),
     [
-        ("3 units", THIRDS, [0, 5, 9]),
-        ("7 units", THIRDS, [0, 1, 2, 5, 6, 7, 9]),  # a third each would be 2 and a bit; cluster 2 has one
-        ("4 units", THIRDS, [0, 1, 5, 9]),  # of equally far ones the better
-        ("10 units", THIRDS, list(range(10))),
-        (0.3, THIRDS, [0, 5, 9]),
-        ("4 units", (0.25, 0.75, 0), [0, 5, 6, 7]),
-        ("8 units", (0.25, 0.75, 0), [0, 1, 2, 3, 5, 6, 7, 8]),  # the rest of 1 goes to 0, none to 2
+        ("3 units", CLUSTERS, THIRDS, {}, [0, 5, 9]),
+        ("7 units", CLUSTERS, THIRDS, {}, [0, 1, 2, 5, 6, 7, 9]),  # a third each would be 2 and a bit; 2 has one
+        ("4 units", CLUSTERS, THIRDS, {}, [0, 1, 5, 9]),  # of equally far ones the better
+        ("10 units", CLUSTERS, THIRDS, {}, list(range(10))),
+        (0.3, CLUSTERS, THIRDS, {}, [0, 5, 9]),
+        ("4 units", CLUSTERS, (0.25, 0.75, 0), {}, [0, 5, 6, 7]),
+        ("8 units", CLUSTERS, (0.25, 0.75, 0), {}, [0, 1, 2, 3, 5, 6, 7, 8]),  # the rest of 1 goes to 0, none to 2
+        ("3 units", [0] * 10, (1.0,), {}, [0, 1, 2]),
+        ("8 tokens", *HALVES, {"tokens": np.array([4.0, 1, 1, 2, 2, 9])}, [0, 3, 4]),
+        ("2 documents", *HALVES, {"documents": [0, 0, 1, 2, 2, 3]}, [0, 1, 3, 4]),  # not both of cluster 0
     ],
 )
-def test_the_best_of_each_group_are_selected_by_share(budget, shares, rows):
-    assert select(budget, shares) == rows
-
-
-def test_tokens_documents_and_one_group():
-    assert select("3 units", (1.0,), [0] * 10) == [0, 1, 2]
-    halves, tokens = ([0, 0, 0, 1, 1, 1], (0.5, 0.5)), np.array([4.0, 1, 1, 2, 2, 9])
-    assert select("8 tokens", halves[1], halves[0], tokens=tokens) == [0, 3, 4]
-    by_document = select("2 documents", halves[1], halves[0], [0, 0, 1, 2, 2, 3])
-    assert by_document == [0, 1, 3, 4]  # not both documents of cluster 0
+def test_the_best_of_each_group_are_selected_by_share(budget, clusters, shares, columns, rows):
+    assert select(budget, shares, clusters, **columns) == rows
 
 
 def test_groups_smaller_than_the_budget_are_selected_whole(caplog):

@@ -48,40 +48,20 @@ def wishes(draw):
 def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice(wish):
     orders, sizes, proportions, beta = wish
     owner = allot(orders, sizes, Budget(beta), proportions)
-    budgets = proportions * round(beta * sizes.sum())
+    budgets, ranks = proportions * round(beta * sizes.sum()), np.empty((len(orders), sizes.size))
     for row, (order, budget) in enumerate(zip(orders, budgets, strict=True)):
+        ranks[row, order] = np.cumsum(sizes[order]) / proportions[row]
         rows = np.flatnonzero(owner == row)
         amount = sizes[rows].sum()
         assert amount <= budget + 1e-6 or rows.size == 1  # at least one segment
         free = [one for one in order if owner[one] == NOBODY]
         if free and rows.size:  # the first that nobody has would not have fitted
             assert amount + sizes.max() > budget - 1e-6
-            ranks = np.argsort(order)
-            assert ranks[rows].max() < ranks[free[0]] or amount + sizes[free[0]] > budget - 1e-6
-
-
-@given(wishes())
-def test_the_matching_is_stable(wish):
-    orders, sizes, proportions, beta = wish
-    budget = Budget(beta)
-    owner = allot(orders, sizes, budget, proportions)
-    ranks = np.empty((len(orders), sizes.size))
-    for row, (order, share) in enumerate(zip(orders, proportions, strict=True)):
-        ranks[row, order] = np.cumsum(sizes[order]) / share
-    for one in np.flatnonzero(owner != NOBODY):
+            assert ranks[row, rows].max() < ranks[row, free[0]] or amount + sizes[free[0]] > budget - 1e-6
+    for one in np.flatnonzero(owner != NOBODY):  # the matching is stable
         for row in range(len(orders)):
             worst = ranks[row, owner == row].max(initial=-1.0)
             assert not (ranks[row, one] < ranks[owner[one], one] - 1e-9 and ranks[row, one] < worst - 1e-9)
-
-
-def test_two_equal_targets_take_turns_by_proportion():
-    order = np.arange(20)
-    owner = allot([order, order], np.ones(20, dtype=int), Budget(0.5), [0.8, 0.2])
-    # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
-    np.testing.assert_array_equal(owner[:10], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
-    owner = allot([order, order[::-1]], np.ones(20, dtype=int), Budget(10, "units"), [0.8, 0.2])
-    np.testing.assert_array_equal(np.flatnonzero(owner == 1), [18, 19])
-    np.testing.assert_array_equal(np.flatnonzero(owner == 0), np.arange(8))
 
 
 @given(wishes())
@@ -131,7 +111,15 @@ def test_sigmoid_takes_the_larger_weight():
     np.testing.assert_array_equal(result.target, np.argmax(weights, axis=0))
 
 
+TWENTY = list(range(20))
 BY_HAND = {
+    # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
+    "equal targets take turns by proportion": (
+        [TWENTY, TWENTY], [1] * 20, Budget(0.5), [0.8, 0.2], [0] * 8 + [1] * 2 + [-1] * 10
+    ),
+    "targets that want opposite ends": (
+        [TWENTY, TWENTY[::-1]], [1] * 20, Budget(10, "units"), [0.8, 0.2], [0] * 8 + [-1] * 10 + [1] * 2
+    ),
     "first requests win, then the next free one": (
         [[0, 1, 2, 3, 4, 5], [3, 0, 4, 5, 1, 2]], [1] * 6, Budget(4, "units"), [0.5, 0.5], [0, 0, -1, 1, 1, -1]
     ),
