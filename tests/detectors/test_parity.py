@@ -1,7 +1,8 @@
-"""Each detector against its reference library, and against numbers worked out by hand."""
+"""Each detector against its reference library, and against numbers worked out by hand; defaults of DANA's recipe."""
 
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.covariance import LedoitWolf, MinCovDet
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
 
+from dana.core.config import load, read_yaml
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import DETECTORS
 from dana.detectors.centroids import CosineSimilarity
@@ -23,6 +25,7 @@ from dana.detectors.kernel import OneClassSVM
 from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import FittedConvention, pyod_detector
 from dana.detectors.robust_covariance import RobustCovariance, spatial_median
+from dana.stages.settings import RunSettings
 from tests.detectors.clouds import cloud
 
 
@@ -254,3 +257,24 @@ def test_too_few_rows_are_refused_or_lower_k():
     with pytest.raises(DataError, match="5 rows"):
         KNearestNeighbours(5).fit(cloud(5, 3, 0), 0)
     assert LocalOutlierFactor(k=20).fit(cloud(8, 3, 0), 0).k == 7
+
+
+PAPER = Path(__file__).parents[2] / "recipes" / "papers" / "dana" / "table4.yaml"
+
+
+def test_the_papers_recipe_has_the_papers_settings_and_library_defaults():
+    settings = load(RunSettings, read_yaml(PAPER), ["task=chemprot", "general=[pool]"], origin="table4")
+    forest = IsolationForest(trees=100, samples=256)  # on the vectors as they are
+    assert [DETECTORS.create(spec) for spec in settings.ranking.detectors] == [
+        *(RobustCovariance(), KNearestNeighbours(k=5), pyod_detector("PCA"), OneClassSVM(nu=0.1, gamma=None)),
+        *(LocalOutlierFactor(k=20), forest),
+    ]
+    assert DETECTORS.create(settings.detector) == forest
+    selection, weigh, adapt = settings.selection, settings.weigh, settings.adapt
+    assert (selection.units, selection.general_share, selection.geometry) == ("window:256", 0.1, "none")
+    assert (settings.ranking.protocol, settings.ranking.prevalence) == ("paper", 0.5)
+    assert (weigh.policy, weigh.beta, weigh.gamma, weigh.min_tail) == ("segments", 0.2, 15, 15)
+    assert (weigh.stream, weigh.shrink) == (True, False)
+    assert (adapt.steps, adapt.batch_size, adapt.learning_rate) == (50_000, 256, 1e-4)
+    selectors = {arm.name: arm.selector for arm in settings.described_arms}
+    assert (selectors["lm"], selectors["dana"]) == ("moore_lewis:background=task", "detector")

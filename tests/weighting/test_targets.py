@@ -155,8 +155,7 @@ def test_bad_proportions_are_refused(proportions, targets):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"beta": "auto"}, {"midpoint": 0.0, "policy": "sigmoid"}, {"below": 0.0}, {"balance": "clusters"}],
+    "settings", [{"beta": "auto"}, {"midpoint": 0.0, "policy": "sigmoid"}, {"below": 0.0}, {"balance": "clusters"}]
 )
 def test_settings_of_one_target_are_refused(settings):
     with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):

@@ -11,6 +11,7 @@ from dana.scoring.ranking import auto
 from dana.scoring.ranking.auto import stacking_weights
 from dana.scoring.ranking.comparison import choose_by_f1, choose_by_recall, split, summarise, within_one_error
 from dana.scoring.ranking.measures import (
+    PRECISION_REPLICATES,
     REPLICATES,
     Fold,
     average_precisions,
@@ -192,6 +193,7 @@ def test_average_precision_is_scikit_learns_at_the_prevalence():
     precision = average_precisions(task, general, groups, 0.1, seed=0)
     weight, is_task = np.repeat([0.1 / 50, 0.9 / 400], [50, 400]), np.repeat([1, 0], [50, 400])
     reference = average_precision_score(is_task, -np.concatenate([task, general]), sample_weight=weight)
+    assert precision.shape == (PRECISION_REPLICATES + 1,)
     assert precision[0] == pytest.approx(reference)
     assert precision[1:].std() > 0.01
     assert abs(precision[1:].mean() - reference) < 0.05
