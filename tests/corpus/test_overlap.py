@@ -1,4 +1,4 @@
-"""What shares words with evaluation texts: against a plain reading of the definition, and when hashes collide."""
+"""What shares words with evaluation texts or is nearly an earlier text: against plain readings of the definitions."""
 
 import re
 import unicodedata
@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dana.corpus.overlap import OverlapIndex, _Block
+from dana.core.errors import ConfigError
+from dana.corpus import overlap
+from dana.corpus.overlap import COMMON, ROWS_AT_ONCE, NearDuplicates, OverlapIndex, repeats_earlier, shingle_matrix
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 
@@ -61,7 +63,7 @@ def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sen
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(2, 4))
 def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Block, "hash_runs", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
+        patch.setattr(overlap._Block, "hash_runs", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
         overlaps = OverlapIndex.build(evaluation, ngram, 2).find(texts)
     assert {(overlap.row, overlap.task) for overlap in overlaps} == _by_definition(texts, evaluation, ngram, 2)
 
@@ -99,3 +101,97 @@ def test_the_first_run_is_named_by_a_digest_that_does_not_depend_on_the_block():
 @given(st.text(alphabet=st.characters(max_codepoint=0x24F)))
 def test_ascii_takes_no_other_way_to_the_same_words(text):
     assert words(text) == " ".join(_plain(text))
+
+
+def _text(seed, count=400):
+    return [f"w{number}" for number in np.random.default_rng(seed).integers(0, 5000, count)]
+
+
+def _with_changes(tokens, count):
+    """`count` words far apart are others: each takes five shingles away on both sides."""
+    changes = {5 + number * 10: f"new{number}" for number in range(count)}
+    return [changes.get(at, token) for at, token in enumerate(tokens)]
+
+
+@pytest.mark.parametrize(("changes", "near"), [(0, True), (2, True), (4, True), (16, False), (40, False)])
+def test_the_threshold_is_of_the_jaccard_index(changes, near):
+    """Of 396 shingles 5 n change: the index is (396 - 5 n) / (396 + 5 n), 0.90 for four and 0.66 for sixteen."""
+    texts = NearDuplicates(0.8)
+    one = _text(1)
+    assert texts.add("one", " ".join(one)) is None
+    assert (texts.add("two", " ".join(_with_changes(one, changes))) == "one") == near
+
+
+def test_the_first_in_order_is_kept_and_named():
+    texts = NearDuplicates(0.8)
+    one, other = _text(1), _text(2)
+    rows = [("a", one), ("b", other), ("c", _with_changes(one, 1)), ("d", _with_changes(other, 1)), ("e", one)]
+    assert [texts.add(name, " ".join(tokens)) for name, tokens in rows] == [None, None, "a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "earlier"),
+    [(["Two words", "TWO, words!", "two other"], [None, 0, None]), (["😀 ..."] * 3, [None, None, None])],
+)
+def test_every_word_of_a_short_text_counts_and_case_marks_and_no_words_do_not(texts, earlier):
+    near_duplicates = NearDuplicates(0.8)
+    assert [near_duplicates.add(number, text) for number, text in enumerate(texts)] == earlier
+
+
+def test_signatures_are_the_same_on_every_machine():
+    signature = NearDuplicates(0.8)._signature("a b c d e f g")
+    assert signature.hashvalues[:4].tolist() == [1186402755, 635329635, 1711093300, 2225927669]
+
+
+def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
+    long = " ".join(_text(3, 3000))
+    at_once = NearDuplicates(0.8)._signature(long).hashvalues
+    monkeypatch.setattr(overlap, "SHINGLES_AT_ONCE", 7)
+    assert (NearDuplicates(0.8)._signature(long).hashvalues == at_once).all()
+
+
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1])
+def test_a_threshold_out_of_range_is_named(threshold):
+    with pytest.raises(ConfigError, match=rf"near_duplicates={threshold}: must be a Jaccard index in \(0, 1\]"):
+        NearDuplicates(threshold)
+
+
+def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(overlap, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana\[dedup\]'"):
+        NearDuplicates(0.8)
+
+
+def test_a_document_holds_the_runs_of_four_words_of_each_of_its_texts():
+    matrix, sizes = shingle_matrix([["a b c d e", "f g"], ["B, c d: E"], ["..."], ["a b c d a b c d"]])
+    assert matrix.sum(axis=1).tolist() == sizes.tolist() == [3, 1, 0, 4]
+    common = (matrix @ matrix.T).toarray()
+    assert common[0, 1] == 1  # b c d e, whatever the case and marks
+    assert common[0, 3] == 1  # a b c d, counted once
+
+
+def test_common_shingles_join_nothing_but_count_for_the_size():
+    texts = [["we thank them all"]] * COMMON + [["one two three four"]]
+    assert shingle_matrix(texts)[0].shape[1] == 2
+    matrix, sizes = shingle_matrix([*texts, ["we thank them all"]])
+    assert matrix.shape[1] == 1
+    assert sizes.tolist() == [1] * (COMMON + 2)
+
+
+def _shingles(text):
+    parts = text.split()
+    return {" ".join(parts[at : at + 4]) for at in range(max(1, len(parts) - 3))} - {""}
+
+
+@given(st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12), st.sampled_from([0.2, 0.5, 1.0]))
+def test_what_repeats_an_earlier_document_is_that_of_all_pairs(texts, threshold):
+    repeats = repeats_earlier(*shingle_matrix([[text] for text in texts]), threshold)
+    for at, text in enumerate(texts):
+        pairs = [(_shingles(text), _shingles(other)) for other in texts[:at]]
+        assert repeats[at] == any(one & two and len(one & two) >= threshold * len(one | two) for one, two in pairs)
+
+
+def test_blocks_of_rows_are_compared_with_all_earlier_ones():
+    texts = [[f"{number} b{number} c{number} d{number} e{number}"] for number in range(ROWS_AT_ONCE + 9)]
+    repeats = repeats_earlier(*shingle_matrix([*texts, texts[0], texts[ROWS_AT_ONCE + 1]]), 0.5)
+    assert np.flatnonzero(repeats).tolist() == [ROWS_AT_ONCE + 9, ROWS_AT_ONCE + 10]

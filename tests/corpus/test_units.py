@@ -1,6 +1,7 @@
-"""Units: spans that map back to the text, cover all of it, and are bounded."""
+"""Units: spans that map back to the text, cover all of it, are bounded, and end as the language has it."""
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
+from dana.corpus import units as units_module
 from dana.corpus.text import normalise
 from dana.corpus.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, token_windows
+from dana.scoring.settings import Selection
 
 WORDS = ["Dr.", "it", "was", "3.5", "e.g.", "no!", "why?", "👩\u200d👩\u200d👧", "שלום.", "مرحبا؟"]
 WORDS += ["日本語。", "...", "“So”", "\n\n", "\r\n", "\t"]
@@ -130,3 +133,52 @@ def test_a_line_of_sixteen_megabytes_without_punctuation_takes_time_in_proportio
 
     one = max(0.02, seconds("word and more " * 75_000))
     assert seconds("word and more " * 1_200_000) < 50 * one
+
+
+# Sentences as the language has them; "!" where the rules of English find others.
+SENTENCES = {
+    "de": ["!", "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3.", "Am 3. Oktober war es aus.", "Gut so!"],
+    "fr": ["!", "Elle habite av. Foch à Paris.", "Est-ce vrai ?", "Oui !"],
+    "es": ["!", "El Sr. García vive en la Avda. Goya.", "La Dra. Ruiz llegó tarde.", "¿Qué hora es?", "¡Es tarde!"],
+    "ru": ["!", "Он живёт на ул. Ленина в г. Москве.", "Это было в 1999 г. и позже.", "Как дела?", "Хорошо!"],
+    "el": ["!", "Ο κ. Παπαδόπουλος ήρθε χθες.", "Πού πήγες;", "Δεν ξέρω."],
+    "it": ["!", "Il sig. Rossi abita in via Roma.", "Perché?", "Non lo so!"],
+    "nl": ["!", "Dhr. De Vries woont in Utrecht.", "Hij kwam om 3 uur.", "Echt waar?"],
+    "uk": ["!", "Він живе на вул. Франка.", "Це було в 1999 р. і пізніше.", "Справді?"],
+    "hi": ["", "यह पहला वाक्य है।", "क्या यह दूसरा है?", "हाँ!"],
+    "ar": ["", "هذه جملة أولى.", "هل هذه جملة ثانية؟", "نعم!"],
+    "zh": ["", "这是第一句。", "这是第二句！", "真的吗？", "是的。"],
+    "ja": ["", "これは一つ目です。", "本当ですか？", "はい！"],
+    "tr": ["", "Bu ilk cümle.", "İkinci cümle mi?", "Evet!", "Prof. Yılmaz geldi."],
+    "ko": ["", "이것은 첫 문장이다.", "두 번째인가?", "그렇다!"],
+}
+SPACELESS = ("zh", "ja")
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_sentences_end_where_the_language_says_and_windows_have_none(language, byte_level):
+    differs, *units = SENTENCES[language]
+    text = ("" if language in SPACELESS else " ").join(units)
+    for spans in (sentences(text, language), Selection(encoder="hashing", language=language).splitter()(text)):
+        assert [text[start:end] for start, end in spans] == units
+    assert ([text[start:end] for start, end in sentences(text, "en")] != units) == bool(differs)
+    windows = parse_units("window:16").splitter(byte_level, language)(text)
+    assert "".join("".join(text[start:end] for start, end in windows).split()) == "".join(text.split())
+    assert len(windows) == -(-len(text.encode()) // 16)
+
+
+@pytest.mark.parametrize("code", ["xx", "", "EN", "german", "en-GB", "no"])
+def test_what_is_no_language_is_refused(code):
+    with pytest.raises(ConfigError, match=rf"language={code!r}: must be a code of ISO 639-1 .* am ar bg .* uk\)"):
+        Selection(language=code)
+
+
+def test_codes_are_distinct():
+    codes = f"{units_module.RULED} {units_module.OTHERS}".split()
+    assert len(codes) == len(set(codes)) == 182
+
+
+def test_the_language_belongs_to_the_fingerprint_unless_units_are_windows():
+    one, two = (Selection(encoder="hashing", language=code) for code in ("en", "de"))
+    assert one.identity() != two.identity()
+    assert replace(one, units="window:8").identity() == replace(two, units="window:8").identity()
