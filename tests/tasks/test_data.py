@@ -7,7 +7,6 @@ import pytest
 import toy_kinds
 import toy_pairs
 import toy_task
-import yaml
 
 from dana.core.artifacts import Draft
 from dana.core.errors import ConfigError, DataError
@@ -154,15 +153,6 @@ def test_the_text_of_a_card_is_the_card(name, tmp_path):
     (tmp_path / "again.yaml").write_text(card_text(card, None), encoding="utf-8")
     again = TaskCard.read(tmp_path / "again.yaml")
     assert [key for key in vars(card) if getattr(card, key) != getattr(again, key)] == ["origins"]
-
-
-def test_files_are_comments_above_the_card_and_presets_are_complete(toy_card):
-    text = card_text(toy_card, None)
-    folder, lines = toy_card.origins[0].parent, text.splitlines()
-    assert lines[:2] == [f"# file: {folder / 'toy.yaml'}", f"# train: {folder / 'toy' / 'train.jsonl'}"]
-    presets = yaml.safe_load(text)["presets"]
-    assert set(presets) == {"paper", "default", "quick"}
-    assert (presets["default"]["batch_size"], presets["quick"]["epochs"]) == (16, 6)
 
 
 def test_cards_are_rows_with_expected_sizes_and_availability_filtered_by_tag(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Training steps and held-out losses: against transformers and by hand, records, gradients that are not finite."""
+"""Training steps and held-out losses: against transformers and by hand; gradients that are not finite."""
 
 import json
 import math
@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from dana.core.errors import DanaError
@@ -21,13 +23,14 @@ from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import take_step
 from dana.train.objectives import masked
-from dana.train.objectives.batch import IGNORED, StepBatch
+from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence, PairLogits
 from dana.train.plan import Plan
 from dana.train.records import EvaluationRecord, to_line
 from dana.train.settings import TrainSettings
 from dana.train.state import save_model, save_state
+from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 from tests.train.conftest import (
     MASKED,
     PAIR_TOKENS,
@@ -234,33 +237,17 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
     assert heldout_sample(examples, 10**6).lengths.sum() == examples.lengths.sum()
 
 
-@pytest.fixture
-def poison(monkeypatch, examples):
-    """Makes the training losses of the first example of some steps NaN, wherever it occurs; returns its id."""
-
-    def call(*steps):
-        plan = Plan(examples.lengths, examples.ids, TrainSettings(steps=6, batch_size=4, max_tokens=16))
-        ids = np.array([examples.ids[plan[step].rows[0]] for step in steps], dtype=np.uint64)
-        make_micro, forward = StepBatch.micro, SelectedLogits.forward
-
-        def micro(self, rows, layout):
-            batch = make_micro(self, rows, layout)
-            bad = torch.from_numpy(np.isin(self.examples.ids, ids))[batch.owners]
-            return replace(batch, inputs={**batch.inputs, "bad": bad})
-
-        def spoil(self, input_ids, where, bad=None, **attention):
-            logits = forward(self, input_ids, where, **attention)
-            return logits if bad is None or not self.training else logits + torch.where(bad, math.nan, 0.0)[:, None]
-
-        monkeypatch.setattr(StepBatch, "micro", micro)
-        monkeypatch.setattr(SelectedLogits, "forward", spoil)
-        return ids
-
-    return call
+def poisoned(examples, step=0):
+    """The examples, and the first one of a step: its weight, and so its loss, is NaN wherever it occurs."""
+    settings = TrainSettings(steps=6, batch_size=4, max_tokens=16)
+    row = Plan(examples.lengths, examples.ids, settings)[step].rows[0]
+    weights = examples.weights.copy()
+    weights[row] = math.nan
+    return replace(examples, weights=weights), row
 
 
-def test_a_step_without_a_finite_gradient_is_skipped_and_recorded(examples, poison, caplog):
-    poison(2)
+def test_a_step_without_a_finite_gradient_is_skipped_and_recorded(examples, caplog):
+    examples, _ = poisoned(examples, step=2)
     state, records = run(examples, steps=6, batch_size=4)
     assert [record.skipped for record in steps(records)] == [False, False, True, False, False, False]
     assert "step 3: skipped, its gradient is not finite (loss nan, gradient norm nan)" in caplog.text
@@ -276,12 +263,12 @@ def test_a_step_without_a_finite_gradient_is_skipped_and_recorded(examples, pois
     assert all(value.grad is None for value in state.module.parameters())
 
 
-def test_ten_in_a_row_end_the_run_and_one_an_epoch_does_not(examples, poison):
-    ids = poison(0)
-    _, records = run(examples, steps=36, batch_size=4)
+def test_ten_in_a_row_end_the_run_and_one_an_epoch_does_not(examples):
+    poison, row = poisoned(examples)
+    _, records = run(poison, steps=36, batch_size=4)
     assert sum(record.skipped for record in steps(records)) == 6
     with pytest.raises(DanaError, match=r"10 steps in a row, up to step 10.*learning_rate"):
-        run(examples.rows(np.flatnonzero(np.isin(examples.ids, ids))), steps=60)
+        run(poison.rows(np.array([row])), steps=60)
     with pytest.raises(DanaError, match=r"10 steps in a row.*learning_rate"):
         run(examples, steps=60, learning_rate=1e30, clip=1e30)
 
@@ -297,16 +284,15 @@ def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
         assert not (tmp_path / "spoilt").exists()
 
 
-def test_the_scaler_of_fp16_is_called_for_skipped_steps(examples, poison, monkeypatch):
+def test_the_scaler_of_fp16_is_called_for_skipped_steps(examples, monkeypatch):
     """It starts with too high a scale, and must see the overflow to lower it."""
-    poison(0)
-    state, _ = run(examples, steps=1, batch_size=4)
-    calls, accelerator = [], state.accelerator
-    names = ("device", "distributed_type", "gradient_accumulation_steps", "process_index", "num_processes", "no_sync")
-    values = {name: getattr(accelerator, name) for name in (*names, "clip_grad_norm_", "backward")}
-    state.accelerator = SimpleNamespace(**values, scaler=SimpleNamespace())
-    monkeypatch.setattr("accelerate.optimizer.AcceleratedOptimizer.step", lambda self: calls.append(1))
-    assert take_step(state, MASKED.step_batch(examples.take(np.arange(24)), 0, "batch"), 1e-3, 1, SETTINGS).skipped
+    state, calls = new_state(bert()), []
+    state.accelerator.scaler = SimpleNamespace()
+    monkeypatch.setattr(state.optimizer, "step", lambda: calls.append(1))
+    monkeypatch.setattr(state.accelerator, "backward", lambda loss: loss.backward())
+    monkeypatch.setattr(state.accelerator, "unscale_gradients", lambda optimizer=None: None)
+    batch = MASKED.step_batch(poisoned(examples)[0].take(np.arange(24)), 0, "batch")
+    assert take_step(state, batch, 1e-3, 1, SETTINGS).skipped
     assert calls == [1]
 
 
@@ -332,3 +318,53 @@ def test_no_float64_reaches_the_device(examples):
     assert len(mode.on_host) > 2
     alone = SimpleNamespace(num_processes=1, device=torch.device("meta"))
     assert total(alone, torch.ones(3, dtype=torch.float64)).tolist() == [1, 1, 1]
+
+
+def fit(batches, parts, rates, clip=None):
+    """Yields loss and weight after each step of y = 2x on squared outputs, each batch's mean cut into parts."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.constant_(layer.weight, 2.0)
+
+    def losses(batch):
+        for part in np.array_split(batch, parts):
+            yield (layer(torch.tensor(part, dtype=torch.float32)[:, None]) ** 2).sum() / len(batch)
+
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    for loss in train_supervised(optimizer, batches, losses, lambda step: rates[step], "toy", clip):
+        yield loss, layer.weight.item()
+
+
+def test_steps_by_hand():
+    steps = fit([np.array([1.0]), np.array([2.0]), np.array([np.nan])], 1, [0.25, 0.125, 0.5])
+    assert next(steps) == (4.0, 1.0), "(2 · 1)² and 2 - 0.25 · 2 · 2"
+    assert next(steps) == (4.0, 0.0), "(1 · 2)² and 1 - 0.125 · 8"
+    with pytest.raises(DanaError, match=r"^toy, step 3: .*nan.*learning_rate=0.5$"):
+        next(steps)
+    assert list(fit([np.array([1.0])], 1, [1.0], clip=0.5)) == [(4.0, pytest.approx(1.5))]
+    batch = np.linspace(-1, 1, 12)
+    [(loss, weight)] = fit([batch], 1, [0.1])
+    assert list(fit([batch], 5, [0.1])) == [(pytest.approx(loss), pytest.approx(weight))], "parts are one step"
+
+
+def test_a_batch_without_a_loss_leaves_the_model_as_it_is():
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.clone()
+    optimizer = make_optimizer(layer, 0.1, weight_decay=0.5)
+    assert list(train_supervised(optimizer, [1, 2], lambda batch: [], lambda step: 0.1, "toy")) == [0.0, 0.0]
+    assert torch.equal(layer.weight, before)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=200), st.integers(1, 9), st.integers(0, 3))
+def test_an_epoch_has_every_row_once(lengths, size, seed):
+    batches = batches_by_length(lengths, size, np.random.default_rng(seed))
+    assert sorted(np.concatenate(batches)) == list(range(len(lengths)))
+    assert len(batches) == -(-len(lengths) // size)
+    assert max(map(len, batches)) <= size
+
+
+def test_batches_have_similar_lengths_and_are_shuffled():
+    lengths = np.random.default_rng(0).permutation(8 * 32)
+    batches = batches_by_length(lengths, 8, np.random.default_rng(0), together=32)
+    longest = [lengths[rows].max() for rows in batches]
+    assert max(np.ptp(lengths[rows]) for rows in batches) == 7  # one bucket, so 8 neighbours in each
+    assert longest != sorted(longest)

@@ -2,8 +2,7 @@
 
 import json
 import re
-import shutil
-import sys
+from importlib.metadata import EntryPoint
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, BertConfig, GPT2Config, GPT2LMHeadModel
 
+from dana.core import registry
 from dana.core.errors import ConfigError
 from dana.core.registry import OBJECTIVES
 from dana.core.rng import torch_seed
@@ -30,18 +30,16 @@ PAGE = (REPOSITORY / "docs" / "extend" / "objective.md").read_text(encoding="utf
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """The package as if it were installed: a folder for PYTHONPATH."""
-    folder = tmp_path / "site"
-    shutil.copytree(PLUGIN / "toy_objective", folder / "toy_objective")
-    info = folder / "toy_objective-0.1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: toy-objective\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("[dana.objectives]\ncausal = toy_objective.causal:Causal\n")
-    monkeypatch.syspath_prepend(str(folder))
-    yield folder
-    for name in [name for name in sys.modules if name.startswith("toy_objective")]:
-        del sys.modules[name]
+def plugin(monkeypatch):
+    """Registers the package as if it were installed."""
+    installed = registry.entry_points
+
+    def entry_points(group):
+        entry = EntryPoint("causal", "toy_objective.causal:Causal", group)
+        return [*installed(group=group), *([entry] if group == OBJECTIVES.group else [])]
+
+    monkeypatch.syspath_prepend(PLUGIN)
+    monkeypatch.setattr(registry, "entry_points", entry_points)
 
 
 def gpt2(vocabulary, dropout=0.1):
