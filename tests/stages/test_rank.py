@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from types import SimpleNamespace
 
@@ -201,28 +202,41 @@ def claims(*more):
     return entries
 
 
-BAD = [
-    ("absent", "a_module_that_is_not_there:X"),
-    ("needs", "bad_detectors:NeedsAnArgument"),
-    ("nan", "bad_detectors:NotANumber"),
-    ("many", "bad_detectors:TooMany"),
-    ("raises", "bad_detectors:Raises"),
-]
+class BadDetector:
+    """A detector that ends its scores with a number that is none, or scores too often, or fails."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    def fit(self, X, y=None):
+        if self.fault == "raises":
+            raise ZeroDivisionError("by zero")
+        return self
+
+    def decision_function(self, X):
+        scores = np.arange(float(len(X) * (2 if self.fault == "many" else 1)))
+        scores[-1] = np.nan
+        return scores
+
+
+nan, many, raises = (partial(BadDetector, fault) for fault in ("nan", "many", "raises"))
+BAD = [("absent", "a_module_that_is_not_there:X"), ("needs", f"{__name__}:BadDetector")]
+BAD += [(name, f"{__name__}:{name}") for name in ("nan", "many", "raises")]
 
 
 def test_broken_plug_ins_are_left_out_of_all_with_a_warning(topics, tmp_path, monkeypatch, heard):
     others = [entry.name for entry in entry_points(group="dana.detectors") if entry.name not in ("knn", "lof", "lda")]
-    monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", "bad_detectors:Raises")))
+    monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", f"{__name__}:raises")))
     monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", tuple(others))
     content = rank(topics, tmp_path, RankSettings())
     assert {row["name"] for row in content["detectors"]} == {"dana:knn", "lof", "lda"}
     assert set(content["left_out"]) == {"absent", "needs", "nan", "many", "raises", "toy:knn"}
     for name, reason in {
         "absent": "'absent' of toy does not load",
-        "nan": "detector 'nan' of bad_detectors: .*nan",
-        "many": r"detector 'many' of bad_detectors: .*shape",
-        "raises": "detector 'raises' of bad_detectors: ZeroDivisionError",
-        "toy:knn": "detector 'toy:knn' of bad_detectors",
+        "nan": "detector 'nan' of .*: .*nan",
+        "many": r"detector 'many' of .*: .*shape",
+        "raises": "detector 'raises' of .*: ZeroDivisionError",
+        "toy:knn": "detector 'toy:knn' of .*",
     }.items():
         assert re.search(reason, content["left_out"][name])
         assert f"detector  {name} is skipped: " in heard.text

@@ -1,6 +1,7 @@
-"""From two piles of text to weights: rank, score, weigh on a corpus of two topical vocabularies."""
+"""From two piles of text to scores; what an embedding store holds is not encoded again."""
 
 import json
+from dataclasses import replace
 
 import datasets
 import pandas as pd
@@ -9,13 +10,15 @@ import pytest
 from two_topics import GENERAL, PLANTED, SELECTION, frame_of, write_scores, write_weights_of
 
 from dana.core.artifacts import open_artifact
-from dana.core.errors import ArtifactError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import HELD_OUT_TASK, iterate_documents
 from dana.scoring.inputs import TaskText
 from dana.scoring.scoring import Scoring, build_selector
-from dana.scoring.settings import RankSettings
+from dana.scoring.settings import RankSettings, Selection
 from dana.stages.rank import rank_stage
-from dana.stages.texts import corpus_stage, held_out_stage, task_stage
+from dana.stages.score import run_score
+from dana.stages.settings import RunSettings
+from dana.stages.texts import held_out_stage, task_stage
 from dana.weighting.texts import SELECTED_TEXT
 
 
@@ -72,22 +75,6 @@ def test_other_libraries_open_the_tables_folders_as_they_are(topics, tmp_path, m
             assert table[text] == frame[text].tolist(), arguments
 
 
-def test_a_rerun_reuses_and_changed_settings_are_refused_with_the_difference(topics, texts, tmp_path):
-    task, general, out = topics
-    folder = tmp_path / "again"
-    first = write_weights_of(topics, folder)
-    time = (folder / "part-00000.parquet").stat().st_mtime_ns
-    assert write_weights_of(topics, folder).manifest == first.manifest
-    assert (folder / "part-00000.parquet").stat().st_mtime_ns == time
-    with pytest.raises(ArtifactError, match=r"settings\.beta: 0\.2 there, 0\.3 now"):
-        write_weights_of(topics, folder, beta=0.3)
-    selector = build_selector("detector", "knn:k=9", SELECTION)
-    with pytest.raises(ArtifactError, match='detector: "knn" there, "knn:k=9" now'):
-        Scoring(task, general, SELECTION, selector, out / "scores").run()
-    with pytest.raises(ArtifactError, match=r'on_bad_record: "fail" there, "skip" now'):
-        corpus_stage([str(texts / "pool.jsonl")], out / "corpus", "skip")
-
-
 def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
     for name in ("one", "two"):
         run = write_scores(texts, tmp_path / name, "iforest:trees=20")
@@ -136,3 +123,63 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
     with pytest.raises(DataError, match="1 distinct documents"):
         task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
     assert not (tmp_path / "task").exists()
+
+
+def settings(texts, out, store, general="pool.jsonl", task="cells.txt", **selection):
+    return RunSettings(
+        out=str(out),
+        task=str(texts / task),
+        general=[str(texts / general)],
+        detector="knn",
+        selection=replace(SELECTION, store=store and str(store), **selection),
+    )
+
+
+def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts):
+    run_score(settings(texts, tmp_path / "one", tmp_path / "store"))
+    assert len(encoder_texts) == len(set(encoder_texts)) > 500
+    encoder_texts.clear()
+    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
+    (tmp_path / "other.txt").write_text("\n\n".join(line.replace("ell", "all") for line in lines), encoding="utf-8")
+    run_score(settings(texts, tmp_path / "two", tmp_path / "store", task=tmp_path / "other.txt"))
+    documents = {document.doc_id: document.text for document in iterate_documents(tmp_path / "one" / "corpus")}
+    scores = frame_of(tmp_path / "one" / "scores").itertuples()
+    assert encoder_texts
+    assert not {documents[row.doc_id][row.start : row.end] for row in scores} & set(encoder_texts)
+
+
+def test_more_documents_encode_only_themselves(texts, tmp_path, encoder_texts):
+    lines = (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "less.jsonl").write_text("".join(lines[:80]), encoding="utf-8")
+    run_score(settings(texts, tmp_path / "less", tmp_path / "store", general=tmp_path / "less.jsonl"))
+    encoder_texts.clear()
+    run_score(settings(texts, tmp_path / "more", tmp_path / "store"))
+    new = [json.loads(line) for line in lines[80:]]
+    assert 0 < len(encoder_texts) <= sum(document["text"].count(".") for document in new)
+    assert all(any(text in document["text"] for document in new) for text in encoder_texts)
+
+
+def test_the_place_of_a_store_changes_no_byte_and_rounding_only_a_little(texts, tmp_path):
+    def scores(name, store, **selection):
+        artifact = run_score(settings(texts, tmp_path / name, store and tmp_path / store, **selection))
+        return artifact.fingerprint, (artifact.path / "part-00000.parquet").read_bytes()
+
+    runs = [scores(name, store) for name, store in (("a", "x"), ("b", "x"), ("c", "y/z"))]  # filled, read, elsewhere
+    assert runs[0] == runs[1] == runs[2]
+    scores("exact", None)
+    scores("int8", "x", store_dtype="int8")
+    exact = frame_of(tmp_path / "exact" / "scores")["score"]
+    for name, most_error in (("a", 1e-3), ("int8", 2e-2)):
+        assert (frame_of(tmp_path / name / "scores")["score"] - exact).abs().max() < most_error
+    with pytest.raises(ArtifactError, match=r'encoder[.]stored: null there, "int8" now'):
+        scores("exact", "x", store_dtype="int8")
+    plain = Selection().identity()
+    assert {"store", "store_dtype"}.isdisjoint(plain)
+    assert Selection(store_dtype="int8").identity() == plain
+    assert Selection(store="x").identity() == {**plain, "store_dtype": "float16"}
+
+
+def test_a_store_in_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ConfigError, match="store="):
+        Selection(store=str(tmp_path / "file"))

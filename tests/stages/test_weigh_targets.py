@@ -110,18 +110,6 @@ def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path, policy):
     assert [file_digest(part) for part in part_files(one.path)] == [file_digest(part) for part in part_files(two.path)]
 
 
-def test_text_that_two_targets_want_is_kept_once(runs, tmp_path):
-    """Of the same task twice, by another name and detector: they share out what one would keep."""
-    twin = tmp_path / "twin"
-    shutil.copytree(runs[0], twin)
-    shutil.rmtree(twin / "scores")
-    dana.score(out=twin, encoder=SCORING["encoder"], detector="lof", seed=0)
-    weights = frame_of(write_targets([runs[0], twin], tmp_path / "w", proportions=(0.5, 0.5)).path)
-    selection = weights[weights["weight"] > 0]
-    assert selection["target"].value_counts().min() > 0.4 * len(selection)
-    assert (selection["source"] == "cells").mean() > 0.6
-
-
 def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"the same target as .*cells; give each once"):
         write_targets([runs[0], runs[0]], tmp_path / "w")
