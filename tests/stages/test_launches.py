@@ -16,10 +16,9 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM
 
-from dana.stages.texts import corpus_stage
-from tests.conftest import write_documents
 from tests.stages.tiny_training import ADAPT, PAIRS, REPOSITORY, assert_same_weights, records
 
+ADAPT_RECIPE = REPOSITORY / "recipes" / "adapt.py"
 ONE = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
 TWO = [*ONE[:-1], "2"]
 # As slurmstepd does: it starts the tasks, and a signal of the time limit reaches them and not their children.
@@ -71,9 +70,7 @@ def launch_recipe(base, inputs, tmp_path):
 
     def run(launcher, settings=ADAPT, **execution):
         out = tmp_path / "launched"
-        outcome = launch(
-            launcher, REPOSITORY / "recipes" / "adapt.py", *write_run(base, inputs, out, settings, execution)
-        )
+        outcome = launch(launcher, ADAPT_RECIPE, *write_run(base, inputs, out, settings, execution))
         assert outcome.returncode == 0, outcome.stderr
         return outcome.stderr, out
 
@@ -123,7 +120,7 @@ def test_a_run_stopped_on_any_launch_goes_on_under_any_other(adapted_to, base, i
     assert re.search("stopped by a signal .*after step 2.*; saved", outcome.stderr), outcome.stderr
     manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
     assert json.loads(manifest.read_text())["files"].keys() == {"state.safetensors", "training.jsonl"}
-    outcome = launch(second, REPOSITORY / "recipes" / "adapt.py", *arguments)
+    outcome = launch(second, ADAPT_RECIPE, *arguments)
     assert outcome.returncode == 0, outcome.stderr
     assert "resumed at step 2" in outcome.stderr
     assert_same_weights(adapted_to(ADAPT).path, tmp_path / "out")
@@ -142,22 +139,9 @@ def test_ranks_agree_on_what_is_done_on_the_way(adapted_to, launch_recipe, launc
     assert [path.name for path in out.with_name("launched-extend").iterdir()] == ["step-00000003"]
 
 
-def test_two_processes_on_a_fresh_folder_make_the_held_out_text_once(base, repository_texts, tmp_path):
-    pool, run = tmp_path / "pool.jsonl", tmp_path / "run"
-    pool.write_text("".join(json.dumps({"text": text}) + "\n" for text in repository_texts))
-    corpus_stage([str(pool)], run / "corpus")
-    write_documents(run / "task" / "held_out", repository_texts[:10])
-    arguments = [run, "--model", base, "--unweighted", "--steps", "2", "--max-tokens", "48", "--batch-size", "8"]
-    outcome = launch(TWO, REPOSITORY / "recipes" / "adapt.py", *arguments)
-    assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stdout.count("written:") == 1
-    assert (run / "adapted" / "model.safetensors").is_file()
-    assert (run / "held_out").is_dir()
-
-
 def test_accelerate_launch_that_starts_one_process_of_two_is_refused(base, tmp_path):
     launcher = ["accelerate.commands.launch", "--cpu", "--num_processes"]
-    recipe = [REPOSITORY / "recipes" / "adapt.py", tmp_path, "--model", base]
+    recipe = [ADAPT_RECIPE, tmp_path, "--model", base]
     alone, short = (launch([*launcher, count], *recipe) for count in ("1", "2"))
     assert "no part-*.parquet" in alone.stderr, "one process was asked for, and gets to work"
     assert "instead of several" in short.stderr
@@ -234,7 +218,7 @@ def test_usr1_to_the_workers_of_torchrun_saves_and_leaves_no_orphans(long_run, t
         subprocess.run(["pkill", "-USR1", "-P", str(job.pid), "-f", "adapt.py"], check=True)
         return children
 
-    command = [sys.executable, "-m", *TWO, str(REPOSITORY / "recipes" / "adapt.py"), *long_run]
+    command = [sys.executable, "-m", *TWO, str(ADAPT_RECIPE), *long_run]
     code, log, orphans = stop(command, tmp_path, signal_children, dict(os.environ))
     assert (code, orphans) == (1, []), "torchrun has no other code for a worker that ended with 75"
     assert "exitcode  : 75" in log

@@ -116,11 +116,10 @@ def test_defaults_then_memory_then_config_then_flags_then_set(tmp_path):
 
 
 def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
-    (tmp_path / SETTINGS).write_text("adapt: {steps: 9, batch_size: 8}\nweigh: {budget: 50 units}\n")
+    (tmp_path / SETTINGS).write_text("adapt: {steps: 9, batch_size: 8}\n")
     assert settings_of("adapt", tmp_path).adapt.steps == 9
     adapt = settings_of("adapt", tmp_path, "--tokens", "100").adapt
     assert (adapt.steps, adapt.tokens, adapt.batch_size) == (None, 100, 8)
-    assert settings_of("weigh", tmp_path, "--beta", "0.1").weigh.budget is None
 
 
 def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
@@ -135,9 +134,10 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path):
     settings = RunSettings(out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None)
     remember(with_store(settings), tmp_path)
     assert read_settings(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
-    assert "adapt.execution.resume" not in (tmp_path / SETTINGS).read_text()
-    again = settings_of("rank", "--out", tmp_path)
-    assert differences(again, with_store(settings)) == {}
+    assert differences(settings_of("rank", "--out", tmp_path), with_store(settings)) == {}
+    adapt = settings_of("adapt", tmp_path / "other", "--resume", "never", "--steps", "3")
+    remember(adapt, tmp_path / "other")
+    assert read_settings(tmp_path / "other") == {"adapt": {"steps": 3}}, "how a training began is not remembered"
 
 
 @pytest.mark.parametrize("flags", [("--beta", "0.5"), ("--budget", "9 units"), ("--below", "0.1")])
@@ -155,11 +155,6 @@ def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
     remember(settings, tmp_path)
     assert read_settings(tmp_path)["selection"] == {"store": store}
     assert settings_of("score", "--out", tmp_path).selection.store == settings.selection.store
-
-
-def test_how_a_training_began_is_not_remembered(tmp_path):
-    remember(settings_of("adapt", tmp_path, "--resume", "never", "--steps", "3"), tmp_path)
-    assert read_settings(tmp_path) == {"adapt": {"steps": 3}}
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "weigh: {beata: 1}", "weigh: {beta: 9}", "\xff", "a: [", "weigh: 3"])
