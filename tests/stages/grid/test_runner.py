@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -28,8 +29,12 @@ def draw(folder, name, after=None, seconds=0.0, **settings):
     return Cell(name, f"{STAGES}:draw", arguments, labels={"task": "toy", "arm": name})
 
 
+def note(folder, name, notes, **labels):
+    return Cell(name, f"{STAGES}:note", {"folder": folder / name, "notes": notes}, labels=labels)
+
+
 def weigh(folder):
-    return Cell("weights", f"{STAGES}:weigh", {"folder": folder / "weights", "share": 0.25}, after=("other",))
+    return replace(note(folder, "weights", {"in_domain": {"kept": 0.25, "rule": "half"}}), after=("other",))
 
 
 def grid_of(folder):
@@ -82,10 +87,7 @@ def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
     folder = tmp_path / "run-before"  # begins like the experiment's own folder
-    cells = [
-        Cell(f"c{seed}", f"{STAGES}:seeded", {"folder": folder / f"c{seed}", "seed": seed}, labels={"arm": "x"})
-        for seed in (5, 6)
-    ]
+    cells = [note(folder, f"c{number}", {"metrics": {"score": number / 10}}, arm="x") for number in (5, 6)]
     grid = Grid(tmp_path / "run", tuple(cells))
     run_grid(grid)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
@@ -128,11 +130,14 @@ def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
 
 
 def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_path):
-    run_grid(Grid(tmp_path, (draw(tmp_path, "a"),)))
-    other = Cell("a", f"{STAGES}:another", draw(tmp_path, "a").settings)
-    assert Grid(tmp_path, (other,)).states() == {"a": "changed"}
+    cell = draw(tmp_path, "a", seconds=0.3)
+    grid = Grid(tmp_path, (cell,))
+    for _ in range(2):
+        run_grid(grid)
+        assert grid.record("a")["seconds"] >= 0.3, "if it is reused it took as long as when it was made"
+    assert Grid(tmp_path, (Cell("a", f"{STAGES}:another", cell.settings),)).states() == {"a": "changed"}
     (tmp_path / "a").rename(tmp_path / "moved")
-    assert Grid(tmp_path, (draw(tmp_path, "a"),)).states() == {"a": "changed"}
+    assert grid.states() == {"a": "changed"}
 
 
 @pytest.mark.slow

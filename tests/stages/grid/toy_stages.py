@@ -4,6 +4,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
 from dana.core.errors import DataError, Preemption
@@ -36,22 +37,9 @@ def draw(folder: Path, settings: Seeds, after: str = "", seconds: float = 0.0) -
     return make(folder, "drawn", {"settings": settings, "under": under}, write)
 
 
-def weigh(folder: Path, share: float) -> Artifact:
-    """Make an artifact whose manifest holds a result without seeds."""
-
-    def write(draft: Draft) -> None:
-        draft.notes["in_domain"] = {"kept": share, "rule": "half"}
-
-    return make(folder, "toy weights", {"share": share}, write)
-
-
-def seeded(folder: Path, seed: int) -> Artifact:
-    """Make an artifact of one seed, which is a setting of its cell."""
-
-    def write(draft: Draft) -> None:
-        draft.notes["metrics"] = {"score": seed / 10}
-
-    return make(folder, "seeded", {"seed": seed}, write)
+def note(folder: Path, notes: dict[str, Any]) -> Artifact:
+    """Make an artifact whose manifest holds results without seeds."""
+    return make(folder, "notes", {"notes": notes}, lambda draft: draft.notes.update(notes))
 
 
 def refuse(reason: str) -> None:
