@@ -64,9 +64,8 @@ def heard(caplog, monkeypatch):
 
 def write_documents(folder: Path, texts: list[str]) -> Path:
     """A documents folder; ids are the folder's name and a number."""
-    rows = [
-        {"doc_id": f"{folder.name}-{place}", "source": folder.name, "text": text} for place, text in enumerate(texts)
-    ]
+    name = folder.name
+    rows = [{"doc_id": f"{name}-{number}", "source": name, "text": text} for number, text in enumerate(texts)]
     write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], folder, DOCUMENTS)
     return folder
 
@@ -84,10 +83,8 @@ def write_weights(tmp_path) -> Callable[..., Path]:
 
     def write(rows: list[tuple], name: str = "weights") -> Path:
         names = ("doc_id", "unit", "start", "end", "segment", "weight")
-        table = pa.Table.from_pylist(
-            [{"source": "s", **dict(zip(names, row, strict=True))} for row in rows], schema=WEIGHTS
-        )
-        write_parts([table], tmp_path / name, WEIGHTS)
+        records = [{"source": "s", **dict(zip(names, row, strict=True))} for row in rows]
+        write_parts([pa.Table.from_pylist(records, schema=WEIGHTS)], tmp_path / name, WEIGHTS)
         return tmp_path / name
 
     return write

@@ -13,7 +13,7 @@ def check_golden(file: Path, text: str) -> None:
     """Fail with a diff and the command that regenerates the file, if the text is not the file's."""
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text, encoding="utf-8")
-    expected = file.read_text(encoding="utf-8") if file.is_file() else ""
-    if text != expected:
-        diff = difflib.unified_diff(expected.splitlines(), text.splitlines(), file.name, "now", lineterm="", n=0)
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    if text != before:
+        diff = difflib.unified_diff(before.splitlines(), text.splitlines(), file.name, "now", lineterm="", n=0)
         pytest.fail("\n".join([f"{file.name} has changed. If the new text is right: {COMMAND}", *diff]))

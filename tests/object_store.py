@@ -37,11 +37,11 @@ class Cutter:
                     threading.Thread(target=self._carry, args=(one, other, sign), daemon=True).start()
 
     def _carry(self, one: socket.socket, other: socket.socket, sign: int) -> None:
-        carried = 0
+        count = 0
         with suppress(OSError):
             while block := one.recv(1 << 14):
-                carried += len(block)
-                if self.left and self.after * sign > 0 and carried > abs(self.after):
+                count += len(block)
+                if self.left and self.after * sign > 0 and count > abs(self.after):
                     self.left, self.cuts = self.left - 1, self.cuts + 1
                     break
                 other.sendall(block)

@@ -68,8 +68,8 @@ NEEDS_A_VALUE = ("pyod", "transformer", "words", "classifier", "static")  # stat
 
 def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
     """Each variant with the spec that it stands for."""
-    given = {variant: f"{name}:{variant.format(folder=checkpoint)}" for variant in VARIANTS.get(name, [])}
-    return given if name in NEEDS_A_VALUE else {"": name, **given}
+    specs = {variant: f"{name}:{variant.format(folder=checkpoint)}" for variant in VARIANTS.get(name, [])}
+    return specs if name in NEEDS_A_VALUE else {"": name, **specs}
 
 
 def detector_scores(spec: str, seed: int) -> np.ndarray:
@@ -84,11 +84,11 @@ def detector_scores(spec: str, seed: int) -> np.ndarray:
 
 def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
     selector = create_selector(spec, SelectorContext("knn", encoder="hashing:dims=32"))
-    mixed = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
+    general = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
     sizes = {f"{name}, {units} units": size for units in (60, 4000) for name, size in selector.samples(units).items()}
     texts = sentences(TASK, 4, 8 + seed) + sentences(TASK + OTHER, 4, 9 + seed) + sentences(OTHER, 4, 10 + seed)
-    fitted = selector.fit(sentences(TASK, 60, seed), {sample: mixed for sample in selector.samples(60)}, seed)
-    return {"scores": fitted.score(texts), "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64)}
+    model = selector.fit(sentences(TASK, 60, seed), dict.fromkeys(selector.samples(60), general), seed)
+    return {"scores": model.score(texts), "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64)}
 
 
 def vectors(spec: str, seed: int) -> np.ndarray:
@@ -107,11 +107,9 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
     sizes = np.array([9, 4, 30, 12])
     stream = (5 + np.arange(sizes.sum()) % 60).astype(np.int32)
     ids, weights = np.arange(4, dtype=np.uint64) + 7 * seed, np.array([1, 0.5, 0.25, 1], dtype=np.float32)
+    collators = {"training": objective.collator(tokenizer, seed), "held out": objective.heldout_collator(tokenizer)}
     outcome = {}
-    for name, collator in (
-        ("training", objective.collator(tokenizer, seed)),
-        ("held out", objective.heldout_collator(tokenizer)),
-    ):
+    for name, collator in collators.items():
         examples = Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens)
         batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
         outcome[name] = [*batch.inputs, *batch.labels, *batch.owners]
@@ -146,11 +144,9 @@ def test_a_version_computes_what_it_always_did(group, name, component, checkpoin
     check_pin(PINS, group, name, now)
 
 
+SEGMENTS = [{}, {"below": 0.1}, {"shrink": False}, {"stream": True}, {"beta": 0.5, "gamma": 2, "min_tail": 2}]
 POLICY_VARIANTS = {
-    "segments": [
-        *({}, {"below": 0.1}, {"shrink": False}, {"stream": True}, {"beta": 0.5, "gamma": 2, "min_tail": 2}),
-        *({"budget": "20 units"}, {"budget": "3 documents"}),
-    ],
+    "segments": [*SEGMENTS, {"budget": "20 units"}, {"budget": "3 documents"}],
     "sampled": [{}, {"beta": 0.5, "sharpness": 1.0}],
     "sigmoid": [{}, {"sharpness": 1.0}, {"midpoint": 0.3}],
 }
@@ -158,25 +154,24 @@ POLICY_VARIANTS = {
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_version_computes_what_it_always_did_of_policies(policy):
-    given = {name: repr(value) for name, value in vars(WeighSettings()).items()}
+    documents = np.repeat([f"d{number}" for number in range(12)], 7)
+    unit = np.tile(np.arange(7, dtype=np.int32), 12)
 
     def weights(seed: int) -> dict[str, np.ndarray]:
-        documents = np.repeat([f"d{number}" for number in range(12)], 7)
-        unit = np.tile(np.arange(7, dtype=np.int32), 12)
-        table = pa.table({"doc_id": documents, "unit": unit, "score": normal(seed, 84, 1)[:, 0].astype(np.float64)})
-        usual = {"policy": policy, "gamma": 3, "seed": seed}
-        return {
-            str(more) if more else "default": apply_policy(table, WeighSettings(**{**usual, **more})).weight
-            for more in POLICY_VARIANTS[policy]
-        }
+        scores = normal(seed, 84, 1)[:, 0].astype(np.float64)
+        table = pa.table({"doc_id": documents, "unit": unit, "score": scores})
+        settings = [WeighSettings(**{"policy": policy, "gamma": 3, "seed": seed, **more}) for more in variants]
+        names = [str(more) if more else "default" for more in variants]
+        return {name: apply_policy(table, one).weight for name, one in zip(names, settings, strict=True)}
 
-    check_pin(PINS, "policies", policy, pin_of(POLICIES[policy], given, weights))
+    variants, defaults = POLICY_VARIANTS[policy], {name: repr(value) for name, value in vars(WeighSettings()).items()}
+    check_pin(PINS, "policies", policy, pin_of(POLICIES[policy], defaults, weights))
 
 
 def test_other_numbers_under_one_version_are_refused(monkeypatch, checkpoint):
-    known, specs = FittedKNearestNeighbours.score, specs_of("knn", checkpoint)
+    score, specs = FittedKNearestNeighbours.score, specs_of("knn", checkpoint)
     for factor, wrong in ((1 + 2e-7, False), (1 + 1e-5, True)):
-        monkeypatch.setattr(FittedKNearestNeighbours, "score", lambda self, rows, by=factor: known(self, rows) * by)
+        monkeypatch.setattr(FittedKNearestNeighbours, "score", lambda self, rows, by=factor: score(self, rows) * by)
         now = pin_of(1, parameters(KNearestNeighbours), lambda seed: numbers_of("dana.detectors", specs, seed))
         with pytest.raises(pytest.fail.Exception, match="knn: other numbers") if wrong else nullcontext():
             check_pin(PINS, "dana.detectors", "knn", now)

@@ -34,8 +34,8 @@ def classes_of(component: Callable[..., Any]) -> list[type]:
     """The class of a component, or those that a function makes one of."""
     if not inspect.isfunction(component):
         return [component]
-    returned = get_type_hints(component)["return"]
-    return list(get_args(returned)) or [returned]
+    value = get_type_hints(component)["return"]
+    return list(get_args(value)) or [value]
 
 
 def parameters(component: Callable[..., Any]) -> dict[str, str]:
@@ -45,27 +45,27 @@ def parameters(component: Callable[..., Any]) -> dict[str, str]:
     return {name: default for name, default in defaults.items() if name != "context"}  # the run's settings
 
 
-def pin_of(version: int, given: dict[str, str], compute: Callable[[int], Numbers]) -> dict[str, Any]:
+def pin_of(version: int, defaults: dict[str, str], compute: Callable[[int], Numbers]) -> dict[str, Any]:
     """What a version is known by: ``numbers`` has a list a seed for each spec."""
     by_seed = [compute(seed) for seed in SEEDS]
     specs = {spec: [_ten_digits(one[spec]) for one in by_seed] for spec in by_seed[0]}
-    return {"version": version, "parameters": given, "numbers": specs}
+    return {"version": version, "parameters": defaults, "numbers": specs}
 
 
 def _ten_digits(values: Any) -> list[float]:
     return [float(f"{value:.10g}") for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
 
 
-def difference(pinned: dict[str, Any] | None, now: dict[str, Any], relative: float = RELATIVE) -> str:
+def difference(pin: dict[str, Any] | None, now: dict[str, Any], relative: float = RELATIVE) -> str:
     """What is wrong with a component, in a line; empty if it computes what its version always did."""
-    if pinned is None or pinned["version"] != now["version"]:
+    if pin is None or pin["version"] != now["version"]:
         return f"version {now['version']} is not pinned: see tests/versions.py"
     under = f"under version {now['version']}"
-    if pinned["parameters"] != now["parameters"]:
-        return f"other parameters {under}: {pinned['parameters']}, now {now['parameters']}"
-    if pinned["numbers"].keys() != now["numbers"].keys():
-        return f"pinned are {', '.join(pinned['numbers'])}, now there are {', '.join(now['numbers'])}"
-    for spec, seeds in pinned["numbers"].items():
+    if pin["parameters"] != now["parameters"]:
+        return f"other parameters {under}: {pin['parameters']}, now {now['parameters']}"
+    if pin["numbers"].keys() != now["numbers"].keys():
+        return f"pinned are {', '.join(pin['numbers'])}, now there are {', '.join(now['numbers'])}"
+    for spec, seeds in pin["numbers"].items():
         for before, after in zip(seeds, now["numbers"][spec], strict=True):
             if len(before) != len(after):
                 return f"{len(after)} numbers of {spec} {under}, were {len(before)}"
@@ -78,13 +78,13 @@ def difference(pinned: dict[str, Any] | None, now: dict[str, Any], relative: flo
 def check_pin(file: Path, kind: str, name: str, now: dict[str, Any]) -> None:
     """Hold a component against its pin in a file; with ``PIN_VERSIONS``, pin a version that is not there."""
     pins = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    pinned = pins.get(kind, {}).get(name)
-    if os.environ.get("PIN_VERSIONS") and (pinned is None or pinned["version"] != now["version"]):
-        pins.setdefault(kind, {})[name] = pinned = now
+    pin = pins.get(kind, {}).get(name)
+    if os.environ.get("PIN_VERSIONS") and (pin is None or pin["version"] != now["version"]):
+        pins.setdefault(kind, {})[name] = pin = now
         lines = [f'"{kind}": {{\n' + ",\n".join(f'"{one}": {json.dumps(pins[kind][one])}' for one in sorted(pins[kind]))
                  + "\n}" for kind in sorted(pins)]  # fmt: skip
         file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    if wrong := difference(pinned, now, TRAINED.get(name, RELATIVE)):
+    if wrong := difference(pin, now, TRAINED.get(name, RELATIVE)):
         pytest.fail(f"{kind}: {name}: {wrong}", pytrace=False)
 
 
@@ -94,9 +94,9 @@ def normal(seed: int, rows: int, columns: int) -> np.ndarray:
 
 
 def sentences(words: tuple[str, ...], count: int, seed: int) -> list[str]:
-    """Texts of six drawn words."""
-    drawn = np.random.Generator(np.random.Philox(seed)).random((count, 6))
-    return [" ".join(words[int(at * len(words))] for at in row) for row in drawn]
+    """Texts of six random words."""
+    draws = np.random.Generator(np.random.Philox(seed)).random((count, 6))
+    return [" ".join(words[int(draw * len(words))] for draw in row) for row in draws]
 
 
 def letters(texts: list[str]) -> list[int]:

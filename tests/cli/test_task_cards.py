@@ -43,15 +43,11 @@ def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(tmp_
     monkeypatch.delenv("DANA_DATA", raising=False)
     monkeypatch.setenv(TASK_PATH, "")
     toy_task.write_task(tmp_path / "cards", name="words")
-    pool, run = tmp_path / "pool.jsonl", str(tmp_path / "run")
+    pool, run, cards = tmp_path / "pool.jsonl", str(tmp_path / "run"), ["--task-path", str(tmp_path / "cards")]
     pool.write_text("".join(f'{{"text": "word{at} word{at + 1} apple pear"}}\n' for at in range(30)))
-    arguments = ["--general", str(pool), "--out", run, "--encoder", "hashing:dims=16", "--detectors", "knn,pca"]
-    cards = ["--task-path", str(tmp_path / "cards")]
-    assert main(["tasks", "list", *cards]) == 0
-    assert "words" in [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    monkeypatch.setenv(TASK_PATH, "")
-    assert main(["rank", "--task", "words", *arguments]) == 2
-    assert main(["rank", "--task", "words", *arguments, *cards]) == 0
-    monkeypatch.setenv(TASK_PATH, "")
-    capsys.readouterr()
-    assert main(["score", "--out", run, "--detector", "knn"]) == 0
+    encoder = ["--encoder", "hashing:dims=16", "--detectors", "knn,pca"]
+    rank = ["rank", "--task", "words", "--general", str(pool), "--out", run, *encoder]
+    for line, code in ((["tasks", "list", *cards], 0), (rank, 2), ([*rank, *cards], 0), (["score", "--out", run], 0)):
+        assert main(line) == code
+        monkeypatch.setenv(TASK_PATH, "")  # which a command sets
+    assert "words" in [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]

@@ -52,9 +52,9 @@ def with_cure(line, cure):
     return f"{line} {cure}" if cure.startswith("--") or "--set" in line else f"{line} --set {cure}"
 
 
-@pytest.mark.parametrize(("line", "ignored", "cure"), CASES, ids=[line for line, _, _ in CASES])
-def test_a_setting_without_effect_is_refused(line, ignored, cure):
-    with pytest.raises(ConfigError, match=f"^{ignored} "):
+@pytest.mark.parametrize(("line", "word", "cure"), CASES, ids=[line for line, _, _ in CASES])
+def test_a_setting_without_effect_is_refused(line, word, cure):
+    with pytest.raises(ConfigError, match=f"^{word} "):
         settings(line)
     if cure:
         settings(with_cure(line, cure))
