@@ -84,6 +84,7 @@ def test_a_digest_is_that_of_b2sum(tmp_path):
 
 def test_a_lock_names_its_process_and_command(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/usr/bin/dana", "score", "--task", "t"])
+    (tmp_path / ".x.lock").write_text("of a killed process" * 20)
     with folder_lock(tmp_path / "x"):
         owner = (tmp_path / ".x.lock").read_text()
         assert not (tmp_path / ".x.lock").stat().st_mode & 0o133

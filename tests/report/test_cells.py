@@ -95,6 +95,7 @@ def set_value(name, value):
         (PREDICTIONS, edit_table(lambda table: table.drop_columns(["id"]))),
         (PREDICTIONS, set_value("prediction", 7)),
         (PREDICTIONS, set_value("label", -1)),
+        (PREDICTIONS, set_value("id", "t005x")),  # of one seed
         (PREDICTIONS, set_value("prediction", 1)),  # not the predictions of the scores
         (RESULTS, lambda file: edit_json(file, seeds=None)),
         (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0}])),
