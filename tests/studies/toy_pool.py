@@ -28,6 +28,20 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def word_tokenizer(words, post_processor=None, **special):
+    """A tokenizer of words, which are separated by spaces; `special` names the special ones."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(WordLevel({word: at for at, word in enumerate(words)}, unk_token="<unk>"))
+    inner.pre_tokenizer = WhitespaceSplit()
+    if post_processor:
+        inner.post_processor = post_processor
+    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", **special)
+
+
 def write_moods(folder, topics, labels, document):
     """``moods.yaml``: a task of 26 documents of each topic and label, with ids ``TOPIC-LABEL-NUMBER``."""
     rows = [

@@ -11,15 +11,9 @@ FILMS, COURTS, CELLS = 0, 1, 2
 
 def few_topics() -> Topics:
     """Three topics over ten words: three words of its own each, and "drama", which films and courts share."""
-    counts = torch.tensor(
-        [
-            [50.0, 30.0, 20.0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 5.0],
-            [0.1, 0.1, 0.1, 40.0, 40.0, 10.0, 0.1, 0.1, 0.1, 9.0],
-            [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 20.0, 30.0, 60.0, 0.1],
-        ],
-        dtype=torch.float64,
-    )
-    return Topics("lda", WORDS, FittedDirichletTopics(counts, 0.1))
+    few = [0.1] * 3
+    counts = [[50, 30, 20, *few, *few, 5], [*few, 40, 40, 10, *few, 9], [*few, *few, 20, 30, 60, 0.1]]
+    return Topics("lda", WORDS, FittedDirichletTopics(torch.tensor(counts, dtype=torch.float64), 0.1))
 
 
 ROWS = [

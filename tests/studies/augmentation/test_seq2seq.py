@@ -8,28 +8,23 @@ import torch
 
 from dana.core.rng import torch_seed
 from dana.studies.augmentation.generators import FittedSequence2Sequence, RowSampling, Sequence2Sequence, load_seq2seq
+from tests.studies.toy_pool import word_tokenizer
 
-SPECIAL = ["<pad>", "</s>", "<unk>"]
 WORDS = [f"word{number}" for number in range(40)]
 
 
 def write_small_t5(folder):
     """A T5 of two layers of 32, without dropout, over :data:`WORDS`."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
     from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+    from transformers import T5Config, T5ForConditionalGeneration
 
-    inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*SPECIAL, "generate:", *WORDS])}, "<unk>"))
-    inner.pre_tokenizer = WhitespaceSplit()
-    inner.post_processor = TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
-    names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
+    ending = TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    words = ["<pad>", "</s>", "<unk>", "generate:", *WORDS]
+    word_tokenizer(words, ending, eos_token="</s>").save_pretrained(folder)
     shape = {"d_model": 64, "d_kv": 32, "d_ff": 128, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
     with torch_seed(0):
         model = T5ForConditionalGeneration(T5Config(vocab_size=44, decoder_start_token_id=0, **shape))
-    model.generation_config.num_beams = 4  # as a checkpoint may have it: not looked at
+    model.generation_config.num_beams = 4  # as a checkpoint may have them: no effect
     model.generation_config.max_length = 3
     model.save_pretrained(folder)
     return folder

@@ -24,7 +24,6 @@ SETTINGS = ["--gamma", "1", "--budget", "90 units"]
 
 @pytest.fixture(scope="module")
 def clusters_run(scores_run, tmp_path_factory):
-    """A run with scores and clusters."""
     run = tmp_path_factory.mktemp("balanced") / "run"
     shutil.copytree(scores_run[2], run)
     assert main(["clusters", "--out", str(run), *FEW]) == 0
@@ -33,7 +32,6 @@ def clusters_run(scores_run, tmp_path_factory):
 
 @pytest.fixture
 def run(clusters_run, tmp_path):
-    """A copy of it to write in."""
     return Path(shutil.copytree(clusters_run, tmp_path / "run"))
 
 

@@ -48,7 +48,6 @@ def test_a_score_is_minus_the_log_of_the_task_share_of_the_responsibilities():
 
 
 def shares(selector):
-    """The task's share of each cluster."""
     return [row["task_share"] for row in selector.notes["clusters"]]
 
 

@@ -21,7 +21,6 @@ MOST = 60
 
 @pytest.fixture
 def script(monkeypatch):
-    """A script of the folder by its name."""
     monkeypatch.syspath_prepend(str(FOLDER))
 
     def load(name):
@@ -46,22 +45,10 @@ def sentences(domain, count):
 
 @pytest.fixture
 def files(tmp_path):
-    """Three domains as lines of text."""
-    table = []
-    for domain in WORDS:
-        path = tmp_path / f"{domain}.en.txt.gz"
+    paths = [tmp_path / f"{domain}.en.txt.gz" for domain in WORDS]
+    for path, domain in zip(paths, WORDS, strict=True):
         path.write_bytes(gzip.compress("\n".join(sentences(domain, MOST + 20)).encode()))
-        table.append(str(path))
-    return table
-
-
-def purity_by_hand(clusters, domains):
-    """Percent of sentences that are of their cluster's most frequent domain."""
-    together = list(zip(clusters, domains, strict=True))
-    majorities = [
-        max(sum(pair == (cluster, name) for pair in together) for name in set(domains)) for cluster in set(clusters)
-    ]
-    return 100 * sum(majorities) / len(together)
+    return list(map(str, paths))
 
 
 def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, capsys):
@@ -72,7 +59,7 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
     assert {path.name for path in folder.glob("figure?.png")} == {"figure1.png", "figure2.png", "figure3.png"}
     points = pd.read_csv(folder / "points.csv")
     assert len(points) == 3 * MOST
-    purity = purity_by_hand(points["cluster"], points["source"])
+    purity = 100 * pd.crosstab(points["cluster"], points["source"]).max(axis=1).sum() / len(points)
     assert f"purity {purity:.2f}" in capsys.readouterr().out
     assert purity == pytest.approx(100 * (points["source"] == points["assigned"]).mean())
     counts = pd.crosstab(points["source"], points["assigned"])

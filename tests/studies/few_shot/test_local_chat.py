@@ -6,37 +6,27 @@ import torch
 from dana.core.errors import DataError
 from dana.core.rng import torch_seed
 from dana.studies.few_shot.chat import open_chat
+from tests.studies.toy_pool import word_tokenizer
 
 WORDS = ["<pad>", "<end>", "<user>", "<model>", "<unk>", *(f"w{number}" for number in range(40))]
 TEMPLATE = (
     "{% for message in messages %}{{ '<user> ' if message['role'] == 'user' else '<model> ' }}"
     "{{ message['content'] + ' <end> ' }}{% endfor %}{% if add_generation_prompt %}{{ '<model>' }}{% endif %}"
 )
-TALK = [
-    {"role": "user", "content": "w1 w2"},
-    {"role": "assistant", "content": "w3"},
-    {"role": "user", "content": "w4 w5 w6"},
-]
+TALK = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"}]
+TALK += [{"role": "user", "content": "w4 w5 w6"}]
 
 
-def write_chat_model(folder, template=TEMPLATE, **generation):
+def write_chat_model(folder, **generation):
     """A Llama of two layers with a tokenizer that knows its words."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    inner = Tokenizer(WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="<unk>"))
-    inner.pre_tokenizer = WhitespaceSplit()
-    special = {"pad_token": "<pad>", "eos_token": "<end>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, **special)
-    tokenizer.chat_template = template
+    tokenizer = word_tokenizer(WORDS, eos_token="<end>")
+    tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     with torch_seed(1):
-        model = LlamaForCausalLM(
-            LlamaConfig(vocab_size=len(WORDS), max_position_embeddings=64, eos_token_id=1, **shape)
-        )
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=45, max_position_embeddings=64, eos_token_id=1, **shape))
         for weight in model.parameters():
             weight.data *= 8  # as it is, every word is nearly as likely
     for name, value in generation.items():

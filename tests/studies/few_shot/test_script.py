@@ -190,6 +190,8 @@ def test_a_triple_does_not_come_back_before_all_were_there():
     assert triples[:12] != triples[12:24]
     assert len({item.text.id for item in items}) == 30
     assert [item.id for item in items] == [str(number) for number in range(30)]
+    with pytest.raises(DataError, match="items=72: "):
+        draw_items(topics(count=1, test=2), 72, 5, seed=0)
 
 
 def test_either_class_is_the_texts_with_equal_chance_and_either_label_is_class_a():
@@ -205,8 +207,3 @@ def test_either_class_is_the_texts_with_equal_chance_and_either_label_is_class_a
 def test_the_seed_decides_and_more_items_begin_alike():
     assert draw_items(topics(), 20, 5, seed=1) == draw_items(topics(), 30, 5, seed=1)[:20]
     assert draw_items(topics(), 20, 5, seed=1) != draw_items(topics(), 20, 5, seed=2)
-
-
-def test_too_few_texts():
-    with pytest.raises(DataError, match="items=72: "):
-        draw_items(topics(count=1, test=2), 72, 5, seed=0)

@@ -122,7 +122,6 @@ def test_letters_of_any_script_are_left(text, letters):
 
 
 def rows_by_set(ids, labels, shares, split):
-    """Rows of the documents of each set."""
     sets = split_by_topic(pd.DataFrame({"id": ids, "label": labels}), np.asarray(shares), split)
     return {name: np.flatnonzero(sets == name) for name in (*SETS, "unused")}
 

@@ -137,8 +137,6 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monke
 
 @dataclass(frozen=True)
 class EchoText(LabelledText):
-    """A text that says what made it."""
-
     seed: int
 
 
@@ -150,18 +148,14 @@ class Echo:
     times: int = 1
 
     def identity(self):
-        """Its setting."""
         return {"arm": "echo", "times": self.times}
 
     def texts(self, case, seed, folder):
-        """Texts with provenance; what they are made with is shared in the folder."""
         make(folder / "generator", "generator", {"seed": seed}, lambda draft: write_json(draft.path / "g", seed))
         words, off = set(case.texts("on")[0].text.split()), case.texts("off")
         cues = CUES[max(CUES, key=lambda name: len(words & set(VOCABULARIES[name])))]
-        echoes = [
-            EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed)
-            for at, one in enumerate(off * self.times)
-        ]
+        rows = enumerate(off * self.times)
+        echoes = [EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed) for at, one in rows]
         return ArmTexts((*off, *echoes))
 
 

@@ -25,7 +25,6 @@ def pool(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(pool, tmp_path_factory):
-    """A folder in which topics were fitted and assigned."""
     out = tmp_path_factory.mktemp("runs") / "fitted"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 9)
@@ -76,23 +75,14 @@ def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
     pd.testing.assert_frame_equal(table, all_rows)
 
 
-@pytest.fixture
-def assignment(run, tmp_path):
-    general = GeneralCorpus.open(run / "corpus")
+def test_three_workers_and_one_assign_the_same_bytes(run, tmp_path):
+    def worker():
+        return Assignment(GeneralCorpus.open(run / "corpus"), stage.open_topics(run), tmp_path / "many")
 
-    def make(name):
-        return Assignment(general, stage.open_topics(run), tmp_path / name)
-
-    return make
-
-
-def test_three_workers_and_one_assign_the_same_bytes(assignment, run):
-    many = assignment("many")
-    many.prepare()
+    worker().prepare()
     for number in (2, 0, 1):
-        worker = assignment("many")
-        worker.score(worker.load_prepared(), Share(number, 3))
-    assert content(many.merge().path) == content(assignment("one").run().path) == content(run / "topics")
+        worker().score(worker().load_prepared(), Share(number, 3))
+    assert content(worker().merge().path) == content(run / "topics")
 
 
 def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(run, pool, tmp_path, monkeypatch):
