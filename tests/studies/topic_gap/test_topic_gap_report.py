@@ -16,7 +16,6 @@ FOLDER = Path(__file__).parents[3] / "recipes" / "papers" / "genre"
 
 @pytest.fixture(scope="module")
 def recipe():
-    """recipes/papers/genre/tables.py."""
     spec = util.spec_from_file_location("genre_tables", FOLDER / "tables.py")
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
