@@ -33,12 +33,8 @@ def pool():
     """Ten units of two sources in three clusters, of which four were fitted on."""
     units = [(0, "law", 5, 4.8), (0, "bio", 1, 1.0), (1, "bio", 3, 3.0), (2, "law", 1, 0.9)]
     sample = {"doc_id": list("abcd"), "source": ["law", "bio", "law", "bio"], "unit": [0, 0, 1, 0], "text": TEXTS}
-    sample |= {
-        "cluster": [0, 1, 0, 2],
-        "responsibility": [0.99, 1.0, 0.7, 0.9],
-        "log_density": [-1.0, -2.0, -9.0, -4.0],
-    }
-    sample |= {"x": [0.0, 1.0, 0.1, 2.0], "y": [0.0, 1.0, 0.1, 0.0], "nearness": [-1.0, -2.0, -9.4, -4.1]}
+    sample |= {"cluster": [0, 1, 0, 2], "responsibility": [0.99, 1.0, 0.7, 0.9], "x": [0.0, 1.0, 0.1, 2.0]}
+    sample |= {"y": [0.0, 1.0, 0.1, 0.0], "log_density": [-1.0, -2.0, -9.0, -4.0], "nearness": [-1.0, -2.0, -9.4, -4.1]}
     assignments = {"k2-0": [0, 1, 0, 1], "k2-1": [0, 0, 0, 1], "k3-0": [0, 1, 0, 2], "k3-1": [0, 1, 2, 2]}
     ellipse = {"x": 0.0, "y": 0.0, "width": 1.0, "height": 0.5, "angle": 30.0}
     clusters = ClusterDescription(

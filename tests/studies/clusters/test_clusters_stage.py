@@ -24,9 +24,10 @@ FLAGS = ["--encoder", ENCODER, "--k", "2", "3", "--pca", "6", "--seeds", "2", "-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder that ``dana clusters`` wrote; its text is forty documents of each of two topics, in many shards."""
+    """A folder that ``dana clusters`` wrote, in many shards; its text is two topics and a unit that repeats."""
     out = tmp_path_factory.mktemp("runs") / "clustered"
-    pool = write_pool(tmp_path_factory.mktemp("pool"))
+    again = {"id": "again", "source": "cells", "text": "The receptor of a cell binds the ligand of a gene. " * 8}
+    pool = write_pool(tmp_path_factory.mktemp("pool"), again)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
         assert main(["clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
@@ -35,7 +36,7 @@ def run(tmp_path_factory):
 
 def test_text_becomes_a_table_that_pandas_opens(run):
     table = pd.read_parquet(run / "clusters")
-    assert len(table) == 320
+    assert len(table) == 328
     shares = pd.crosstab(table["source"], table["cluster"], normalize="index")
     assert shares.max(axis=1).min() > 0.95
     assert shares.idxmax(axis=1).nunique() == 2
@@ -78,7 +79,7 @@ def test_true_domains_can_be_told_later_without_another_fit(run, tmp_path):
     assert main(["clusters", "--out", str(copy), "--true-domains", "all"]) == 0
     assert model.stat().st_mtime_ns == before
     assert "Purity is " in (copy / "clusters.md").read_text()
-    assert pd.read_csv(copy / "tables" / "cluster_confusion.csv")["units"].sum() == 320
+    assert pd.read_csv(copy / "tables" / "cluster_confusion.csv")["units"].sum() == 328
 
 
 def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_path, capsys):

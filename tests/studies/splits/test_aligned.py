@@ -168,7 +168,7 @@ def test_an_audit_counts_by_each_side_and_by_either(tmp_path):
 
 def test_an_audit_compares_each_domain_with_its_own_train(tmp_path):
     one = {"train": [("a", "1")], "dev": [("b", "2")], "test": [("c", "9")]}
-    two = {"train": [("b", "3")], "test": [("b", "4"), ("a", "1"), ("e", "9")]}
+    two = {"train": [("b", "3")], "test": [("b", "4"), ("b", "5"), ("a", "1"), ("e", "9")]}
     counts = audit(tmp_path, one=one, two=two)["shared"]
-    assert (counts["one", "dev", "either"], counts["two", "test", "either"]) == (0, 1)
+    assert (counts["one", "dev", "either"], counts["two", "test", "either"]) == (0, 2)
     assert ("two", "dev", "either") not in counts.index
