@@ -12,7 +12,7 @@ from dana.core.errors import DataError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
 from dana.detectors.centroids import CentroidDistance
-from dana.detectors.linear import DensityRatio, LinearDiscriminant
+from dana.detectors.linear import LinearDiscriminant
 from dana.detectors.neighbours import ContrastiveNeighbours
 from tests.detectors.clouds import CONTRASTIVE, cloud
 
@@ -70,12 +70,6 @@ def test_lda_by_hand():
     model = LinearDiscriminant(shrinkage=0.0).fit(square, 0, square + torch.tensor([4.0, 0.0]))
     scores = model.score(torch.tensor([[0.0, 0.0], [2.0, 5.0], [4.0, -3.0]]))
     assert scores.tolist() == pytest.approx([-8, 0, 8], abs=1e-9)
-
-
-def test_density_ratio_weighs_classes_equally():
-    # Mirrored classes of 20 and 2,000 rows: halfway between them neither is likelier.
-    task, general = cloud(20, 3, 0) * 0.1 + 2, cloud(2000, 3, 1) * 0.1 - 2
-    assert abs(DensityRatio().fit(task, 0, general).score(torch.zeros(1, 3)).item()) < 0.2
 
 
 def test_contrastive_knn_by_hand():

@@ -27,8 +27,6 @@ RUNS = {
     "several": {"selector": "auto:lexical+lda,folds=2", **ENCODER},
     "n-gram models": {"selector": "moore_lewis"},
     "hashed n-grams": {"selector": "dsir"},
-    "words": {"selector": "lexical"},
-    "chance": {"selector": "random"},
 }
 
 
@@ -110,9 +108,18 @@ def test_another_encoder_under_the_same_name_is_refused_other_code_is_told(moved
     check_refused(ArtifactError, r"encoder\.dims: 65 there, 64 now; it needs the encoder '", moved)
 
 
-def test_ids_are_normalised_as_those_of_a_corpus(run):
-    scores = load_selector(run).score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
+def test_ids_are_normalised_as_those_of_a_corpus_and_bad_ones_are_named(run):
+    selector = load_selector(run)
+    scores = selector.score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
     assert scores["doc_id"].tolist() == ["\u00e1", normalise("b\ud800"), document_id("", "A cell.")]
+    for name, arguments in {
+        "texts": ("one text",),
+        r"texts\[1\]": (["a", 3],),
+        "ids": (["a"], ["x", "y"]),
+        r"ids\[0\]": (["a"], [None]),
+    }.items():
+        with pytest.raises(DataError, match=name):
+            selector.score(*arguments)
 
 
 def test_a_folder_without_a_selector_is_refused(texts, tmp_path, run):
@@ -137,17 +144,3 @@ def test_damaged_files_other_formats_and_unknown_selectors_are_named(moved):
     check_refused(ArtifactError, tensors.name, moved)
     tensors.unlink()
     check_refused(ArtifactError, tensors.name, moved)
-
-
-@pytest.mark.parametrize(
-    ("documents", "ids", "name"),
-    [
-        ("one text", None, "texts"),
-        (["a", 3], None, r"texts\[1\]"),
-        (["a"], ["x", "y"], "ids"),
-        (["a"], [None], r"ids\[0\]"),
-    ],
-)
-def test_bad_texts_and_ids_are_named(run, documents, ids, name):
-    with pytest.raises(DataError, match=name):
-        load_selector(run).score(documents, ids)

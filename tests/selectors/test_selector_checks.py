@@ -104,6 +104,9 @@ class FlawedSelector(Selector):
 )
 def test_a_flaw_fails_its_check(flaw, check):
     assert check in failures(FlawedSelector(flaw))
+
+
+def test_a_selector_without_a_flaw_passes():
     assert failures(FlawedSelector()) == set()
 
 

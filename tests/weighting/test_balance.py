@@ -63,17 +63,6 @@ def test_a_segment_has_its_majority_group():
     assert segment_groups(segment, clusters).tolist() == [4, 2, 0]  # of equally frequent ones the first
 
 
-def test_balance_applies_to_sampled():
-    """The best cluster would have nearly all of the draw."""
-    scores = np.repeat([-1.0, 1.0], 200) + np.random.default_rng(0).normal(0, 0.1, 400)
-    pool = score_table(scores, group=np.repeat([0, 1], 200))
-    settings = {"policy": "sampled", "budget": "60 units", "gamma": 1}
-    plain = apply_policy(pool, WeighSettings(**settings))
-    even = apply_policy(pool, WeighSettings(balance="clusters", **settings), np.array([0.5, 0.5]))
-    assert plain.weight[:200].sum() > 55
-    assert (even.weight[:200].sum(), even.weight[200:].sum()) == (30, 30)
-
-
 @st.composite
 def pools(draw):
     count, k = draw(st.integers(1, 60)), draw(st.integers(1, 5))

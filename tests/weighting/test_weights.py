@@ -132,18 +132,6 @@ def test_variance_components_by_hand():
     np.testing.assert_allclose(single.shrink(means, np.ones(3)), means)
 
 
-def test_simulated_variance_components_are_recovered_and_equal_sizes_keep_their_order():
-    rng = np.random.default_rng(0)
-    segment = np.repeat(np.arange(4000), rng.integers(1, 16, 4000))
-    model = components_of(rng.normal(2, 0.7, 4000)[segment] + rng.normal(0, 1.3, segment.size), segment)
-    assert model.within == pytest.approx(1.3**2, rel=0.03)
-    assert model.between == pytest.approx(0.7**2, rel=0.1)
-    assert model.mean == pytest.approx(2, abs=0.05)
-    means = rng.normal(0, 1, 50)
-    model = components_of(np.repeat(means, 4) + np.tile([-1, 1, -2, 2], 50), np.repeat(np.arange(50), 4))
-    np.testing.assert_array_equal(np.argsort(model.shrink(means, np.full(50, 4))), np.argsort(means))
-
-
 def test_shrinkage_keeps_short_segments_from_winning():
     """Foreign text of one source, in segments of one unit and of 15; in-domain text in segments of 15."""
     rng = np.random.default_rng(0)
