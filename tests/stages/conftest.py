@@ -23,14 +23,10 @@ def texts(tmp_path_factory):
     task = [one_document(CELLS, random, 3) for _ in range(60)]
     (folder / "cells.txt").write_text("\n\n".join(task), encoding="utf-8")
     kinds = random.permutation(["planted"] * PLANTED + ["court"] * GENERAL)
-    records = [
-        {
-            "id": f"{kind}-{number}",
-            "source": str(kind),
-            "text": one_document(CELLS if kind == "planted" else COURTS, random, 1 + number % 9),
-        }
-        for number, kind in enumerate(kinds)
-    ]
+    vocabulary, records = {"planted": CELLS, "court": COURTS}, []
+    for number, kind in enumerate(map(str, kinds)):
+        text = one_document(vocabulary[kind], random, 1 + number % 9)
+        records.append({"id": f"{kind}-{number}", "source": kind, "text": text})
     pool = folder / "pool.jsonl"
     pool.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return folder

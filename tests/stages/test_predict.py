@@ -175,24 +175,6 @@ def test_the_command_writes_a_file_or_lines_to_standard_output(model, tmp_path, 
     assert all(1 / 3 <= row["probability"] <= 1 for row in rows)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "new.jsonl:1: the file is empty"),
-        ('{"text": "fine"}\n{"text": \n', "new.jsonl:2: not JSON"),
-        ('{"body": "x"}\n', "new.jsonl:1: no 'text'; found body; --text-field names the field"),
-        ('{"text": 3}\n', "new.jsonl:1: 'text' is int, not text"),
-        ('{"text": "  "}\n', "new.jsonl:1: the text is empty"),
-    ],
-)
-def test_what_cannot_be_labelled_is_one_line_and_nothing_is_written(model, tmp_path, capsys, content, message):
-    (tmp_path / "new.jsonl").write_text(content)
-    assert main(["predict", model, str(tmp_path / "new.jsonl"), "--out", str(tmp_path / "out" / "x.parquet")]) == 2
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error:")]
-    assert message in error
-    assert not (tmp_path / "out").exists()
-
-
 def test_bad_records_can_be_left_out_but_not_all_of_them(model, tmp_path, monkeypatch, capsys):
     half_bad = write_lines(tmp_path / "mixed.jsonl", {"text": "an apple"}, {"text": ""}, "nonsense", {"text": "an owl"})
     bad = write_lines(tmp_path / "bad.jsonl", "nonsense")
@@ -243,19 +225,28 @@ def test_the_second_field_can_be_named_anew(pairs_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "message"),
+    ("model_of", "content", "message"),
     [
-        ({"premise": "a"}, "new.jsonl:1: no 'hypothesis'; found premise; --text-pair-field names the field with"),
-        ({"hypothesis": "a"}, "new.jsonl:1: no 'premise'; found hypothesis; --text-field names the field"),
-        ({"premise": "a", "hypothesis": ["b"]}, "new.jsonl:1: 'hypothesis' is list, not text"),
-        ({"premise": "a", "hypothesis": ""}, "new.jsonl:1: the second text is empty"),
+        ("run", "", "1: the file is empty"),
+        ("run", '{"text": "fine"}\n{"text": \n', "2: not JSON"),
+        ("run", '{"body": "x"}\n', "1: no 'text'; found body; --text-field names the field"),
+        ("run", '{"text": 3}\n', "1: 'text' is int, not text"),
+        ("run", '{"text": "  "}\n', "1: the text is empty"),
+        ("pairs", '{"premise": "a"}', "1: no 'hypothesis'; found premise; --text-pair-field names the field"),
+        ("pairs", '{"hypothesis": "a"}', "1: no 'premise'; found hypothesis; --text-field names the field"),
+        ("pairs", '{"premise": "a", "hypothesis": ["b"]}', "1: 'hypothesis' is list, not text"),
+        ("pairs", '{"premise": "a", "hypothesis": ""}', "1: the second text is empty"),
     ],
 )
-def test_new_text_without_a_second_text_is_one_line(pairs_run, tmp_path, capsys, record, message):
-    new = write_lines(tmp_path / "new.jsonl", record)
-    assert main(["predict", str(pairs_run / "out-model"), str(new)]) == 2
+def test_what_cannot_be_labelled_is_one_line_and_nothing_is_written(
+    model, pairs_run, tmp_path, capsys, model_of, content, message
+):
+    (tmp_path / "new.jsonl").write_text(content)
+    command = ["predict", model if model_of == "run" else str(pairs_run / "out-model"), str(tmp_path / "new.jsonl")]
+    assert main([*command, "--out", str(tmp_path / "out" / "x.parquet")]) == 2
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error:")]
-    assert message in error
+    assert f"new.jsonl:{message}" in error
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_template_goes_with_the_model(checkpoint, tmp_path):

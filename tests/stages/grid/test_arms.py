@@ -157,31 +157,30 @@ def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(setting
 
 def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
     plain = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]})
-    by_name = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]}, nested=True)
+    nested_cells = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]}, nested=True)
+    of = {name: cell.settings for name, cell in nested_cells.items()}
     for name, cell in plain.items():
         if not name.startswith("finetune/") or name.endswith("/base"):
-            assert by_name[name] == cell, "the first seed's are those of a run that is not nested"
-    again = {name for name in by_name if name not in plain and not name.startswith("finetune/")}
-    assert again == {
+            assert nested_cells[name] == cell, "the first seed's are those of a run that is not nested"
+    assert {name for name in nested_cells if name not in plain and not name.startswith("finetune/")} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
         *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof")),
         *(f"adapt/{arm}/1" for arm in ARMS),
     }
-    assert by_name["score/dana/1"].settings["selection"].seed == by_name["score/dana"].settings["selection"].seed + 1
-    assert by_name["score/dana/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "scores"
-    assert by_name["score/lof/1"].settings["folder"] == tmp_path / "run" / "nested" / "1" / "arms" / "lof" / "scores"
-    assert by_name["weigh/tight/1"].settings["scores"] == OutputOf("score/dana/1")
-    adaptation = by_name["adapt/dana/1"].settings
-    assert adaptation["settings"].seed == by_name["adapt/dana"].settings["settings"].seed + 1
-    assert (adaptation["weights"], adaptation["model"]) == (OutputOf("weigh/dana/1"), OutputOf("base"))
-    assert by_name["adapt/tapt/1"].settings["corpus"] == OutputOf("text/tapt")
-    one, other = by_name["finetune/toy/dana/0"], by_name["finetune/toy/dana/1"]
-    assert (one.settings["model"], other.settings["model"]) == (OutputOf("adapt/dana"), OutputOf("adapt/dana/1"))
-    assert (one.settings["settings"].seeds, other.settings["settings"].seeds) == ([3], [5])
-    union = by_name["finetune/toy/dana"]
-    assert union.settings["parts"] == [one.settings["out"], other.settings["out"]]
-    assert union.needs == ("finetune/toy/dana/0", "finetune/toy/dana/1")
-    assert by_name["finetune/toy/base"] == plain["finetune/toy/base"]
+    folder = tmp_path / "run" / "nested" / "1"
+    assert of["score/dana/1"]["selection"].seed == of["score/dana"]["selection"].seed + 1
+    assert of["adapt/dana/1"]["settings"].seed == of["adapt/dana"]["settings"].seed + 1
+    assert of["score/dana/1"]["folder"] == folder / "scores"
+    assert of["score/lof/1"]["folder"] == folder / "arms" / "lof" / "scores"
+    assert of["weigh/tight/1"]["scores"] == OutputOf("score/dana/1")
+    assert of["adapt/dana/1"]["weights"] == OutputOf("weigh/dana/1")
+    assert of["adapt/dana/1"]["model"] == OutputOf("base")
+    assert of["adapt/tapt/1"]["corpus"] == OutputOf("text/tapt")
+    parts = ("finetune/toy/dana/0", "finetune/toy/dana/1")
+    assert [of[name]["model"] for name in parts] == [OutputOf("adapt/dana"), OutputOf("adapt/dana/1")]
+    assert [of[name]["settings"].seeds for name in parts] == [[3], [5]]
+    assert of["finetune/toy/dana"]["parts"] == [of[name]["out"] for name in parts]
+    assert nested_cells["finetune/toy/dana"].needs == parts
 
 
 def test_nested_seeds_are_counted_and_keep_no_model_and_more_may_follow_one(tmp_path):
