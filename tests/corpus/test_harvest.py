@@ -143,6 +143,8 @@ def test_near_duplicates_by_hand():
     assert list(drop_near_duplicates(iter(items), 5 / 6)) == [items[0], items[2]]
     assert len(list(drop_near_duplicates(iter(items), 0.84))) == 3
     assert len(list(drop_near_duplicates(iter(items), 1 / 11))) == 1
+    chain = [item(" ".join("abcdefghijklmnop"[start : start + 10])) for start in (0, 3, 6)]  # 3 of 9 are shared
+    assert list(drop_near_duplicates(iter(chain), 1 / 3)) == [chain[0], chain[2]], "what is dropped drops no other"
 
 
 def test_installed_names_are_lower_case_sorted_and_hold_this_test_runner():

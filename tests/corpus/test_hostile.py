@@ -27,7 +27,7 @@ def _utf8_jsonl(texts):
 def _csv(delimiter, texts):
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    writer.writerows([("id", "text"), *enumerate(texts)])
+    writer.writerows([("text", "id"), *((text, number) for number, text in enumerate(texts))])
     return stream.getvalue().encode()
 
 

@@ -220,14 +220,19 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, lost, is_warned
 
 def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path):
     vectors = {bytes([number]) * 16: [number] * 4 for number in (1, 7, 9)}
+    others = [key[:at] + bytes([key[at] ^ 0x01]) + key[at + 1 :] for key in vectors for at in range(16)]
     folder_of(tmp_path, vectors)
     (path,) = tmp_path.glob(PATTERN)
     size = path.stat().st_size
     lost = 0
     for position in range(size):
         flip(path, position)
-        rows, is_stored = VectorFolder(tmp_path, {"dtype": "int8"}).find(list(vectors))
-        assert rows[is_stored].tolist() == [row for row, hit in zip(vectors.values(), is_stored, strict=True) if hit]
+        rows, is_stored = VectorFolder(tmp_path, {"dtype": "int8"}).find([*vectors, *others])
+        assert not is_stored[3:].any(), "a key that was flipped is another text's"
+        is_stored = is_stored[:3]
+        assert rows[:3][is_stored].tolist() == [
+            row for row, hit in zip(vectors.values(), is_stored, strict=True) if hit
+        ]
         lost += not is_stored.all()
         flip(path, position)
     assert lost > size / 2  # padding and the names of columns aside
