@@ -32,11 +32,11 @@ PAGE = (REPOSITORY / "docs" / "extend" / "objective.md").read_text(encoding="utf
 @pytest.fixture
 def plugin(monkeypatch):
     """Registers the package as if it were installed."""
-    installed = registry.entry_points
+    other_entries = registry.entry_points
 
     def entry_points(group):
         entry = EntryPoint("causal", "toy_objective.causal:Causal", group)
-        return [*installed(group=group), *([entry] if group == OBJECTIVES.group else [])]
+        return [*other_entries(group=group), *([entry] if group == OBJECTIVES.group else [])]
 
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.setattr(registry, "entry_points", entry_points)
