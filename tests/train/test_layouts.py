@@ -193,6 +193,7 @@ def test_auto_is_unpadded_where_device_precision_and_objective_allow(kernel, pre
     model = bert(next_sentence=objective == "next_sentence")
     shape, reasons = choose(model, precision, objective)
     assert shape.layout == layout
+    assert not shape.bf16, "Accelerate applies the precision of a launch"
     assert model.config._attn_implementation == ("dana_varlen" if layout == "unpadded" else "sdpa")
     assert reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
     assert reasons[2].startswith(f"layout    {layout}: ")

@@ -205,7 +205,7 @@ def test_steps_of_equal_tokens_differ_by_at_most_one_example():
 
 
 def test_epochs_are_passes_over_the_selected_examples():
-    for epochs, count in ((1, 37), (3, 111), (0.5, 18), (2.5, 92)):
+    for epochs, count in ((1, 37), (3, 111), (0.5, 18), (0.7, 26), (2.5, 92)):
         steps = plan(batch_size=8, epochs=float(epochs))
         assert len(stream(steps)) == count
         assert steps.epochs == pytest.approx(epochs, abs=0.02)
