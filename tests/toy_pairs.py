@@ -31,10 +31,10 @@ def write_task(folder: Path, **changes: Any) -> Path:
 def write_checkpoint(folder: Path, **config: Any) -> Path:
     """The toy's checkpoint; its tokenizer puts a separator between two texts, and says which is which."""
     toy_task.write_checkpoint(folder, **config)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     tokenizer.save_pretrained(folder)
     return folder
