@@ -107,7 +107,6 @@ COMMANDS = [
     (WEIGH + "--balance genres", "genres", ConfigError),
     # A flag has no effect, or contradicts another.
     (SELECT + "random --detector knn", ("--detector", "selector=random"), ConfigError),
-    (WEIGH + "--budget '5 units' --beta 0.2", ("--beta", "budget"), ConfigError),
     (WEIGH + "--budget '5 tokens'", "tokenizer", ConfigError),
     (WEIGH + "--below 0 --policy sampled", "below", ConfigError),
     ("weigh {run} --beta 0.5", "beta", Contradiction),
