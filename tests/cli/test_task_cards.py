@@ -47,7 +47,8 @@ def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(tmp_
     pool.write_text("".join(f'{{"text": "word{at} word{at + 1} apple pear"}}\n' for at in range(30)))
     encoder = ["--encoder", "hashing:dims=16", "--detectors", "knn,pca"]
     rank = ["rank", "--task", "words", "--general", str(pool), "--out", run, *encoder]
-    for line, code in ((["tasks", "list", *cards], 0), (rank, 2), ([*rank, *cards], 0), (["score", "--out", run], 0)):
+    score = ["score", "--out", run, "--detector", "knn"]
+    for line, code in ((["tasks", "list", *cards], 0), (rank, 2), ([*rank, *cards], 0), (score, 0)):
         assert main(line) == code
         monkeypatch.setenv(TASK_PATH, "")  # which a command sets
     assert "words" in [line.split()[0] for line in capsys.readouterr().out.splitlines() if line]
