@@ -13,7 +13,7 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooling, auto_class
-from dana.models.folder import load_tokenizer, load_transformer, quiet_transformers
+from dana.models.folder import load_complete, load_tokenizer, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -143,7 +143,11 @@ def open_classifier(model: str) -> SavedClassifier:
     config, tokenizer = load_tokenizer(folder)
     labels = [config.id2label[number] for number in range(config.num_labels)]
     kind = _kind(model, labels, config, parts)
-    network: Any = MeanPooling.from_pretrained(Path(model), len(labels)) if parts else _open_transformer(model, kind)
+    network: Any = (
+        MeanPooling.from_pretrained(Path(model), len(labels))
+        if parts
+        else load_complete(auto_class(kind.per_word), model)
+    )
     max_tokens = min(tokenizer.model_max_length, positions_of(config))
     return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens)
 
@@ -163,10 +167,3 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
         raise ArtifactError(f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}")
     return kind
-
-
-def _open_transformer(model: str, kind: Kind) -> Any:
-    network, report = load_transformer(auto_class(kind.per_word), model, output_loading_info=True)
-    if report["missing_keys"]:
-        raise ArtifactError(f"{model}: weights are missing, for example {min(report['missing_keys'])}")
-    return network

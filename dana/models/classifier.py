@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed
-from dana.models.folder import load_backbone, load_own_tokenizer, load_transformer, loading
+from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
@@ -150,12 +149,7 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
 
 def _load_with_head(model: str, classes: int, per_word: bool) -> Any:
     """Load transformers' classifier of an architecture, ignoring a head of another size in the checkpoint."""
-    options = {"num_labels": classes, "ignore_mismatched_sizes": True, "output_loading_info": True}
-    network, report = load_transformer(auto_class(per_word), model, **options)
-    head = {id(value) for layer in head_layers(network) for value in layer.parameters(recurse=False)}
-    parameters = dict(network.named_parameters())
-    if any(id(parameters.get(name)) not in head for name, *_ in report["mismatched_keys"]):
-        raise ArtifactError(f"{model}: cannot be loaded: its weights have other shapes than in its config.json")
+    network, _ = load_with_head(auto_class(per_word), model, num_labels=classes, ignore_mismatched_sizes=True)
     if hasattr(network.config, "classifier_pooling"):  # ModernBERT's checkpoints may ask for the mean
         network.config.classifier_pooling = "cls"
     if network.config.pad_token_id is None:  # a decoder classifies by the last token before the padding

@@ -1,7 +1,11 @@
-"""Load, identify and check models in folders, on the Hub or shipped with dana. Weights are safetensors only."""
+"""Load, identify and check models in folders, on the Hub or shipped with dana.
+
+Weights are safetensors only, and code in a model's folder never runs.
+"""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
@@ -14,6 +18,10 @@ from dana.core.files import file_digest
 
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
+
+# What transformers reads of a model's folder.
+MODEL_FILES = ["config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*"]
+MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*"]
 
 
 def resolve_model(model: str) -> str:
@@ -40,35 +48,69 @@ def _shipped_folder(name: str) -> Path:
 
 
 def load_backbone(model: str) -> Any:
-    """Load the ``AutoModel`` of a folder or Hub name, in float32 whatever its own precision.
-
-    Args:
-        model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with dana.
-
-    Raises:
-        ArtifactError: If there is no such model, or its weights are pickled.
-    """
+    """Load the ``AutoModel`` of a folder or Hub name; see :func:`load_with_head`. A pooler it lacks is random."""
     from transformers import AutoModel
 
-    return load_transformer(AutoModel, model)
+    return load_with_head(AutoModel, model)[0]
 
 
-def load_transformer(auto_class: Any, model: str, **options: Any) -> Any:
+def load_complete(auto_class: Any, model: str, **options: Any) -> Any:
+    """Load a model with all its weights; see :func:`load_with_head`.
+
+    Raises:
+        ArtifactError: If it cannot be loaded, or weights are missing, those of its head included.
+    """
+    network, new = load_with_head(auto_class, model, **options)
+    if new:
+        raise ArtifactError(f"{model}: weights are missing: {_some(new)}")
+    return network
+
+
+def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, frozenset[str]]:
     """Load a model of a folder or Hub name from safetensors, in float32 whatever its own precision.
 
     Args:
         auto_class: Class of transformers to load.
-        model: See :func:`load_backbone`.
-        options: Further arguments of ``from_pretrained``.
+        model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with dana.
+        options: Further arguments of ``from_pretrained``; with ``ignore_mismatched_sizes`` a head of another size is
+            replaced.
+
+    Returns:
+        The model, and the names of parameters outside its backbone that are random, because the checkpoint lacks them.
 
     Raises:
-        ArtifactError: If there is no such model, or its weights are pickled.
+        ArtifactError: If there is no such model, its weights are pickled, it needs code of its own, or weights of its
+            backbone are missing, have another shape or have no place in it.
     """
     import torch
 
     check_checkpoint(model)
+    options = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False, **options}
     with loading(model):
-        return auto_class.from_pretrained(resolve_model(model), use_safetensors=True, dtype=torch.float32, **options)
+        network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
+    prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
+    new = {name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name}
+    if lost := set(report["missing_keys"]) - new:
+        raise ArtifactError(f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json")
+    resized = {name for name, *_ in report["mismatched_keys"]}
+    if wrong := {name for name in resized if name.startswith(prefix) and "pooler" not in name}:
+        raise ArtifactError(f"{model}: weights have other shapes than in its config.json: {_some(wrong)}")
+    # Heads of other tasks may be left over; layers may not.
+    layers = {_pattern(name.removeprefix(prefix)) for name, _ in network.named_parameters() if name.startswith(prefix)}
+    base = f"{network.base_model_prefix}."
+    if extra := {name for name in report["unexpected_keys"] if _pattern(name.removeprefix(base)) in layers}:
+        raise ArtifactError(f"{model}: weights have no place in the model of its config.json: {_some(extra)}")
+    return network, frozenset(new | resized)
+
+
+def _pattern(parameter: str) -> str:
+    """Replace the numbers of layers in a parameter's name."""
+    return re.sub(r"\d+", "#", parameter)
+
+
+def _some(names: Collection[str]) -> str:
+    """Name the first of some parameters, and count the others."""
+    return f"{min(names)}{f' and {len(names) - 1} others' if len(names) > 1 else ''}"
 
 
 def load_own_tokenizer(model: str) -> Any:
@@ -80,7 +122,20 @@ def load_own_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     with loading(f"{model}: its tokenizer"):
-        return AutoTokenizer.from_pretrained(resolve_model(model))
+        return AutoTokenizer.from_pretrained(resolve_model(model), trust_remote_code=False)
+
+
+def load_config(model: str) -> Any:
+    """Load a checkpoint's configuration.
+
+    Raises:
+        ArtifactError: If there is no such model, or its configuration is damaged or needs code of its own.
+    """
+    from transformers import AutoConfig
+
+    check_checkpoint(model)
+    with loading(model):
+        return AutoConfig.from_pretrained(resolve_model(model), trust_remote_code=False)
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:
@@ -92,11 +147,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     Raises:
         ArtifactError: If there is no such model, or it has no tokenizer.
     """
-    from transformers import AutoConfig
-
-    check_checkpoint(model)
-    with loading(model):
-        config = AutoConfig.from_pretrained(resolve_model(model))
+    config = load_config(model)
     tokenizer = load_own_tokenizer(model)
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
@@ -107,7 +158,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
 
 
 def model_identity(model: str) -> dict[str, Any]:
-    """Identify a model by digests of a folder's weights, tokenizer and config, or by the commit of a Hub name.
+    """Identify a model by digests of the files that transformers reads of a folder, or by the commit of a Hub name.
 
     Raises:
         ArtifactError: If there is no such model.
@@ -115,12 +166,9 @@ def model_identity(model: str) -> dict[str, Any]:
     check_checkpoint(model)
     folder = Path(resolve_model(model))
     if folder.is_dir():
-        files = [*folder.glob("*.safetensors"), *folder.glob("tokenizer.json"), folder / "config.json"]
+        files = {file for pattern in MODEL_FILES for file in folder.glob(pattern)}
         return {file.name: file_digest(file) for file in sorted(files)}
-    from transformers import AutoConfig
-
-    with loading(model):
-        return {"name": model, "commit": getattr(AutoConfig.from_pretrained(model), "_commit_hash", None)}
+    return {"name": model, "commit": getattr(load_config(model), "_commit_hash", None)}
 
 
 @contextmanager
@@ -142,6 +190,8 @@ def loading(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         message = (str(error).splitlines() or [""])[0]
+        if "trust_remote_code" in str(error):
+            message = "its architecture needs code from its folder, which dana never runs"
         if "ignore_mismatched_sizes" in message:  # refers to a table that is silenced
             message = "its weights have other shapes than in its config.json"
         if not message or not isinstance(error, OSError | ValueError | RuntimeError):
@@ -180,10 +230,23 @@ def check_checkpoint(model: str) -> None:
         return  # a Hub name
     if not (path / "config.json").is_file():
         raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
+    for index in path.glob("*.index.json"):
+        _check_index(model, index)
     if not list(path.glob("*.safetensors")):
         pickles = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
         reason = f"; {', '.join(pickles)}: pickles run code when opened and are refused" if pickles else ", found none"
         raise ArtifactError(f"{model}: needs weights as *.safetensors{reason}")
+
+
+def _check_index(model: str, index: Path) -> None:
+    """Check that an index names safetensors beside it, and nothing else."""
+    with loading(f"{model}/{index.name}"):
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    for name in sorted(map(str, names)):
+        if Path(name).name != name or Path(name).suffix != ".safetensors":
+            raise ArtifactError(f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it")
+        if not (index.parent / name).is_file():
+            raise ArtifactError(f"{model}/{index.name}: {name}: no such file")
 
 
 def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:

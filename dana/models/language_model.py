@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dana.core.config import require
-from dana.core.errors import ArtifactError
 from dana.core.rng import derive_seed, torch_seed
-from dana.models.folder import load_tokenizer, load_transformer
+from dana.models.folder import load_tokenizer, load_with_head
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,9 @@ def load_language_model(
     for name in originals:
         setattr(config, name, dropout)
     with torch_seed(derive_seed(seed, "head")):
-        network, report = load_transformer(auto_class(config), model, config=config, output_loading_info=True)
+        network, new = load_with_head(auto_class(config), model, config=config)
     for name, value in originals.items():  # the layers have read theirs; the saved config has the originals
         setattr(network.config, name, value)
-    new = frozenset(report["missing_keys"])
-    lost = sorted(name for name in new if name.startswith(f"{network.base_model_prefix}.") and "pooler" not in name)
-    if lost and network.base_model is not network:
-        raise ArtifactError(f"{model}: {len(lost)} weights of its backbone are missing, for example {lost[0]}")
     return LanguageModel(network, tokenizer, new)
 
 

@@ -21,7 +21,7 @@ from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
-from dana.models.folder import load_own_tokenizer, load_transformer, model_identity
+from dana.models.folder import load_complete, load_own_tokenizer, load_with_head, model_identity
 from dana.models.heads import positions_of
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
@@ -94,12 +94,16 @@ class ClassifierSelector(Selector):
             ArtifactError: If the model cannot be loaded.
             DataError: If the task has no unit.
         """
+        from transformers import AutoModelForSequenceClassification
+
         if not len(task):
             raise DataError("the task has no unit")
         negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
         device = find_device()
         with torch_seed(derive_seed(seed, "selector", "classifier"), device):
-            network, tokenizer = _open(self._model, num_labels=2, id2label={0: "general", 1: "task"})
+            labels = {"num_labels": 2, "id2label": {0: "general", 1: "task"}}
+            network, _ = load_with_head(AutoModelForSequenceClassification, self._model, **labels)
+            tokenizer = load_own_tokenizer(self._model)
             self._train(network.to(device), tokenizer, task.texts, negatives, seed)
         notes = {"classifier": {"task": len(task), "negatives": len(negatives)}}
         return FittedClassifier(self, network.eval(), tokenizer, notes)
@@ -141,7 +145,10 @@ class ClassifierSelector(Selector):
         list(monitor(steps_of_training, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
-        network, tokenizer = _open(str(folder / "model"))
+        from transformers import AutoModelForSequenceClassification
+
+        network = load_complete(AutoModelForSequenceClassification, str(folder / "model"))
+        tokenizer = load_own_tokenizer(str(folder / "model"))
         notes = {"classifier": read_json(folder / "selector.json")["units"]}
         return FittedClassifier(self, network.to(find_device()).eval(), tokenizer, notes)
 
@@ -199,13 +206,6 @@ def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
 
 def _longest(limit: int, network: Any, tokenizer: Any) -> int:
     return min(limit, positions_of(network.config), tokenizer.model_max_length)
-
-
-def _open(model: str, **head: Any) -> tuple[Any, Any]:
-    """Load the sequence classifier and tokenizer of a checkpoint."""
-    from transformers import AutoModelForSequenceClassification
-
-    return load_transformer(AutoModelForSequenceClassification, model, **head), load_own_tokenizer(model)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import OBJECTIVES
-from dana.models.folder import load_tokenizer, load_transformer, loading
+from dana.models.folder import load_complete, load_tokenizer, loading
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
 from dana.train.layout import BatchLayout, lay_out
@@ -52,7 +52,7 @@ def load_model(folder: str | Path) -> tuple[Any, Any]:
     config, tokenizer = load_tokenizer(str(folder))
     with loading(str(folder)):
         model_class = getattr(transformers, config.architectures[0])
-    return load_transformer(model_class, str(folder)), tokenizer
+    return load_complete(model_class, str(folder)), tokenizer
 
 
 def check_tokenizer(tokenizer: Any) -> None:

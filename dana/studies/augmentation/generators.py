@@ -14,12 +14,10 @@ from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.models.folder import (
-    check_checkpoint,
+    load_complete,
+    load_config,
     load_own_tokenizer,
-    load_transformer,
-    loading,
     model_identity,
-    resolve_model,
 )
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
@@ -174,11 +172,7 @@ class Sequence2Sequence:
         Raises:
             ArtifactError: If there is no such checkpoint, or it is not a sequence-to-sequence model.
         """
-        from transformers import AutoConfig
-
-        check_checkpoint(self.model)
-        with loading(self.model):
-            config = AutoConfig.from_pretrained(resolve_model(self.model))
+        config = load_config(self.model)
         if not config.is_encoder_decoder:
             expected_kind = "must be a sequence-to-sequence model such as T5 or BART"
             raise ArtifactError(f"{self.model}: {expected_kind}, is {config.model_type}")
@@ -262,7 +256,7 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     """
     from transformers import AutoModelForSeq2SeqLM, GenerationConfig
 
-    network = load_transformer(AutoModelForSeq2SeqLM, model)
+    network = load_complete(AutoModelForSeq2SeqLM, model)
     # Drops the checkpoint's beams, penalties and lengths, which generate() would apply.
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
     network.generation_config = GenerationConfig(**{name: getattr(network.generation_config, name) for name in names})

@@ -14,7 +14,7 @@ from dana.core.files import file_digest
 from dana.core.registry import Registry
 from dana.core.rng import torch_seed
 from dana.corpus.readers import read_records
-from dana.models.folder import check_checkpoint, load_own_tokenizer, loading, model_identity, resolve_model
+from dana.models.folder import check_checkpoint, load_complete, load_own_tokenizer, loading, model_identity
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
@@ -113,10 +113,7 @@ class LocalChat:
 
         from dana.core.device import find_device
 
-        with loading(self.model):
-            network = AutoModelForCausalLM.from_pretrained(
-                resolve_model(self.model), use_safetensors=True, dtype="auto"
-            )
+        network = load_complete(AutoModelForCausalLM, self.model, dtype="auto")
         eos = network.generation_config.eos_token_id
         ends = self._tokenizer.eos_token_id if eos is None else eos
         fill = self._tokenizer.pad_token_id

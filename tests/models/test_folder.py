@@ -1,0 +1,117 @@
+"""Foreign folders: their code never runs, half a model is an error, and every file that is read is part of identity."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForMaskedLM
+
+from dana.core.errors import ArtifactError
+from dana.models.classifier import new_classifier
+from dana.models.folder import load_backbone, load_tokenizer, model_identity, resolve_model
+from dana.models.language_model import load_language_model
+
+LOADERS = {
+    "backbone": load_backbone,
+    "classifier": lambda model: new_classifier(model, 3, 0),
+    "mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean"),
+    "language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0),
+}
+
+
+@pytest.fixture
+def model(tmp_path):
+    return Path(shutil.copytree(resolve_model("dana-mini"), tmp_path / "model"))
+
+
+def _edit(path, **values):
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def _without(model, part):
+    weights = load_file(model / "model.safetensors")
+    save_file({name: value for name, value in weights.items() if part not in name}, model / "model.safetensors")
+
+
+def _index(model, name):
+    weights = load_file(model / "model.safetensors")
+    (model / "model.safetensors").rename(model / "weights.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+HALF = {
+    "a tensor is missing": (lambda m: _without(m, "layers.3.mlp_norm"), "layers.3.mlp_norm.weight"),
+    "all layers are missing": (lambda m: _without(m, "layers."), "layers.0.attn.Wo.weight and 22 others"),
+    "layers are left over": (
+        lambda m: _edit(m / "config.json", num_hidden_layers=2, layer_types=["full_attention"] * 2),
+        "layers.2.attn.Wo.weight and 11 others",
+    ),
+    "another shape": (lambda m: _edit(m / "config.json", intermediate_size=8), "config.json"),
+}
+
+
+@pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize(("damage", "named"), HALF.values(), ids=HALF)
+def test_a_half_loaded_model_is_an_error(model, loader, damage, named):
+    damage(model)
+    with pytest.raises(ArtifactError) as error:
+        loader(str(model))
+    assert str(error.value).startswith(f"{model}: ")
+    assert named in str(error.value)
+
+
+def test_weights_under_another_model_type_are_missing(model):
+    _edit(model / "config.json", model_type="gpt2")
+    with pytest.raises(ArtifactError, match=r"are missing: h.0.attn.c_attn.bias and 51 others"):
+        load_backbone(str(model))
+
+
+@pytest.mark.parametrize("loader", [*LOADERS.values(), load_tokenizer])
+def test_code_in_a_folder_is_refused_before_it_is_asked_about(model, loader, monkeypatch):
+    (model / "evil.py").write_text(f"open({str(model / 'ran')!r}, 'w')\nclass C: pass\nM = C\n")
+    auto_map = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoModelForMaskedLM": "evil.M"}
+    _edit(model / "config.json", model_type="evil", auto_map=auto_map)
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ArtifactError, match="needs code from its folder, which dana never runs"):
+        loader(str(model))
+    assert not (model / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "../model/weights.safetensors", "other.safetensors", 3])
+def test_an_index_names_safetensors_beside_it_and_nothing_else(model, name):
+    _index(model, name)
+    (model / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ArtifactError, match=r"index.json: (pytorch_model.bin|../model/weights|other|3)"):
+        load_backbone(str(model))
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": 1}'])
+def test_a_damaged_index_is_named(model, text):
+    _index(model, "weights.safetensors")
+    (model / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ArtifactError, match=r"model.safetensors.index.json: cannot be loaded"):
+        load_backbone(str(model))
+
+
+FILES = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "weights.safetensors",
+    "model.safetensors.index.json",
+]
+FILES += ["vocab.txt", "merges.txt", "special_tokens_map.json", "spiece.model", "chat_template.jinja"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_file_that_transformers_reads_is_part_of_the_identity(model, name):
+    _index(model, "weights.safetensors")
+    assert load_backbone(str(model)).config.num_hidden_layers == 4
+    before = model_identity(str(model))
+    with (model / name).open("ab") as file:
+        file.write(b"\n")
+    after = model_identity(str(model))
+    assert {key for key in before | after if before.get(key) != after.get(key)} == {name}
