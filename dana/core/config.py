@@ -38,18 +38,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file{nearest_path(path)}")
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        value = parse_yaml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must hold a mapping of keys to values, got {type(value).__name__}")
     return value
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """Parse YAML of plain values.
+
+    Raises:
+        ConfigError: Names the origin, the line where the parser knows it, and the problem.
+    """
+    try:
+        return yaml.safe_load(text)
+    except Exception as error:  # dates, numbers, depth and tags raise errors of their own
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark and "\n" in text else ""
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigError(f"{origin}{line}: not YAML: {problem}") from error
 
 
 def merge_sections(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -79,18 +90,11 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r}: must be key=value")
-        _assign(result, key.split("."), _value(text, override), override)
+        _assign(result, key.split("."), parse_yaml(text, repr(override[:60])), override)
     try:
         return _build(cls, result, "")
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
-
-
-def _value(text: str, override: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{override!r}: the value is not YAML: {getattr(error, 'problem', error)}") from error
 
 
 def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:

@@ -80,6 +80,14 @@ def temp_file(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_errno(error: BaseException) -> int | None:
+    """Return the number of a failed system call, also from errors of safetensors, tokenizers and pyarrow."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    match = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
+    return int(match[1]) if match else None
+
+
 @contextmanager
 def make_parent(path: Path) -> Iterator[None]:
     """Create the parent folder of `path`; remove it again if it stays empty.
@@ -97,10 +105,11 @@ def make_parent(path: Path) -> Iterator[None]:
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
     try:
         yield
-    except OSError as error:
-        if error.errno not in FULL:
+    except Exception as error:
+        code = write_errno(error)
+        if code not in FULL:
             raise
-        raise ArtifactError(f"{path}: cannot be written: {os.strerror(error.errno)}; nothing is left") from error
+        raise ArtifactError(f"{path}: cannot be written: {os.strerror(code)}; nothing is left") from error
     finally:
         if is_new:
             with suppress(OSError):  # not empty

@@ -8,6 +8,7 @@ from dana.core.errors import Damage, DataError
 from dana.core.storage import File, open_until, pyarrow_source
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
+MAX_LINE = 1 << 28  # bytes
 _HEAD = 4096  # bytes
 
 
@@ -31,7 +32,9 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
         with pa.input_stream(pyarrow_source(path), compression=codec) as stream:
             reader = io.BufferedReader(stream)  # type: ignore[arg-type]
             _check_encoding(reader.peek(_HEAD)[:_HEAD])
-            for number, raw in enumerate(reader, 1):
+            while raw := reader.readline(MAX_LINE + 1):
+                number += 1
+                check_line_length(raw, path, number, is_packed=bool(codec))
                 yield number, (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", errors)
     except UnicodeDecodeError as error:
         remedy = "convert the file first, for example: iconv -f LATIN1 -t UTF-8"
@@ -40,6 +43,18 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
         if codec and error.errno is None:  # pyarrow's own errors have no number
             raise Damage(number + 1, f"the compressed file is damaged or ends early: {error}") from error
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+
+
+def check_line_length(raw: bytes, path: File, number: int, is_packed: bool = False) -> None:
+    """Refuse a line longer than :data:`MAX_LINE`, which may fill the memory.
+
+    Raises:
+        Damage: If the file is compressed: a few kilobytes may hold gigabytes.
+        DataError: If it is not.
+    """
+    if len(raw) > MAX_LINE:
+        problem = f"a line longer than {MAX_LINE >> 20} MB; divide it into documents, one per line"
+        raise Damage(number, problem) if is_packed else DataError(f"{path}:{number}: {problem}")
 
 
 def _check_encoding(head: bytes) -> None:

@@ -25,9 +25,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, get_args
 
-import yaml
-
-from dana.core.config import KINDS, convert, require
+from dana.core.config import KINDS, convert, parse_yaml, require
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 
@@ -117,10 +115,7 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
 
 def _parse_value(text: str, spec: str) -> Any:
     """Parse a value as YAML, and 1e-3 as a number, which YAML 1.1 reads as text."""
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{spec!r}: {text!r} is not YAML: {getattr(error, 'problem', error)}") from error
+    value = parse_yaml(text, repr(spec))
     if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+e[-+]?[0-9]+", value, re.IGNORECASE):
         return float(value)
     return value

@@ -69,8 +69,8 @@ def open_file_system(url: str) -> tuple[Any, str]:
         extra = EXTRAS.get(protocol)
         install = f"pip install 'dana[{extra}]'" if extra else error_line(error)
         raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
-    except ValueError as error:
-        raise ConfigError(f"{url}: {error_line(error)}") from error
+    except Exception as error:  # the file system of each protocol has its own
+        raise ConfigError(f"{url}: {protocol}:// cannot be opened: {error_line(error)}") from error
 
 
 def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:

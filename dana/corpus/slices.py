@@ -15,7 +15,7 @@ from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
-from dana.core.lines import COMPRESSIONS, is_sliceable
+from dana.core.lines import COMPRESSIONS, MAX_LINE, check_line_length, is_sliceable
 from dana.core.schemas import Document
 from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
@@ -228,9 +228,10 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
             stream.seek(at)
             if first:  # a line that begins earlier belongs to the slice before
                 at += len(stream.readline(after - at))
-            while at < after and (line := stream.readline()):
+            while at < after and (line := stream.readline(MAX_LINE + 1)):
                 at += len(line)
                 number += 1
+                check_line_length(line, path, number)
                 yield number, line.decode("utf-8", "replace")
     except OSError as error:
         raise DataError(f"{path}: cannot be read from byte {at:,} on: {error}") from error

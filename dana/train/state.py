@@ -5,6 +5,7 @@ parallel, FSDP, ZeRO 1-3), so a run can resume on another number of ranks or und
 state: order, masks and dropout are functions of the seed and the step.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
+from dana.core.files import write_errno
 from dana.models.folder import quiet_transformers
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
@@ -149,12 +151,13 @@ def explain_write_errors(path: Path) -> Iterator[None]:
     Raises:
         ArtifactError: Names the path and the reason.
     """
-    from safetensors import SafetensorError
-
     try:
         yield
-    except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).partition("\n")[0]
+    except Exception as error:
+        code = write_errno(error)
+        if code is None and not isinstance(error, OSError):
+            raise
+        reason = str(error).partition("\n")[0] if code is None else os.strerror(code)
         raise ArtifactError(
             f"{path}: cannot be written ({reason}); free some space and run the command again: it resumes from the "
             "last checkpoint"
