@@ -181,6 +181,7 @@ def write_card(
     metric = metric or target.main_metric
     require(metric in target.metrics, "metric", metric, f"one of {', '.join(target.metrics)}")
     labels: set[str] = set()
+    types: dict[str, str] = {}
     counts: dict[str, int] = {}
     data = folder / CARD
     data.mkdir()
@@ -188,8 +189,11 @@ def write_card(
         rows = _split(splits, split)
         with (data / f"{split}.jsonl").open("w", encoding="utf-8", errors="backslashreplace") as stream:
             for number, row in enumerate(as_rows(rows)):
-                record, names = _example(f"{split}[{number}]", row, fields, target)
+                location = f"{split}[{number}]"
+                record, names = _example(location, row, fields, target)
                 labels.update(names)
+                if names:
+                    _check_types(location, record[fields["label"]], types)
                 counts[split] = number + 1
                 stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
         if split not in counts:
@@ -209,6 +213,22 @@ def _split(splits: Mapping[str, Any], name: str) -> Any:
                 raise DataError(f"{split}: is {type(splits[split]).__name__}, not rows with a text and a label")
             return splits[split]
     raise DataError(f"task: expected the splits train, dev and test, got {', '.join(map(str, splits))}: no {name!r}")
+
+
+def _check_types(location: str, label: Any, types: dict[str, str]) -> None:
+    """Refuse labels of several types: 1, "1" and True are different labels, or the same, and nobody knows.
+
+    Args:
+        location: Split and row, for the message.
+        label: A label, or a list of labels.
+        types: Each type with the first row that has it; updated.
+    """
+    for value in label if isinstance(label, list | tuple) else [label]:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        types.setdefault("a number" if is_number else type(value).__name__, location)
+    if len(types) > 1:
+        (first, where), (other, there) = list(types.items())[:2]
+        raise DataError(f"{there}: a label is {other}, but {first} in {where}; convert all labels to one type")
 
 
 def _example(
@@ -236,4 +256,6 @@ def _example(
             raise DataError(f"{location}: {name!r} {error}") from error
     name = fields["id"]
     row_id = field_at(dict(row), name)
-    return (record if is_missing(row_id) else {**record, name: str(row_id)}), names
+    if row_id is not MISSING and is_missing(row_id):
+        raise DataError(f"{location}: {name!r} is {row_id}; give every row an id, or drop the field")
+    return (record if row_id is MISSING else {**record, name: str(row_id)}), names

@@ -17,7 +17,7 @@ from torch.nn import Module
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import Contradiction
 from dana.tasks.card import TaskCard
-from dana.tasks.examples import Example
+from dana.tasks.examples import Example, is_unseen, overlap
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
 from dana.train.checkpoints import Checkpoints
@@ -130,7 +130,11 @@ class Seeds(Checkpoints):
 
 
 def write_results(
-    folder: Path, card: TaskCard, details: dict[str, Any], results: Sequence[SeedResult], test: Sequence[Example]
+    folder: Path,
+    card: TaskCard,
+    details: dict[str, Any],
+    results: Sequence[SeedResult],
+    splits: dict[str, list[Example]],
 ) -> None:
     """Write ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and ``predictions.parquet``.
 
@@ -139,13 +143,15 @@ def write_results(
         card: The task.
         details: Further entries of ``metrics.json``: model, preset, settings.
         results: Results of the seeds, in the order of the rows.
-        test: The test examples.
+        splits: Examples of all splits.
     """
+    test = splits["test"]
     task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
     rows = [_row(result, card, test) for result in results]
-    write_json(folder / METRICS, {**task, **details, **_summary(rows)})
+    seen = {"split_overlap": {**overlap(splits), **_score_unseen(results, card, test, is_unseen(splits))}}
+    write_json(folder / METRICS, {**task, **details, **seen, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
@@ -171,9 +177,30 @@ def join_results(parts: Sequence[Path], folder: Path) -> None:
     rows = [row for part in metrics for row in part["seeds"]]
     seeds = [row["seed"] for row in rows]
     settings = {**metrics[0]["settings"], "seeds": seeds}
-    write_json(folder / METRICS, {**metrics[0], "settings": settings, **_summary(rows)})
+    seen = metrics[0]["split_overlap"]
+    if seen["unseen_mean"] is not None:
+        seen["unseen_mean"] = fmean(part["split_overlap"]["unseen_mean"] for part in metrics)
+    write_json(folder / METRICS, {**metrics[0], "split_overlap": seen, "settings": settings, **_summary(rows)})
     tables = [pq.read_table(part / PREDICTIONS) for part in parts]
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
+
+
+def _score_unseen(
+    results: Sequence[SeedResult], card: TaskCard, test: Sequence[Example], unseen: np.ndarray
+) -> dict[str, Any]:
+    """Score the test examples whose text is in no other split: their number, and the mean over seeds if it is not all.
+
+    Returns:
+        ``seen``, ``unseen`` and ``unseen_mean``, which is None where one of them is 0.
+    """
+    count, kind = int(unseen.sum()), card.target
+    counts = {"seen": len(test) - count, "unseen": count}
+    if 0 in counts.values():
+        return {**counts, "unseen_mean": None}
+    answers = [example.label for example in test]
+    references, sizes = kind.gather(answers)[unseen], kind.sizes(answers)
+    scores = (kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric] for result in results)
+    return {**counts, "unseen_mean": fmean(scores)}
 
 
 def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:

@@ -17,6 +17,7 @@ from dana.report.files import RESULTS, flatten, read_columns, read_object, readi
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
 LONGEST = 24  # characters of a setting's value in a message
@@ -77,6 +78,7 @@ class ArmResult:
         predictions: Predictions on the test set.
         lineage: Origin of the model.
         nested: True if each seed has a selection and an adaptation of its own.
+        warnings: What of the task's data makes the scores mean less than they seem.
     """
 
     task: str
@@ -89,6 +91,7 @@ class ArmResult:
     predictions: Predictions
     lineage: Lineage = field(default_factory=Lineage)
     nested: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> list[int]:
@@ -217,6 +220,7 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
             predictions=predictions,
             lineage=trace(manifest["depends_on"].get("model"), lineages or {}),
             nested=bool(manifest.get("nested")),
+            warnings=tuple(data_warnings(metrics)),
         )
 
 

@@ -153,7 +153,7 @@ def verdict(analysis: Analysis) -> str:
     if questions:
         is_short = len(questions) <= MOST_QUESTIONS
         clauses = [*map(_task_verdicts, _by_task(questions))] if is_short else [_verdict_counts(questions)]
-        return " ".join([*clauses, *_collapse_warning(analysis)])
+        return " ".join([*clauses, *_collapse_warning(analysis), *_data_warnings(analysis)])
     if "losses" in available:
         return losses_finding(available["losses"])
     if "kept_by_source" in available:
@@ -198,6 +198,12 @@ def _collapse_warning(analysis: Analysis) -> list[str]:
         return []
     count, runs = analysis.tables["results"].frame[["degenerate", "n"]].sum()
     return [f"Beware: {count} of {runs} fine-tuned models collapsed to (nearly) one class."] if count else []
+
+
+def _data_warnings(analysis: Analysis) -> list[str]:
+    """Write the warnings about the data of each task, with the scores of its first arm."""
+    first = {cell.task: cell for cell in reversed(analysis.run.cells)}
+    return [f"On {task} ({cell.arm}): {warning}" for task, cell in first.items() for warning in cell.warnings]
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
@@ -305,6 +311,7 @@ def results_finding(analysis: Analysis) -> str:
             continue
         interval, p = interval_text(row.low, row.high), f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
         text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
+    text += [f"{cell.arm} on {cell.task}: {warning}" for cell in analysis.run.cells for warning in cell.warnings]
     if any(row.nested for row in analysis.questions):
         text.append(
             "Each seed has a selection and an adaptation of its own: the spread over seeds includes them. "

@@ -12,7 +12,7 @@ from dana.core.config import load, require
 from dana.core.errors import ConfigError, DataError, suggestion
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
-from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.base import Kind, label_name
 from dana.tasks.settings import PRESETS, Preset
 
 SPLITS = ("train", "dev", "test")
@@ -149,7 +149,10 @@ class TaskCard:
         if not isinstance(labels, list):
             raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
         # YAML reads 0 and yes as a number and a boolean; labels are compared with the data as text.
-        values = {**values, "labels": [str(label) for label in labels]}
+        try:
+            values = {**values, "labels": list(map(label_name, labels))}
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}; remove it") from error
         values.setdefault("direction", kind.metrics.get(str(values.get("metric")), "higher"))
         presets = _presets(origin, values.pop("presets", {}))
         return replace(load(cls, values, origin=origin), presets=presets, origins=origins)

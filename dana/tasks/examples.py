@@ -65,10 +65,13 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
         DataError: If there are no examples, or for a bad record, a missing field, an empty text or an unknown label;
             names file and line.
     """
-    examples = []
+    examples, ids = [], set()
     for location, example in stream_examples(card, split, data):
         if not all(example.texts):
             raise DataError(f"{location}: {describe_empty_text(example)}")
+        if split == "test" and not card.is_one_file and example.id in ids:  # by which predictions are compared
+            raise DataError(f"{location}: the id {example.id!r} comes twice; give every test example an id of its own")
+        ids.add(example.id)
         examples.append(example)
     sizes = card.accepted_sizes(split)
     if sizes and len(examples) not in sizes:
@@ -120,6 +123,8 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     except ValueError as error:
         raise DataError(f"{record.location}: {error}") from error
     identifier = record.get(card.id or "id")
+    if identifier is None and field_at(record.fields, card.id or "id") is not MISSING:
+        raise DataError(f"{record.location}: the id is null; give one, or remove the field from all records")
     return replace(example, id=f"{split}-{record.line}" if identifier is None else str(identifier), label=label)
 
 
@@ -159,8 +164,7 @@ def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Examp
     splits = {split: read_split(card, split, data) for split in SPLITS}
     if not card.unseen_test:
         return splits
-    training_texts = {example.texts for split in ("train", "dev") for example in splits[split]}
-    unseen = [example for example in splits["test"] if example.texts not in training_texts]
+    unseen = [example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new]
     if not unseen:
         raise DataError(f"{card.name}: unseen_test: all {len(splits['test'])} test texts are in train or dev")
     message = "%s: %d of %d test texts are used; the others are in train or dev"
@@ -171,6 +175,12 @@ def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Examp
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
     """Count the test examples whose text (both texts of a pair) is also in train, and in dev."""
     return {f"test_in_{split}": len(shared_texts(splits["test"], splits[split])) for split in ("train", "dev")}
+
+
+def is_unseen(splits: dict[str, list[Example]]) -> np.ndarray:
+    """Return, for each test example, whether its text is neither in train nor in dev."""
+    training_texts = {example.texts for split in ("train", "dev") for example in splits[split]}
+    return np.array([example.texts not in training_texts for example in splits["test"]], dtype=bool)
 
 
 def shared_texts(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:

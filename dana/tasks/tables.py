@@ -5,6 +5,7 @@ Two examples are *exact* duplicates if their normalised texts are the same, both
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import yaml
@@ -147,6 +148,22 @@ def overlap_rows(splits: Mapping[str, list[Example]]) -> list[dict[str, Value]]:
             key: dict[str, Value] = {"split": split, "within": within, "kind": kind}
             rows.append({**key, **_share(matches, len(splits[split])), "ids": _format_ids(matches)})
     return rows
+
+
+def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
+    """Say what of a task's data makes a score mean less than it seems.
+
+    Args:
+        metrics: Content of a fine-tuning's ``metrics.json``.
+    """
+    overlap, labels, warnings = metrics.get("split_overlap", {}), metrics.get("untrained_labels", []), []
+    if seen := overlap.get("seen", 0):
+        text = f"Beware: {seen:,} of {seen + overlap['unseen']:,} test texts are also in train or dev"
+        mean = overlap["unseen_mean"]
+        warnings.append(f"{text}." if mean is None else f"{text}; {metrics['metric']} without them: {mean:.4f}.")
+    if labels:
+        warnings.append(f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt.")
+    return warnings
 
 
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> dict[str, Value]:

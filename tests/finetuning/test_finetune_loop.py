@@ -6,6 +6,7 @@ import torch
 import toy_task
 from transformers import AutoTokenizer
 
+from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, DanaError
 from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
 from dana.finetuning.results import SeedResult, Seeds, read_results, results_table, write_results
@@ -14,6 +15,7 @@ from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, read_splits
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.tables import data_warnings
 from dana.train.execution import Precision
 
 KIND = SingleLabel.from_count(3)
@@ -211,11 +213,19 @@ def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
 def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     random = np.random.default_rng(0)
     results = [SeedResult(seed, 2, [0.1, 1 / 3], random.random((5, 3), dtype=np.float32), 0.123) for seed in (4, 1)]
-    write_results(tmp_path, toy_card, {}, results, [Example(f"test-{at}", "some text", at % 3) for at in range(5)])
+    test = [Example(f"test-{at}", f"text {at}", at % 3) for at in range(5)]
+    splits = {"train": [Example("train-1", "text 1", 0)], "dev": [Example("dev-1", "text 3", 0)], "test": test}
+    write_results(tmp_path, toy_card, {}, results, splits)
     for before, after in zip(results, read_results(tmp_path, toy_card.target), strict=True):
         assert np.array_equal(before.outputs, after.outputs)
         assert after.outputs.dtype == np.float32
         assert {**vars(before), "outputs": 0} == {**vars(after), "outputs": 0}
+    seen = read_json(tmp_path / "metrics.json")["split_overlap"]
+    unseen, labels = [0, 2, 4], np.array([0, 2, 1])  # test texts that are neither in train nor in dev
+    means = [toy_card.target.scores(result.outputs[unseen].argmax(1), labels)["macro_f1"] for result in results]
+    assert seen == {"test_in_train": 1, "test_in_dev": 1, "seen": 2, "unseen": 3, "unseen_mean": np.mean(means)}
+    warning = f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
+    assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
 
 
 def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_precision(tmp_path):

@@ -11,7 +11,9 @@ import toy_task
 from sklearn.metrics import f1_score
 
 from dana.core.errors import ArtifactError, ConfigError
-from dana.stages.finetune import FinetuneSettings, finetune_stage
+from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
+from dana.tasks.card import load_card
+from dana.tasks.examples import read_split, subset
 
 BRIEF = FinetuneSettings(preset="quick", epochs=1, seeds=1)
 
@@ -51,7 +53,8 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     assert results["mean"] > 0.9
     assert results["std"] == pytest.approx(stdev(scores))
     identity = {"task": "toy", "version": 1, "metric": "macro_f1", "direction": "higher", "model": "base"}
-    identity |= {"preset": "quick", "ddof": 1, "n": 2, "split_overlap": {"test_in_train": 0, "test_in_dev": 0}}
+    identity |= {"preset": "quick", "ddof": 1, "n": 2, "untrained_labels": []}
+    identity["split_overlap"] = {"test_in_train": 0, "test_in_dev": 0, "seen": 0, "unseen": 60, "unseen_mean": None}
     assert {name: results[name] for name in identity} == identity
     defaults = {"warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
     assert results["settings"] == {**toy_task.PRESET, **defaults}
@@ -66,10 +69,17 @@ def test_seeds_can_be_named_and_do_not_depend_on_each_other(brief, checkpoint, c
     assert metrics(brief)["std"] is None, "one seed has no standard deviation"
 
 
-def test_a_run_that_learns_nothing_is_flagged(checkpoint, card, tmp_path):
-    settings = replace(BRIEF, seeds=[3], learning_rate=1e-9, max_train=8)
-    finetune_stage(checkpoint, card, settings, tmp_path / "out")
-    assert [row["degenerate"] for row in metrics(tmp_path / "out")["seeds"]] == [True]
+def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_learn(checkpoint, card, tmp_path, caplog):
+    settings = replace(BRIEF, seeds=[3], learning_rate=1e-9, max_train=1)
+    result = finetune_stage(checkpoint, card, settings, tmp_path / "out")
+    task = load_card(card)
+    used = task.labels[subset(read_split(task, "train"), 1)[0].label]
+    untrained = sorted({*task.labels} - {used})
+    assert [row["degenerate"] for row in seed_rows(result)] == [True]
+    assert metrics(tmp_path / "out")["untrained_labels"] == untrained
+    lines = [record.getMessage() for record in caplog.records if "Beware" in record.getMessage()]
+    assert len(lines) == 2, "before the training and after it"
+    assert all(", ".join(untrained) in line for line in lines)
 
 
 def test_the_mean_of_all_tokens_may_stand_for_a_text(brief, checkpoint, card, tmp_path):

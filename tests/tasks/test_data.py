@@ -48,8 +48,12 @@ def test_examples_have_id_text_and_class_number(toy_card, pairs):
 def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
     card = load_card(str(toy_task.write_task(tmp_path, text="meta.body", label="meta.topic", id="meta.uid")))
     record = {"id": 1, "meta": {"body": "a wren", "topic": "bird", "uid": 7}, "text": "zinc", "label": "metal"}
-    write(card, "test", record, {"meta": {"body": "an owl", "topic": "bird", "uid": None}})
-    assert read_split(card, "test") == [Example("7", "a wren", 2), Example("test-2", "an owl", 2)]
+    write(card, "test", record, {"meta": {"body": "an owl", "topic": "bird", "uid": "8"}})
+    assert read_split(card, "test") == [Example("7", "a wren", 2), Example("8", "an owl", 2)]
+    for uid, reason in ((None, "the id is null"), (7, "the id '7' comes twice")):
+        write(card, "test", record, {"meta": {"body": "an owl", "topic": "bird", "uid": uid}})
+        with pytest.raises(DataError, match=f"test.jsonl:2: {reason}"):
+            read_split(card, "test")
     write(card, "test", record)
     assert FinetuneSettings().fields_of(card) == card
     other = FinetuneSettings(text_field="text", label_field="label", id_field="id").fields_of(card)

@@ -44,7 +44,13 @@ NUMBERS, NUMBER_GUESS = np.array([1.0, 2.0, 3.0, 4.0]), np.array([2.0, 1.0, 5.0,
 SENTENCES = sentences("B-per I-per O B-loc", "O O", "B-loc I-loc")
 SENTENCE_GUESS = sentences("B-per I-per O B-per", "O B-loc", "B-loc O")
 
+NAMES = KINDS["single_label"](("0", "1", "\u00e9", "True"))
+
 READ = [
+    *((NAMES, value, 1) for value in (1, 1.0, np.float64(1), "1", " 1\n")),
+    (NAMES, 0.0, 0),
+    (NAMES, "e\u0301 ", 2),
+    (NAMES, True, 3),
     (MULTI, [], ()),
     (MULTI, ["c", "a"], (0, 2)),
     (MULTI, ("b",), (1,)),
@@ -53,6 +59,7 @@ READ = [
     (WORDS, ["O", "B-per", 3], (0, 1, 3)),
 ]
 REFUSED = [
+    *((NAMES, value) for value in (0.5, "1.0", float("inf"), float("nan"), "", " \n", None)),
     *((MULTI, value) for value in ("a", 3, ["a", "d"], ["a", "b", "a"])),
     *((NUMBER, value) for value in ("high", "", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)),
     *((WORDS, value) for value in ("O", ["B-zoo"], [5], [True])),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dana.core.config import require
+from dana.corpus.text import normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +103,7 @@ class Kind(ABC):
         if not isinstance(value, list | tuple):
             form = "a list of labels, one per word" if cls.per_word else "a list of labels"
             raise ValueError(f"label {value!r} is {type(value).__name__}, not {form}")
-        return list(map(str, value))
+        return list(map(label_name, value))
 
     def code(self, label: Any) -> int:
         """Return the class number of a label.
@@ -110,9 +111,10 @@ class Kind(ABC):
         Raises:
             ValueError: If the card has no such label.
         """
-        if str(label) not in self.labels:
-            raise ValueError(f"label {str(label)!r} is not among the card's: {', '.join(self.labels)}")
-        return self.labels.index(str(label))
+        name = label_name(label)
+        if name not in self.labels:
+            raise ValueError(f"label {name!r} is not among the card's: {', '.join(self.labels)}")
+        return self.labels.index(name)
 
     def gather(self, answers: Sequence[Answer]) -> np.ndarray:
         """Convert answers to an array of shape (texts,)."""
@@ -269,6 +271,18 @@ class Kind(ABC):
     def absent(self, answers: Sequence[Answer]) -> list[str]:
         """Return the labels that no answer has."""
         return [name for name, count, _ in self.counts(answers, answers) if not count] if self.has_labels else []
+
+
+def label_name(value: Any) -> str:
+    """Convert a label to its name: normalised like a text; a whole float is named like the integer.
+
+    Raises:
+        ValueError: If nothing remains.
+    """
+    name = normalise(str(int(value) if isinstance(value, float) and value.is_integer() else value))
+    if not name:
+        raise ValueError(f"label {value!r} is empty")
+    return name
 
 
 def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:

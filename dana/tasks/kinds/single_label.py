@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, macro_f1
+from dana.tasks.kinds.base import Answer, Kind, label_name, macro_f1
 
 MODULES = Path(__file__).parents[1] / "evaluation_modules"
 
@@ -32,7 +32,7 @@ class SingleLabel(Kind):
     def names_in(cls, value: Any) -> Collection[str]:
         if isinstance(value, list | tuple | dict):
             raise ValueError(f"label {value!r} is {type(value).__name__}, not one label; or use kind: multi_label")
-        return (str(value),)
+        return (label_name(value),)
 
     def read(self, value: Any) -> Answer:
         return self.code(value)
