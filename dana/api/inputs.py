@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from filecmp import cmp
 from glob import has_magic, iglob
@@ -53,6 +53,8 @@ def as_sources(name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs,
         raise ConfigError(f"{name}: a {type(texts).__name__} of {', '.join(map(str, texts))}; give one of them")
     if not isinstance(texts, Iterable):
         raise ConfigError(f"{name}={texts!r}: must be a path, or an iterable of texts")
+    if isinstance(texts, Set):
+        raise ConfigError(f"{name}: a set has no order, so no two runs would agree; give a list")
     rows = iter(as_rows(texts))
     first = next(rows, MISSING)
     if first is MISSING:

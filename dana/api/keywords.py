@@ -53,6 +53,7 @@ def settings_of(
         inner[key] = _plain([value] if is_list and isinstance(value, Folder) else value)
         flags[".".join((*section, key))] = name
     if run is not None:
+        require("\0" not in str(run), "out", str(run), "a path")
         values = {**merge_sections(recall(run, flags), values), "out": str(run)}
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
     add_to_task_path(settings.task_path)

@@ -184,8 +184,18 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
 
     if scores.empty:
         raise DataError("scores: the table has no row")
+    for name, column in {"unit": unit, "score": score}.items():
+        if column.dtype.kind not in "iuf" or scores[name].dtype.kind in "bmM":
+            raise DataError(f"scores: the column {name!r} is of type {scores[name].dtype}, must be real numbers")
+    if scores["doc_id"].isna().any():
+        raise DataError(f"scores[{int(scores['doc_id'].isna().argmax())}]: the doc_id is missing")
+    if len(types := sorted({type(name).__name__ for name in scores["doc_id"].unique()})) > 1:
+        raise DataError(f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type")
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
+    if (again := scores["doc_id"][new].duplicated().to_numpy()).any():
+        row = int(np.flatnonzero(new)[again.argmax()])
+        raise DataError(f"scores[{row}]: the document {documents[row]!r} comes again; give each document once")
     gaps = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
     if gaps.size:
         row = int(gaps[0])

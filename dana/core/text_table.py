@@ -1,8 +1,13 @@
-"""Format rows as a text table: numbers aligned right, all else left."""
+"""Format rows as a text table, numbers aligned right, all else left; and frames as CSV."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Value = str | int | float | None
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet runs a cell that begins with one
 
 
 def tabulate(rows: Sequence[Mapping[str, Value]]) -> str:
@@ -20,6 +25,21 @@ def tabulate(rows: Sequence[Mapping[str, Value]]) -> str:
         right = all(isinstance(value, int | float | None) for value in values)
         columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
     return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """Format a frame as CSV without its index; an apostrophe stops spreadsheets from running text as a formula."""
+    from pandas.api.types import is_numeric_dtype
+
+    frame = frame.copy()
+    for name in frame.columns:
+        if not is_numeric_dtype(frame[name].dtype):
+            frame[name] = frame[name].map(_inert)
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and len(value) > 1 else value
 
 
 def _cell(value: Value) -> str:

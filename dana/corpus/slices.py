@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,8 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     if id_value is MISSING:
         problem = f"the field {inputs.id_field!r} is missing; available: {_names(fields)}; choose one with --id-field"
         return ParsedRecord(record, "no id", problem)
+    if not isinstance(id_value, str | int | float | None) or id_value in (inf, -inf) or id_value != id_value:
+        return ParsedRecord(record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}")
     text = normalise(text)
     if not text:
         return ParsedRecord(record, "empty")

@@ -4,6 +4,7 @@ Every page of dana is a :class:`Report` written by :func:`write_page`: the repor
 runs, and the pages of the studies.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,10 @@ import pandas as pd
 
 from dana.core.artifacts import write_text
 from dana.core.logging import get_logger
+from dana.core.text_table import csv_text
 from dana.report.svg import Figure
 
+REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # makes text read in another order than it is written
 log = get_logger(__name__)
 
 
@@ -198,7 +201,7 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
         Path of the HTML file, which needs no other file.
     """
     for table in report.tables:
-        write_text(folder / "tables" / f"{table.name}.csv", table.frame.to_csv(index=False))
+        write_text(folder / "tables" / f"{table.name}.csv", csv_text(table.frame))
     for figure in report.figures if report.figure_folder else ():
         figure.write(folder / report.figure_folder)
     write_text(folder / f"{stem}.md", to_markdown(report))
@@ -230,7 +233,7 @@ def _fill(template: str, report: Report, escape: bool) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["plain"] = markdown_text
-    return environment.get_template(template).render(report=report)
+    return REORDERING.sub("", environment.get_template(template).render(report=report))
 
 
 def markdown_text(text: str) -> str:

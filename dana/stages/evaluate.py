@@ -10,7 +10,7 @@ from dana.core.config import require
 from dana.core.files import slug
 from dana.core.launch import on_rank_0
 from dana.core.statistics import mean_interval
-from dana.core.text_table import tabulate
+from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
@@ -105,7 +105,7 @@ def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) ->
         identity = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
         provenance.append({**cell.labels, **identity, "scores": scores})
     table = pd.DataFrame(rows)
-    write_text(grid.folder / f"{LEADERBOARD}.csv", table.to_csv(index=False))
+    write_text(grid.folder / f"{LEADERBOARD}.csv", csv_text(table))
     write_json(grid.folder / f"{LEADERBOARD}.json", {"results": provenance})
     report_stage(grid.folder)
     return table

@@ -5,9 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_json
+from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_json, write_text
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
+from dana.core.text_table import csv_text
 from dana.encoders.base import encoder_identity
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, texts_to_rank
@@ -63,7 +64,7 @@ def rank_stage(
     def write(draft: Draft) -> None:
         texts = texts_to_rank(task, general, selection, settings)
         rows, best, failures = compare_detectors(specs, texts, settings, budget, selection.seed)
-        pd.DataFrame(rows).to_csv(draft.path / TABLE, index=False)
+        write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
         draft.notes = {

@@ -16,7 +16,7 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, part_files, table_identity, write_parts
 from dana.core.studies import studies
-from dana.core.text_table import Value, tabulate
+from dana.core.text_table import Value, csv_text, tabulate
 from dana.weighting.mixture import describe_purity, estimate_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
@@ -282,7 +282,7 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
     from dana.report.figures import amount_curve
 
     curve = pd.DataFrame(amount.curve)
-    curve.to_csv(draft.path / CURVE, index=False)
+    write_text(draft.path / CURVE, csv_text(curve))
     write_text((draft.path / CURVE).with_suffix(".svg"), amount_curve(curve, amount.beta).svg)
     draft.notes["beta"] = asdict(amount)
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
 from dana.core.errors import ConfigError, suggestion
+from dana.core.text_table import csv_text
 from dana.stages.grid.cell import Cell
 
 RECORDS = "cells"
@@ -106,7 +107,7 @@ def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
     labels = dict.fromkeys(label for cell in grid.cells for label in cell.labels)
     columns = ["cell", *labels, "stage", "metric", "seed", "value", "fingerprint", "version", "artifact"]
     table = pd.DataFrame(rows, columns=columns)
-    write_text(grid.folder / RESULTS, table.to_csv(index=False, lineterminator="\n"))
+    write_text(grid.folder / RESULTS, csv_text(table))
     return grid.folder / RESULTS
 
 

@@ -13,6 +13,7 @@ from dana.core.launch import Share
 from dana.core.rng import generator
 from dana.core.schemas import read_table
 from dana.core.statistics import draw_counts, percentile_interval
+from dana.core.text_table import csv_text
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
@@ -210,7 +211,7 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
             rows += [(budget, metric, "", value) for metric, value in measures.items()]
             rows += [(budget, "source_share", name, (sources[selection] == name).mean()) for name in np.unique(sources)]
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
-        write_text(draft.path / MEASURES, frame.to_csv(index=False))
+        write_text(draft.path / MEASURES, csv_text(frame))
         ranking = documents[["doc_id", "source"]].assign(planted=is_plant, score=values)
         ranking.to_parquet(draft.path / RANKED, compression="zstd", index=False)
         draft.counts |= {"documents": len(documents), "planted": int(is_plant.sum()), "held_out": len(held_out)}

@@ -8,6 +8,7 @@ import pandas as pd
 from dana.core.artifacts import read_json, write_text
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
+from dana.core.text_table import csv_text
 from dana.report.page import Column, Report, Section, Table, decimals, number, percent, text_columns
 from dana.stages.grid.grid import Grid
 from dana.studies.comparison.measures import COST, MEASURES, RANKED, precision_interval
@@ -44,8 +45,8 @@ def write_comparison(grid: Grid) -> Path:
             scores = pd.read_parquet(folder / RANKED)
             cells.append({**key, "documents": scores, **(read_json(cost) if cost.is_file() else {})})
     table = pd.concat(tables, ignore_index=True)[COLUMNS]
-    write_text(grid.folder / CSV, table.to_csv(index=False))
-    write_text(grid.folder / SUMMARY, _summary(table, pd.DataFrame(cells)).to_csv(index=False))
+    write_text(grid.folder / CSV, csv_text(table))
+    write_text(grid.folder / SUMMARY, csv_text(_summary(table, pd.DataFrame(cells))))
     log.info("%-9s wrote %s  (%d rows)", "compare", grid.folder / CSV, len(table))
     return grid.folder / CSV
 

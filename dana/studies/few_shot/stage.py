@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 from scipy.stats import binomtest
 
-from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
+from dana.core.artifacts import Artifact, Draft, make, read_json, write_json, write_text
 from dana.core.config import require
 from dana.core.files import file_digest, to_json_lines
 from dana.core.logging import monitor
 from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
-from dana.core.text_table import tabulate
+from dana.core.text_table import csv_text, tabulate
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
 from dana.studies.few_shot.chat import ChatModel, open_chat
@@ -95,10 +95,10 @@ def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> Non
     (folder / "transcripts.jsonl").write_text(to_json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
     accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS]
-    results.to_csv(folder / "results.csv", index=False)
-    pd.DataFrame(accuracies).to_csv(folder / "summary.csv", index=False)
+    write_text(folder / "results.csv", csv_text(results))
+    write_text(folder / "summary.csv", csv_text(pd.DataFrame(accuracies)))
     difference = compare_on_with_off(results)
-    pd.DataFrame([difference]).to_csv(folder / "paired.csv", index=False)
+    write_text(folder / "paired.csv", csv_text(pd.DataFrame([difference])))
     title = f"Few-shot study: {len(items)} texts, examples on and off topic"
     (folder / TEXT).write_text(study_text(title, accuracies, difference), encoding="utf-8")
     draft.counts = {"items": len(items), "conversations": len(records)}

@@ -28,7 +28,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
-from dana.core.text_table import tabulate
+from dana.core.text_table import csv_text, tabulate
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
@@ -111,7 +111,7 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
         splits = find_splits(draft.path, sides)
         overlap = audit_domains({name: splits[name] for name in domains})
         for name, table in ((SIZES, sizes.reset_index()), (OVERLAP, overlap)):
-            write_text(draft.path / name, table.to_csv(index=False))
+            write_text(draft.path / name, csv_text(table))
 
     return make(folder, "splits", depends_on, write)
 
@@ -296,7 +296,7 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
         tables.append(table)
     rows = pd.concat(tables, ignore_index=True)
     if out is not None:
-        write_text(out / OVERLAP, rows.to_csv(index=False))
+        write_text(out / OVERLAP, csv_text(rows))
     return rows
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact
+from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact, write_text
 from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
-from dana.core.text_table import tabulate
+from dana.core.text_table import csv_text, tabulate
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
@@ -192,8 +192,8 @@ def _write_model(
     k, number, draft.notes["reason"] = choose_topics(fits)
     topics = Topics.load(parts[k, number].path)
     topics.save(draft.path)
-    describe_topics(topics, bags).to_csv(draft.path / TOPICS, index=False)
-    fits.to_csv(draft.path / "fits.csv", index=False)
+    write_text(draft.path / TOPICS, csv_text(describe_topics(topics, bags)))
+    write_text(draft.path / "fits.csv", csv_text(fits))
     draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
 
