@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import find_damage, find_strays, folder_lock, make_parent, seal, sync, temp_dir, temp_file
+from dana.core.files import (
+    check_seals,
+    find_damage,
+    find_strays,
+    folder_lock,
+    make_parent,
+    seal,
+    sync,
+    temp_dir,
+    temp_file,
+)
 from dana.core.launch import is_writer, on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
@@ -98,9 +108,9 @@ def add_seal(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_intact(content: dict[str, Any]) -> bool:
-    """Return True if the content still has the digest of :func:`add_seal`, or has no digest."""
+    """Return True if the content still has the digest of :func:`add_seal`."""
     rest = {key: value for key, value in content.items() if key != "digest"}
-    return "digest" not in content or fingerprint(rest) == content["digest"]
+    return "digest" in content and fingerprint(rest) == content["digest"]
 
 
 def read_json(path: Path) -> Any:
@@ -164,6 +174,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise ArtifactError(
                 f"{path}: {key!r} is {manifest.get(key)!r}, not a manifest; remove {folder} and run its command again"
             )
+    check_seals(path, manifest["files"])
     return manifest
 
 

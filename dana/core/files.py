@@ -278,6 +278,18 @@ def seal(folder: Path) -> dict[str, dict[str, Any]]:
     return seals
 
 
+def check_seals(path: Path, seals: Any) -> None:
+    """Check that the seals that a file holds have the form of :func:`seal`.
+
+    Raises:
+        ArtifactError: Names the file and the first entry that has not.
+    """
+    for name, entry in seals.items() if isinstance(seals, dict) else [("files", seals)]:
+        values = [entry.get(key) for key in ("bytes", "digest", "rows")] if isinstance(entry, dict) else []
+        if list(map(type, values[:2])) != [int, str] or not isinstance(values[2], int | None):
+            raise ArtifactError(f"{path}: {name!r} is {str(entry)[:60]!r}, not bytes and digest of a file")
+
+
 def find_damage(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
     """Yield one message per missing or changed file of a folder.
 

@@ -32,7 +32,7 @@ class KnownSources:
         self._now: dict[str, list[str | int]] = {}
         with suppress(ArtifactError, RecursionError):
             content = read_json(self._path)
-            if isinstance(content, dict) and "digest" in content and is_intact(content):
+            if isinstance(content, dict) and is_intact(content):
                 self._before = content["files"]
 
     def digest(self, path: Path) -> str:

@@ -115,7 +115,7 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
 
 def _parse_value(text: str, spec: str) -> Any:
     """Parse a value as YAML, and 1e-3 as a number, which YAML 1.1 reads as text."""
-    value = parse_yaml(text, repr(spec))
+    value = parse_yaml(text, f"{spec!r}: {text[:60]!r}")
     if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+e[-+]?[0-9]+", value, re.IGNORECASE):
         return float(value)
     return value

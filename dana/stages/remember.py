@@ -17,6 +17,7 @@ from dana.core.config import SETTINGS, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 from dana.core.studies import missing_studies
+from dana.stages.inventory import update_inventory
 from dana.stages.settings import RunSettings
 
 HEAD = """\
@@ -67,7 +68,7 @@ def recall(folder: Path, overrides: Collection[str]) -> dict[str, Any]:
 
 
 def remember(settings: RunSettings, folder: Path) -> None:
-    """Write the settings that differ from the defaults into a run's folder, atomically, on the first process.
+    """Write a run's settings that differ from the defaults, and its list of artifacts, on the first process.
 
     Args:
         settings: Settings of a command that succeeded.
@@ -90,6 +91,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
+    update_inventory(folder)
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:

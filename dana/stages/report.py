@@ -8,6 +8,7 @@ from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
 from dana.report.run import read_run
 from dana.report.sections import build_report
+from dana.stages.inventory import update_inventory
 
 
 def report_stage(run: Path) -> Path:
@@ -24,7 +25,9 @@ def report_stage(run: Path) -> Path:
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
-    return write_page(build_report(read_run(run)), run, "report")
+    page = write_page(build_report(read_run(run)), run, "report")
+    update_inventory(run)
+    return page
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:

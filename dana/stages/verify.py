@@ -5,33 +5,36 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from dana.core.artifacts import MANIFEST, META_DIR, is_intact, read_manifest
+from dana.core.artifacts import MANIFEST, is_intact, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.files import Seals, find_damage, find_strays
+from dana.core.known_sources import CACHE
 from dana.core.logging import monitor
 from dana.encoders.cache import META, PATTERN, read_meta
+from dana.stages.inventory import INVENTORY, read_inventory
 from dana.stages.remember import read_settings
 
+RUN = "run"
 FolderCheck = tuple[Path, str, Seals, list[str]]  # folder, kind, digests of its files, problems known before reading
 
 
 def verify(folder: Path) -> Iterator[str]:
     """Check all that dana wrote below a folder; yield a line per artifact and per damaged, missing or unknown file.
 
-    The digest of every file in a manifest is compared; steps check only presence, sizes and row counts when they open
-    an artifact. ``settings.yaml`` may be edited and only has to be readable. Reports have no digests.
+    A run's list of artifacts says which manifests, pages and settings it has; the digest of every file in a manifest is
+    compared. Steps check only presence, sizes and row counts when they open an artifact.
 
     Raises:
         ArtifactError: At the end, if anything is damaged, or if there is nothing to check.
     """
-    artifacts = [*_artifacts(folder), *_checkpoints(folder), *_settings(folder), *_embeddings(folder)]
+    artifacts = [*_runs(folder), *_artifacts(folder), *_checkpoints(folder), *_settings(folder), *_embeddings(folder)]
     if not artifacts:
         raise ArtifactError(f"{folder}: holds nothing made by dana (no {MANIFEST})")
     failures = 0
     for path, kind, seals, problems in monitor(artifacts, what="verifying", unit="folders", total=len(artifacts)):
         problems += find_damage(path, seals, digests=True)
-        if seals:  # files that make opening the folder fail
+        if seals and kind != RUN:  # files that make opening the folder fail
             problems += [line for line in find_strays(path, seals) if line not in problems]
         failures += bool(problems)
         size = sum(seal["bytes"] for seal in seals.values())
@@ -41,9 +44,19 @@ def verify(folder: Path) -> Iterator[str]:
         raise ArtifactError(f"{folder}: {failures} of {len(artifacts)} folders are damaged, see above")
 
 
+def _runs(folder: Path) -> Iterator[FolderCheck]:
+    """Yield the folders of runs with the seals of their manifests and pages."""
+    for file in sorted(folder.rglob(INVENTORY)):
+        try:
+            yield file.parent, RUN, read_inventory(file.parent), []
+        except ArtifactError as error:
+            yield file.parent, RUN, {}, [str(error)]
+
+
 def _artifacts(folder: Path) -> Iterator[FolderCheck]:
     """Yield folders with a manifest, without those that are being written or were left by a killed process."""
-    files = sorted(folder.rglob(MANIFEST))
+    listed = {path / name for path, _, seals, _ in _runs(folder) for name in seals if name.endswith(MANIFEST)}
+    files = sorted({*folder.rglob(MANIFEST), *filter(Path.is_file, listed)})  # rglob follows no links
     folders = {file.parent.parent for file in files}
     for file in files:
         path = file.parent.parent
@@ -62,12 +75,13 @@ def _artifacts(folder: Path) -> Iterator[FolderCheck]:
 def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -> Iterator[str]:
     """Yield a line for each file of an artifact that neither its manifest nor an artifact below it lists.
 
-    Hidden files and :data:`dana.core.artifacts.META_DIR`, which steps use for notes, are skipped.
+    Hidden files are skipped.
     """
+    names_known = {*sealed_names, MANIFEST, CACHE}
     for folder, below, names in os.walk(artifact):
-        below[:] = sorted(one for one in below if one[0] != "." and one != META_DIR and Path(folder, one) not in others)
+        below[:] = sorted(one for one in below if one[0] != "." and Path(folder, one) not in others)
         for path in (Path(folder, name) for name in sorted(names) if name[0] != "."):
-            if path.relative_to(artifact).as_posix() not in sealed_names:
+            if path.relative_to(artifact).as_posix() not in names_known:
                 yield f"{path}: does not belong there"
 
 

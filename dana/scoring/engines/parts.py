@@ -197,7 +197,7 @@ def _read_records(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
         if not name.startswith(".") and name.endswith(".json"):
             with suppress(ValueError):  # not JSON, or not a rank
                 record = json.loads(folder.cat_file(f"{TASKS}/{name}"))
-                if isinstance(record, dict) and "digest" in record and is_intact(record):
+                if isinstance(record, dict) and is_intact(record):
                     records[int(name.removesuffix(".json"))] = record
     return dict(sorted(records.items()))
 
