@@ -189,7 +189,8 @@ def loading(what: str) -> Iterator[None]:
     except DanaError:
         raise
     except Exception as error:
-        message = (str(error).splitlines() or [""])[0]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+        message = " ".join(lines[: 1 + lines[0].endswith(":")])  # the reason stands behind the colon
         if "trust_remote_code" in str(error):
             message = "its architecture needs code from its folder, which dana never runs"
         if "ignore_mismatched_sizes" in message:  # refers to a table that is silenced

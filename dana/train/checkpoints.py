@@ -180,8 +180,9 @@ class CheckpointPolicy:
                 elif every and record.step % every == 0:
                     self.save(state, self.checkpoints)
         except Preemption as stop:
-            if self.records and self.records[-1].step > 0:
-                self.save(state, self.checkpoints)
+            if not self.records or self.records[-1].step == 0:
+                raise Preemption(f"{stop}; nothing is saved yet, the same command begins again") from stop
+            self.save(state, self.checkpoints)
             raise Preemption(f"{stop}; saved, the same command resumes from there") from stop
 
     def finish(self, state: TrainingState) -> None:

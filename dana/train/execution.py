@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from dana.core.device import find_device, has_bf16
+from dana.core.device import bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import cores, env_flag, processes, rendezvous_options
 from dana.core.logging import get_logger
@@ -106,6 +106,8 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     )
     count, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
     check_launch(count, kind, processes(), engine)
+    if device == "cpu" and accelerator.mixed_precision == "bf16" and bf16_speedup() < 1:
+        log.warning("launch    bf16 on a CPU on which float32 is faster; launch with mixed_precision: 'no'")
     log.info("launch    %d process(es) on %s, %s, %d thread(s) each", count, device, kind, torch.get_num_threads())
     return accelerator
 
