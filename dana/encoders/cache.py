@@ -55,6 +55,8 @@ STALE = 86400.0  # age in seconds at which such a folder is deleted as left by a
 
 Columns = tuple[np.ndarray, ...]  # high, low, checks, rows of shape (rows, bytes)
 
+_OPEN: "weakref.WeakSet[VectorFolder]" = weakref.WeakSet()
+
 
 @dataclass(frozen=True)
 class StoredEncoder:
@@ -82,6 +84,7 @@ class StoredEncoder:
         meta = {"encoder": encoder_identity(self.encoder), "dtype": self.dtype}
         vectors = VectorFolder(Path(self.folder or "") / fingerprint(self.identity()), meta)
         weakref.finalize(self, _flush_last, vectors)  # also when the interpreter ends
+        _OPEN.add(vectors)
         return vectors
 
     @cached_property
@@ -186,6 +189,12 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ArtifactError(f"{folder}: cannot write the cache of embeddings: {error.strerror}") from error
+
+
+def flush_all() -> None:
+    """Write the rows that all caches of this process hold in memory only, before what depends on them is committed."""
+    for vectors in list(_OPEN):
+        vectors.flush()
 
 
 def _flush_last(vectors: "VectorFolder") -> None:

@@ -29,12 +29,14 @@ from dana.core.schemas import DOCUMENTS, Document, part_files
 from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
+from dana.encoders.cache import flush_all
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
 
 log = get_logger(__name__)
 
 DOCUMENTS_PER_SHARD = 1024
+FLUSH_SECONDS = 5.0
 AHEAD = 2  # shards read and cut ahead of scoring
 SECONDS = b"dana.seconds"
 
@@ -255,7 +257,7 @@ class ShardedTable(ABC):
         missing = self.shards.missing(shards)
         if len(missing) < len(shards):
             log.info("shards    %d of %d are already scored", len(shards) - len(missing), len(shards))
-        busy, unit_count = 0.0, 0
+        busy, flushed, unit_count = 0.0, 0.0, 0
         with progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
                 began = time.monotonic()
@@ -265,6 +267,9 @@ class ShardedTable(ABC):
                     unit_count += len(units)
                     bar.update(unit_count - bar.n)  # the encoder has ticked some of them
                 spent = time.monotonic() - began
+                if busy + spent - flushed > FLUSH_SECONDS:  # of encoding, which a kill may lose
+                    flush_all()
+                    flushed = busy + spent
                 self.shards.write(shard.number, pa.concat_tables(rows).combine_chunks(), spent)
                 busy += spent
             bar.total = unit_count
