@@ -229,8 +229,8 @@ def _check_types(location: str, label: Any, types: dict[str, str]) -> None:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         types.setdefault("a number" if is_number else type(value).__name__, location)
     if len(types) > 1:
-        (first, where), (other, there) = list(types.items())[:2]
-        raise DataError(f"{there}: a label is {other}, but {first} in {where}; convert all labels to one type")
+        (first, row), (other, other_row) = list(types.items())[:2]
+        raise DataError(f"{other_row}: a label is {other}, but {first} in {row}; convert all labels to one type")
 
 
 def _example(

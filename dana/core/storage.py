@@ -70,7 +70,7 @@ def open_file_system(url: str) -> tuple[Any, str]:
         install = f"pip install 'dana[{extra}]'" if extra else error_line(error)
         raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
     except Exception as error:  # the file system of each protocol has its own
-        raise ConfigError(f"{url}: {protocol}:// cannot be opened: {error_line(error)}") from error
+        raise ConfigError(f"{url}: {error_line(error)}; see fsspec's page of {protocol}://") from error
 
 
 def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:

@@ -150,8 +150,8 @@ def write_results(
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
     rows = [_row(result, card, test) for result in results]
-    seen = {"split_overlap": {**overlap(splits), **_score_unseen(results, card, test, is_unseen(splits))}}
-    write_json(folder / METRICS, {**task, **details, **seen, **_summary(rows)})
+    overlaps = {"split_overlap": {**overlap(splits), **_score_unseen(results, card, splits)}}
+    write_json(folder / METRICS, {**task, **details, **overlaps, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
@@ -177,30 +177,25 @@ def join_results(parts: Sequence[Path], folder: Path) -> None:
     rows = [row for part in metrics for row in part["seeds"]]
     seeds = [row["seed"] for row in rows]
     settings = {**metrics[0]["settings"], "seeds": seeds}
-    seen = metrics[0]["split_overlap"]
-    if seen["unseen_mean"] is not None:
-        seen["unseen_mean"] = fmean(part["split_overlap"]["unseen_mean"] for part in metrics)
-    write_json(folder / METRICS, {**metrics[0], "split_overlap": seen, "settings": settings, **_summary(rows)})
+    overlaps = metrics[0]["split_overlap"]
+    if overlaps["unseen_mean"] is not None:
+        overlaps["unseen_mean"] = fmean(part["split_overlap"]["unseen_mean"] for part in metrics)
+    write_json(folder / METRICS, {**metrics[0], "split_overlap": overlaps, "settings": settings, **_summary(rows)})
     tables = [pq.read_table(part / PREDICTIONS) for part in parts]
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
 
 
 def _score_unseen(
-    results: Sequence[SeedResult], card: TaskCard, test: Sequence[Example], unseen: np.ndarray
-) -> dict[str, Any]:
-    """Score the test examples whose text is in no other split: their number, and the mean over seeds if it is not all.
-
-    Returns:
-        ``seen``, ``unseen`` and ``unseen_mean``, which is None where one of them is 0.
-    """
-    count, kind = int(unseen.sum()), card.target
-    counts = {"seen": len(test) - count, "unseen": count}
-    if 0 in counts.values():
-        return {**counts, "unseen_mean": None}
-    answers = [example.label for example in test]
+    results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]
+) -> dict[str, float | None]:
+    """Score the test examples whose text is in no other split, mean over seeds; None where all are, or none."""
+    unseen, kind = is_unseen(splits), card.target
+    if unseen.all() or not unseen.any():
+        return {"unseen_mean": None}
+    answers = [example.label for example in splits["test"]]
     references, sizes = kind.gather(answers)[unseen], kind.sizes(answers)
     scores = (kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric] for result in results)
-    return {**counts, "unseen_mean": fmean(scores)}
+    return {"unseen_mean": fmean(scores)}
 
 
 def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:

@@ -92,15 +92,15 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     new = {name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name}
     if lost := set(report["missing_keys"]) - new:
         raise ArtifactError(f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json")
-    resized = {name for name, *_ in report["mismatched_keys"]}
-    if wrong := {name for name in resized if name.startswith(prefix) and "pooler" not in name}:
+    other_shapes = {name for name, *_ in report["mismatched_keys"]}
+    if wrong := {name for name in other_shapes if name.startswith(prefix) and "pooler" not in name}:
         raise ArtifactError(f"{model}: weights have other shapes than in its config.json: {_some(wrong)}")
     # Heads of other tasks may be left over; layers may not.
     layers = {_pattern(name.removeprefix(prefix)) for name, _ in network.named_parameters() if name.startswith(prefix)}
     base = f"{network.base_model_prefix}."
     if extra := {name for name in report["unexpected_keys"] if _pattern(name.removeprefix(base)) in layers}:
         raise ArtifactError(f"{model}: weights have no place in the model of its config.json: {_some(extra)}")
-    return network, frozenset(new | resized)
+    return network, frozenset(new | other_shapes)
 
 
 def _pattern(parameter: str) -> str:

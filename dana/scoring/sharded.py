@@ -257,7 +257,7 @@ class ShardedTable(ABC):
         missing = self.shards.missing(shards)
         if len(missing) < len(shards):
             log.info("shards    %d of %d are already scored", len(shards) - len(missing), len(shards))
-        busy, flushed, unit_count = 0.0, 0.0, 0
+        busy, last_flush, unit_count = 0.0, 0.0, 0
         with progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
                 began = time.monotonic()
@@ -267,9 +267,9 @@ class ShardedTable(ABC):
                     unit_count += len(units)
                     bar.update(unit_count - bar.n)  # the encoder has ticked some of them
                 spent = time.monotonic() - began
-                if busy + spent - flushed > FLUSH_SECONDS:  # of encoding, which a kill may lose
+                if busy + spent - last_flush > FLUSH_SECONDS:  # of encoding, which a kill may lose
                     flush_all()
-                    flushed = busy + spent
+                    last_flush = busy + spent
                 self.shards.write(shard.number, pa.concat_tables(rows).combine_chunks(), spent)
                 busy += spent
             bar.total = unit_count

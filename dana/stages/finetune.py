@@ -35,7 +35,7 @@ from dana.models.classifier import Classifier, new_classifier
 from dana.models.folder import load_tokenizer, model_identity
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import Example, is_unseen, read_splits, subset
+from dana.tasks.examples import Example, overlap, read_splits, subset
 from dana.tasks.settings import Preset
 from dana.tasks.tables import data_warnings
 from dana.train.execution import Precision, make_accelerator, refuse_precision
@@ -180,11 +180,9 @@ class _FinetuneJob:
         """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
         splits = read_splits(self.task, self.data)
         inputs = self._encode(splits)
-        untrained = self._untrained_labels(splits)
+        notes = {"split_overlap": overlap(splits), "untrained_labels": self._untrained_labels(splits)}
         if draft is not None:
-            unseen = is_unseen(splits)
-            seen = {"seen": int((~unseen).sum()), "unseen": int(unseen.sum()), "unseen_mean": None}
-            _warn_of_data({"split_overlap": seen, "untrained_labels": untrained})
+            _warn_of_data(notes)
         results = self._run(inputs, missing)
         if draft is None:
             return
@@ -192,7 +190,7 @@ class _FinetuneJob:
             "model": _name(self.model),
             "preset": self.settings.preset,
             "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
-            "untrained_labels": untrained,
+            **notes,
         }
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
@@ -201,8 +199,8 @@ class _FinetuneJob:
     def _untrained_labels(self, splits: dict[str, list[Example]]) -> list[str]:
         """List the labels that development or test examples have and no training example."""
         parts = subset(splits["train"], self.settings.max_train), splits["dev"] + splits["test"]
-        absent, unused = (set(self.task.target.absent([example.label for example in part])) for part in parts)
-        return sorted(absent - unused)
+        train, rest = (self.task.target.absent([example.label for example in part]) for part in parts)
+        return [label for label in train if label not in rest]
 
     def _run(self, inputs: dict[str, EncodedSplit], missing: list[int]) -> list[SeedResult]:
         """Run this process's share of the missing seeds; return the results of all seeds on the first process.

@@ -17,13 +17,13 @@ def update_inventory(run: Path) -> None:
 
     What is gone stays listed, so that it is missed, until its command is run again.
     """
-    listed = read_inventory(run) if (run / INVENTORY).is_file() else {}
+    old = read_inventory(run) if (run / INVENTORY).is_file() else {}
     manifests = (file for file in run.rglob(MANIFEST) if _is_finished(file.relative_to(run)))
     pages = (file for pattern in PAGES for file in run.glob(pattern) if file.is_file())
-    files = dict(listed)
+    files = dict(old)
     for file in (*manifests, *pages):
         files[file.relative_to(run).as_posix()] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
-    if files != listed:
+    if files != old:
         write_json(run / INVENTORY, add_seal({"files": dict(sorted(files.items()))}))
 
 

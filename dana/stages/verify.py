@@ -55,8 +55,8 @@ def _runs(folder: Path) -> Iterator[FolderCheck]:
 
 def _artifacts(folder: Path) -> Iterator[FolderCheck]:
     """Yield folders with a manifest, without those that are being written or were left by a killed process."""
-    listed = {path / name for path, _, seals, _ in _runs(folder) for name in seals if name.endswith(MANIFEST)}
-    files = sorted({*folder.rglob(MANIFEST), *filter(Path.is_file, listed)})  # rglob follows no links
+    inventory = {path / name for path, _, seals, _ in _runs(folder) for name in seals if name.endswith(MANIFEST)}
+    files = sorted({*folder.rglob(MANIFEST), *filter(Path.is_file, inventory)})  # rglob follows no links
     folders = {file.parent.parent for file in files}
     for file in files:
         path = file.parent.parent

@@ -173,8 +173,10 @@ def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Examp
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
-    """Count the test examples whose text (both texts of a pair) is also in train, and in dev."""
-    return {f"test_in_{split}": len(shared_texts(splits["test"], splits[split])) for split in ("train", "dev")}
+    """Count the test examples whose text (both texts of a pair) is also in train, in dev, in either and in neither."""
+    counts = {f"test_in_{split}": len(shared_texts(splits["test"], splits[split])) for split in ("train", "dev")}
+    unseen = int(is_unseen(splits).sum())
+    return {**counts, "seen": len(splits["test"]) - unseen, "unseen": unseen}
 
 
 def is_unseen(splits: dict[str, list[Example]]) -> np.ndarray:

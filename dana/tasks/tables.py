@@ -157,9 +157,9 @@ def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
         metrics: Content of a fine-tuning's ``metrics.json``.
     """
     overlap, labels, warnings = metrics.get("split_overlap", {}), metrics.get("untrained_labels", []), []
-    if seen := overlap.get("seen", 0):
-        text = f"Beware: {seen:,} of {seen + overlap['unseen']:,} test texts are also in train or dev"
-        mean = overlap["unseen_mean"]
+    if count := overlap.get("seen", 0):
+        text = f"Beware: {count:,} of {count + overlap['unseen']:,} test texts are also in train or dev"
+        mean = overlap.get("unseen_mean")
         warnings.append(f"{text}." if mean is None else f"{text}; {metrics['metric']} without them: {mean:.4f}.")
     if labels:
         warnings.append(f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt.")

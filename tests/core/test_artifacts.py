@@ -206,6 +206,7 @@ def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing
         lock.write_text(owner)
         monkeypatch.setattr("dana.core.files.PATIENCE", 60.0)
         heard.set_level("INFO", "dana")
+        heard.clear()
         artifact = make(tmp_path / "x", "thing", {"a": 1}, _write("mine"))
     assert (artifact.path / "data.txt").read_text() == "whole"
     assert first.returncode == 0
