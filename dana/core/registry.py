@@ -197,10 +197,13 @@ def plugin_errors(kind: str, spec: str, component: Any) -> Iterator[None]:
         raise PluginError(f"{kind} {spec!r} of {package}: {type(error).__name__}: {message}") from error
 
 
+_owners = cache(packages_distributions)  # reads the metadata of every installed package
+
+
 @cache
 def _origin_of_class(cls: type) -> dict[str, str | int]:
     top = cls.__module__.partition(".")[0]
-    owner = next(iter(packages_distributions().get(top, [])), None)
+    owner = next(iter(_owners().get(top, [])), None)
     number = vars(cls).get("version")  # not inherited: a subclass computes other numbers
     if not isinstance(number, str | int):
         number = version(owner) if owner else f"source {_source_digest(cls)}"
