@@ -81,7 +81,7 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
 
 
 def _names(fields: dict[str, Any]) -> str:
-    return ", ".join(map(str, fields))
+    return ", ".join(map(str, fields)).encode("utf-8", "backslashreplace").decode()  # JSON may hold lone surrogates
 
 
 def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[ParsedRecord]:
