@@ -4,6 +4,7 @@
 
 import gzip
 import sys
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from types import ModuleType
 
@@ -238,17 +239,41 @@ def test_environments_that_are_refused(name, value, line, names, error, workspac
     refuse(line, names, workspace, capfd, error=error)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the size of files as Linux does")
-@pytest.mark.parametrize("line", [SCORE, WEIGH])
-def test_a_full_disk_is_one_line(line, workspace, capfd):
+@contextmanager
+def full_disk(size):
+    """Let no file grow beyond a size."""
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:
-        refuse(line, "too large", workspace, capfd)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the size of files as Linux does")
+
+
+@LINUX
+@pytest.mark.parametrize("line", [SCORE, WEIGH])
+def test_a_full_disk_is_one_line(line, workspace, capfd):
+    with full_disk(1000):
+        refuse(line, "too large", workspace, capfd)
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("line", "size"), [(SCORE.replace("knn", "lof"), 9000), (TUNE + "--save", 20_000), (TRAIN, 20_000)]
+)
+def test_a_full_disk_under_safetensors_is_one_line_and_the_same_command_goes_on(line, size, workspace_copy, capfd):
+    with full_disk(size):
+        assert main(workspace_copy.line(line)) == 2
+    output = capfd.readouterr().err
+    assert len([message for message in output.splitlines() if message.startswith("dana: error:")]) == 1
+    assert "File too large" in output
+    assert "Traceback" not in output
+    assert main(workspace_copy.line(line)) == 0
 
 
 def test_a_store_that_cannot_be_written_is_refused_after_the_texts(workspace, capfd):

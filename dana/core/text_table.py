@@ -32,9 +32,9 @@ def csv_text(frame: "pd.DataFrame") -> str:
     from pandas.api.types import is_numeric_dtype
 
     frame = frame.copy()
-    for name in frame.columns:
-        if not is_numeric_dtype(frame[name].dtype):
-            frame[name] = frame[name].map(_inert)
+    for at, dtype in enumerate(frame.dtypes):  # columns may share a name
+        if not is_numeric_dtype(dtype):
+            frame.isetitem(at, frame.iloc[:, at].map(_inert))
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -1,5 +1,6 @@
 """Settings are filled from YAML and overrides; a wrong one is refused by its key and value."""
 
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -71,6 +72,18 @@ def test_an_unknown_key_is_refused_with_the_nearest(values, names):
         load(Outer, values, origin="r.yaml")
     assert [name for name in names if name not in str(error.value)] == []
     assert "\n" not in str(error.value)
+
+
+ODD = ["2020-99-99", "!!int x", "9" * 5000, "[" * 9000, "!!binary x", "!!timestamp x", "{[a]: b}", "!!bool maybe"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=[value[:20] for value in ODD])
+def test_a_value_on_which_the_parser_raises_an_error_of_its_own_is_named(tmp_path, value):
+    with pytest.raises(ConfigError, match=f"'name={re.escape(value[:9])}.*: not YAML: ."):
+        load(Outer, {}, [f"name={value}"])
+    (tmp_path / "x.yaml").write_text(f"name: {value}")
+    with pytest.raises(ConfigError, match=r"x\.yaml: not YAML: ."):
+        read_yaml(tmp_path / "x.yaml")
 
 
 @pytest.mark.parametrize("override", ["name.x=1", "name", "files=[x", "inner.rate=nan"])

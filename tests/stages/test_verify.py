@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import MANIFEST, open_artifact
+from dana.core.artifacts import MANIFEST, add_seal, open_artifact
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
+from dana.stages.inventory import INVENTORY
 from dana.train.checkpoints import Checkpoints
 
 CHANGED = "its bytes are not those that were written"
@@ -121,3 +122,75 @@ def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, verif
     assert code == 2
     assert {f"{file}: {CHANGED}" for file in (manifest, ranking, segment)} <= set(problems)
     assert "settings.yaml: unknown key" in "\n".join([*folders, *problems])
+
+
+def _copy(run, tmp_path):
+    shutil.copytree(run / "scores", tmp_path / "elsewhere")
+    flip(tmp_path / "elsewhere" / "part-00000.parquet")
+    shutil.rmtree(run / "scores")
+    (run / "scores").symlink_to(tmp_path / "elsewhere")
+
+
+def _without_digest(run, _):
+    manifest = json.loads((run / "scores" / MANIFEST).read_text())
+    del manifest["digest"]
+    (run / "scores" / MANIFEST).write_text(json.dumps({**manifest, "counts": {}}))
+
+
+def _of_another_run(run, _):
+    shutil.rmtree(run / "weights")
+    shutil.copytree(run / "other", run / "weights")
+
+
+CHANGES = {
+    "a manifest is gone": (lambda run, _: (run / "scores" / MANIFEST).unlink(), f"scores/{MANIFEST}: is missing"),
+    "a folder is gone": (lambda run, _: shutil.rmtree(run / "scores"), f"scores/{MANIFEST}: is missing"),
+    "a link hides damage": (_copy, f"scores/part-00000.parquet: {CHANGED}"),
+    "a manifest without its digest": (_without_digest, f"{MANIFEST}: "),
+    "weights of another run": (_of_another_run, f"weights/{MANIFEST}: "),
+    "a table is cut": (
+        lambda run, _: (run / "tables" / "separation.csv").write_text("text"),
+        "separation.csv: 4 bytes",
+    ),
+    "a report is gone": (lambda run, _: (run / "report.html").unlink(), "report.html: is missing"),
+    "settings are cut": (lambda run, _: (run / "settings.yaml").write_text("# cut"), "settings.yaml: 5 bytes"),
+    "a note that nobody wrote": (lambda run, _: (run / "scores/__dana__/x").touch(), "x: does not belong there"),
+    "the list is changed": (lambda run, _: (run / INVENTORY).write_text('{"files": {}}'), f"{INVENTORY}: changed"),
+    "the list holds no seals": (
+        lambda run, _: (run / INVENTORY).write_text(json.dumps(add_seal({"files": {"a": None}}))),
+        f"{INVENTORY}: 'a' is 'None'",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole_run(topics, tmp_path_factory):
+    """Score, weigh twice and report by the commands, which list what they wrote."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    for name in ("corpus", "task", "scores"):
+        shutil.copytree(topics[2] / name, run / name)
+    for line in (
+        ["weigh", run, "--gamma", "3"],
+        ["weigh", run, "--beta", "0.5", "--to", run / "other"],
+        ["report", run],
+    ):
+        assert main(list(map(str, line))) == 0
+    return run
+
+
+@pytest.mark.parametrize(("change", "problem"), CHANGES.values(), ids=CHANGES)
+def test_what_is_missing_changed_or_of_another_run_is_damage(whole_run, tmp_path, verify, change, problem):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    assert verify(run)[0] == 0
+    change(run, tmp_path)
+    code, _, problems, _ = verify(run)
+    assert code == 2
+    assert any(problem in line for line in problems), problems
+
+
+def test_a_command_that_makes_a_folder_again_lists_it_anew(whole_run, tmp_path, verify):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    shutil.rmtree(run / "weights")
+    assert verify(run)[0] == 2
+    assert main(["weigh", str(run), "--beta", "0.4"]) == 0
+    assert verify(run)[0] == 0

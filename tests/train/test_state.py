@@ -248,5 +248,5 @@ def test_the_identity_of_a_model_is_its_content_or_its_commit(folder, tmp_path, 
     config = json.loads((tmp_path / "copy" / "config.json").read_text())
     (tmp_path / "copy" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
     assert model_identity(str(folder)) != model_identity(str(tmp_path / "copy"))
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda name: SimpleNamespace(_commit_hash="abc"))
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: SimpleNamespace(_commit_hash="abc"))
     assert model_identity("org/name") == {"name": "org/name", "commit": "abc"}
