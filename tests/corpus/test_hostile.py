@@ -9,8 +9,10 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from dana.core import lines
 from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents
+from dana.corpus import slices
 from dana.corpus.units import LONGEST_SENTENCE, parse_units
 from dana.stages.texts import corpus_stage
 from tests.corpus.files import PACK, json_lines, parquet
@@ -205,6 +207,10 @@ REJECTED = [
     ("x.jsonl", _second(b"[" * 100_000), 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl", _second(b'{"id": ' + b"1" * 5000 + b"}"), 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl", REPEATED, 2, "id '1' is repeated", "repeated id", BOTH),
+    *(
+        ("x.jsonl", _second(b'{"id": %s, "text": "a"}' % value), 2, "the id must be text or a number", "no id", BOTH)
+        for value in (b"NaN", b"-Infinity", b'{"a": 1}', b"[1]")
+    ),
     ("x.jsonl", _second(b'{"text": null}'), 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
     ("x.jsonl", _second(b'{"\\ud800": 1}'), 2, "the field 'text' is missing", "no text", BOTH),
     ("x.csv", b'id,text\n1,"Good.\n"\n2\n3,After.\n', 4, "expected 2 columns", "unreadable", BOTH),
@@ -248,3 +254,16 @@ def test_of_a_packed_file_that_ends_early_all_that_was_unpacked_is_read(tmp_path
     (path.parent / "z.txt").unlink()
     with pytest.raises(DataError, match=rf"{name}:{len(good) + 1}: the compressed file is damaged or ends early"):
         corpus_stage(sources, tmp_path / "again", "fail")
+
+
+@pytest.mark.parametrize("name", ["x.txt.gz", "x.jsonl.gz", "x.txt", "x.jsonl"])
+def test_a_line_that_would_fill_the_memory_is_refused_with_its_number(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(slices, "MAX_LINE", 1 << 20)
+    content = (_lines if ".txt" in name else _jsonl)(["short", "x" * (1 << 20), "after"])
+    sources = _source(tmp_path / "in", name, content)
+    for on_bad_record in ("fail", "skip") if ".gz" not in name else ("fail",):
+        with pytest.raises(DataError, match=rf"{name}:2: a line longer than 1 MB"):
+            corpus_stage(sources, tmp_path / on_bad_record, on_bad_record)
+    if ".gz" in name:
+        assert _counts(corpus_stage(sources, tmp_path / "out", "skip"))["rejected"] == {"damaged file": 1}

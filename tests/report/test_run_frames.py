@@ -13,6 +13,7 @@ from dana.core.schemas import HELD_OUT_TASK
 from dana.report.files import recorded_seconds
 from dana.report.provenance import cost_finding, setting_table, step_table
 from dana.report.run import RunFrames, arm_order, read_run
+from dana.report.sections import build_report
 from tests.report.conftest import choice_notes, edit_json, write_results, write_selection, write_training
 
 ADAPTED = "arms/dana/adapted/training.jsonl"
@@ -161,3 +162,15 @@ def test_settings_have_the_digest_of_every_input(frames):
     data = frame[frame["setting"] == "task.data.test.jsonl"]
     assert data["value"].unique().tolist() == ["cd" * 16]
     assert data["step"].tolist() == [f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")]
+
+
+def test_texts_of_other_splits_are_said_in_the_headline(tmp_path):
+    write_results(tmp_path)
+    for file in tmp_path.glob("finetune/toy/*/metrics.json"):
+        edit_json(file, split_overlap={"seen": 3, "unseen": 5, "unseen_mean": 0.25}, untrained_labels=["wren"])
+    report = build_report(read_run(tmp_path))
+    seen = "Beware: 3 of 8 test texts are also in train or dev; macro_f1 without them: 0.2500."
+    unknown = "Beware: no training text has the label wren: it cannot be learnt."
+    assert report.verdict.endswith(f"On toy (base): {seen} On toy (base): {unknown}")
+    section = next(section for section in report.sections if "downstream" in section.question)
+    assert f"dana on toy: {seen}\ndana on toy: {unknown}" in section.answer

@@ -95,6 +95,8 @@ def test_one_standard_error_is_that_of_the_paired_difference():
     alone = np.concatenate([[0.86], 0.86 - noise])  # moves against it: well within one
     within = within_one_error({"with it": with_it, "best": best, "alone": alone})
     assert within == {"with it": False, "best": True, "alone": True}
+    # differences .6 on the data and 0, 1 on two replicates, whose deviation is .71; with the data it would be .50
+    assert within_one_error({"best": np.array([0.9, 0.9, 0.9]), "one": np.array([0.3, 0.9, -0.1])})["one"]
 
 
 def test_summary_has_means_and_sample_standard_deviation():
@@ -199,6 +201,19 @@ def test_average_precision_is_scikit_learns_at_the_prevalence():
     assert abs(precision[1:].mean() - reference) < 0.05
     assert average_precisions(task, general, groups, 0.1, seed=0).tolist() == precision.tolist()
     assert average_precisions(task, general, groups, 0.01, seed=0)[0] < precision[0]
+
+
+def test_every_replicate_has_the_prevalence_whatever_groups_it_drew(monkeypatch):
+    import sklearn.metrics
+
+    weights = []
+    monkeypatch.setattr(
+        sklearn.metrics, "average_precision_score", lambda *_, sample_weight: weights.append(sample_weight)
+    )
+    groups = np.repeat([0, 1, 2], [1, 9, 40]), np.repeat([0, 1], [5, 95])
+    average_precisions(np.arange(50.0), np.arange(100.0), groups, 0.1, seed=0)
+    assert len({np.count_nonzero(replicate) for replicate in weights}) > 5, "replicates of several sizes"
+    np.testing.assert_allclose([[part[:50].sum(), part[50:].sum()] for part in weights], len(weights) * [[0.1, 0.9]])
 
 
 def test_pieces_of_one_group_are_drawn_together():

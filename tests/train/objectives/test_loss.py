@@ -69,6 +69,14 @@ def test_token_losses_are_those_of_the_softmax_by_hand():
     np.testing.assert_allclose(losses.numpy(), [np.log(2), np.log(10)], rtol=1e-6)
 
 
+def test_token_losses_of_half_precision_logits_are_computed_in_float32():
+    logits = torch.randn(5, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    targets = torch.arange(5)
+    losses = token_losses(logits, targets)
+    assert losses.dtype == torch.float32
+    assert torch.equal(losses, token_losses(logits.float(), targets))
+
+
 def test_an_unknown_denominator_is_refused():
     with pytest.raises(ConfigError, match="denominator='mean'"):
         loss_scale(WEIGHTS, COUNTS, "mean")
