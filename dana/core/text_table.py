@@ -34,7 +34,7 @@ def csv_text(frame: "pd.DataFrame") -> str:
     frame = frame.copy()
     for at, dtype in enumerate(frame.dtypes):  # columns may share a name
         if not is_numeric_dtype(dtype):
-            frame.isetitem(at, frame.iloc[:, at].map(_inert))
+            frame.isetitem(at, frame.iloc[:, at].map(_inert).to_numpy())
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -12,6 +12,12 @@ from dana.core.files import text_digest
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 # All line ends of str.splitlines: dropping a form feed would join two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+# Marks of annotated data, with their replacements: tags, entity markers, brackets as treebanks write them.
+MARKERS = [
+    (re.compile(r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]"), " "),
+    *((re.compile(name), mark) for name, mark in (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"))),
+    (re.compile(r"<<|>>|\[\[|\]\]"), " "),
+]
 _WORD = re.compile(r"\w+")
 _ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
 
@@ -22,6 +28,17 @@ def normalise(text: str) -> str:
         return unicodedata.normalize("NFC", text).strip()
     text = _LINE_ENDS.sub("\n", text)
     return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def strip_markers(text: str) -> str:
+    """Remove the marks of annotated data from a text; a text of marks alone stays as it is.
+
+    A selector would tell the task by them: with them Moore-Lewis separates relation data perfectly from any text.
+    """
+    plain = text
+    for pattern, replacement in MARKERS:
+        plain = pattern.sub(replacement, plain)
+    return text if plain == text else re.sub(r"[ \t]+", " ", plain).strip() or text
 
 
 def one_line(text: str) -> str:

@@ -1,7 +1,7 @@
 """Open the task and corpus artifacts and cut their documents into units."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import Artifact, open_artifact
 from dana.core.rng import generator
 from dana.core.schemas import part_files
-from dana.corpus.text import distinct_rows, wording
+from dana.corpus.text import distinct_rows, strip_markers, wording
 from dana.corpus.unit_stream import Units, iterate_units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.settings import Selection
@@ -29,25 +29,27 @@ class TaskText:
         return cls(open_artifact(path, "task", "dana rank --task ... --general ... --out DIR"))
 
     def units(self, selection: Selection) -> Units:
-        """Return the units to fit on: at most ``max_task_units``, distinct, in random order by the seed.
+        """Return the units to fit on: at most ``max_task_units``, distinct, without markers, ordered at random.
 
         Of units with the same words only the first is used. Copies, such as one sentence with different entity marks
         in relation data, would count more than once and leak across splits.
         """
-        every = Units.join(list(iterate_units(self.artifact.path / "fit", selection.splitter())))
+        every = Units.join(list(self._cut("fit", selection)))
         first = distinct_rows(every.texts)
         order = generator(selection.seed, "task", "units").permutation(len(first))[: selection.max_task_units]
         return every.rows(first[order])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
-        """Yield batches of held-out units, without those whose words are in a unit to fit on."""
-        splitter = selection.splitter()
-        fit_units = iterate_units(self.artifact.path / "fit", splitter)
-        wordings = {wording(text) for batch in fit_units for text in batch.texts}
-        for batch in iterate_units(self.artifact.path / "held_out", splitter):
+        """Yield batches of held-out units without markers, and without those whose words are in a unit to fit on."""
+        wordings = {wording(text) for batch in self._cut("fit", selection) for text in batch.texts}
+        for batch in self._cut("held_out", selection):
             new = np.flatnonzero([wording(text) not in wordings for text in batch.texts])
             if new.size:
                 yield batch.rows(new)
+
+    def _cut(self, part: str, selection: Selection) -> Iterator[Units]:
+        for batch in iterate_units(self.artifact.path / part, selection.splitter()):
+            yield replace(batch, texts=list(map(strip_markers, batch.texts)))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.core.files import text_digest
-from dana.corpus.text import _LINE_ENDS, _UNWANTED, document_id, normalise, one_line
+from dana.corpus.text import _LINE_ENDS, _UNWANTED, document_id, normalise, one_line, strip_markers
 
 ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=80)
 
@@ -64,3 +64,18 @@ def test_printable_text_needs_no_search_for_what_is_unwanted():
 
 def test_a_text_as_one_line():
     assert one_line(" a\r\nb\u2028c\x00 \n") == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("<< Gefitinib >> inhibits [[ EGFR ]] .", "Gefitinib inhibits EGFR ."),
+        ("<e1>The cell</e1> divides [E2]fast[/E2]", "The cell divides fast"),
+        ("cells -LRB- two -RRB- die", "cells ( two ) die"),
+        ("a < b and c > d, f[i] = 2  twice", "a < b and c > d, f[i] = 2  twice"),
+        ("<< >>", "<< >>"),
+    ],
+)
+def test_marks_of_annotated_data_are_removed_and_nothing_else(text, plain):
+    assert strip_markers(text) == plain
+    assert strip_markers(plain) == plain

@@ -114,6 +114,17 @@ def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
         rank_stage(task, topics[1], SELECTION, RankSettings(["knn"]), tmp_path / "rank", 0.2)
 
 
+def test_selectors_see_no_entity_markers_and_the_text_of_the_task_keeps_them(tmp_path):
+    lines = [f"<< Cell {n} >> binds [[ factor {n} ]]." for n in range(40)]
+    (tmp_path / "marked.txt").write_text("\n".join(lines), encoding="utf-8")
+    task = TaskText(task_stage(str(tmp_path / "marked.txt"), tmp_path / "task"))
+    held_out = [text for batch in task.held_out_units(SELECTION) for text in batch.texts]
+    assert held_out
+    assert {*task.units(SELECTION).texts, *held_out} == {f"Cell {n} binds factor {n} ." for n in range(40)}
+    stored = [document.text for part in ("fit", "held_out") for document in iterate_documents(tmp_path / "task" / part)]
+    assert sorted(stored) == sorted(lines)
+
+
 def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_to_fit_on(tmp_path):
     (tmp_path / "few.txt").write_text("One.\nTwo.\nThree.", encoding="utf-8")
     (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")

@@ -23,7 +23,7 @@ from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_part
 from dana.corpus.documents import Tally, document_tables, source_digests
 from dana.corpus.inputs import Inputs
 from dana.corpus.sources import find_files
-from dana.corpus.text import distinct_rows, document_id, words
+from dana.corpus.text import MARKERS, distinct_rows, document_id, words
 from dana.corpus.units import sentences
 from dana.scoring.ranking.folds import groups_of
 from dana.studies.comparison.settings import SOURCE
@@ -36,15 +36,9 @@ LEAST = 20  # fewest texts of each part, as many as scoring needs units
 TOLERANCE = 0.2  # relative excess of length above which words are cut off the end of a piece
 LOWER_CASED = 0.005  # share of capitals among letters below which a task counts as lower-cased
 # Replacements in every text, in this order.
-REPLACED = [
+REPLACED = MARKERS + [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]", " "),  # tags
-        ("-LRB-", "("),
-        ("-RRB-", ")"),
-        ("-LSB-", "["),
-        ("-RSB-", "]"),
-        (r"<<|>>|\[\[|\]\]", " "),  # entity markers
         (r"``|''|[\"“”„«»]", " "),  # dropped: a spaced mark no longer tells its side
         (r"[’‘`´]", "'"),
         (r"@(?:\s*[.,]\s*@)*|\d+(?:\s?[.,]\s?\d+)*", "0"),  # rct writes "@" or "@.@" for a number
