@@ -177,9 +177,9 @@ def join_results(parts: Sequence[Path], folder: Path) -> None:
     rows = [row for part in metrics for row in part["seeds"]]
     seeds = [row["seed"] for row in rows]
     settings = {**metrics[0]["settings"], "seeds": seeds}
-    overlaps = metrics[0]["split_overlap"]
-    if overlaps["unseen_mean"] is not None:
-        overlaps["unseen_mean"] = fmean(part["split_overlap"]["unseen_mean"] for part in metrics)
+    overlaps = metrics[0].get("split_overlap", {})
+    means = [part.get("split_overlap", {}).get("unseen_mean") for part in metrics]
+    overlaps["unseen_mean"] = None if None in means else fmean(means)
     write_json(folder / METRICS, {**metrics[0], "split_overlap": overlaps, "settings": settings, **_summary(rows)})
     tables = [pq.read_table(part / PREDICTIONS) for part in parts]
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import toy_task
@@ -9,7 +10,7 @@ from transformers import AutoTokenizer
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, DanaError
 from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
-from dana.finetuning.results import SeedResult, Seeds, read_results, results_table, write_results
+from dana.finetuning.results import SeedResult, Seeds, join_results, read_results, results_table, write_results
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, read_splits
@@ -226,6 +227,13 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     assert seen == {"test_in_train": 1, "test_in_dev": 1, "seen": 2, "unseen": 3, "unseen_mean": np.mean(means)}
     warning = f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
     assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
+    for name, result in zip("ab", results, strict=True):
+        (tmp_path / name).mkdir()
+        write_results(tmp_path / name, toy_card, {"settings": {}}, [result], splits)
+    (tmp_path / "both").mkdir()
+    join_results([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+    assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
+    assert pq.read_table(tmp_path / "both" / "predictions.parquet") == pq.read_table(tmp_path / "predictions.parquet")
 
 
 def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_precision(tmp_path):
