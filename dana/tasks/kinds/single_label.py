@@ -1,4 +1,4 @@
-"""One label per text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1 by local ``evaluate`` modules."""
+"""One label per text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1 by a local ``evaluate`` module."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 
 from dana.tasks.kinds.base import Answer, Kind, label_name, macro_f1
 
-MODULES = Path(__file__).parents[1] / "evaluation_modules"
+MODULE = Path(__file__).parents[1] / "evaluation_modules" / "classification"
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,11 @@ def score_predictions(predictions: np.ndarray, references: np.ndarray, labels: i
         references: int64 of shape (examples,).
         labels: Size of the full label set.
     """
-    scores: dict[str, float] = {}
-    for name in SingleLabel.metrics:
-        scores |= _module(name).compute(predictions=predictions, references=references, labels=list(range(labels)))
-    return scores
+    return _module().compute(predictions=predictions, references=references, labels=list(range(labels)))
 
 
 @cache
-def _module(name: str) -> Any:
+def _module() -> Any:
     import evaluate  # loading a module takes 0.1 s, and every epoch of every seed has a score
 
-    return evaluate.load(str(MODULES / name), keep_in_memory=True)
+    return evaluate.load(str(MODULE), keep_in_memory=True)
