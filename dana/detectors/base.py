@@ -120,7 +120,7 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
         raise DataError(f"row {int(bad[0])} of the embeddings is not finite ({len(bad)} in all)")
 
 
-def classes(embeddings: Tensor, background: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def stack_classes(embeddings: Tensor, background: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Check both classes of a contrastive fit and stack them for scikit-learn.
 
     Returns:

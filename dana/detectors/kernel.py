@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.detectors.base import BACKGROUND, OnDevice, check_rows, classes, score_blocks
+from dana.detectors.base import BACKGROUND, OnDevice, check_rows, score_blocks, stack_classes
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,6 @@ class SupportVectorMachine:
         """Solve the dual with libsvm; deterministic."""
         from sklearn.svm import SVC
 
-        rows, is_task = classes(embeddings, background)
+        rows, is_task = stack_classes(embeddings, background)
         solver = SVC(C=self.c, gamma=self.gamma or "scale", class_weight="balanced", cache_size=1000)
         return FittedKernelSum.of_libsvm(solver.fit(rows, is_task), embeddings.device)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.detectors.base import BACKGROUND, OnDevice, check_rows, classes, score_blocks
+from dana.detectors.base import BACKGROUND, OnDevice, check_rows, score_blocks, stack_classes
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LinearDiscriminant:
         """Fit the hyperplane with scikit-learn; deterministic."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        rows, is_task = classes(embeddings, background)
+        rows, is_task = stack_classes(embeddings, background)
         shrinkage = "auto" if self.shrinkage is None else self.shrinkage
         solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=[0.5, 0.5])
         return FittedLinear.of_classifier(solver.fit(rows, is_task), embeddings.device)
@@ -104,7 +104,7 @@ class DensityRatio:
         """Fit with scikit-learn's L-BFGS; deterministic."""
         from sklearn.linear_model import LogisticRegression
 
-        rows, is_task = classes(embeddings, background)
+        rows, is_task = stack_classes(embeddings, background)
         c = self.c / max(float(rows.var(0).sum()), 1e-12)
         solver = LogisticRegression(C=c, class_weight="balanced", max_iter=1000)
         return FittedLinear.of_classifier(solver.fit(rows, is_task), embeddings.device)

@@ -4,9 +4,10 @@ A verdict needs both: a sign-flip p over the seeds of at most 0.05, after Holm o
 a two-level bootstrap interval, over seeds and test examples, without zero. Everything else is undecided, with reasons.
 
 Power is about a rerun on the same test set. The mean difference of n seeds is taken as normal around the true one, with
-variance seeds² / n. The interval is taken as normal with the expected variance of the two-level bootstrap,
+variance seeds² / n. The interval is taken as normal with the expected variance of the two-level bootstrap
+(standard deviations of :class:`Spread`),
 
-    W = examples² + ((n − 1) seeds² + (2n − 1) mixed²) / n²
+    W = examples² + ((n − 1) seeds² + (2n − 1) interaction²) / n²
 
 (it resamples the interaction of seed and example with both). The smallest difference detected with probability
 `POWER` is the larger of those that the two conditions need. As n grows it tends to 1.96 · `examples`: below that, only

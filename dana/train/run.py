@@ -45,7 +45,7 @@ def training_examples(
     """Build the examples of the selected text, followed by those of the whole corpus for replay.
 
     Returns:
-        The examples, and counts of documents, runs, windows and tokens.
+        The examples, and counts of documents, of runs of neighbouring units, of windows (examples) and of tokens.
 
     Raises:
         DataError: See :func:`dana.train.examples.build_examples`.

@@ -32,7 +32,8 @@ class Segments:
 
     Attributes:
         values: Ranking key: mean scores, shrunken by default; float64 of shape (segments,).
-        amounts: What the budget counts: units or tokens of each segment, or the number of its document.
+        amounts: What the budget counts: units or tokens of each segment; for documents, the position of its
+            document.
         units: Total number of units in segments.
         documents: Number of documents in the pool.
         components: Variance components that shrank the means; None without shrinkage.
@@ -270,7 +271,11 @@ class WeightRule:
         return self.segments[target].components if self.segments else None
 
     def weigh(self, blocks: Sequence[Block]) -> BlockWeights:
-        """Weigh the units of a block, given once per target; of equal weights the first target gets the unit."""
+        """Weigh the units of a block for every target; of equal weights the first target gets the unit.
+
+        Args:
+            blocks: The block with the scores of each target.
+        """
         if self.curves:
             scores = [block.scores() for block in blocks]
             weights = np.stack([curve.weights(one) for curve, one in zip(self.curves, scores, strict=True)])

@@ -107,7 +107,7 @@ class WeighSettings:
 
     Attributes:
         policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
-            system), ``sampled`` draws segments with probability proportional to their weight.
+            system), ``sampled`` draws segments with probability proportional to their sigmoid.
         beta: Share of the units to keep, in whole segments; for ``sigmoid`` the share that gets a weight of at least
             0.5, where no midpoint is set. The paper uses 0.2.
             ``auto`` chooses it by held-out task text (docs/guide/choosing-how-much.md).

@@ -82,7 +82,8 @@ def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: i
         min_tail: A document's last, short segment is dropped if it has fewer units.
 
     Returns:
-        int64 of shape (units,): segment numbers from 0 over the corpus, DROPPED for dropped tails.
+        int64 of shape (units,): segment numbers from 0 over the corpus (a table has them from 0 in each document),
+        DROPPED for dropped tails.
     """
     rows = np.arange(units)
     document = np.searchsorted(document_starts, rows, side="right") - 1
