@@ -181,6 +181,16 @@ def test_examples_that_are_drawn_together_change_no_number(labels):
     assert (together.low, together.high) == pytest.approx((alone.low, alone.high), abs=0.01)
 
 
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_the_parts_of_the_variance_need_two_seeds_and_add_up(labels, seeds):
+    better, worse = (_arm(np.random.default_rng(right), labels, right / 10, seeds) for right in (8, 6))
+    interval = bootstrap(better, worse, labels, "accuracy", resamples=300)
+    parts = [interval.examples, interval.interaction]
+    assert np.isnan(parts).all() == (seeds == 1)
+    each = ((better == labels).astype(float) - (worse == labels)).var(1) / labels.size
+    assert seeds == 1 or np.square(parts).sum() == pytest.approx(each.mean(), rel=0.2)
+
+
 def test_a_percentile_interval_leaves_a_fortieth_on_either_side():
     assert percentile_interval(np.arange(41.0)[::-1]) == (1.0, 39.0)
 

@@ -310,6 +310,12 @@ def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, ans
             type(kind)(("a", "b")).answers(table["prediction"])
 
 
+def test_only_a_word_can_be_without_a_prediction():
+    with pytest.raises(ValueError, match="a class outside 0 to 2"):
+        ONE.answers(pa.chunked_array([[0, -1]]))
+    assert WORDS.answers(pa.chunked_array([[[0, -1]]])).tolist() == [(0, -1)]
+
+
 def test_values_that_are_not_finite_are_no_answers():
     with pytest.raises(ValueError, match="not finite"):
         NUMBER.answers(pa.chunked_array([[1.0, float("nan")]]))
