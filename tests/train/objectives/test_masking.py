@@ -75,6 +75,7 @@ def test_masking_of_a_tokenizer(tiny_tokenizer):
     assert masking.mask_token == tiny_tokenizer.mask_token_id
     with pytest.raises(ConfigError, match="Causal has no mask token"):
         Masking.of(type("Causal", (), {"mask_token_id": None})(), seed=0)
+    assert replace(masking, rate=1.0).rate == 1, "every token"
     with pytest.raises(ConfigError, match=r"mask_rate=1\.5"):
         replace(masking, rate=1.5)
     with pytest.raises(ConfigError, match="whole_word=True"):

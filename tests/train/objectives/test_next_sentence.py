@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dana.core.schemas import iterate_documents
 from dana.train.examples import Batch, Examples, SpecialTokens, build_examples
 from dana.train.objectives.batch import IGNORED
-from dana.train.objectives.next_sentence import ELSEWHERE, FOLLOWS, pair
+from dana.train.objectives.next_sentence import ELSEWHERE, FOLLOWS, NextSentence, pair
 from dana.train.tokens import Tokens
 
 CLS, SEP = 2, 3
@@ -90,6 +90,7 @@ def test_special_tokens_of_a_pair_are_those_of_the_tokenizer(tiny_tokenizer):
     row = [*special.before, *first, *special.middle, *second, *special.after]
     assert row == tiny_tokenizer("model", "of text")["input_ids"]
     assert (SpecialTokens.of(tiny_tokenizer).size, special.size) == (2, 3)
+    assert NextSentence().collator(tiny_tokenizer, 0).special_tokens.size == 3
 
 
 @pytest.mark.parametrize("max_tokens", [12, 13])
