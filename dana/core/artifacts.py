@@ -8,7 +8,7 @@ An artifact is reused only if its fingerprint is that of the command.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass
 from hashlib import blake2b
@@ -18,7 +18,9 @@ from typing import Any, cast
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
 from dana.core.files import (
+    Seals,
     check_seals,
+    file_digest,
     find_damage,
     find_strays,
     folder_lock,
@@ -38,6 +40,7 @@ SCHEMA = 2
 # pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they read a table's folder.
 META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
+INVENTORY = "artifacts.json"  # in a run's folder: seals of its manifests and pages
 MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
 STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
 
@@ -121,10 +124,57 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.strerror if isinstance(error, OSError) else error
         raise ArtifactError(f"{path}{line}: cannot be read: {reason}") from error
+
+
+def list_files(run: Path, files: Iterable[Path], changes: bool = True) -> None:
+    """Write size and digest of files of a run into its list, :data:`INVENTORY`.
+
+    What is gone stays listed, so that it is missed, until its command is run again.
+
+    Args:
+        run: Folder of the run.
+        files: Manifests and pages.
+        changes: Whether the entries of listed files change; only who wrote a file may say so.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    with folder_lock(run / INVENTORY):
+        old = read_inventory(run) if (run / INVENTORY).is_file() else {}
+        entries = dict(old)
+        for file in files:
+            name = file.relative_to(run).as_posix()
+            if changes or name not in old:
+                entries[name] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
+        if entries != old:
+            write_json(run / INVENTORY, add_seal({"files": dict(sorted(entries.items()))}))
+
+
+def read_inventory(run: Path) -> Seals:
+    """Read the seals of a run's manifests and pages.
+
+    Raises:
+        ArtifactError: If the list is damaged.
+    """
+    content = read_json(run / INVENTORY)
+    if not isinstance(content, dict) or not is_intact(content):
+        raise ArtifactError(f"{run / INVENTORY}: changed since it was written; remove it to begin a new list")
+    check_seals(run / INVENTORY, content["files"])
+    return content["files"]
+
+
+def list_artifact(path: Path) -> None:
+    """Update the entry of an artifact in the list of the run that it is in, if there is one."""
+    run = next((folder for folder in path.parents if (folder / INVENTORY).is_file()), None)
+    if run is not None and is_finished((path / MANIFEST).relative_to(run)):
+        list_files(run, [path / MANIFEST])
+
+
+def is_finished(file: Path) -> bool:
+    """Return True for a file in no folder that dana removes in the end, such as ``scores-shards``."""
+    return not any(part.startswith(".") or part.endswith(("-shards", "-seeds", "-checkpoints")) for part in file.parts)
 
 
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
@@ -230,6 +280,8 @@ def make_on_all_ranks(
 
 def _claim(path: Path, kind: str, inputs: dict[str, Any], stack: ExitStack) -> Artifact | None:
     """Lock a folder; return the artifact that another process may have committed meanwhile."""
+    if outer := next((folder for folder in path.parents if (folder / MANIFEST).is_file()), None):
+        raise ArtifactError(f"{path}: is in {outer}, which would be damaged; choose another folder")
     stack.enter_context(make_parent(path))
     stack.enter_context(folder_lock(path))
     return find_reusable(path, kind, inputs)
@@ -274,6 +326,7 @@ def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) 
         path.rmdir()
     draft.path.rename(path)
     sync(path.parent)
+    list_artifact(path)
     log.info("%-9s written  %s  (%.1f s)", kind, path, manifest["seconds"])
     return open_artifact(path, kind)
 

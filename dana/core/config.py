@@ -4,6 +4,7 @@ A settings class checks its fields in ``__post_init__`` with :func:`require`, so
 from YAML, the command line and Python.
 """
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ import yaml
 from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path, suggestion
 
 S = TypeVar("S")
+MERGE = "tag:yaml.org,2002:merge"
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # in no path and no file
 UNIONS = (UnionType, Union)
 KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "null"}
 SETTINGS = "settings.yaml"  # in a run's folder: the settings of its commands that differ from the defaults
@@ -55,12 +58,22 @@ def parse_yaml(text: str, origin: str) -> Any:
         ConfigError: Names the origin, the line where the parser knows it, and the problem.
     """
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)  # a SafeLoader
     except Exception as error:  # dates, numbers, depth and tags raise errors of their own
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark and "\n" in text else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{origin}{line}: not YAML: {problem}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuse a key that comes twice, of which YAML takes the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
+        if twice := [key for at, key in enumerate(keys) if key in keys[:at]]:
+            raise yaml.MarkedYAMLError(problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def merge_sections(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -90,11 +103,21 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"{override!r}: must be key=value")
-        _assign(result, key.split("."), parse_yaml(text, repr(override[:60])), override)
+        value, path = parse_yaml(text, repr(override[:60])), key.split(".")
+        is_text = value is None or isinstance(value, str) or not _takes_text_alone(cls, path)
+        _assign(result, path, value if is_text else text, override)  # 2024 is a folder's name, too
     try:
         return _build(cls, result, "")
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from error
+
+
+def _takes_text_alone(cls: Any, path: Sequence[str]) -> bool:
+    """Return True if a setting is text, or null, whatever YAML makes of it."""
+    for key in path:
+        cls = get_type_hints(cls).get(key) if is_dataclass(cls) else None
+    kinds = {*(get_args(cls) if get_origin(cls) in UNIONS else [cls])}
+    return str in kinds <= {str, NoneType}
 
 
 def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:
@@ -156,7 +179,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
         if not isfinite(number):  # NaN would pass range checks
             raise ValueError
         return number
-    if kind is Any or (isinstance(value, kind) and (kind is bool or not isinstance(value, bool))):
+    is_writable = not isinstance(value, str) or not UNWRITABLE.search(value)
+    if kind is Any or (isinstance(value, kind) and is_writable and (kind is bool or not isinstance(value, bool))):
         return value
     raise TypeError
 

@@ -307,9 +307,9 @@ def check_near_duplicates(threshold: float) -> None:
     """Check the threshold, and that datasketch is installed.
 
     Raises:
-        ConfigError: If `threshold` is not in (0, 1], or the library is not installed.
+        ConfigError: If `threshold` is not in (0, 0.99], or the library is not installed.
     """
-    require(0 < threshold <= 1, "near_duplicates", threshold, "a Jaccard index in (0, 1], for example 0.8")
+    require(0 < threshold <= 0.99, "near_duplicates", threshold, "a Jaccard index in (0, 0.99], for example 0.8")
     if find_spec("datasketch") is None:
         raise ConfigError(f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana[dedup]'")
 

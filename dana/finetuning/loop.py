@@ -16,6 +16,7 @@ from dana.core.logging import progress
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
+from dana.models.folder import padding_id
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind
@@ -93,7 +94,7 @@ class EncodedSplit:
             tokenizer: The checkpoint's tokenizer.
             max_tokens: Most tokens of an example, special tokens included.
         """
-        pad, words = tokenizer.pad_token_id or 0, [example.words for example in examples if example.words is not None]
+        pad, words = padding_id(tokenizer), [example.words for example in examples if example.words is not None]
         if words:
             tokens, first_tokens = tokenise_words(words, tokenizer, max_tokens)
             return cls(tokens, pad, first_tokens=first_tokens)
@@ -276,4 +277,6 @@ def predict(
             logits = classifier(*split.batch(rows, precision.device))
         outputs[split.units(rows)] = kind.activate(logits.float()).cpu().numpy()
         start += rows.size
+    if not np.isfinite(outputs).all():
+        raise ArtifactError("the model's outputs are not finite: its weights are damaged, or training diverged")
     return outputs

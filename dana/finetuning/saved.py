@@ -13,7 +13,7 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooling, auto_class
-from dana.models.folder import load_complete, load_tokenizer, quiet_transformers
+from dana.models.folder import load_complete, load_tokenizer, loading, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -41,6 +41,7 @@ tags: [dana]
 
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
+LEAST_TOKENS = 2  # the special tokens
 ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
 PARTS = "It classifies the mean of all tokens: `backbone/` opens with `AutoModel`, `head.safetensors` has the head."
@@ -141,14 +142,17 @@ def open_classifier(model: str) -> SavedClassifier:
         raise ArtifactError(f"{model}: no classifier here (no config.json); {MAKE}")
     folder = str(Path(model) / BACKBONE) if parts else model
     config, tokenizer = load_tokenizer(folder)
-    labels = [config.id2label[number] for number in range(config.num_labels)]
-    kind = _kind(model, labels, config, parts)
+    with loading(model):
+        labels = [str(config.id2label[number]) for number in range(config.num_labels)]
+        kind = _kind(model, labels, config, parts)
+        max_tokens = min(tokenizer.model_max_length, positions_of(config))
+        if not (isinstance(max_tokens, int) and max_tokens > LEAST_TOKENS):
+            raise ValueError(f"model_max_length={max_tokens}: must be a whole number above {LEAST_TOKENS}")
     network: Any = (
         MeanPooling.from_pretrained(Path(model), len(labels))
         if parts
         else load_complete(auto_class(kind.per_word), model)
     )
-    max_tokens = min(tokenizer.model_max_length, positions_of(config))
     return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.rng import derive_seed
-from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading
+from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading, padding_id
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
@@ -153,5 +153,5 @@ def _load_with_head(model: str, classes: int, per_word: bool) -> Any:
     if hasattr(network.config, "classifier_pooling"):  # ModernBERT's checkpoints may ask for the mean
         network.config.classifier_pooling = "cls"
     if network.config.pad_token_id is None:  # a decoder classifies by the last token before the padding
-        network.config.pad_token_id = load_own_tokenizer(model).pad_token_id or 0
+        network.config.pad_token_id = padding_id(load_own_tokenizer(model))
     return network

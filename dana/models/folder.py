@@ -88,6 +88,8 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     options = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False, **options}
     with loading(model):
         network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
+    if wrong := {name for name, value in network.named_parameters() if not value.isfinite().all()}:
+        raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")
     prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
     new = {name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name}
     if lost := set(report["missing_keys"]) - new:
@@ -125,6 +127,11 @@ def load_own_tokenizer(model: str) -> Any:
         return AutoTokenizer.from_pretrained(resolve_model(model), trust_remote_code=False)
 
 
+def padding_id(tokenizer: Any) -> int:
+    """Return the id that fills rows: that of the padding token, else of the end of a text, which no text holds."""
+    return next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if token is not None)
+
+
 def load_config(model: str) -> Any:
     """Load a checkpoint's configuration.
 
@@ -152,8 +159,11 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
-    if len(tokenizer) > config.vocab_size:
-        raise ArtifactError(f"{model}: the tokenizer has {len(tokenizer)} tokens, the model only {config.vocab_size}")
+    size, ids = getattr(config, "vocab_size", None), max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+    if size is None or ids > size:
+        raise ArtifactError(
+            f"{model}: the tokenizer has {ids} tokens, the model {'only ' if size else ''}{size or 'none'}"
+        )
     return config, tokenizer
 
 
@@ -231,6 +241,8 @@ def check_checkpoint(model: str) -> None:
         return  # a Hub name
     if not (path / "config.json").is_file():
         raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
+    if (path / "adapter_config.json").is_file():
+        raise ArtifactError(f"{model}: holds an adapter (adapter_config.json); merge it into the weights")
     for index in path.glob("*.index.json"):
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):

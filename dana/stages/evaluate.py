@@ -79,7 +79,7 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
     require(len(names) == len(set(names)), "checkpoints", names, "of different names; NAME=MODEL gives one")
     require(bool(settings.cards), "tasks", settings.cards, "at least one task card")
     for checkpoint in checkpoints:
-        good = bool(checkpoint.model) and checkpoint.name == slug(checkpoint.name)
+        good = bool(checkpoint.model) and checkpoint.name == slug(str(checkpoint.name))
         require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
         check_checkpoint(checkpoint.model)
     cells = [

@@ -15,6 +15,7 @@ from dana.core.artifacts import (
     Draft,
     canonical,
     find_reusable,
+    list_artifact,
     make,
     make_on_all_ranks,
     open_artifact,
@@ -23,7 +24,7 @@ from dana.core.artifacts import (
 )
 from dana.core.config import require
 from dana.core.errors import Preemption
-from dana.core.files import folder_lock
+from dana.core.files import check_digests, folder_lock
 from dana.core.launch import StopRequest, on_rank_0, single_process
 from dana.core.logging import get_logger
 from dana.corpus.documents import source_digests
@@ -145,6 +146,7 @@ class _FinetuneJob:
         if folder != self.out:  # the result with more seeds replaces the one with fewer
             self.out.rename(self.seeds.folder / ".fewer")
             folder.rename(self.out)
+            list_artifact(self.out)
             log.info("finetune  extended %s", self.out)
         if self.settings.save:
             self._commit_model()
@@ -159,6 +161,7 @@ class _FinetuneJob:
             ConfigError: If the result was made in another precision.
         """
         refuse_precision(self.out, manifest.get("precision"), self.precision.name)
+        check_digests(self.out, manifest["files"], f"remove {self.out} and run the command again")
         for result in read_results(self.out, self.task.target):
             if self.seeds.read(result.seed) is None:
                 self.seeds.write(result)

@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
-from dana.core.files import temp_file, to_json_lines
+from dana.core.files import check_digests, temp_file, to_json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import read_records
 from dana.corpus.sources import expand, stem
+from dana.corpus.text import normalise
 from dana.finetuning.loop import EncodedSplit, predict
 from dana.finetuning.saved import open_classifier
 from dana.tasks.card import Template
@@ -110,8 +111,8 @@ class NewText:
         if not all(example.texts):
             raise ValueError(describe_empty_text(example))
         origin = record.origin if is_hub(record.origin) else stem(Path(record.origin))
-        name = record.get(id_field)
-        return replace(example, id=f"{origin}-{record.line}" if name is None else str(name))
+        name = "" if record.get(id_field) is None else normalise(str(record.get(id_field)))
+        return replace(example, id=name or f"{origin}-{record.line}")
 
     def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
         """Return the template that makes the text of a record, usually of a single field."""
@@ -140,8 +141,10 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     for source in text.files:
         if not is_hub(source):
             expand(source)  # a missing file fails before the model is loaded
-    classifier = open_classifier(model)
     trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
+    if trained_on:
+        check_digests(Path(model), trained_on["files"], "run dana finetune --save again")
+    classifier = open_classifier(model)
     alone = bool(trained_on) and "text_pair_field" not in trained_on
     hint = f"left out: {model} was trained on single texts"
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)

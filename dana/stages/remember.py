@@ -12,12 +12,11 @@ from typing import Any
 
 import yaml
 
-from dana.core.artifacts import canonical, write_text
+from dana.core.artifacts import MANIFEST, canonical, is_finished, list_files, write_text
 from dana.core.config import SETTINGS, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 from dana.core.studies import missing_studies
-from dana.stages.inventory import update_inventory
 from dana.stages.settings import RunSettings
 
 HEAD = """\
@@ -91,7 +90,9 @@ def remember(settings: RunSettings, folder: Path) -> None:
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
-    update_inventory(folder)
+    manifests = (file for file in folder.rglob(MANIFEST) if is_finished(file.relative_to(folder)))
+    list_files(folder, manifests, changes=False)
+    list_files(folder, filter(Path.is_file, [folder / SETTINGS]))
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from dana.core.artifacts import list_files
 from dana.core.config import require
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
 from dana.report.run import read_run
 from dana.report.sections import build_report
-from dana.stages.inventory import update_inventory
+
+PAGES = ("results.csv", "leaderboard.*", "report.*", "tables/*.csv")
 
 
 def report_stage(run: Path) -> Path:
@@ -26,7 +28,7 @@ def report_stage(run: Path) -> Path:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
     page = write_page(build_report(read_run(run)), run, "report")
-    update_inventory(run)
+    list_files(run, (file for pattern in PAGES for file in run.glob(pattern) if file.is_file()))
     return page
 
 

@@ -113,6 +113,14 @@ class TrainingJob:
     head_warmup: HeadWarmup
 
 
+def _check_scores(weights: Path) -> None:
+    """Check that weights were made from the scores beside them, which may have been made again."""
+    scores = read_manifest(weights.parent / "scores").get("fingerprint")
+    origin = read_manifest(weights).get("depends_on", {}).get("scores")
+    if scores and isinstance(origin, str) and origin != scores:
+        raise ArtifactError(f"{weights}: made from other scores than {weights.parent / 'scores'}; run dana weigh again")
+
+
 def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     """Train on every rank and commit the model folder on the first.
 
@@ -225,6 +233,8 @@ def adapt_stage(
             processes joined than were launched.
     """
     check_checkpoint(model)
+    if weights is not None:
+        _check_scores(weights)
     job = TrainingJob(
         base=Path(model).resolve().name if Path(model).is_dir() else model,
         load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),

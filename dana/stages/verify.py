@@ -1,18 +1,16 @@
 """``dana verify``: check every artifact below a folder by the digests of its files."""
 
-import json
 import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from dana.core.artifacts import MANIFEST, is_intact, read_manifest
+from dana.core.artifacts import INVENTORY, MANIFEST, is_intact, read_inventory, read_json, read_manifest
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
-from dana.core.files import Seals, find_damage, find_strays
+from dana.core.files import Seals, check_seals, find_damage, find_strays
 from dana.core.known_sources import CACHE
 from dana.core.logging import monitor
 from dana.encoders.cache import META, PATTERN, read_meta
-from dana.stages.inventory import INVENTORY, read_inventory
 from dana.stages.remember import read_settings
 
 RUN = "run"
@@ -46,7 +44,7 @@ def verify(folder: Path) -> Iterator[str]:
 
 def _runs(folder: Path) -> Iterator[FolderCheck]:
     """Yield the folders of runs with the seals of their manifests and pages."""
-    for file in sorted(folder.rglob(INVENTORY)):
+    for file in sorted(filter(Path.is_file, folder.rglob(INVENTORY))):
         try:
             yield file.parent, RUN, read_inventory(file.parent), []
         except ArtifactError as error:
@@ -88,8 +86,10 @@ def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -
 def _checkpoints(folder: Path) -> Iterator[FolderCheck]:
     for file in sorted(folder.rglob("*-checkpoints/*/manifest.json")):
         try:
-            yield file.parent, "checkpoint", json.loads(file.read_text(encoding="utf-8"))["files"], []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            seals = read_json(file)["files"]
+            check_seals(file, seals)
+            yield file.parent, "checkpoint", seals, []
+        except (ArtifactError, KeyError, TypeError) as error:
             yield file.parent, "checkpoint", {}, [f"{file}: cannot be read: {error}"]
 
 

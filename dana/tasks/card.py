@@ -117,6 +117,8 @@ class TaskCard:
     origins: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        is_file_name = self.name.isprintable() and not {*"/\\"} & {*self.name} and self.name not in ("", ".", "..")
+        require(is_file_name, "name", self.name, "a name that a folder can have")
         self.target.check_card(self.metric, self.template, self.text_pair)
         right = self.target.metrics[self.metric]
         require(self.direction == right, "direction", self.direction, f"{right}, the better direction of {self.metric}")

@@ -125,7 +125,8 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     identifier = record.get(card.id or "id")
     if identifier is None and field_at(record.fields, card.id or "id") is not MISSING:
         raise DataError(f"{record.location}: the id is null; give one, or remove the field from all records")
-    return replace(example, id=f"{split}-{record.line}" if identifier is None else str(identifier), label=label)
+    name = "" if identifier is None else normalise(str(identifier))
+    return replace(example, id=name or f"{split}-{record.line}", label=label)
 
 
 def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:

@@ -36,10 +36,12 @@ class Preset:
             require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
+        is_small = isinstance(self.seeds, list) or self.seeds <= MOST_SEEDS
+        require(is_small, "seeds", self.seeds, f"at most {MOST_SEEDS:,}, or a list of seeds")
         seeds = self.seed_list
         require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
         require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
-        require(min(seeds) >= 0, "seeds", self.seeds, "not negative")
+        require(min(seeds) >= 0 and max(seeds) < 2**63, "seeds", self.seeds, "from 0 to 9223372036854775807")
         require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
         require(self.pooling in ("cls", "mean"), "pooling", self.pooling, "cls or mean")
 
@@ -48,6 +50,8 @@ class Preset:
         """The seeds, in the order they are run."""
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
+
+MOST_SEEDS = 100_000  # of a number of seeds
 
 # Presets of every task; a card overrides single values, and may add presets.
 PRESETS = {

@@ -10,6 +10,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -99,8 +100,12 @@ class Checkpoints:
         return next((checkpoint for path in newest_first if (checkpoint := self.open(path.name)) is not None), None)
 
     def remove(self) -> None:
-        """Delete all checkpoints."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete all checkpoints and hidden leftovers, and the folder unless it holds files of somebody else."""
+        for path in self.folder.glob("*"):
+            if path.name.startswith(".") or (path / MANIFEST).is_file():
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        with suppress(OSError):
+            self.folder.rmdir()
 
     def _newest_first(self, *kinds: str) -> list[Path]:
         paths = [path for kind in kinds for path in self.folder.glob(f"{kind}-*")]

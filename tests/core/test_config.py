@@ -86,6 +86,27 @@ def test_a_value_on_which_the_parser_raises_an_error_of_its_own_is_named(tmp_pat
         read_yaml(tmp_path / "x.yaml")
 
 
+def test_a_setting_of_text_takes_what_yaml_reads_as_a_number_a_date_or_a_switch():
+    for value in ("2024", "1.5", "no", "2020-01-01", "1e3"):
+        assert load(Outer, {"name": "x"}, [f"name={value}"]).name == value
+    assert load(Outer, {"name": "x"}, ['name="a b"', "limit=3"]) == Outer("a b", limit=3)
+
+
+@pytest.mark.parametrize("text", ["name: a\nname: b", "name: a\ninner: {steps: 1, steps: 2}"])
+def test_a_key_that_comes_twice_is_refused(tmp_path, text):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"x\.yaml:\d: not YAML: the key '(name|steps)' comes twice"):
+        read_yaml(tmp_path / "x.yaml")
+    (tmp_path / "x.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}")
+    assert read_yaml(tmp_path / "x.yaml")["b"] == {"x": 2}
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800"])
+def test_text_that_no_file_can_hold_is_refused(value):
+    with pytest.raises(ConfigError, match="name="):
+        load(Outer, {"name": value})
+
+
 @pytest.mark.parametrize("override", ["name.x=1", "name", "files=[x", "inner.rate=nan"])
 def test_a_wrong_override_is_named(override):
     with pytest.raises(ConfigError) as error:

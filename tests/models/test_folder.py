@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -10,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from dana.core.errors import ArtifactError
 from dana.models.classifier import new_classifier
-from dana.models.folder import load_backbone, load_tokenizer, model_identity, resolve_model
+from dana.models.folder import load_backbone, load_tokenizer, model_identity, padding_id, resolve_model
 from dana.models.language_model import load_language_model
 
 LOADERS = {
@@ -86,6 +87,27 @@ def test_an_index_names_safetensors_beside_it_and_nothing_else(model, name):
     (model / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ArtifactError, match=r"index.json: (pytorch_model.bin|../model/weights|other|3)"):
         load_backbone(str(model))
+
+
+def test_weights_that_are_not_finite_adapters_and_too_large_ids_are_refused(model):
+    vocabulary = json.loads((model / "tokenizer.json").read_text())
+    vocabulary["model"]["vocab"]["zzzz"] = 99_999
+    (model / "tokenizer.json").write_text(json.dumps(vocabulary))
+    with pytest.raises(ArtifactError, match="the tokenizer has 100000 tokens"):
+        load_tokenizer(str(model))
+    weights = load_file(model / "model.safetensors")
+    weights["model.embeddings.tok_embeddings.weight"][7, 0] = float("nan")
+    save_file(weights, model / "model.safetensors")
+    with pytest.raises(ArtifactError, match=r"not finite: embeddings\.tok_embeddings\.weight"):
+        load_backbone(str(model))
+    (model / "adapter_config.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"adapter_config\.json"):
+        load_backbone(str(model))
+
+
+def test_rows_are_filled_with_the_end_of_a_text_where_there_is_no_padding_token():
+    ids = [(0, 5), (None, 5), (None, None)]
+    assert [padding_id(SimpleNamespace(pad_token_id=pad, eos_token_id=eos)) for pad, eos in ids] == [0, 5, 0]
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": 1}'])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,12 +14,13 @@ import pytest
 import toy_pairs
 import toy_task
 from safetensors.numpy import load_file
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, ConfigError
 from dana.finetuning.loop import run_seed
+from dana.finetuning.saved import open_classifier
 from dana.stages import finetune, predict
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
@@ -247,6 +249,30 @@ def test_what_cannot_be_labelled_is_one_line_and_nothing_is_written(
     (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error:")]
     assert f"new.jsonl:{message}" in error
     assert not (tmp_path / "out").exists()
+
+
+def test_a_changed_model_labels_nothing(model, tmp_path):
+    copy = Path(shutil.copytree(model, tmp_path / "model"))
+    config = json.loads((copy / "config.json").read_text())
+    labels = list(config["id2label"].values())
+    swapped = dict(zip(config["id2label"], [labels[1], labels[0], *labels[2:]], strict=True))
+    (copy / "config.json").write_text(json.dumps({**config, "id2label": swapped}, indent=2) + "\n")
+    write_lines(tmp_path / "new.jsonl", {"id": "\ud800a", "text": "an iron word0"})
+    with pytest.raises(ArtifactError, match=r"config\.json: "):
+        list(predict.predict_stage(str(copy), predict.NewText([str(tmp_path / "new.jsonl")])))
+    (rows,) = predict.predict_stage(model, predict.NewText([str(tmp_path / "new.jsonl")]))
+    assert rows["id"].to_pylist() == ["a"], "a lone surrogate is no letter"
+
+
+@pytest.mark.parametrize("change", [{"id2label": {"0": "a", "1": "b", "5": "c"}}, {"architectures": [1]}])
+def test_a_classifier_with_an_odd_configuration_is_refused(checkpoint, tmp_path, change):
+    network = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=3)
+    for part in (network, AutoTokenizer.from_pretrained(checkpoint)):
+        part.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ArtifactError):
+        open_classifier(str(tmp_path))
 
 
 def test_a_template_goes_with_the_model(checkpoint, tmp_path):

@@ -6,10 +6,9 @@ import shutil
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import MANIFEST, add_seal, open_artifact
+from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, open_artifact
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
-from dana.stages.inventory import INVENTORY
 from dana.train.checkpoints import Checkpoints
 
 CHANGED = "its bytes are not those that were written"
@@ -156,6 +155,7 @@ CHANGES = {
     "settings are cut": (lambda run, _: (run / "settings.yaml").write_text("# cut"), "settings.yaml: 5 bytes"),
     "a note that nobody wrote": (lambda run, _: (run / "scores/__dana__/x").touch(), "x: does not belong there"),
     "the list is changed": (lambda run, _: (run / INVENTORY).write_text('{"files": {}}'), f"{INVENTORY}: changed"),
+    "the list is no JSON": (lambda run, _: (run / INVENTORY).write_text("[" * 100_000), f"{INVENTORY}: cannot be read"),
     "the list holds no seals": (
         lambda run, _: (run / INVENTORY).write_text(json.dumps(add_seal({"files": {"a": None}}))),
         f"{INVENTORY}: 'a' is 'None'",
@@ -188,9 +188,44 @@ def test_what_is_missing_changed_or_of_another_run_is_damage(whole_run, tmp_path
     assert any(problem in line for line in problems), problems
 
 
+def test_a_later_command_does_not_list_what_it_did_not_write(whole_run, tmp_path, verify):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    _of_another_run(run, tmp_path)
+    (run / "tables" / "separation.csv").write_text("")
+    assert main(["weigh", str(run), "--beta", "0.3", "--to", str(run / "third")]) == 0
+    assert main(["report", str(run)]) == 0
+    code, _, problems, _ = verify(run)
+    assert code == 2
+    assert [problem.partition(": ")[0] for problem in problems] == [str(run / "weights" / MANIFEST)]
+
+
+def test_a_folder_that_is_not_the_usual_one_is_listed_when_it_is_made_again(whole_run, tmp_path, verify):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    shutil.rmtree(run / "other")
+    assert main(["weigh", str(run), "--beta", "0.6", "--to", str(run / "other")]) == 0
+    assert verify(run)[0] == 0
+
+
+def test_nothing_is_written_into_an_artifact(whole_run, tmp_path, verify, capsys):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    assert main(["weigh", str(run), "--to", str(run / "corpus" / "x")]) == 2
+    assert f"{run / 'corpus'}, which would be damaged" in capsys.readouterr().err
+    assert verify(run)[0] == 0
+
+
 def test_a_command_that_makes_a_folder_again_lists_it_anew(whole_run, tmp_path, verify):
     run = shutil.copytree(whole_run, tmp_path / "run")
     shutil.rmtree(run / "weights")
     assert verify(run)[0] == 2
     assert main(["weigh", str(run), "--beta", "0.4"]) == 0
     assert verify(run)[0] == 0
+
+
+def test_weights_of_scores_that_were_made_again_train_nothing(whole_run, tmp_path, capsys):
+    run = shutil.copytree(whole_run, tmp_path / "run")
+    manifest = json.loads((run / "scores" / MANIFEST).read_text())
+    (run / "scores" / MANIFEST).write_text(json.dumps({**manifest, "fingerprint": "of other scores"}))
+    capsys.readouterr()
+    assert main(["adapt", str(run), "--model", "dana-mini", "--steps", "1"]) == 2
+    assert f"{run / 'weights'}: made from other scores" in capsys.readouterr().err
+    assert not (run / "adapted").exists()

@@ -236,6 +236,17 @@ def test_a_full_disk_is_one_line_and_leaves_the_older_checkpoints(checkpoints, w
     assert checkpoints.newest().manifest["step"] == 5
 
 
+def test_removing_the_checkpoints_leaves_the_files_of_others(checkpoints):
+    save(checkpoints, 5)
+    (checkpoints.folder / ".more").mkdir()
+    (checkpoints.folder / "thesis.txt").write_text("x")
+    checkpoints.remove()
+    assert names(checkpoints) == ["thesis.txt"]
+    (checkpoints.folder / "thesis.txt").unlink()
+    checkpoints.remove()
+    assert not checkpoints.folder.exists()
+
+
 def test_what_a_killed_save_left_is_removed_by_the_next(checkpoints):
     save(checkpoints, 5)
     child = os.fork()

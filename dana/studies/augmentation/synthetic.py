@@ -6,6 +6,7 @@ that a killed run resumes.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,7 +65,7 @@ class AugmentSettings:
     def __post_init__(self) -> None:
         require(self.keywords >= 1, "keywords", self.keywords, "at least 1")
         require(self.reading in (PAPER, RELEASE), "reading", self.reading, f"{PAPER} or {RELEASE}")
-        require(self.ratio > 0, "ratio", self.ratio, "above 0")
+        require(0 < self.ratio < math.inf, "ratio", self.ratio, "a finite number above 0")
         require(self.control in (TOPIC, RANDOM, NONE), "control", self.control, f"{TOPIC}, {RANDOM} or {NONE}")
 
 
