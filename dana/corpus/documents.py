@@ -155,6 +155,32 @@ def read_documents(
         log.warning("%s: %d records hold U+FFFD in place of bytes that are not UTF-8; %s", origin, count, remedy)
 
 
+Stamps = dict[Path, tuple[int, ...]]
+
+
+def file_stamps(sources: Sequence[Source]) -> Stamps:
+    """Return size, time of modification and inode of every local file of sources."""
+    files = (path for source in sources if not is_hub(source) for path in expand(source))
+    return {path: _stamp(path) for path in files if not isinstance(path, RemoteFile)}
+
+
+def check_stamps(stamps: Stamps) -> None:
+    """Check that files are those of which digests were computed.
+
+    Raises:
+        DataError: If a file changed or was removed since its stamp.
+    """
+    if changed := next((path for path, stamp in stamps.items() if _stamp(path) != stamp), None):
+        raise DataError(f"{changed}: changed while it was read; run it again")
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    if not path.exists():
+        return ()
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
 def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:
     """Identify the content of sources: map each file's name, without its folder, to a digest, in order.
 

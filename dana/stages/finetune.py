@@ -27,7 +27,7 @@ from dana.core.errors import Preemption
 from dana.core.files import check_digests, folder_lock
 from dana.core.launch import StopRequest, on_rank_0, single_process
 from dana.core.logging import get_logger
-from dana.corpus.documents import source_digests
+from dana.corpus.documents import Stamps, check_stamps, file_stamps, source_digests
 from dana.finetuning.loop import EncodedSplit, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
@@ -77,6 +77,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
+    stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
     identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
     origin = {
         "model": identity,
@@ -87,7 +88,7 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
-    job = _FinetuneJob(model, task, preset, settings, tokenizer, data, seeds, accelerator, precision, out)
+    job = _FinetuneJob(model, task, preset, settings, tokenizer, data, stamps, seeds, accelerator, precision, out)
     if settings.save:
         job.check_model()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
@@ -113,6 +114,7 @@ class _FinetuneJob:
     settings: FinetuneSettings
     tokenizer: Any
     data: str | None
+    stamps: Stamps
     seeds: Seeds
     accelerator: Any
     precision: Precision
@@ -182,6 +184,7 @@ class _FinetuneJob:
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
         splits = read_splits(self.task, self.data)
+        check_stamps(self.stamps)
         inputs = self._encode(splits)
         notes = {"split_overlap": overlap(splits), "untrained_labels": self._untrained_labels(splits)}
         if draft is not None:

@@ -15,7 +15,7 @@ from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
+from dana.corpus.documents import Tally, check_stamps, document_tables, file_stamps, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.slices import reading_processes
@@ -57,6 +57,7 @@ def corpus_stage(
     inputs = inputs or Inputs()
     files = on_rank_0(lambda: find_files(sources, folder.parent))
     cache = KnownSources(folder)
+    stamps = on_rank_0(lambda: file_stamps(files))
 
     def identity() -> dict[str, Any]:
         digests = source_digests(files, cache.digest)
@@ -69,6 +70,7 @@ def corpus_stage(
         read = read_documents(files, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
         documents = monitor(read, what="reading", unit="documents")
         write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
+        check_stamps(stamps)
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
@@ -109,6 +111,7 @@ def task_stage(
     cleaner = cleaner or Cleaner(Hygiene())
     card, inputs = find_task(task), inputs or Inputs()
     sources = [] if card else find_files([task], folder.parent)
+    stamps = file_stamps(card.files(data, ("train", "dev")) if card else sources)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
         depends_on = {
@@ -124,6 +127,7 @@ def task_stage(
     def write(draft: Draft) -> None:
         tally = Tally()
         fit, held_out = card_texts(card, data) if card else plain_texts(sources, inputs, seed, tally)
+        check_stamps(stamps)
         if not card:
             draft.counts["documents"] = tally.as_dict()
         fit = cleaner.filter_task(fit, draft)

@@ -10,10 +10,10 @@ import toy_kinds
 import toy_task
 from sklearn.metrics import f1_score
 
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
 from dana.tasks.card import load_card
-from dana.tasks.examples import read_split, subset
+from dana.tasks.examples import read_split, read_splits, subset
 
 BRIEF = FinetuneSettings(preset="quick", epochs=1, seeds=1)
 
@@ -141,3 +141,18 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(checkpoint, card,
     with pytest.raises(ConfigError, match="pooling='max': must be cls or mean"):
         replace(BRIEF, pooling="max")
     assert not out.exists()
+
+
+def test_data_that_change_while_they_are_read_are_refused(checkpoint, tmp_path, monkeypatch):
+    card = toy_task.write_task(tmp_path)
+    (train,) = tmp_path.rglob("train.jsonl")
+
+    def read_and_append(*arguments):
+        splits = read_splits(*arguments)
+        train.write_text(train.read_text() + train.read_text())
+        return splits
+
+    monkeypatch.setattr("dana.stages.finetune.read_splits", read_and_append)
+    with pytest.raises(DataError, match=r"train\.jsonl: changed while it was read"):
+        finetune_stage(checkpoint, str(card), BRIEF, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
