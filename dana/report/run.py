@@ -1,6 +1,6 @@
 """Read a run's folder into data frames, the input of every table and figure; missing parts are None."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, part_files
-from dana.report.cells import ArmResult, adaptations, read_cell
+from dana.report.cells import ArmResult, adaptations, output_weights, read_cell
+from dana.report.cells import weights as weight_digests
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
 from dana.report.page import Examples_
 from dana.report.unit_texts import most_extreme
@@ -76,6 +77,7 @@ class RunFrames:
         settings: Settings that differ from the defaults, as YAML; empty if the folder has no ``settings.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
+        stale: A sentence for each model and result that was made before what it should be made from.
     """
 
     path: Path
@@ -88,6 +90,7 @@ class RunFrames:
     settings: str = ""
     is_grid: bool = False
     step_seconds: dict[str, float] = field(default_factory=dict)
+    stale: tuple[str, ...] = ()
 
 
 def read_run(path: Path) -> RunFrames:
@@ -114,6 +117,7 @@ def read_run(path: Path) -> RunFrames:
         settings=_settings(path),
         is_grid=(path / "cells").is_dir(),
         step_seconds={step: recorded_seconds(path / step) for step in stages},
+        stale=tuple(find_stale(stages)),
     )
     if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
         raise ArtifactError(
@@ -121,6 +125,26 @@ def read_run(path: Path) -> RunFrames:
             " start with: dana score --task ... --general ... --out DIR"
         )
     return run
+
+
+def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield a sentence for each model, and result of a model, that what is beside it now did not make.
+
+    Args:
+        stages: Manifest of each artifact by its path in the run.
+    """
+    fingerprints = {None, *(manifest.get("fingerprint") for manifest in stages.values())}
+    models = {step: output_weights(manifest) for step, manifest in stages.items()}
+    for step, manifest in stages.items():
+        folder, depends_on = Path(step), manifest.get("depends_on", {})
+        beside = (folder.parent / "weights").as_posix()
+        if manifest.get("kind") == "model" and beside in stages and depends_on.get("weights") not in fingerprints:
+            yield f"Beware: {step} was trained on weights that were replaced since: adapt it again."
+        if manifest.get("kind") == "finetune":
+            arm = ["adapted"] if folder.name in ("dana", ADAPTED) else []
+            adapted = next((name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None)
+            if adapted and models[adapted] and weight_digests(depends_on.get("model")) not in models.values():
+                yield f"Beware: {step} is of a model that {adapted} replaced since: fine-tune it again."
 
 
 def _settings(path: Path) -> str:

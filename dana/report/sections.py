@@ -79,7 +79,9 @@ def build_report(run: RunFrames) -> Report:
     sections = [build(analysis) for build in (_choice_section, _scores_section, _selection_section)] + study_sections
     sections += [build(analysis) for build in (_losses_section, _results_section, _cost_section, _steps_section)]
     name = run.path.resolve().name
-    return Report(name, verdict(analysis), highlights(analysis), sections, provenance.versions(run))
+    return Report(
+        name, " ".join([verdict(analysis), *run.stale]), highlights(analysis), sections, provenance.versions(run)
+    )
 
 
 def _choice_section(analysis: Analysis) -> Section:

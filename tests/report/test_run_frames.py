@@ -12,7 +12,7 @@ from dana.core.errors import ArtifactError
 from dana.core.schemas import HELD_OUT_TASK
 from dana.report.files import recorded_seconds
 from dana.report.provenance import cost_finding, setting_table, step_table
-from dana.report.run import RunFrames, arm_order, read_run
+from dana.report.run import RunFrames, arm_order, find_stale, read_run
 from dana.report.sections import build_report
 from tests.report.conftest import choice_notes, edit_json, write_results, write_selection, write_training
 
@@ -174,3 +174,27 @@ def test_texts_of_other_splits_are_said_in_the_headline(tmp_path):
     assert report.verdict.endswith(f"On toy (base): {seen} On toy (base): {unknown}")
     section = next(section for section in report.sections if "downstream" in section.question)
     assert f"dana on toy: {seen}\ndana on toy: {unknown}" in section.answer
+
+
+def test_what_was_made_again_since_is_said():
+    def model(weights, digest):
+        files = {"model.safetensors": {"bytes": 1, "digest": digest}}
+        return {"kind": "model", "fingerprint": digest, "depends_on": {"weights": weights, "model": {}}, "files": files}
+
+    def result(digest):
+        return {
+            "kind": "finetune",
+            "fingerprint": f"of {digest}",
+            "depends_on": {"model": {"model.safetensors": digest}},
+        }
+
+    stages = {"weights": {"kind": "weights", "fingerprint": "w"}, "adapted": model("w", "a")}
+    stages |= {"other": {"kind": "weights", "fingerprint": "o"}, "adapted-other": model("o", "b")}
+    stages |= {f"finetune/toy/{arm}": result(digest) for arm, digest in (("dana", "a"), ("base", "c"))}
+    assert list(find_stale(stages)) == []
+    assert list(find_stale({**stages, "weights": {"kind": "weights", "fingerprint": "new"}})) == [
+        "Beware: adapted was trained on weights that were replaced since: adapt it again."
+    ]
+    assert list(find_stale({**stages, "adapted": model("w", "new")})) == [
+        "Beware: finetune/toy/dana is of a model that adapted replaced since: fine-tune it again."
+    ]
