@@ -189,6 +189,9 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
         metadata = read_metadata(path) if groups else None
         stream = pyarrow_source(path, _end_of(metadata.row_group(groups[-1])) if metadata and groups else None)
         file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)  # else the whole file is read ahead
+        names = file.schema_arrow.names
+        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+            raise Damage(1, f"two columns are named {twice[0]!r}; rename one")
         row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
         for group in groups or range(file.num_row_groups):  # one at a time: damage in one loses no other
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dana.core import lines
@@ -196,6 +197,10 @@ _BYTES = pa.array([b"Good.", "Zwölf.".encode("latin-1"), b"After."], pa.binary(
 LATIN = _parquet(pa.StringArray.from_buffers(3, *_BYTES.buffers()[1:]))
 WITH_DATE = _parquet(["Good.", "Bad date.", "After."], when=pa.array([0, 1 << 62, 0], pa.timestamp("us")))
 
+TWICE = io.BytesIO()
+pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), TWICE)
+TWICE = TWICE.getvalue()
+
 # File, content, line, what the error says of it, the reason it is counted under, the texts before (None: as many as
 # the decompressor gave) and after it.
 BOTH = ["Good.", "After."]
@@ -220,6 +225,7 @@ REJECTED = [
     ("x.parquet", WITH_NULL, 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
     ("x.parquet", LATIN, 2, "a value cannot be read: 'utf-8' codec can't decode", "unreadable", BOTH),
     ("x.parquet", WITH_DATE, 2, "a value cannot be read: ", "unreadable", BOTH),
+    ("x.parquet", TWICE, 1, "two columns are named 'text'", "damaged file", []),
     ("x.parquet", b"PAR1 and no more", 1, "not a Parquet file, or damaged: ", "damaged file", []),
     ("x.parquet", WITH_NULL[:-20], 1, "not a Parquet file, or damaged: ", "damaged file", []),
     ("x.jsonl", b"", 1, "the file is empty", "damaged file", []),
