@@ -170,8 +170,8 @@ def check_stamps(stamps: Stamps) -> None:
     Raises:
         DataError: If a file changed or was removed since its stamp.
     """
-    if changed := next((path for path, stamp in stamps.items() if _stamp(path) != stamp), None):
-        raise DataError(f"{changed}: changed while it was read; run it again")
+    if path := next((path for path, stamp in stamps.items() if _stamp(path) != stamp), None):
+        raise DataError(f"{path}: changed while it was read; run it again")
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

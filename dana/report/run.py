@@ -142,9 +142,9 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
             yield f"Beware: {step} was trained on weights that were replaced since: adapt it again."
         if manifest.get("kind") == "finetune":
             arm = ["adapted"] if folder.name in ("dana", ADAPTED) else []
-            adapted = next((name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None)
-            if adapted and models[adapted] and weight_digests(depends_on.get("model")) not in models.values():
-                yield f"Beware: {step} is of a model that {adapted} replaced since: fine-tune it again."
+            model = next((name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None)
+            if model and models[model] and weight_digests(depends_on.get("model")) not in models.values():
+                yield f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
 
 
 def _settings(path: Path) -> str:

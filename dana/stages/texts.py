@@ -15,7 +15,15 @@ from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.corpus.documents import Tally, check_stamps, document_tables, file_stamps, read_documents, source_digests
+from dana.corpus.documents import (
+    Stamps,
+    Tally,
+    check_stamps,
+    document_tables,
+    file_stamps,
+    read_documents,
+    source_digests,
+)
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.slices import reading_processes
@@ -57,9 +65,10 @@ def corpus_stage(
     inputs = inputs or Inputs()
     files = on_rank_0(lambda: find_files(sources, folder.parent))
     cache = KnownSources(folder)
-    stamps = on_rank_0(lambda: file_stamps(files))
+    stamps: Stamps = {}
 
     def identity() -> dict[str, Any]:
+        stamps.update(file_stamps(files))
         digests = source_digests(files, cache.digest)
         reading = {"files": digests, "order": list(digests), "on_bad_record": on_bad_record, **inputs.identity()}
         return reading | cleaner.identity(general=True)
