@@ -6,7 +6,8 @@ from YAML, the command line and Python.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from math import isfinite
@@ -70,8 +71,9 @@ class _Loader(yaml.SafeLoader):
     """Refuse a key that comes twice, of which YAML takes the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
-        if twice := [key for at, key in enumerate(keys) if key in keys[:at]]:
+        keys = (self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE)
+        counts = Counter(key for key in keys if isinstance(key, Hashable))  # YAML itself refuses the others
+        if twice := [key for key, count in counts.items() if count > 1]:
             raise yaml.MarkedYAMLError(problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 

@@ -196,7 +196,7 @@ class _FinetuneJob:
             "model": _name(self.model),
             "preset": self.settings.preset,
             "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
-            **notes,
+            "untrained_labels": notes["untrained_labels"],
         }
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
