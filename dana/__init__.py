@@ -46,7 +46,7 @@ if not TYPE_CHECKING:  # to type checkers the module has the names above and no 
 
     def __getattr__(name: str) -> Any:
         if name == "__version__":
-            return version("dana")
+            return version("dana-lm")
         if name not in _HOMES:
             raise AttributeError(f"module 'dana' has no attribute {name!r}")
         value = getattr(import_module(_HOMES[name]), name)

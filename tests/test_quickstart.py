@@ -54,6 +54,7 @@ def test_counts_add_up_and_arms_are_equal(run):
     corpus = read_manifest(folder / "corpus")["counts"]
     assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(corpus["rejected"].values())
     models = [folder / "arms" / arm / "adapted" for arm in ("general", "random", "dana")]
+    assert all("\nlicense: cc-by-sa-4.0\n" in (model / "README.md").read_text() for model in models)
     tokens = [read_manifest(model)["counts"]["tokens_seen"] for model in models]
     assert max(tokens) - min(tokens) < 128  # equal to within one example
     for arm in ("base", "general", "random", "dana"):

@@ -17,6 +17,7 @@ from dana.cli.training import add_training
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
 from dana.core.launch import leave_launch, processes, report_errors_once, stop_on_signal, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
+from dana.core.registry import DISTRIBUTION, other_owners
 from dana.core.studies import load_object, missing_studies, studies
 
 log = get_logger(__name__)
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _check_not_empty(words)
             setup(args.verbose)
             use_all_cores()
+            if others := other_owners():
+                log.warning("%s also brings a package dana, which may overwrite this one", " and ".join(others))
             _run(args)
         return 0
     except FirstProcessError as error:
@@ -102,7 +105,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"dana {version('dana')}")
+    parser.add_argument("--version", action="version", version=f"dana {version(DISTRIBUTION)}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     add = commands.add_parser

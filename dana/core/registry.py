@@ -19,7 +19,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions, version
+from importlib.metadata import (
+    EntryPoint,
+    PackageNotFoundError,
+    distributions,
+    entry_points,
+    packages_distributions,
+    version,
+)
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -150,7 +157,8 @@ SELECTORS = Registry("dana.selectors")
 OBJECTIVES = Registry("dana.objectives")
 
 
-OURS = "dana"
+OURS = "dana"  # the package
+DISTRIBUTION = "dana-lm"  # its name on the package index, where another project has the name dana
 RECORDED_PACKAGES = (
     *("dana", "torch", "transformers", "accelerate", "scikit-learn"),
     *("pyod", "numpy", "sentencex", "datasketch"),
@@ -203,7 +211,7 @@ _owners = cache(packages_distributions)  # reads the metadata of every installed
 @cache
 def _origin_of_class(cls: type) -> dict[str, str | int]:
     top = cls.__module__.partition(".")[0]
-    owner = next(iter(_owners().get(top, [])), None)
+    owner = OURS if top == OURS else next(iter(_owners().get(top, [])), None)
     number = vars(cls).get("version")  # not inherited: a subclass computes other numbers
     if not isinstance(number, str | int):
         number = version(owner) if owner else f"source {_source_digest(cls)}"
@@ -222,12 +230,23 @@ def _source_digest(cls: type) -> str:
         return token_hex(16)  # unknown source: never equal to that of another process
 
 
+def other_owners() -> list[str]:
+    """Find other installed distributions with a package ``dana``, which may overwrite files of this one."""
+    owners = []
+    for distribution in distributions():
+        modules = (distribution.read_text("top_level.txt") or "").split()
+        records = "" if modules else distribution.read_text("RECORD") or ""
+        if distribution.name != DISTRIBUTION and (OURS in modules or f"\n{OURS}/" in f"\n{records}"):
+            owners.append(f"{distribution.name} {distribution.version}")
+    return sorted(set(owners))
+
+
 def package_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide results."""
     versions = {"python": platform.python_version()}
     for name in RECORDED_PACKAGES:
         try:
-            versions[name] = version(name)
+            versions[name] = version(DISTRIBUTION if name == OURS else name)
         except PackageNotFoundError:
             continue
     return versions

@@ -67,7 +67,7 @@ def open_file_system(url: str) -> tuple[Any, str]:
         return fsspec.url_to_fs(url)
     except ImportError as error:
         extra = EXTRAS.get(protocol)
-        install = f"pip install 'dana[{extra}]'" if extra else error_line(error)
+        install = f"pip install 'dana-lm[{extra}]'" if extra else error_line(error)
         raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
     except Exception as error:  # the file system of each protocol has its own
         raise ConfigError(f"{url}: {error_line(error)}; see fsspec's page of {protocol}://") from error

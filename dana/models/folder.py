@@ -47,6 +47,19 @@ def _shipped_folder(name: str) -> Path:
     return folder
 
 
+def model_name(model: str) -> str:
+    """Return the name of a folder, without its parents, or a Hub name as it is."""
+    return Path(model).resolve().name if Path(model).is_dir() else model
+
+
+def licence_line(model: str) -> str:
+    """Read the licence in a checkpoint's model card: a line for the front matter of a card of what is made from it."""
+    card = Path(resolve_model(model)) / "README.md"
+    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
+    match = re.match(r"---\n(?:(?!---).*\n)*?(license: *[\w.-]+\n)", text)
+    return match[1] if match else ""
+
+
 def load_backbone(model: str) -> Any:
     """Load the ``AutoModel`` of a folder or Hub name; see :func:`load_with_head`. A pooler it lacks is random."""
     from transformers import AutoModel

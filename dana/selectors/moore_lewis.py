@@ -160,7 +160,7 @@ def _import_kenlm() -> Any:
     try:
         import kenlm
     except ImportError as error:
-        raise PluginError(f"KenLM is not installed: pip install 'dana[kenlm]' ({error})") from error
+        raise PluginError(f"KenLM is not installed: pip install 'dana-lm[kenlm]' ({error})") from error
     return kenlm
 
 

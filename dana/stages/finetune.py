@@ -33,7 +33,7 @@ from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, re
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import Classifier, new_classifier
-from dana.models.folder import load_tokenizer, model_identity
+from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, overlap, read_splits, subset
@@ -193,7 +193,7 @@ class _FinetuneJob:
         if draft is None:
             return
         description = {
-            "model": _name(self.model),
+            "model": model_name(self.model),
             "preset": self.settings.preset,
             "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
             "untrained_labels": notes["untrained_labels"],
@@ -274,7 +274,7 @@ class _FinetuneJob:
                     log.warning("model     run again, seed %d predicts differently from %s", best.seed, self.out)
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
-            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], _name(self.model))
+            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], self.model)
 
         old_seed = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
         if old_seed != best.seed:  # the best of fewer seeds
@@ -291,11 +291,7 @@ def _warn_of_data(metrics: dict[str, Any]) -> None:
 
 def arm_name(out: Path, model: str) -> str:
     """Return the name of a model in logs: the arm if `out` is ``finetune/TASK/ARM``, else the model's name."""
-    return out.name if out.parent.parent.name == "finetune" else _name(model)
-
-
-def _name(model: str) -> str:
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    return out.name if out.parent.parent.name == "finetune" else model_name(model)
 
 
 def _seeds_to_add(manifest: dict[str, Any], depends_on: dict[str, Any]) -> bool:

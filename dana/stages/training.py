@@ -12,7 +12,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
-from dana.models.folder import check_checkpoint, model_identity
+from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
@@ -104,6 +104,7 @@ class TrainingJob:
         data: Inputs.
         settings: Settings of the training.
         head_warmup: Warm-up of a missing language-model head.
+        licence: Line of a model card with the licence of the base; empty if unknown.
     """
 
     base: str
@@ -111,6 +112,7 @@ class TrainingJob:
     data: TrainingData
     settings: TrainSettings
     head_warmup: HeadWarmup
+    licence: str = ""
 
 
 def _check_scores(weights: Path) -> None:
@@ -192,7 +194,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
         "corpus fingerprint": f"`{identity['corpus']}`",
         "weights fingerprint": identity["weights"] or "none",
     }
-    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes)
+    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
 
@@ -236,11 +238,12 @@ def adapt_stage(
     if weights is not None:
         _check_scores(weights)
     job = TrainingJob(
-        base=Path(model).resolve().name if Path(model).is_dir() else model,
+        base=model_name(model),
         load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
         data=TrainingData(corpus, weights, task_heldout, general_heldout),
         settings=settings,
         head_warmup=settings.head_warmup,
+        licence=licence_line(model),
     )
     return run_job(job, {"model": model_identity(model)}, out)
 

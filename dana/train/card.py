@@ -7,7 +7,7 @@ from dana.train.records import EvaluationRecord
 from dana.train.settings import TrainSettings
 
 TEMPLATE = """---
-library_name: transformers
+{licence}library_name: transformers
 pipeline_tag: {terms.pipeline}
 tags: [dana, continued-pretraining]
 ---
@@ -37,6 +37,7 @@ def model_card(
     evaluations: list[EvaluationRecord],
     counts: Mapping[str, Any],
     notes: Mapping[str, Any],
+    licence: str = "",
 ) -> str:
     """Write a model card in Markdown, with the front matter that model hubs read.
 
@@ -47,6 +48,7 @@ def model_card(
         evaluations: Held-out losses, the first before training, the last after.
         counts: Numbers of ``examples``, ``steps`` and ``tokens_seen``.
         notes: ``effective_sample_size`` of the examples, ``epochs`` and ``warnings``.
+        licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
     replay = f"; {settings.replay:.0%} of the examples from the corpus as it is" if settings.replay else ""
@@ -64,6 +66,7 @@ def model_card(
     return TEMPLATE.format(
         terms=terms,
         base=base,
+        licence=licence,
         facts="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
         warnings="".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"]),
         losses="\n".join(_losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general")),

@@ -1,5 +1,6 @@
 """Components by name: specs, suggestions, a third party's package beside ours, and the commands that list and check."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,13 +17,15 @@ from dana.detectors.neighbours import KNearestNeighbours
 from dana.encoders.hashing import HashingEncoder
 from dana.selectors.checks import CheckResult
 
-PLUGIN = Path(__file__).parents[1] / "plugins" / "toy_detector"
+REPOSITORY = Path(__file__).parents[2]
+PLUGIN = REPOSITORY / "tests" / "plugins" / "toy_detector"
+ROOMS = ("dana", "recipes", "tasks", "docs", "benchmarks", "tests", "accelerate_configs")
 
 
 def test_a_spec_gives_parameters_by_name_and_by_position():
     assert DETECTORS.create("knn") == KNearestNeighbours(5)
     assert DETECTORS.create("knn:k=10") == DETECTORS.create("knn:10") == KNearestNeighbours(10)
-    assert DETECTORS.create("dana:knn:k=3") == KNearestNeighbours(3)
+    assert DETECTORS.create("dana-lm:knn:k=3") == KNearestNeighbours(3)
     assert DETECTORS.create("pyod:KNN,n_neighbors=3").candidate.n_neighbors == 3
     assert ENCODERS.create("hashing:dims=64,words=1") == HashingEncoder(64, 1)
     assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
@@ -36,7 +39,7 @@ def test_a_spec_gives_parameters_by_name_and_by_position():
     ("spec", "error", "names"),
     [
         ("knm", PluginError, ("'knm'", "did you mean 'knn'?", "contrastive_knn, cosine")),
-        ("dana:knm", PluginError, ("'knm'",)),
+        ("dana-lm:knm", PluginError, ("'knm'",)),
         ("", PluginError, ("''",)),
         ("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")),
         ("knn:k=0", ConfigError, ("k=0",)),
@@ -52,6 +55,26 @@ def test_a_bad_spec_is_refused_by_name(spec, error, names):
     with pytest.raises(error) as refusal:
         DETECTORS.create(spec)
     assert [name for name in names if name not in str(refusal.value)] == []
+
+
+def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypatch, heard):
+    for name, file, text in (("dana", "RECORD", "dana/__init__.py,,\n"), ("x", "top_level.txt", "danaides\n")):
+        (tmp_path / f"{name}-9.dist-info").mkdir()
+        (tmp_path / f"{name}-9.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n")
+        (tmp_path / f"{name}-9.dist-info" / file).write_text(text)
+    assert registry.other_owners() == []
+    monkeypatch.syspath_prepend(tmp_path)
+    assert registry.other_owners() == ["dana 9"]
+    main(["detectors", "list"])
+    assert heard.text.count("dana 9 also") == 1
+
+
+def test_no_file_names_the_distribution_as_the_package():
+    files = [*REPOSITORY.glob("*.*"), *(file for folder in ROOMS for file in (REPOSITORY / folder).rglob("*.*"))]
+    old = re.compile(r"""install[^\n]*['" ]dana(\[|['" ]|$)|["']dana\[|\bversion\(["']dana["']\)""")
+    texts = {file: file.read_text("utf-8") for file in files if file.suffix in (".py", ".md", ".toml", ".yaml")}
+    assert len(texts) > 300
+    assert [str(file) for file, text in texts.items() if old.search(text)] == []
 
 
 @pytest.mark.parametrize("value", ["a_module_that_is_not_there:X", "dana.core.registry:NotThere"])

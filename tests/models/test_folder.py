@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 from dana.core.errors import ArtifactError
 from dana.models.classifier import new_classifier
-from dana.models.folder import load_backbone, load_tokenizer, model_identity, padding_id, resolve_model
+from dana.models.folder import licence_line, load_backbone, load_tokenizer, model_identity, padding_id, resolve_model
 from dana.models.language_model import load_language_model
 
 LOADERS = {
@@ -137,3 +137,17 @@ def test_every_file_that_transformers_reads_is_part_of_the_identity(model, name)
         file.write(b"\n")
     after = model_identity(str(model))
     assert {key for key in before | after if before.get(key) != after.get(key)} == {name}
+
+
+@pytest.mark.parametrize(
+    ("card", "line"),
+    [
+        ("---\nlibrary_name: x\nlicense: mit\nlanguage: en\n---\n", "license: mit\n"),
+        ("---\nlanguage: en\n---\nlicense: mit\n", ""),
+        ("license: mit\n", ""),
+    ],
+)
+def test_a_card_hands_on_the_licence_of_its_base(tmp_path, card, line):
+    (tmp_path / "README.md").write_text(card)
+    assert licence_line(str(tmp_path)) == line
+    assert licence_line("dana-mini") == "license: cc-by-sa-4.0\n"

@@ -57,7 +57,7 @@ def test_the_background_is_a_sample_of_its_size(background, size):
 
 
 def test_kenlm_gives_the_same_scores():
-    pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana[kenlm]'")
+    pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana-lm[kenlm]'")
     for parameters in ({}, {"normalise": "none"}, {"score": "perplexity", "order": 2}):
         reference = fit(**parameters).score(TEXTS)
         assert fit(**parameters, engine="kenlm").score(TEXTS) == pytest.approx(reference, rel=1e-4, abs=1e-4)

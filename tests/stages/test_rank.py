@@ -196,7 +196,7 @@ def claims(*more):
 
     def entries(group):
         real = list(entry_points(group=group))
-        ours = [entry for entry in real if entry.dist and entry.dist.name == "dana"]
+        ours = [entry for entry in real if entry.dist and entry.dist.name == registry.DISTRIBUTION]
         return ours + [EntryPoint(*one, group)._for(owner) for one in more] if group == "dana.detectors" else real
 
     return entries
@@ -229,7 +229,7 @@ def test_broken_plug_ins_are_left_out_of_all_with_a_warning(topics, tmp_path, mo
     monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", f"{__name__}:raises")))
     monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", tuple(others))
     content = rank(topics, tmp_path, RankSettings())
-    assert {row["name"] for row in content["detectors"]} == {"dana:knn", "lof", "lda"}
+    assert {row["name"] for row in content["detectors"]} == {"dana-lm:knn", "lof", "lda"}
     assert set(content["left_out"]) == {"absent", "needs", "nan", "many", "raises", "toy:knn"}
     for name, reason in {
         "absent": "'absent' of toy does not load",

@@ -33,7 +33,7 @@ try:
     from datatrove.pipeline.filters.base_filter import BaseFilter
     from datatrove.utils.word_tokenizers import WordTokenizer
 except ImportError as error:
-    raise PluginError(f"datatrove is not installed: pip install 'dana[datatrove]' ({error})") from error
+    raise PluginError(f"datatrove is not installed: pip install 'dana-lm[datatrove]' ({error})") from error
 
 __all__ = ["DanaFilter", "DanaScore", "DanaWords", "document_cut", "join_scores"]
 

@@ -60,7 +60,7 @@ def test_stored_scores_of_kenlm():
 
 @pytest.mark.parametrize(("order", "cutoff"), [(2, 0), (3, 1), (5, 0), (5, 1)])
 def test_kenlm_scores_our_files_as_we_do(order, cutoff):
-    pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana[kenlm]'")
+    pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana-lm[kenlm]'")
     model = train_ngrams(TEXTS, order, Vocabulary.of_texts(TEXTS, 2), cutoff)
     texts, reference = [*TEXTS, *ODD], kenlm_model(model)
     assert [reference.score(text) for text in texts] == pytest.approx(log10_scores(model, texts).tolist(), abs=1e-4)

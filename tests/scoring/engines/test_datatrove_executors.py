@@ -19,7 +19,7 @@ from dana.scoring.engines.parts import join_scores
 from tests.scoring.on_disk import contents
 from tests.stages.two_topics import CELLS, COURTS, SELECTION, one_document
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
+pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
 pytestmark = pytest.mark.slow
 
 PIPELINE = Path(__file__).with_name("scoring_pipeline.py")
@@ -134,7 +134,7 @@ def test_slurms_scripts_run_with_the_same_bytes(two_tasks, run, pool, tmp_path):
     assert contents(tmp_path / "out" / "scored") == two_tasks
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'dana[ray]'")
+@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'dana-lm[ray]'")
 def test_ray_runs_it_with_the_same_bytes(two_tasks, run, pool, tmp_path):
     command = pipeline(run, pool, tmp_path / "out", 2, "ray")
     # A cluster of its own, whatever else runs on this machine.

@@ -14,7 +14,7 @@ from dana.core.schemas import read_table
 from dana.scoring.saved_selector import load_selector
 from tests.guide import fenced
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
+pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
 
 ROOT = Path(__file__).parents[3]
 

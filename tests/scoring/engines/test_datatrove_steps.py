@@ -22,7 +22,7 @@ from dana.scoring.saved_selector import LEARNED, SavedSelector, load_selector
 from dana.stages.verify import verify
 from tests.scoring.on_disk import contents, flip
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana[datatrove]'")
+pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
 
 from datatrove.data import Document
 from datatrove.pipeline.writers import JsonlWriter
