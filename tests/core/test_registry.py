@@ -57,7 +57,7 @@ def test_a_bad_spec_is_refused_by_name(spec, error, names):
     assert [name for name in names if name not in str(refusal.value)] == []
 
 
-def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypatch, heard):
+def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypatch, capsys):
     for name, file, text in (("dana", "RECORD", "dana/__init__.py,,\n"), ("x", "top_level.txt", "danaides\n")):
         (tmp_path / f"{name}-9.dist-info").mkdir()
         (tmp_path / f"{name}-9.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n")
@@ -66,7 +66,7 @@ def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     assert registry.other_owners() == ["dana 9"]
     main(["detectors", "list"])
-    assert heard.text.count("dana 9 also") == 1
+    assert capsys.readouterr().err.count("dana 9 also") == 1
 
 
 def test_no_file_names_the_distribution_as_the_package():
