@@ -66,4 +66,4 @@ def test_python_m_dana_is_the_command_dana():
     command = str(Path(sys.executable).with_name("dana"))  # of this environment, which may not be on the path
     for program in ([command], [sys.executable, "-m", "dana"]):
         out = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True).stdout
-        assert out == f"dana {version('dana')}\n"
+        assert out == f"dana {version('dana-lm')}\n"

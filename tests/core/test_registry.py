@@ -71,7 +71,7 @@ def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypa
 
 def test_no_file_names_the_distribution_as_the_package():
     files = [*REPOSITORY.glob("*.*"), *(file for folder in ROOMS for file in (REPOSITORY / folder).rglob("*.*"))]
-    old = re.compile(r"""install[^\n]*['" ]dana(\[|['" ]|$)|["']dana\[|\bversion\(["']dana["']\)""")
+    old = re.compile(r"""pip install[^\n]*['" ]dana(\\?\[|['" ]|$)|["']dana\\?\[|\bversion\(["']dana["']\)""")
     texts = {file: file.read_text("utf-8") for file in files if file.suffix in (".py", ".md", ".toml", ".yaml")}
     assert len(texts) > 300
     assert [str(file) for file, text in texts.items() if old.search(text)] == []
@@ -101,7 +101,7 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(sit
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["toy"].split()[1] == "toy-detector"
     assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
-    assert lines["pca"].split()[1] == "dana"
+    assert lines["pca"].split()[1] == "dana-lm"
     assert "'a_package_that_is_not_there'" in lines["toy_broken"]
     assert "dana, toy-detector" in lines["knn"], "both define it"
     assert sum("broken: " in line for line in lines.values()) == 2
@@ -124,7 +124,7 @@ def test_list_names_each_component_with_its_package_and_first_line(kind, name, c
     monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), broken])
     assert main([kind, "list"]) == 0
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert rows[name].split()[1] == "dana"
+    assert rows[name].split()[1] == "dana-lm"
     assert rows[name].endswith(Registry(f"dana.{kind}").load(name).__doc__.strip().splitlines()[0])
     assert "nowhere" in rows["mine"]
 

@@ -158,7 +158,7 @@ def test_a_threshold_out_of_range_is_named(threshold):
 
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(overlap, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana\[dedup\]'"):
+    with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana-lm\[dedup\]'"):
         NearDuplicates(0.8)
 
 

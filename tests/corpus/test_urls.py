@@ -156,7 +156,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     with pytest.raises(ConfigError, match=r"nosuch://a\.txt: .*Protocol not known: nosuch"):
         expand("nosuch://a.txt")
     monkeypatch.setattr(fsspec, "url_to_fs", missing)
-    with pytest.raises(ConfigError, match=r"gs:// needs a package that is not installed: pip install 'dana\[gcs\]'"):
+    with pytest.raises(ConfigError, match=r"gs:// needs a package that is not installed: pip install 'dana-lm\[gcs\]'"):
         expand("gs://bucket/a.txt")
 
 
