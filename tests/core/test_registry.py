@@ -103,12 +103,12 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(sit
     assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
     assert lines["pca"].split()[1] == "dana-lm"
     assert "'a_package_that_is_not_there'" in lines["toy_broken"]
-    assert "dana, toy-detector" in lines["knn"], "both define it"
+    assert "dana-lm, toy-detector" in lines["knn"], "both define it"
     assert sum("broken: " in line for line in lines.values()) == 2
     assert type(DETECTORS.create("toy-detector:knn")) is not KNearestNeighbours
     for spec, name in (
         ("toy_broken", "'toy_broken' of toy-detector"),
-        ("knn", "dana, toy-detector"),
+        ("knn", "dana-lm, toy-detector"),
         ("toy:factor=-9", "toy:factor=-9"),  # its distances are to another point
     ):
         assert main(["detectors", "check", spec]) == 2

@@ -65,5 +65,5 @@ def test_kenlm_gives_the_same_scores():
 
 def test_missing_kenlm_is_refused_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "kenlm", None)
-    with pytest.raises(PluginError, match=r"pip install 'dana\[kenlm\]'"):
+    with pytest.raises(PluginError, match=r"pip install 'dana-lm\[kenlm\]'"):
         MooreLewisSelector(engine="kenlm")
