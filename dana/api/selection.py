@@ -11,6 +11,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.stages.settings import RunSettings
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path")
@@ -88,30 +89,35 @@ def score(
 
 
 def weigh(
-    scores: "Folder | pd.DataFrame | Sequence[Folder]",
+    scores: "Folder | pd.DataFrame | pd.Series[float] | np.ndarray | Sequence[Folder]",
     proportions: Sequence[float] | None = None,
     to: Folder | None = None,
     **settings: Any,
-) -> "pd.DataFrame":
+) -> "pd.DataFrame | pd.Series[float] | np.ndarray":
     """Turn scores into weights in [0, 1]; 1 = in-domain, 0 = leave out.
 
     Args:
         scores: A run's folder, to which the weights are written as by ``dana weigh``; or a table with ``doc_id``,
-            ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or the folders
-            of several runs on the same general text, one per target.
+            ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or an array of
+            shape (texts,) or a Series with a score per text; or the folders of several runs on the same general text,
+            one per target.
         proportions: For several targets: share of the budget of each, summing to 1.
         to: For several targets: folder of the weights.
         **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …
 
     Returns:
         The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; for several
-        targets also ``target``, the name of the run for which a unit is selected.
+        targets also ``target``, the name of the run for which a unit is selected. For an array or a Series: the
+        weights as an array, or a Series of the same index.
 
     Raises:
         ConfigError: For a wrong keyword, or for a budget in tokens, ``beta="auto"`` or ``balance`` without a run's
             folder.
         DataError: If a column or unit of the table is missing, or a score is no number; names the row.
     """
+    import numpy as np
+    import pandas as pd
+
     from dana.core.schemas import read_table
 
     if isinstance(scores, list | tuple) and scores and all(isinstance(run, str | Path) for run in scores):
@@ -127,7 +133,11 @@ def weigh(
         remember_settings(ready, run)
         return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
-    return _weigh_table(scores, ready)
+    if getattr(scores, "ndim", None) != 1:
+        return _weigh_table(scores, ready)
+    texts = pd.DataFrame({"doc_id": range(len(scores)), "unit": 0, "score": np.asarray(scores)})
+    weights = _weigh_table(texts, ready)["weight"].to_numpy()
+    return pd.Series(weights, scores.index, name="weight") if isinstance(scores, pd.Series) else weights
 
 
 def _weigh_targets(
@@ -150,7 +160,12 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     from dana.stages.weigh import weigh_table
 
     is_table = isinstance(scores, pd.DataFrame)
-    require(is_table, "scores", type(scores).__name__, "a run's folder or a pandas table from dana.score")
+    require(
+        is_table,
+        "scores",
+        type(scores).__name__,
+        "a run's folder, a table from dana.score, an array or a Series",
+    )
     missing = [name for name in NEEDED if name not in scores.columns]
     if missing:
         columns = ", ".join(map(str, scores.columns))

@@ -9,6 +9,7 @@ import pytest
 import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
+from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents, part_files
 from tests.api.conftest import FAST
 
@@ -78,6 +79,19 @@ def test_a_table_of_scores_is_weighed_as_the_folder_is(run, task_texts, general_
             np.testing.assert_array_equal(weights[column], of_folder[column])
     numpy_numbers = dana.weigh(run[2], beta=np.float64(0.3), gamma=np.int64(2))
     pd.testing.assert_frame_equal(numpy_numbers, dana.weigh(run[2], beta=0.3, gamma=2))
+
+
+def test_a_score_per_text_is_weighed_like_a_table_of_texts_of_one_unit():
+    values = [0.3, -1.0, 2.0, 0.1, 0.2]
+    rows = table(*[(f"{index}", 0, value) for index, value in enumerate(values)])
+    for settings in ({"beta": 0.4}, {"policy": "sigmoid"}, {"below": 0.25}):
+        expected = dana.weigh(rows, **settings)["weight"].to_numpy()
+        np.testing.assert_array_equal(dana.weigh(np.array(values), **settings), expected)
+        series = dana.weigh(pd.Series(values, list("edcba"), dtype="Float64"), **settings)
+        pd.testing.assert_series_equal(series, pd.Series(expected, list("edcba"), name="weight"))
+    assert dana.weigh(np.array(values), beta=0.4).tolist() == [0, 1, 0, 1, 0]
+    with pytest.raises(DataError, match=r"scores\[1\]"):
+        dana.weigh(np.array([0.1, np.nan]))
 
 
 def test_without_a_folder_nothing_is_left(task_texts, general_texts, tmp_path, monkeypatch):
