@@ -130,24 +130,22 @@ def read_json(path: Path) -> Any:
         raise ArtifactError(f"{path}{line}: cannot be read: {reason}") from error
 
 
-def list_files(run: Path, files: Iterable[Path], changes: bool = True) -> None:
+def list_files(run: Path, files: Iterable[Path], others: Iterable[Path] = ()) -> None:
     """Write size and digest of files of a run into its list, :data:`INVENTORY`.
 
     What is gone stays listed, so that it is missed, until its command is run again.
 
     Args:
         run: Folder of the run.
-        files: Manifests and pages.
-        changes: Whether the entries of listed files change; only who wrote a file may say so.
+        files: Manifests and pages that the caller wrote.
+        others: Files that others wrote; their entries do not change.
     """
     run.mkdir(parents=True, exist_ok=True)
     with folder_lock(run / INVENTORY):
         old = read_inventory(run) if (run / INVENTORY).is_file() else {}
         entries = dict(old)
-        for file in files:
-            name = file.relative_to(run).as_posix()
-            if changes or name not in old:
-                entries[name] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
+        for file in chain(files, (file for file in others if file.relative_to(run).as_posix() not in old)):
+            entries[file.relative_to(run).as_posix()] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
         if entries != old:
             write_json(run / INVENTORY, add_seal({"files": dict(sorted(entries.items()))}))
 

@@ -159,9 +159,9 @@ Stamps = dict[Path, tuple[int, ...]]
 
 
 def file_stamps(sources: Sequence[Source]) -> Stamps:
-    """Return size, time of modification and inode of every local file of sources."""
+    """Return the stamp of every local file of sources."""
     files = (path for source in sources if not is_hub(source) for path in expand(source))
-    return {path: _stamp(path) for path in files if not isinstance(path, RemoteFile)}
+    return {path: stamp(path) for path in files if not isinstance(path, RemoteFile)}
 
 
 def check_stamps(stamps: Stamps) -> None:
@@ -170,11 +170,12 @@ def check_stamps(stamps: Stamps) -> None:
     Raises:
         DataError: If a file changed or was removed since its stamp.
     """
-    if path := next((path for path, stamp in stamps.items() if _stamp(path) != stamp), None):
+    if path := next((path for path, old in stamps.items() if stamp(path) != old), None):
         raise DataError(f"{path}: changed while it was read; run it again")
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def stamp(path: Path) -> tuple[int, ...]:
+    """Return size, time of modification and inode of a file; empty if it is missing."""
     if not path.exists():
         return ()
     status = path.stat()

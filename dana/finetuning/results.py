@@ -17,7 +17,7 @@ from torch.nn import Module
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import Contradiction
 from dana.tasks.card import TaskCard
-from dana.tasks.examples import Example, is_unseen, overlap
+from dana.tasks.examples import Example, is_unseen
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
 from dana.train.checkpoints import Checkpoints
@@ -141,7 +141,7 @@ def write_results(
     Args:
         folder: Target folder.
         card: The task.
-        details: Further entries of ``metrics.json``: model, preset, settings.
+        details: Further entries of ``metrics.json``: model, preset, settings, untrained labels, overlap of the splits.
         results: Results of the seeds, in the order of the rows.
         splits: Examples of all splits.
     """
@@ -150,8 +150,8 @@ def write_results(
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
     rows = [_row(result, card, test) for result in results]
-    overlaps = {"split_overlap": {**overlap(splits), **_score_unseen(results, card, splits)}}
-    write_json(folder / METRICS, {**task, **details, **overlaps, **_summary(rows)})
+    overlap = {**details["split_overlap"], "unseen_mean": _unseen_mean(results, card, splits)}
+    write_json(folder / METRICS, {**task, **details, "split_overlap": overlap, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
@@ -185,17 +185,15 @@ def join_results(parts: Sequence[Path], folder: Path) -> None:
     pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
 
 
-def _score_unseen(
-    results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]
-) -> dict[str, float | None]:
+def _unseen_mean(results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]) -> float | None:
     """Score the test examples whose text is in no other split, mean over seeds; None where all are, or none."""
     unseen, kind = is_unseen(splits), card.target
     if unseen.all() or not unseen.any():
-        return {"unseen_mean": None}
+        return None
     answers = [example.label for example in splits["test"]]
     references, sizes = kind.gather(answers)[unseen], kind.sizes(answers)
     scores = (kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric] for result in results)
-    return {"unseen_mean": fmean(scores)}
+    return fmean(scores)
 
 
 def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:

@@ -186,7 +186,7 @@ class _FinetuneJob:
         splits = read_splits(self.task, self.data)
         check_stamps(self.stamps)
         inputs = self._encode(splits)
-        notes = {"split_overlap": overlap(splits), "untrained_labels": self._untrained_labels(splits)}
+        notes = {"untrained_labels": self._untrained_labels(splits), "split_overlap": overlap(splits)}
         if draft is not None:
             _warn_of_data(notes)
         results = self._run(inputs, missing)
@@ -196,7 +196,7 @@ class _FinetuneJob:
             "model": model_name(self.model),
             "preset": self.settings.preset,
             "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
-            "untrained_labels": notes["untrained_labels"],
+            **notes,
         }
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}

@@ -91,8 +91,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
     manifests = (file for file in folder.rglob(MANIFEST) if is_finished(file.relative_to(folder)))
-    list_files(folder, manifests, changes=False)
-    list_files(folder, filter(Path.is_file, [folder / SETTINGS]))
+    list_files(folder, filter(Path.is_file, [folder / SETTINGS]), manifests)
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:

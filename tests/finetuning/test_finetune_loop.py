@@ -12,7 +12,7 @@ from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenis
 from dana.finetuning.results import SeedResult, Seeds, join_results, read_results, results_table, write_results
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
-from dana.tasks.examples import Example, read_splits
+from dana.tasks.examples import Example, overlap, read_splits
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
@@ -222,7 +222,7 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     results = [SeedResult(seed, 2, [0.1, 1 / 3], random.random((5, 3), dtype=np.float32), 0.123) for seed in (4, 1)]
     test = [Example(f"test-{at}", f"text {at}", at % 3) for at in range(5)]
     splits = {"train": [Example("train-1", "text 1", 0)], "dev": [Example("dev-1", "text 3", 0)], "test": test}
-    write_results(tmp_path, toy_card, {}, results, splits)
+    write_results(tmp_path, toy_card, {"split_overlap": overlap(splits)}, results, splits)
     for before, after in zip(results, read_results(tmp_path, toy_card.target), strict=True):
         assert np.array_equal(before.outputs, after.outputs)
         assert after.outputs.dtype == np.float32
@@ -235,7 +235,7 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
     for name, result in zip("ab", results, strict=True):
         (tmp_path / name).mkdir()
-        write_results(tmp_path / name, toy_card, {"settings": {}}, [result], splits)
+        write_results(tmp_path / name, toy_card, {"settings": {}, "split_overlap": overlap(splits)}, [result], splits)
     (tmp_path / "both").mkdir()
     join_results([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
     assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen

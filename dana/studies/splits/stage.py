@@ -29,6 +29,7 @@ from dana.core.files import file_digest
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
 from dana.core.text_table import csv_text, tabulate
+from dana.corpus.documents import check_stamps, stamp
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
@@ -90,7 +91,8 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
         ArtifactError: If the folder holds another artifact.
     """
     _check(domains)
-    digests = _digests(domains)
+    stamps = {file: stamp(file) for text in domains.values() for file in text.files}
+    digests = {name: [file_digest(file) for file in text.files] for name, text in domains.items()}
     sides = next(iter(domains.values())).sides
     depends_on = {"domains": digests, "order": list(domains), "sides": sides, **asdict(settings), "method": 1}
 
@@ -103,8 +105,7 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
         for name, text in domains.items():
             rows = monitor(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
-        if _digests(domains) != digests:
-            raise DataError(f"{', '.join(domains)}: files changed while they were read; run it again")
+        check_stamps(stamps)
         sizes = count_outcomes(outcomes)
         draft.counts.update(sizes.sum().to_dict() | {"domains": sizes.to_dict("index")})
         draft.seeds["splits"] = settings.seed
@@ -244,10 +245,6 @@ def _check(domains: Mapping[str, AlignedText]) -> None:
     files = [file.resolve() for text in domains.values() for file in text.files]
     if twice := [file for file in files if files.count(file) > 1]:
         raise ConfigError(f"{twice[0]}: the same file is given twice")
-
-
-def _digests(domains: Mapping[str, AlignedText]) -> dict[str, list[str]]:
-    return {name: [file_digest(file) for file in text.files] for name, text in domains.items()}
 
 
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
