@@ -123,6 +123,7 @@ COMPUTATIONS: dict[str, Callable] = {
     "dana.objectives": steps,
 }
 COMPONENTS = [(group, name, one) for group in COMPUTATIONS for name, one in components(group, in_studies=False)]
+assert len(COMPONENTS) > 20
 
 
 def numbers_of(group: str, specs: dict[str, str], seed: int) -> dict[str, np.ndarray]:

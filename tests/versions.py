@@ -25,7 +25,7 @@ Numbers = Mapping[str, Any]  # a spec, and what is computed with it
 def components(group: str, in_studies: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Name and class (or function that makes one) of every component of ours: of the core, or of the studies."""
     for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
-        ours = entry.dist is None or entry.dist.name == "dana"
+        ours = entry.dist is None or entry.dist.name == "dana-lm"
         if ours and entry.value.startswith("dana.studies.") == in_studies:
             yield entry.name, entry.load()
 

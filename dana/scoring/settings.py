@@ -25,7 +25,7 @@ class Selection:
     Attributes:
         units: ``sentence`` or ``window:N`` word-pieces of the encoder's tokenizer.
         language: ISO 639-1 code of the text, for where its sentences end.
-        encoder: Encoder spec, for example ``minilm`` or ``transformer:bert-base-uncased``.
+        encoder: Encoder spec, for example ``static``, ``minilm`` or ``transformer:bert-base-uncased``.
         geometry: ``none``, ``l2``, ``center+l2`` or ``whiten:K`` (docs/design.md, Geometry).
         max_task_units: Fit on at most so many task units, drawn at random; fitting kNN, LOF and one-class SVM
             grows with them, and beyond some thousand the scores hardly change.
@@ -39,7 +39,7 @@ class Selection:
 
     units: str = "sentence"
     language: str = "en"
-    encoder: str = "minilm"
+    encoder: str = "static"
     geometry: str = "center+l2"
     max_task_units: int = 4000
     general_share: float = 0.0

@@ -42,7 +42,7 @@ class SelectorContext:
     """
 
     detector: str = "knn"
-    encoder: str = "minilm"
+    encoder: str = "static"
     geometry: str = "center+l2"
     general_share: float = 0.0
     store: str | None = None

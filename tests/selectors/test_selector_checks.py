@@ -34,7 +34,7 @@ def test_built_in_selectors_pass_every_check(spec, monkeypatch):
 
 
 def test_every_selector_of_the_core_is_checked():
-    ours = [claims[0] for claims in SELECTORS.entries().values() if claims[0].dist.name == "dana"]
+    ours = [claims[0] for claims in SELECTORS.entries().values() if claims[0].dist.name == "dana-lm"]
     core = {claim.name for claim in ours if not claim.value.startswith("dana.studies.")}
     assert {spec.partition(":")[0] for spec in BUILT_IN} | {"classifier"} == core  # in test_classifier_selector.py
 

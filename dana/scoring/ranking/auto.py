@@ -22,6 +22,7 @@ from dana.core.registry import origin_of
 from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units
+from dana.encoders.base import has_vectors
 from dana.scoring.ranking.folds import Pieces, folds_of, match_lengths, pieces_of, task_groups
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext
@@ -35,6 +36,7 @@ RIDGE = 0.01  # penalty on unequal weights; results hardly change between 0.001 
 NEAR = 0.01  # lead in average precision that a single selector needs over the fusion, an encoder over none
 LEAST = 0.02  # smallest weight in the fusion
 FUSION = "fusion"
+WORDS = ["moore_lewis", "lexical"]  # compared by default where no vectors are installed
 PIECE_UNITS = 8000  # general units of both halves to compare on, in runs of γ units
 MIN_TASK_UNITS = 5  # one per fold
 
@@ -71,7 +73,8 @@ class AutoSelector(Selector):
     one is then fitted on the whole task.
 
     Attributes:
-        selectors: Specs of selectors or detectors, joined by ``+``.
+        selectors: Specs of selectors or detectors, joined by ``+``. Of the default, the first two are taken where the
+            vectors of the run's encoder are not installed.
         folds: Number of folds of the task's documents.
         prevalence: Share of task text in the corpus to which average precision is weighted.
         gamma: Units of a piece; the paper's segments have 15.
@@ -85,18 +88,19 @@ class AutoSelector(Selector):
     cross_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        FusionSelector(self.selectors)  # checks the list
+        FusionSelector("+".join(self._specs))  # checks the list
         require(self.folds >= 2, "folds", self.folds, "at least 2")
         require(0 < self.prevalence < 1, "prevalence", self.prevalence, "in (0, 1)")
         require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
 
     @property
     def _specs(self) -> list[str]:
-        return self.selectors.split("+")
+        specs = self.selectors.split("+")
+        return WORDS if self.selectors == AutoSelector.selectors and not has_vectors(self.context.encoder) else specs
 
     @cached_property
     def _fusion(self) -> FusionSelector:
-        return FusionSelector(self.selectors, context=self.context)
+        return FusionSelector("+".join(self._specs), context=self.context)
 
     def _candidates(self, context: SelectorContext) -> Sequence[Selector]:
         return [plain_selector(spec, context) for spec in self._specs]
@@ -116,6 +120,8 @@ class AutoSelector(Selector):
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedAuto:
         """Compare the candidates, log the comparison and its reason, and fit the best one."""
         require(len(task) >= MIN_TASK_UNITS, "task", f"{len(task)} units", f"at least {MIN_TASK_UNITS} to choose by")
+        if self._specs is WORDS:
+            log.warning("selector  by words: vectors of %s need pip install 'dana-lm[offline]'", self.context.encoder)
         texts = texts_to_compare(task, general, self.gamma, seed)
         candidates = self._candidates(RememberedContext.of(self.context))
         rows, spec, reason = choose_selector(self._specs, candidates, texts, self.folds, self.prevalence, seed)

@@ -7,7 +7,7 @@ from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.selection import TEXTS
 from dana.cli.settings import save_settings, settings_from
 
-OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate")
+OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate", "selection.encoder")
 
 
 def _number(text: str) -> int | str:
@@ -16,6 +16,7 @@ def _number(text: str) -> int | str:
 
 FLAGS = [
     *(flag for flag in TEXTS if flag.setting not in OF_TASKS),
+    Flag("--encoder", "clusters.encoder"),
     Flag("--k", "clusters.k", options={"nargs": "+", "type": _number}),
     Flag("--pca", "clusters.pca"),
     Flag("--skip-first", "clusters.skip_first"),

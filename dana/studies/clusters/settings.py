@@ -21,6 +21,7 @@ class ClusterSettings:
         covariance: Shape of a cluster: ``full``, ``tied`` (one for all), ``diag`` or ``spherical``.
         iterations: Maximum steps of expectation maximisation.
         seeds: Initialisations of each k; the likeliest fit is used, and the agreement of all is the stability.
+        encoder: Encoder spec; null takes the run's, or ``minilm`` where that is ``static``, the default.
         fit: Units to fit on, drawn at random; all units are assigned.
         true_domains: Sources that are true domains, or ``all``; reports purity, confusions and outliers.
     """
@@ -32,6 +33,7 @@ class ClusterSettings:
     iterations: int = 150
     seeds: int = 5
     fit: int = 10_000
+    encoder: str | None = None
     true_domains: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -58,5 +60,8 @@ class ClusterSettings:
         return CANDIDATES if self.is_auto else tuple(sorted(int(k) for k in self.k))
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint, without ``true_domains``, which changes no cluster."""
-        return {key: value for key, value in asdict(self).items() if key != "true_domains"}
+        """Return plain values for a fingerprint, without ``true_domains``, which changes no cluster.
+
+        The caller adds the encoder.
+        """
+        return {key: value for key, value in asdict(self).items() if key not in ("true_domains", "encoder")}

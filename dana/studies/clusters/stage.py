@@ -145,11 +145,12 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
         ConfigError: If there is no general text, or a true domain is not among its sources.
         DataError: If it has too few units for so many clusters.
     """
-    selection, out = settings.selection, Path(settings.out)
+    clusters, out = settings.section("clusters"), Path(settings.out)
+    usual = "minilm" if settings.selection.encoder == Selection.encoder else settings.selection.encoder
+    selection = replace(settings.selection, encoder=clusters.encoder or usual)
     selection.splitter()  # fail on unknown names before any text is read
     selection.context("").encoder_identity()
     corpus = open_general(settings, is_named)
-    clusters = settings.section("clusters")
     domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(corpus, selection, clusters, out / "clusters").run()
     on_rank_0(

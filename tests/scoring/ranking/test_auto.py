@@ -141,6 +141,18 @@ def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_ha
     np.testing.assert_allclose(selector.load(tmp_path).score(units), model.score(units), rtol=1e-12)
 
 
+def test_without_the_packaged_vectors_words_are_compared_and_that_is_said(heard, monkeypatch):
+    monkeypatch.setattr("dana.encoders.base.PACKAGE", "a_package_that_is_not_there")
+    units = pool()
+    auto = create_selector("auto", SelectorContext())
+    choice = auto.fit(TASK, samples_for(auto, units), 0).notes["choice"]
+    assert [one["name"] for one in choice["candidates"]] == ["moore_lewis", "lexical", "fusion"]
+    assert "by words: vectors of static need pip install 'dana-lm[offline]'" in heard.text
+    assert auto.uses == ()
+    assert create_selector("auto", CONTEXT).uses == ("encoder", "general_share", "geometry")
+    assert create_selector("auto:lexical+lda", SelectorContext()).uses == ("encoder", "general_share", "geometry")
+
+
 def test_too_little_text_is_refused():
     auto, task = AutoSelector("lexical", context=CONTEXT), sentences(CELLS, 20, 0)
     with pytest.raises(ConfigError, match="task='4 units'"):
