@@ -1,22 +1,27 @@
 """Convert the arguments of a call, and the remembered settings of the run's folder, to settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, get_origin, get_type_hints
+from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from dana.api.inputs import Texts, as_sources
 from dana.core.config import load, merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
+from dana.core.logging import messages
 from dana.stages.remember import recall
 from dana.stages.settings import RunSettings, with_store
 from dana.stages.unused import refuse_unused
 from dana.tasks.finder import add_to_task_path
 
 Folder = str | Path
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def settings_of(
@@ -101,6 +106,21 @@ def _plain(value: Any) -> Any:
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # numpy scalars have it, too
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
+
+
+def with_messages(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a public function show the messages and progress bars of its command, or only errors with ``quiet=True``."""
+
+    @wraps(function)
+    def call(*arguments: Any, quiet: bool = False, **keywords: Any) -> R:
+        with messages(quiet):
+            return function(*arguments, **keywords)
+
+    signature = inspect.signature(function)
+    *parameters, last = signature.parameters.values()
+    quiet = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+    call.__signature__ = signature.replace(parameters=[*parameters, quiet, last])  # type: ignore[attr-defined]
+    return cast(Callable[P, R], call)
 
 
 @contextmanager

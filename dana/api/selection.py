@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts
-from dana.api.keywords import Folder, run_folder, settings_of
+from dana.api.keywords import Folder, run_folder, settings_of, with_messages
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.stages.settings import RunSettings
@@ -19,6 +19,7 @@ SCORE = (*RANK, "selector", "detector")
 NEEDED = ["doc_id", "unit", "score"]
 
 
+@with_messages
 def rank(
     task: Texts | None = None, general: Texts | None = None, out: Folder | None = None, **settings: Any
 ) -> "pd.DataFrame":
@@ -52,6 +53,7 @@ def rank(
     return table
 
 
+@with_messages
 def score(
     task: Texts | None = None,
     general: Texts | None = None,
@@ -88,6 +90,7 @@ def score(
     return table
 
 
+@with_messages
 def weigh(
     scores: "Folder | pd.DataFrame | pd.Series[float] | np.ndarray | Sequence[Folder]",
     proportions: Sequence[float] | None = None,

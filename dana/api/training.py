@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts, write_card
-from dana.api.keywords import Folder, run_folder, settings_of
+from dana.api.keywords import Folder, run_folder, settings_of, with_messages
 from dana.api.selection import remember_settings
 from dana.core.config import require
 from dana.core.errors import DataError
@@ -24,6 +24,7 @@ FINETUNE = ("finetune", "data", "task_path")
 EVALUATE = (*FINETUNE, "jobs")
 
 
+@with_messages
 def adapt(
     model: Model,
     task: Texts | None = None,
@@ -71,6 +72,7 @@ def adapt(
         return load_model(artifact.path)
 
 
+@with_messages
 def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any) -> "pd.DataFrame":
     """Fine-tune a checkpoint on a labelled task, once per seed.
 
@@ -115,6 +117,7 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
         return pd.DataFrame(seed_rows(artifact))
 
 
+@with_messages
 def evaluate(
     models: Mapping[str, Model] | Sequence[Folder],
     tasks: Folder | Sequence[Folder],

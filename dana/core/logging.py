@@ -3,16 +3,18 @@
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
 from dana.core.launch import process_rank
 
 T = TypeVar("T")
+SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
+UNSURE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 
 
 def is_main_process() -> bool:
@@ -34,6 +36,30 @@ def setup(verbose: bool = False) -> None:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
+
+
+_is_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def messages(quiet: bool) -> Iterator[None]:
+    """Show log lines and progress bars within the block as a command does, or only errors.
+
+    Handlers and a level of the application stay as they are.
+    """
+    logger, token = logging.getLogger("dana"), _is_quiet.set(quiet)
+    if not logger.hasHandlers():
+        setup()
+    elif logger.level == logging.NOTSET:
+        logger.setLevel(logging.INFO if is_main_process() else logging.ERROR)
+    level = logger.level
+    if quiet:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        _is_quiet.reset(token)
 
 
 class _BarSafeHandler(logging.Handler):
@@ -66,6 +92,7 @@ class progress(tqdm):
         self, iterable: Iterable | None = None, *, what: str, unit: str, total: float | None = None, initial: int = 0
     ) -> None:
         terminal = sys.stderr.isatty()
+        interactive = terminal or "ipykernel" in sys.modules
         name = f"{_label.get()}: {what}" if _label.get() else what
         super().__init__(
             iterable,
@@ -74,11 +101,25 @@ class progress(tqdm):
             total=total,
             initial=initial,
             unit_scale=True,
-            disable=not is_main_process(),
-            mininterval=0.2 if terminal else 10.0,
+            disable=not is_main_process() or _is_quiet.get(),
+            mininterval=0.2 if interactive else 10.0,
             dynamic_ncols=terminal,
             file=sys.stderr,
         )
+
+    def update(self, n: float | None = 1) -> bool | None:
+        """Advance the bar; a total that was estimated too low grows with it."""
+        if self.total is not None:
+            self.total = max(self.total, self.n + (n or 0))
+        return super().update(n)
+
+    @property
+    def format_dict(self) -> MutableMapping[str, Any]:
+        """Leave out the time left while it is a guess: the first step of many loads and compiles."""
+        values = super().format_dict
+        if values["total"] and values["n"] < values["total"] / 100 and values["elapsed"] < SURE:
+            values["bar_format"] = UNSURE
+        return values
 
 
 _bars: ContextVar["progress | None"] = ContextVar("bar", default=None)

@@ -1,11 +1,13 @@
 """``import dana`` offers every public name and imports nothing heavy before it is used."""
 
+import logging
 import subprocess
 import sys
 
 import pytest
 
 import dana
+from dana.core.logging import messages
 
 
 def test_import_takes_less_than_a_tenth_of_a_second_and_imports_nothing_heavy():
@@ -37,3 +39,27 @@ def test_type_checkers_see_signatures_and_unknown_names(tmp_path):
     words = {2: "def (task:", 3: 'has no attribute "rnak"', 4: 'Argument "out"'}
     for line, text in words.items():
         assert any(f"use.py:{line}:" in message and text in message for message in out.splitlines()), out
+
+
+def test_functions_show_the_messages_of_their_command_unless_quiet(task_texts, general_texts, tmp_path):
+    texts = f"{task_texts[:30]!r}, {general_texts[:30]!r}, selector='lexical'"
+    code = f"import dana; scores = dana.score({texts}%s); dana.weigh(scores%s)"
+    for quiet, spoken in (("", True), (", quiet=True", False)):
+        out = subprocess.run([sys.executable, "-c", code % (quiet, quiet)], capture_output=True, text=True, check=True)
+        assert (out.stdout, "selector" in out.stderr or "general" in out.stderr) == ("", spoken), out.stderr
+        assert spoken or not out.stderr
+
+
+def test_an_application_keeps_its_handlers_and_level(monkeypatch):
+    logger, records = logging.getLogger("dana"), []
+    handler = logging.Handler()
+    handler.emit = records.append
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "level", logging.WARNING)
+    for quiet in (False, True):
+        with messages(quiet):
+            logger.info("no")
+            logger.warning("one")
+        assert logger.handlers == [handler]
+    assert [record.getMessage() for record in records] == ["one"]

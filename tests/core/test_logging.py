@@ -23,3 +23,18 @@ def test_a_fork_killed_while_it_draws_does_not_stop_the_others():
     os.waitpid(child, 0)
     assert progress.get_lock().acquire(blocking=True, timeout=5)
     progress.get_lock().release()
+
+
+def test_a_bar_never_passes_its_total_and_shows_no_early_guess(capsys, monkeypatch):
+    monkeypatch.setattr("dana.core.logging.SURE", 1.0)
+    with progress(what="embedding", unit="units", total=1000) as bar:
+        bar.start_t -= 0.9
+        bar.update(1)
+        assert "<" not in str(bar)  # 15 min left
+        bar.start_t -= 1000
+        assert "<" in str(bar)
+        bar.update(9)
+        bar.start_t += 1000
+        assert "<" in str(bar), "a hundredth is done"
+        bar.update(1500)
+        assert (bar.n, bar.total) == (1510, 1510)
