@@ -88,6 +88,7 @@ COMMANDS = [
     (TUNE_ONLY + "--preset quik", "quik", ConfigError),
     (TRAIN + "--set adapt.execution.trackers=[nope]", "nope", ConfigError),
     ("pretrain {run} --to {out} --size huge", "size", ConfigError),
+    ("adapt {run} --model {model} --to .", ".: not empty", ArtifactError),
     ("run quikstart", "did you mean 'quickstart'?", ConfigError),
     ("run quickstart.yaml arms=[nope]", "nope", ConfigError),
     # A parameter of a component is wrong.
@@ -138,7 +139,8 @@ adapt.learning_rate=.nan adapt.schedule=cubic adapt.replay=1 adapt.floor=2 adapt
 adapt.dropout=1 adapt.eval_every=0 adapt.batch_tokens=3 adapt.denominator=sum adapt.warmup=2 adapt.clip=0
 adapt.weight_decay=-1 adapt.evaluations=-1 adapt.final=middle adapt.execution.micro_batch_tokens=0
 adapt.execution.layout=dense adapt.execution.save_every=-1 adapt.head_warmup.steps=-1
-pretrain.vocabulary=3 pretrain.max_tokens=4000 pretrain.dropout=2
+pretrain.vocabulary=3 pretrain.vocabulary=2000000 pretrain.max_positions=2000000 pretrain.max_tokens=4000
+pretrain.dropout=2
 finetune.seeds=0 finetune.seeds=[0,0] finetune.epochs=0 finetune.batch_size=0 finetune.max_tokens=1 finetune.max_train=0
 finetune.evaluate=middle finetune.warmup=1 finetune.save=perhaps finetune.learning_rate=.inf
 """
@@ -171,6 +173,7 @@ FILES = [
     (RANK + "--store {task}", "task.jsonl", lambda at: None, ConfigError),
     (RANK, "corpus", text("out/corpus/mine.txt", "somebody's own file"), ArtifactError),
     (TRAIN + "--to /proc/nope", "/proc/nope", lambda at: None, None),
+    (TRAIN + "--to {bad}", "is a file or a link", lambda at: at.bad.symlink_to(at.folder), ArtifactError),
     # Damaged artifacts.
     ("weigh {run}", "settings.yaml", text("run/settings.yaml", "a: [1"), ConfigError),
     ("weigh {run} --to {out}", "scores", text("run/scores/__dana__/manifest.json", "{"), ArtifactError),

@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         progress.write(f"dana: error: {without_secrets(f'{where}{error.strerror or error}')}", file=sys.stderr)
         return DanaError.exit_code
+    except MemoryError as error:
+        progress.write(f"dana: error: out of memory: {error or 'no details'}", file=sys.stderr)
+        return DanaError.exit_code
     except KeyboardInterrupt:
         print("dana: interrupted; finished work is saved, and the same command resumes", file=sys.stderr)
         return 130

@@ -163,10 +163,12 @@ def read_inventory(run: Path) -> Seals:
     return content["files"]
 
 
-def list_artifact(path: Path) -> None:
-    """Update the entry of an artifact in the list of the run that it is in, if there is one."""
+def list_artifact(path: Path, is_new: bool = True) -> None:
+    """Update the entry of an artifact in the list of the run that it is in, if there is one; of an old one, add it."""
     run = next((folder for folder in path.parents if (folder / INVENTORY).is_file()), None)
-    if run is not None and is_finished((path / MANIFEST).relative_to(run)):
+    if run is None or not is_finished(name := (path / MANIFEST).relative_to(run)):
+        return
+    if is_new or name.as_posix() not in read_inventory(run):
         list_files(run, [path / MANIFEST])
 
 
@@ -294,11 +296,12 @@ def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | N
     if (path / MANIFEST).is_file():
         existing = open_artifact(path, kind)
         if existing.fingerprint == fingerprint(inputs):
+            list_artifact(path, is_new=False)  # who wrote it may have been killed before
             log.info("%-9s reused   %s", kind, path)
             return existing
         raise Contradiction(path, list_differences(existing.manifest["depends_on"], inputs))
-    if path.exists() and not path.is_dir():
-        raise ArtifactError(f"{path}: is a file, not a folder; choose another path")
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise ArtifactError(f"{path}: is a file or a link, not a folder; choose another path")
     if path.exists() and any(path.iterdir()):
         raise ArtifactError(f"{path}: not empty and not made by dana; choose another folder")
     return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.config import require
+from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
@@ -142,7 +143,8 @@ class TrainingRun:
             The trained model; all records, those before a resume included; and notes for the manifest.
 
         Raises:
-                    Preemption: If a signal asked to stop; the state is saved.
+            DataError: If no step had a token to predict.
+            Preemption: If a signal asked to stop; the state is saved.
         """
         settings, checkpoint, execution = self.settings, self.checkpoint, self.settings.execution
         plan = Plan.of(examples, settings)
@@ -178,6 +180,9 @@ class TrainingRun:
                 policy.save_for_extension(state, extendable)
             if (every := execution.export_every) and record.step % every == 0:
                 policy.export(state, language_model.tokenizer, exports)
+        if not any(record.loss for record in policy.records if isinstance(record, StepRecord)):
+            unknown = "no step had a token to predict, because the tokenizer knows no word of the text"
+            raise DataError(f"{unknown}; take another checkpoint, or for dana pretrain a larger vocabulary")
         policy.finish(state)
         for tracker in self.accelerator.trackers:  # Accelerate's end_training would also end the process group
             tracker.finish()

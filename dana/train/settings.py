@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
+MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
+MOST_ROWS = 1 << 20  # of a table of embeddings; far more exceed any memory
 
 
 @dataclass(frozen=True)
@@ -157,14 +159,15 @@ class TrainSettings:
     def _check_budget(self) -> None:
         for key in ("steps", "tokens", "batch_tokens", "eval_every"):
             value = getattr(self, key)
-            require(value is None or value >= 1, key, value, "at least 1, or null")
-        many = self.epochs is None or 0 < self.epochs < math.inf
-        require(many, "epochs", self.epochs, "above 0 and finite, or null")
+            require(value is None or 1 <= value <= MOST, key, value, f"from 1 to {MOST}, or null")
+        many = self.epochs is None or 0 < self.epochs <= 1e6
+        require(many, "epochs", self.epochs, "above 0 and at most 1e6, or null")
         for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
             alone = getattr(self, key) is None or getattr(self, other) is None
             require(alone, key, getattr(self, key), f"null when {other} is given")
         for key, minimum in (("batch_size", 1), ("max_tokens", 3), ("evaluations", 0), ("evaluation_tokens", 1)):
-            require(getattr(self, key) >= minimum, key, getattr(self, key), f"at least {minimum}")
+            value = getattr(self, key)
+            require(minimum <= value <= MOST, key, value, f"from {minimum} to {MOST}")
         fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
         require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
 
@@ -253,7 +256,8 @@ class PretrainSettings(TrainSettings):
         super().__post_init__()
         choices = f"one of {', '.join(ARCHITECTURES)}"
         require(self.architecture in ARCHITECTURES, "architecture", self.architecture, choices)
-        require(self.vocabulary >= 64, "vocabulary", self.vocabulary, "at least 64")
+        require(64 <= self.vocabulary <= MOST_ROWS, "vocabulary", self.vocabulary, f"from 64 to {MOST_ROWS}")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
-        fits = self.max_positions >= self.max_tokens
-        require(fits, "max_positions", self.max_positions, f"at least max_tokens={self.max_tokens}")
+        fits = self.max_tokens <= self.max_positions <= MOST_ROWS
+        allowed_values = f"at least max_tokens={self.max_tokens}, at most {MOST_ROWS}"
+        require(fits, "max_positions", self.max_positions, allowed_values)

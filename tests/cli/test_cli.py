@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dana.cli.main import build_parser, main
@@ -23,6 +24,12 @@ def test_of_a_launch_the_first_process_runs_a_command_for_one(tmp_path, monkeypa
     assert capsys.readouterr().err.count("missing") == 1
     assert not {"RANK", "LOCAL_RANK", "MASTER_PORT"} & os.environ.keys(), "as if started alone"
     assert processes() == 1
+
+
+def test_too_little_memory_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr("dana.cli.main._run", lambda args: np.empty(10**15))
+    assert main(["detectors", "list"]) == 2
+    assert capsys.readouterr().err.startswith("dana: error: out of memory: Unable to allocate 7.11 PiB")
 
 
 def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):

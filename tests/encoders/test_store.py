@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dana.encoders.cache as cache
-from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
 from dana.core.files import file_digest
+from dana.core.launch import stop_on_signal
 from dana.core.tensors import map_arrays
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import PATTERN, StoredEncoder, VectorFolder, checksums, pack_vectors, unpack_vectors
@@ -328,3 +329,14 @@ def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
         (tmp_path / "meta.json").write_text(content)
         with pytest.raises(ArtifactError, match=r"meta.json"):
             cache.read_meta(tmp_path)
+
+
+def test_a_signal_while_the_last_rows_are_written_stops_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(VectorFolder, "flush", lambda vectors: os.kill(os.getpid(), signal.SIGTERM))
+
+    def encode():
+        assert StoredEncoder(Counting(), tmp_path).vectors
+        time.sleep(10)
+
+    with pytest.raises(Preemption), stop_on_signal():
+        encode()

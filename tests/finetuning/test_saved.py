@@ -65,6 +65,14 @@ def probe(tokenizer):
     return encoding["input_ids"], encoding["attention_mask"]
 
 
+def test_a_saved_tokenizer_does_not_depend_on_its_last_call(tokenizer, tmp_path):
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        save_classifier(untrained("bert"), tokenizer, KIND, tmp_path / name)
+        tokenizer(TEXTS, truncation=True, padding="max_length", max_length=8)
+    assert len({(tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after")}) == 1
+
+
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_texts_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
     classifier, (ids, mask) = untrained(kind), probe(tokenizer)

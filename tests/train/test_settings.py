@@ -25,13 +25,13 @@ execution.micro_batch_tokens=256 execution.resume=never execution.save_every=0 e
 head_warmup.steps=0 head_warmup.batch_size=1 head_warmup.learning_rate=1e-12
 """
 BEYOND = """
-steps=0 tokens=0 epochs=0.0 epochs=-1.0 batch_size=0 batch_tokens=255 max_tokens=2 max_tokens=8193 learning_rate=0.0
-warmup=-1e-9 warmup=1.0 warmup_steps=-1 schedule=wds floor=-1e-9 floor=1.000000001 cooldown=0.0 cooldown=1.000000001
-weight_decay=-1e-9 betas=[0.9] betas=[0.9,0.9,0.9] betas=[-1e-9,0.9] betas=[0.9,1.0] eps=0.0 clip=0.0 replay=-1e-9
-replay=1.0 denominator=mean evaluations=-1 eval_every=0 evaluation_tokens=0 final=first dropout=-1e-9 dropout=1.0
-objective=masked:mask_rate=0.0 objective=masked:mask_rate=1.0 execution.layout=loose execution.micro_batch_tokens=0
-execution.resume=always execution.save_every=-1 execution.export_every=-1 head_warmup.steps=-1
-head_warmup.batch_size=0 head_warmup.learning_rate=0.0
+steps=0 steps=2000000000000000 tokens=0 epochs=0.0 epochs=1e7 epochs=-1.0 batch_tokens=255 max_tokens=2 max_tokens=8193
+learning_rate=0.0 batch_size=0 batch_size=2000000000000000 warmup=-1e-9 warmup=1.0 warmup_steps=-1 schedule=wds
+floor=-1e-9 floor=1.000000001 cooldown=0.0 cooldown=1.000000001 weight_decay=-1e-9 betas=[0.9] betas=[0.9,0.9,0.9]
+betas=[-1e-9,0.9] betas=[0.9,1.0] eps=0.0 clip=0.0 replay=-1e-9 replay=1.0 denominator=mean evaluations=-1 eval_every=0
+evaluation_tokens=0 final=first dropout=-1e-9 dropout=1.0 objective=masked:mask_rate=0.0 objective=masked:mask_rate=1.0
+execution.layout=loose execution.micro_batch_tokens=0 execution.resume=always execution.save_every=-1
+execution.export_every=-1 head_warmup.steps=-1 head_warmup.batch_size=0 head_warmup.learning_rate=0.0
 """
 
 
