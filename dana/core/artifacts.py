@@ -159,8 +159,19 @@ def read_inventory(run: Path) -> Seals:
     content = read_json(run / INVENTORY)
     if not isinstance(content, dict) or not is_intact(content):
         raise ArtifactError(f"{run / INVENTORY}: changed since it was written; remove it to begin a new list")
-    check_seals(run / INVENTORY, content["files"])
-    return content["files"]
+    return read_seals(run / INVENTORY)
+
+
+def read_seals(file: Path) -> Seals:
+    """Read the seals of files in a JSON object.
+
+    Raises:
+        ArtifactError: If it holds none.
+    """
+    content = read_json(file)
+    seals = content.get("files") if isinstance(content, dict) else content
+    check_seals(file, seals)
+    return seals
 
 
 def list_artifact(path: Path, is_new: bool = True) -> None:

@@ -152,11 +152,10 @@ def open_classifier(model: str) -> SavedClassifier:
         max_tokens = min(tokenizer.model_max_length, positions_of(config))
         if not (isinstance(max_tokens, int) and max_tokens > LEAST_TOKENS):
             raise ValueError(f"model_max_length={max_tokens}: must be a whole number above {LEAST_TOKENS}")
-    network: Any = (
-        MeanPooling.from_pretrained(Path(model), len(labels))
-        if parts
-        else load_complete(auto_class(kind.per_word), model)
-    )
+    if parts:
+        network: Any = MeanPooling.from_pretrained(Path(model), len(labels))
+    else:
+        network = load_complete(auto_class(kind.per_word), model)
     return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens)
 
 

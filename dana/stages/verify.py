@@ -1,13 +1,14 @@
 """``dana verify``: check every artifact below a folder by the digests of its files."""
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
-from dana.core.artifacts import INVENTORY, MANIFEST, is_intact, read_inventory, read_json, read_manifest
+from dana.core.artifacts import INVENTORY, MANIFEST, is_intact, read_inventory, read_manifest, read_seals
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError
-from dana.core.files import Seals, check_seals, find_damage, find_strays
+from dana.core.files import Seals, find_damage, find_strays
 from dana.core.known_sources import CACHE
 from dana.core.logging import monitor
 from dana.encoders.cache import META, PATTERN, read_meta
@@ -42,13 +43,18 @@ def verify(folder: Path) -> Iterator[str]:
         raise ArtifactError(f"{folder}: {failures} of {len(artifacts)} folders are damaged, see above")
 
 
+def _attempt(read: Callable[[Path], Any], path: Path) -> tuple[Any, list[str]]:
+    """Return what a function reads and no problem, or nothing and its error."""
+    try:
+        return read(path), []
+    except (ArtifactError, ConfigError) as error:
+        return {}, [str(error)]
+
+
 def _runs(folder: Path) -> Iterator[FolderCheck]:
     """Yield the folders of runs with the seals of their manifests and pages."""
     for file in sorted(filter(Path.is_file, folder.rglob(INVENTORY))):
-        try:
-            yield file.parent, RUN, read_inventory(file.parent), []
-        except ArtifactError as error:
-            yield file.parent, RUN, {}, [str(error)]
+        yield file.parent, RUN, *_attempt(read_inventory, file.parent)
 
 
 def _artifacts(folder: Path) -> Iterator[FolderCheck]:
@@ -60,14 +66,11 @@ def _artifacts(folder: Path) -> Iterator[FolderCheck]:
         path = file.parent.parent
         if any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
-        try:
-            manifest = read_manifest(path)
-        except ArtifactError as error:
-            yield path, "?", {}, [str(error)]
-            continue
-        problems = [] if is_intact(manifest) else [f"{file}: its bytes are not those that were written"]
-        problems += _unknown(path, manifest["files"], folders - {path})
-        yield path, manifest["kind"], manifest["files"], problems
+        manifest, problems = _attempt(read_manifest, path)
+        if manifest:
+            problems = [] if is_intact(manifest) else [f"{file}: its bytes are not those that were written"]
+            problems += _unknown(path, manifest["files"], folders - {path})
+        yield path, manifest.get("kind", "?"), manifest.get("files", {}), problems
 
 
 def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -> Iterator[str]:
@@ -85,32 +88,17 @@ def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -
 
 def _checkpoints(folder: Path) -> Iterator[FolderCheck]:
     for file in sorted(folder.rglob("*-checkpoints/*/manifest.json")):
-        try:
-            seals = read_json(file)["files"]
-            check_seals(file, seals)
-            yield file.parent, "checkpoint", seals, []
-        except (ArtifactError, KeyError, TypeError) as error:
-            yield file.parent, "checkpoint", {}, [f"{file}: cannot be read: {error}"]
+        yield file.parent, "checkpoint", *_attempt(read_seals, file)
 
 
 def _settings(folder: Path) -> Iterator[FolderCheck]:
     for file in sorted(folder.rglob(SETTINGS)):
-        try:
-            read_settings(file.parent)
-            yield file, "settings", {}, []
-        except ConfigError as error:
-            yield file, "settings", {}, [str(error)]
+        yield file, "settings", {}, _attempt(read_settings, file.parent)[1]
 
 
 def _embeddings(folder: Path) -> Iterator[FolderCheck]:
     """Yield folders of embeddings, whose files are named by their digests."""
     for part in sorted({file.parent for file in folder.rglob(PATTERN) if (file.parent / META).is_file()}):
-        seals = {
-            file.name: {"bytes": file.stat().st_size, "digest": file.stem.partition("-")[2]}
-            for file in part.glob(PATTERN)
-        }
-        try:
-            read_meta(part)
-            yield part, "embeddings", seals, []
-        except ArtifactError as error:
-            yield part, "embeddings", seals, [str(error)]
+        files = {file.name: (file.stat().st_size, file.stem.partition("-")[2]) for file in part.glob(PATTERN)}
+        seals = {name: {"bytes": size, "digest": digest} for name, (size, digest) in files.items()}
+        yield part, "embeddings", seals, _attempt(read_meta, part)[1]

@@ -180,7 +180,7 @@ def choose_amount(
         raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
     probability = _probability(of_task, UnitScores(values, document_numbers(sample)), settings.seed)
     likeness = None if probability is None else float((probability >= 0.5).mean())
-    sizes = [max(1, round(float(share) * values.size)) for share in curve.shares]
+    sizes = [round(float(share) * values.size) for share in curve.shares]
     table = pd.DataFrame(
         {
             "share": curve.shares,

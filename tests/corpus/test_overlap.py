@@ -150,12 +150,6 @@ def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
     assert (NearDuplicates(0.8)._signature(long).hashvalues == at_once).all()
 
 
-@pytest.mark.parametrize("threshold", [0.0, -1.0, 1.1, 0.995])
-def test_a_threshold_out_of_range_is_named(threshold):
-    with pytest.raises(ConfigError, match=rf"near_duplicates={threshold}: must be a Jaccard index in \(0, 0\.99\]"):
-        NearDuplicates(threshold)
-
-
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(overlap, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana-lm\[dedup\]'"):

@@ -11,7 +11,15 @@ from transformers import AutoModelForMaskedLM
 
 from dana.core.errors import ArtifactError
 from dana.models.classifier import new_classifier
-from dana.models.folder import licence_line, load_backbone, load_tokenizer, model_identity, padding_id, resolve_model
+from dana.models.folder import (
+    licence_line,
+    load_backbone,
+    load_complete,
+    load_tokenizer,
+    model_identity,
+    padding_id,
+    resolve_model,
+)
 from dana.models.language_model import load_language_model
 
 LOADERS = {
@@ -19,6 +27,7 @@ LOADERS = {
     "classifier": lambda model: new_classifier(model, 3, 0),
     "mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean"),
     "language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0),
+    "complete model": lambda model: load_complete(AutoModelForMaskedLM, model),
 }
 
 
@@ -32,17 +41,11 @@ def _edit(path, **values):
 
 
 def _without(model, part):
-    weights = load_file(model / "model.safetensors")
-    save_file({name: value for name, value in weights.items() if part not in name}, model / "model.safetensors")
+    weights = load_file(model / WEIGHTS)
+    save_file({name: value for name, value in weights.items() if part not in name}, model / WEIGHTS)
 
 
-def _index(model, name):
-    weights = load_file(model / "model.safetensors")
-    (model / "model.safetensors").rename(model / "weights.safetensors")
-    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
-    (model / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 HALF = {
     "a tensor is missing": (lambda m: _without(m, "layers.3.mlp_norm"), "layers.3.mlp_norm.weight"),
     "all layers are missing": (lambda m: _without(m, "layers."), "layers.0.attn.Wo.weight and 22 others"),
@@ -50,13 +53,14 @@ HALF = {
         lambda m: _edit(m / "config.json", num_hidden_layers=2, layer_types=["full_attention"] * 2),
         "layers.2.attn.Wo.weight and 11 others",
     ),
-    "another shape": (lambda m: _edit(m / "config.json", intermediate_size=8), "config.json"),
+    "another shape": (lambda m: _edit(m / "config.json", intermediate_size=8), "other shapes than in its config.json"),
+    "a pickle": (lambda m: (m / WEIGHTS).rename(m / "model.bin"), "needs weights as *.safetensors; model.bin: pickles"),
 }
 
 
 @pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
 @pytest.mark.parametrize(("damage", "named"), HALF.values(), ids=HALF)
-def test_a_half_loaded_model_is_an_error(model, loader, damage, named):
+def test_a_half_loaded_or_pickled_model_is_an_error(model, loader, damage, named):
     damage(model)
     with pytest.raises(ArtifactError) as error:
         loader(str(model))
@@ -74,18 +78,23 @@ def test_weights_under_another_model_type_are_missing(model):
 def test_code_in_a_folder_is_refused_before_it_is_asked_about(model, loader, monkeypatch):
     (model / "evil.py").write_text(f"open({str(model / 'ran')!r}, 'w')\nclass C: pass\nM = C\n")
     auto_map = {"AutoConfig": "evil.C", "AutoModel": "evil.M", "AutoModelForMaskedLM": "evil.M"}
-    _edit(model / "config.json", model_type="evil", auto_map=auto_map)
     monkeypatch.setattr("builtins.input", lambda *_: "y")
+    _edit(model / "config.json", auto_map=auto_map)
+    loader(str(model))
+    _edit(model / "config.json", model_type="evil")
     with pytest.raises(ArtifactError, match="needs code from its folder, which dana never runs"):
         loader(str(model))
     assert not (model / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "../model/weights.safetensors", "other.safetensors", 3])
-def test_an_index_names_safetensors_beside_it_and_nothing_else(model, name):
-    _index(model, name)
+NAMES = ["pytorch_model.bin", "../model/model.safetensors", "other.safetensors", 3]
+
+
+@pytest.mark.parametrize("text", [*(json.dumps({"weight_map": {"a": name}}) for name in NAMES), "[]", "{", "{}"])
+def test_an_index_names_safetensors_beside_it_and_nothing_else(model, text):
     (model / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ArtifactError, match=r"index.json: (pytorch_model.bin|../model/weights|other|3)"):
+    (model / INDEX).write_text(text)
+    with pytest.raises(ArtifactError, match=r"index\.json: (pytorch_model\.bin|\.\./model|other|3|cannot be loaded)"):
         load_backbone(str(model))
 
 
@@ -95,9 +104,9 @@ def test_weights_that_are_not_finite_adapters_and_too_large_ids_are_refused(mode
     (model / "tokenizer.json").write_text(json.dumps(vocabulary))
     with pytest.raises(ArtifactError, match="the tokenizer has 100000 tokens"):
         load_tokenizer(str(model))
-    weights = load_file(model / "model.safetensors")
+    weights = load_file(model / WEIGHTS)
     weights["model.embeddings.tok_embeddings.weight"][7, 0] = float("nan")
-    save_file(weights, model / "model.safetensors")
+    save_file(weights, model / WEIGHTS)
     with pytest.raises(ArtifactError, match=r"not finite: embeddings\.tok_embeddings\.weight"):
         load_backbone(str(model))
     (model / "adapter_config.json").write_text("{}")
@@ -110,27 +119,16 @@ def test_rows_are_filled_with_the_end_of_a_text_where_there_is_no_padding_token(
     assert [padding_id(SimpleNamespace(pad_token_id=pad, eos_token_id=eos)) for pad, eos in ids] == [0, 5, 0]
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": 1}'])
-def test_a_damaged_index_is_named(model, text):
-    _index(model, "weights.safetensors")
-    (model / "model.safetensors.index.json").write_text(text)
-    with pytest.raises(ArtifactError, match=r"model.safetensors.index.json: cannot be loaded"):
-        load_backbone(str(model))
-
-
-FILES = [
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "weights.safetensors",
-    "model.safetensors.index.json",
-]
-FILES += ["vocab.txt", "merges.txt", "special_tokens_map.json", "spiece.model", "chat_template.jinja"]
+FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", "weights.safetensors", INDEX, "vocab.txt"]
+FILES += ["merges.txt", "special_tokens_map.json", "spiece.model", "chat_template.jinja"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_that_transformers_reads_is_part_of_the_identity(model, name):
-    _index(model, "weights.safetensors")
+    weights = load_file((model / WEIGHTS).rename(model / "weights.safetensors"))
+    (model / INDEX).write_text(
+        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, "weights.safetensors")})
+    )
     assert load_backbone(str(model)).config.num_hidden_layers == 4
     before = model_identity(str(model))
     with (model / name).open("ab") as file:

@@ -182,11 +182,7 @@ def test_what_was_made_again_since_is_said():
         return {"kind": "model", "fingerprint": digest, "depends_on": {"weights": weights, "model": {}}, "files": files}
 
     def result(digest):
-        return {
-            "kind": "finetune",
-            "fingerprint": f"of {digest}",
-            "depends_on": {"model": {"model.safetensors": digest}},
-        }
+        return {"kind": "finetune", "depends_on": {"model": {"model.safetensors": digest}}}
 
     stages = {"weights": {"kind": "weights", "fingerprint": "w"}, "adapted": model("w", "a")}
     stages |= {"other": {"kind": "weights", "fingerprint": "o"}, "adapted-other": model("o", "b")}

@@ -221,13 +221,7 @@ def test_what_is_wrong_first_is_said_by_however_many_processes(tmp_path):
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, name, make):
     path, reader = tmp_path / "pool.txt", getattr(stage, name)
     path.write_text("".join(f"Line {n} of the pool.\n" for n in range(40)))
-
-    def read_and_append(*arguments):
-        documents = tuple(reader(*arguments))
-        path.write_text(path.read_text() + "One more.\n")
-        return documents
-
-    monkeypatch.setattr(stage, name, read_and_append)
+    monkeypatch.setattr(stage, name, lambda *of: (tuple(reader(*of)), path.touch())[0])
     with pytest.raises(DataError, match=r"pool\.txt: changed while it was read; run it again"):
         make([str(path)] if make is corpus_stage else str(path), tmp_path / "out")
     assert not (tmp_path / "out").exists()

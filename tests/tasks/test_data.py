@@ -125,12 +125,8 @@ def test_overlap_counts_test_examples_with_the_text_or_both_texts_of_another_spl
     def splits(**texts):
         return {split: [Example("", text[0], 0, text[1:] or None) for text in rows] for split, rows in texts.items()}
 
-    assert overlap(splits(train="abb", dev="c", test="bbcd")) == {
-        "test_in_train": 2,
-        "test_in_dev": 1,
-        "seen": 3,
-        "unseen": 1,
-    }
+    single = splits(train="abb", dev="c", test="bbcd")
+    assert overlap(single) == {"test_in_train": 2, "test_in_dev": 1, "seen": 3, "unseen": 1}
     both = splits(train=["ab"], dev=[], test=["ac", "ba", "ab", "cb"])
     assert overlap(both) == {"test_in_train": 1, "test_in_dev": 0, "seen": 1, "unseen": 3}
 

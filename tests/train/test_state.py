@@ -1,8 +1,6 @@
 """Saved and loaded models: new heads and their warm-up, dropout, folders that transformers opens, refusals."""
 
 import errno
-import json
-import shutil
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
-    AutoTokenizer,
     BertForPreTraining,
     BertModel,
     DistilBertConfig,
@@ -215,20 +212,11 @@ def test_a_full_disk_is_one_line(checkpoint, tmp_path, monkeypatch):
     assert "No space left on device" in refusal(ArtifactError, save, checkpoint, tmp_path / "model")
 
 
-def test_a_pickle_is_refused(folder):
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "pytorch_model.bin" in refusal(ArtifactError, load, folder)
-
-
-def test_a_folder_with_missing_weights_or_too_large_a_tokenizer_is_refused(folder):
+def test_a_folder_with_missing_weights_is_refused(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["bert.encoder.layer.1.output.dense.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert "bert.encoder.layer.1" in refusal(ArtifactError, load, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(["extraordinary-token"])
-    tokenizer.save_pretrained(folder)
-    assert "801 tokens, the model only 800" in refusal(ArtifactError, load, folder)
 
 
 def test_what_a_model_cannot_do_is_refused(checkpoint, monkeypatch):
@@ -242,11 +230,6 @@ def test_what_a_model_cannot_do_is_refused(checkpoint, monkeypatch):
     assert message.startswith("execution.gradient_checkpointing=true: bert")
 
 
-def test_the_identity_of_a_model_is_its_content_or_its_commit(folder, tmp_path, monkeypatch):
-    shutil.copytree(folder, tmp_path / "copy")
-    assert model_identity(str(folder)) == model_identity(str(tmp_path / "copy"))
-    config = json.loads((tmp_path / "copy" / "config.json").read_text())
-    (tmp_path / "copy" / "config.json").write_text(json.dumps({**config, "layer_norm_eps": 1e-5}))
-    assert model_identity(str(folder)) != model_identity(str(tmp_path / "copy"))
+def test_the_identity_of_a_model_of_the_hub_is_its_commit(monkeypatch):
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: SimpleNamespace(_commit_hash="abc"))
     assert model_identity("org/name") == {"name": "org/name", "commit": "abc"}

@@ -197,6 +197,13 @@ def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
     assert len(content(tmp_path / "out")) == 8
 
 
+def test_a_file_that_changes_while_it_is_read_is_refused(domains, tmp_path, monkeypatch):
+    file = domains["it"].files[1]
+    monkeypatch.setattr("dana.studies.splits.stage.assign_splits", lambda *of: (file.touch(), assign_splits(*of))[1])
+    with pytest.raises(DataError, match=f"{file.name}: changed while it was read"):
+        splits_stage(domains, tmp_path / "out", SIZES)
+
+
 def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domains, tmp_path):
     splits_stage(domains, tmp_path / "out", SIZES)
     rows = read_overlap(tmp_path / "out")
