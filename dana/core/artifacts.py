@@ -169,7 +169,7 @@ def read_seals(file: Path) -> Seals:
         ArtifactError: If it holds none.
     """
     content = read_json(file)
-    seals = content.get("files") if isinstance(content, dict) else content
+    seals: Any = content.get("files") if isinstance(content, dict) else content
     check_seals(file, seals)
     return seals
 
