@@ -163,8 +163,8 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     from dana.stages.weigh import weigh_table
 
     is_table = isinstance(scores, pd.DataFrame)
-    allowed = "a run's folder, a table from dana.score, an array or a Series"
-    require(is_table, "scores", type(scores).__name__, allowed)
+    choices = "a run's folder, a table from dana.score, an array or a Series"
+    require(is_table, "scores", type(scores).__name__, choices)
     missing = [name for name in NEEDED if name not in scores.columns]
     if missing:
         columns = ", ".join(map(str, scores.columns))
