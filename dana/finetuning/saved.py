@@ -128,7 +128,6 @@ def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: 
         model.save_pretrained(folder)
     if tokenizer.is_fast:  # it remembers its last call, which a resumed run did not make
         tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
     tokenizer.save_pretrained(folder / BACKBONE if isinstance(model, MeanPooling) else folder)
 
 

@@ -181,8 +181,7 @@ class TrainingRun:
             if (every := execution.export_every) and record.step % every == 0:
                 policy.export(state, language_model.tokenizer, exports)
         if not any(record.loss for record in policy.records if isinstance(record, StepRecord)):
-            unknown = "no step had a token to predict, because the tokenizer knows no word of the text"
-            raise DataError(f"{unknown}; take another checkpoint, or for dana pretrain a larger vocabulary")
+            raise DataError("no step had a token to predict: the tokenizer knows no word of the text; take another one")
         policy.finish(state)
         for tracker in self.accelerator.trackers:  # Accelerate's end_training would also end the process group
             tracker.finish()

@@ -259,5 +259,4 @@ class PretrainSettings(TrainSettings):
         require(64 <= self.vocabulary <= MOST_ROWS, "vocabulary", self.vocabulary, f"from 64 to {MOST_ROWS}")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
         fits = self.max_tokens <= self.max_positions <= MOST_ROWS
-        allowed_values = f"at least max_tokens={self.max_tokens}, at most {MOST_ROWS}"
-        require(fits, "max_positions", self.max_positions, allowed_values)
+        require(fits, "max_positions", self.max_positions, f"from max_tokens={self.max_tokens} to {MOST_ROWS}")

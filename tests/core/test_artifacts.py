@@ -11,18 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.artifacts import (
-    INVENTORY,
-    MANIFEST,
-    add_seal,
-    fingerprint,
-    list_differences,
-    make,
-    open_artifact,
-    read_inventory,
-    read_manifest,
-    write_json,
-)
+from dana.core.artifacts import MANIFEST, fingerprint, list_differences, make, open_artifact, read_manifest, write_json
 from dana.core.errors import ArtifactError, Contradiction
 
 
@@ -222,14 +211,6 @@ def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing
     assert (artifact.path / "data.txt").read_text() == "whole"
     assert first.returncode == 0
     assert heard.text.count(f"waiting   for process {first.pid} on") == 1
-
-
-def test_reuse_lists_what_its_killed_writer_did_not(tmp_path):
-    for _ in range(2):
-        make(tmp_path / "x", "thing", {}, _write("mine"))
-        if not (tmp_path / INVENTORY).exists():  # as if its writer had been killed before
-            write_json(tmp_path / INVENTORY, add_seal({"files": {}}))
-    assert [*read_inventory(tmp_path)] == [f"x/{MANIFEST}"]
 
 
 def test_a_killed_process_is_taken_over_at_once(tmp_path, monkeypatch):

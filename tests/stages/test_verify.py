@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, open_artifact
+from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, open_artifact, read_inventory
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
+from dana.stages.pack import pack_for
 from dana.train.checkpoints import Checkpoints
 
 CHANGED = "its bytes are not those that were written"
@@ -41,6 +42,13 @@ def run(topics, tmp_path):
     for name in ("corpus", "task", "scores"):
         shutil.copytree(topics[2] / name, tmp_path / "copy" / name)
     return tmp_path / "copy"
+
+
+def test_reuse_lists_what_its_killed_writer_did_not(run):
+    pack_for("dana-mini", run / "corpus")
+    (run / INVENTORY).write_text(json.dumps(add_seal({"files": {}})))
+    name = pack_for("dana-mini", run / "corpus").path.relative_to(run)
+    assert [*read_inventory(run)] == [f"{name}/{MANIFEST}"]
 
 
 def test_each_damaged_file_is_named_with_exit_code_2(run, verify):
