@@ -1,23 +1,16 @@
-"""Compute moments of sharded arrays, confidence intervals, paired tests and bootstraps.
-
-Two arms are compared by the differences of the seeds that they share. All bootstraps of dana draw their counts and
-compute their percentile intervals here.
-"""
+"""Compute moments of sharded arrays, confidence intervals, the two-level test and draws of bootstraps."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
-
-from dana.core.rng import generator
+from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.05  # significance level of a verdict, after adjustment
-EXACT_AT_MOST = 12  # pairs: 4,096 sign patterns
-RANDOM_FLIPS = 20_000
-RESAMPLES = 2000  # of a two-level bootstrap
-BATCH = 100  # of these at a time
+POWER = 0.8  # probability of deciding the smallest difference that can be shown
+# Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how adaptations vary.
+DISAGREEMENT, DEVIATION = 0.2, 0.0125
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Interval:
 
     Attributes:
         mean: Arithmetic mean.
-        std: Sample standard deviation, ddof 1 (of a bootstrap: of the resampled means).
+        std: Sample standard deviation, ddof 1.
         low: Lower end of the interval.
         high: Upper end.
         n: Number of values.
@@ -100,47 +93,6 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(mean, std, mean - reach, mean + reach, n)
 
 
-def paired_differences(scores: dict[int, float], other: dict[int, float]) -> list[float]:
-    """Subtract `other` from `scores` for every seed that both have, in the order of the seeds.
-
-    Raises:
-        ValueError: If they share no seed.
-    """
-    seeds = sorted(scores.keys() & other.keys())
-    if not seeds:
-        raise ValueError(f"no seed in common: {sorted(scores)} and {sorted(other)}")
-    return [scores[seed] - other[seed] for seed in seeds]
-
-
-def sign_flip_p(differences: Sequence[float]) -> float:
-    """Compute the two-sided p value of the sign-flip (paired permutation) test that the mean difference is 0.
-
-    Exact up to 12 pairs, else from 20,000 seeded random sign patterns. The smallest possible p is 2 / 2ⁿ: 0.0625 with
-    5 seeds, 0.0078 with 8, so fewer than 6 seeds never reach 0.05.
-
-    Args:
-        differences: One per seed.
-
-    Raises:
-        ValueError: If there are none.
-
-    References:
-        Fisher 1935, The design of experiments, section 21; Phipson and Smyth 2010 for the random patterns.
-    """
-    values = np.asarray(differences, dtype=np.float64)
-    n = values.size
-    if n == 0:
-        raise ValueError("no differences to test")
-    if n <= EXACT_AT_MOST:
-        signs = 1.0 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-    else:
-        signs = generator(0, "report", "sign_flips").choice([-1.0, 1.0], (RANDOM_FLIPS, n))
-    total = abs(values.sum())
-    # Sums that are equal in exact arithmetic differ in their last bits by the order of addition.
-    extreme = int((np.abs(signs @ values) >= total - 1e-9 * np.abs(values).sum()).sum())
-    return extreme / len(signs) if n <= EXACT_AT_MOST else (extreme + 1) / (len(signs) + 1)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p values for multiple testing by Holm's method; the order stays.
 
@@ -153,14 +105,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted_values[index] = highest
     return adjusted_values
-
-
-def fewest_seeds(questions: int) -> int:
-    """Compute the smallest n at which the sign-flip test can decide one of m questions: m · 2 / 2ⁿ ≤ :data:`ALPHA`.
-
-    Six for one question, seven for two, eight for four, nine for eight.
-    """
-    return 1 + math.ceil(math.log2(max(questions, 1) / ALPHA))
 
 
 def percentile_interval(replicates: np.ndarray) -> tuple[float, float]:
@@ -205,65 +149,113 @@ def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> 
 
 
 @dataclass(frozen=True)
-class TwoLevelInterval(Interval):
-    """An interval over seeds and test examples, with the standard deviations due to the examples.
+class TwoLevel:
+    """A mean score or difference, with its uncertainty over models and over test texts (docs/design.md).
 
     Attributes:
-        examples: Standard deviation of the difference over test sets, in the part common to all seeds: the root of the
-            covariance between two seeds' differences. NaN with one seed.
-        interaction: The same for the part that varies between seeds.
-    """
-
-    examples: float
-    interaction: float
-
-
-def paired_bootstrap(
-    scorer: Callable[[np.ndarray], np.ndarray], counts: np.ndarray, resamples: int = RESAMPLES, seed: int = 0
-) -> TwoLevelInterval:
-    """Bootstrap the difference in mean score between two arms over seeds and test examples.
-
-    An interval over seeds alone treats the test set as fixed, which ignores the larger half of the uncertainty with a
-    few hundred examples. So each resample draws seeds and examples with replacement, the same for both arms.
-
-    Args:
-        scorer: Maps counts of examples, shape (draws, categories), to scores, shape (draws, 2 seeds): first the seeds
-            of the first arm, then those of the other.
-        counts: Examples of each category, shape (categories,); examples of a category are interchangeable.
-        resamples: Number of resamples.
-        seed: Seed of the draws.
-
-    Returns:
-        `mean` is the difference in the original sample, not the mean of the resamples; `n` is the number of seeds.
+        mean: Mean over models and texts.
+        by_unit: Variance of the mean due to the units: adaptations, folds or seeds; 0 with one unit.
+        by_text: Variance of the mean due to the texts.
+        units: Number of units.
+        texts: Number of texts.
+        nested: True if units are folds, each with texts of its own: `by_unit` then contains `by_text`.
+        unit_std: Standard deviation between units, without that of the fine-tunings within; NaN with one unit.
+        seed_std: Standard deviation between fine-tunings of a unit; NaN if there is one in each.
 
     References:
-        Efron and Tibshirani 1993, An introduction to the bootstrap; Sellam et al. 2022, The MultiBERTs.
+        Satterthwaite 1946, An approximate distribution of estimates of variance components; Card et al. 2020, With
+        Little Power Comes Great Responsibility.
     """
 
-    def differences(examples: np.ndarray) -> np.ndarray:
-        scores = scorer(examples).reshape(len(examples), 2, -1)
-        return scores[:, 0] - scores[:, 1]
+    mean: float
+    by_unit: float
+    by_text: float
+    units: int
+    texts: int
+    nested: bool = False
+    unit_std: float = math.nan
+    seed_std: float = math.nan
 
-    estimates = differences(counts[None].astype(np.float64))
-    seeds = estimates.shape[1]
-    random = generator(seed, "report", "bootstrap")
-    means, by_seed = [], []
-    for begin in range(0, resamples, BATCH):
-        draws = min(BATCH, resamples - begin)
-        weights = draw_counts(random, np.ones(seeds), draws)
-        by_seed.append(differences(draw_counts(random, counts, draws)))
-        means.append((by_seed[-1] * weights).sum(1) / seeds)
-    replicates = np.concatenate(means)
-    ends = float(estimates.mean()), float(replicates.std(ddof=1)), *percentile_interval(replicates)
-    return TwoLevelInterval(*ends, seeds, *_variance_parts(np.concatenate(by_seed)))
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return math.sqrt(max(self.by_unit, self.by_text) if self.nested else self.by_unit + self.by_text)
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom of the squared error."""
+        parts = self.by_unit**2 / max(self.units - 1, 1) + self.by_text**2 / (self.texts - 1)
+        return self.error**4 / parts if parts else math.inf
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the 95 % interval of Student's t."""
+        reach = float(stdtrit(self.freedom, 1 - ALPHA / 2)) * self.error
+        return self.mean - reach, self.mean + reach
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of Student's t that the mean is 0."""
+        if self.error == 0:
+            return float(self.mean == 0)
+        return 2 * float(stdtr(self.freedom, -abs(self.mean) / self.error))
+
+    def detectable(self, questions: int = 1) -> float:
+        """Compute the smallest true mean that a rerun tells from 0 with probability :data:`POWER`.
+
+        Args:
+            questions: Number of questions that Holm adjusts for; its first step, the strictest, is used.
+        """
+        level, power = stdtrit(self.freedom, [1 - ALPHA / 2 / max(questions, 1), POWER])
+        return float(level + power) * self.error
+
+    def at(self, units: int, texts: int) -> "TwoLevel":
+        """Extrapolate to another number of units or texts: each part of the variance falls in proportion."""
+        fewer = self.texts / texts
+        by_unit = self.by_unit * (fewer if self.nested else self.units / units)
+        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer)
 
 
-def _variance_parts(by_seed: np.ndarray) -> tuple[float, float]:
-    """Split the deviation over examples, shape (draws, seeds), into the part common to all seeds and the rest."""
-    seeds = by_seed.shape[1]
-    if seeds < 2:
-        return float("nan"), float("nan")
-    covariance = np.cov(by_seed, rowvar=False)
-    variance = float(np.trace(covariance)) / seeds
-    common = (float(covariance.sum()) - variance * seeds) / (seeds * (seeds - 1))
-    return float(np.sqrt(max(common, 0.0))), float(np.sqrt(max(variance - max(common, 0.0), 0.0)))
+def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = None) -> TwoLevel:
+    """Estimate a mean and its two-level variance from what each text adds to each model's score.
+
+    Args:
+        values: Of shape (models, texts), their mean being the estimate. Models of a unit stand together.
+        units: Number of units with as many models each (fine-tunings), all tested on all texts; 1 leaves the models
+            out of the error.
+        folds: Fold of each text, if each text is tested in its own fold; `values` then has a row per fine-tuning.
+    """
+    texts, mean = values.shape[1], float(values.mean())
+    per_text = values.mean(0)
+    if folds is None:
+        runs = values.mean(1).reshape(units, -1)
+        by_unit = float(runs.mean(1).var(ddof=1)) / units if units > 1 else 0.0
+        by_text = float(per_text.var(ddof=1)) / texts
+        sampling = 0.0
+    else:
+        _, folds, sizes = np.unique(folds, return_inverse=True, return_counts=True)
+        units = sizes.size
+        runs = np.stack([np.bincount(folds, row) / sizes for row in values], axis=1)
+        by_unit = float(sizes @ (runs.mean(1) - mean) ** 2) / (units - 1) / texts
+        by_text = float(np.square(per_text - runs.mean(1)[folds]).sum()) / (texts - units) / texts
+        sampling = by_text * units  # of a fold's mean, by its own texts
+    noise = float(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else math.nan
+    rest = by_unit * units - sampling - (0.0 if math.isnan(noise) else noise / runs.shape[1])
+    unit_std = math.sqrt(max(rest, 0.0)) if units > 1 else math.nan
+    return TwoLevel(mean, by_unit, by_text, units, texts, folds is not None, unit_std, math.sqrt(noise))
+
+
+def smallest_difference(texts: int, folds: int, adaptations: int = 5, questions: int = 1) -> float:
+    """Estimate before any run the smallest difference of accuracies that can be shown, as :meth:`TwoLevel.detectable`.
+
+    Assumes that two arms disagree on a fifth of the texts and that adaptations deviate by .0125.
+
+    Args:
+        texts: Number of texts that are tested.
+        folds: Number of folds; 1 for a fixed split.
+        adaptations: Number of adaptations on a fixed split.
+        questions: As in :meth:`TwoLevel.detectable`.
+    """
+    by_text, units = DISAGREEMENT / texts, folds if folds > 1 else adaptations
+    by_unit = DEVIATION**2 / units + (by_text if folds > 1 else 0.0)
+    return TwoLevel(0.0, by_unit, by_text, units, texts, nested=folds > 1).detectable(questions)

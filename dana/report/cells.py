@@ -4,8 +4,10 @@ Two arms compare if their settings, seeds, test examples and starting models agr
 traced through the digests of weights in the run's manifests.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
+from dana.core.statistics import TwoLevel, two_level
 from dana.report.files import RESULTS, flatten, read_columns, read_object, reading
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
@@ -53,14 +56,17 @@ class Predictions:
     Attributes:
         ids: Example ids of shape (examples,).
         labels: True answers of shape (examples,): class numbers, or another value of the kind.
-        answers: Predicted answers of shape (seeds, examples), seeds in ascending order.
+        answers: Predicted answers of shape (models, examples): seeds in ascending order, or with folds one model per
+            fine-tuning of a fold, each example answered by the model of its own fold.
         kind: Kind of target.
+        folds: Fold of each example; None if every model was tested on all of them.
     """
 
     ids: np.ndarray
     labels: np.ndarray
     answers: np.ndarray
     kind: Kind
+    folds: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ class ArmResult:
         settings: Settings that decide the result, by dotted name; without model and seeds.
         predictions: Predictions on the test set.
         lineage: Origin of the model.
-        nested: True if each seed has a selection and an adaptation of its own.
+        adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and in order.
         warnings: What of the task's data makes the scores mean less than they seem.
     """
 
@@ -90,13 +96,30 @@ class ArmResult:
     settings: dict[str, Any]
     predictions: Predictions
     lineage: Lineage = field(default_factory=Lineage)
-    nested: bool = False
+    adaptations: int = 1
     warnings: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> list[int]:
         """Seeds in ascending order."""
         return list(self.scores)
+
+    @cached_property
+    def influences(self) -> np.ndarray:
+        """What each example adds to the score of each model, of shape (models, examples)."""
+        parts = self.predictions
+        return parts.kind.influences(parts.answers, parts.labels, self.metric)
+
+    @cached_property
+    def estimate(self) -> TwoLevel:
+        """Mean score and its error over models and examples; with folds, of the predictions of all folds pooled."""
+        units = self.adaptations if self.adaptations > 1 else len(self.influences)
+        return two_level(self.influences, units, self.predictions.folds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean; NaN with one model, which says nothing about others."""
+        return self.estimate.interval if self.estimate.units > 1 else (math.nan, math.nan)
 
     def unlike(self, other: "ArmResult") -> list[str]:
         """List why the two results cannot be compared, this result's value first; empty if they can."""
@@ -114,8 +137,8 @@ class ArmResult:
         if ours.parent and ours.parent == rival.parent:  # adapted from one model: only the text should differ
             pair = (dict(flatten(lineage.settings or {})) for lineage in (ours, rival))
             reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
-        if ours.parent and rival.parent and self.nested != other.nested:
-            reasons.append("one adaptation for all seeds against one per seed")
+        if ours.parent and rival.parent and self.adaptations != other.adaptations:
+            reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
         is_traced = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
         return [*reasons, "they start from different models"] if is_traced and ours.roots_differ(rival) else reasons
 
@@ -127,8 +150,14 @@ class ArmResult:
             return [f"{len(ours.kind.labels)} classes against {len(others.kind.labels)}"]
         if not np.array_equal(ours.ids, others.ids):
             return [f"the test examples differ ({np.setxor1d(ours.ids, others.ids).size} are in only one)"]
+        if not np.array_equal(_folds(ours), _folds(others)):
+            return ["the folds of the test examples differ"]
         mismatches = int((ours.labels != others.labels).sum())
         return [f"the labels of {mismatches} test examples differ"] if mismatches else []
+
+
+def _folds(predictions: Predictions) -> np.ndarray:
+    return np.zeros(predictions.ids.size) if predictions.folds is None else predictions.folds
 
 
 def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> list[str]:
@@ -203,11 +232,11 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
     """
     metrics, manifest = read_object(file), read_object(file.parent / MANIFEST)
     with reading(file):
-        scores = {seed: float(score) for seed, score in sorted((row["seed"], row["score"]) for row in metrics["seeds"])}
-        predictions = _predictions(file.parent / PREDICTIONS, scores, metrics)
-        pairs = zip(scores, predictions.answers, strict=True)
-        kind, labels = predictions.kind, predictions.labels
-        collapses = frozenset(seed for seed, answers in pairs if kind.is_collapsed(answers, labels))
+        rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
+        scores = {row["seed"]: float(row["score"]) for row in rows}
+        nested = bool(manifest.get("nested"))
+        units = {row["seed"]: row.get("adaptation", row["seed"] if nested else 0) for row in rows}
+        predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         return ArmResult(
             task=str(metrics["task"]),
@@ -219,26 +248,50 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
             settings={key: value for key, value in leaves if key.split(".")[0] != "model" and key != "preset.seeds"},
             predictions=predictions,
             lineage=trace(manifest["depends_on"].get("model"), lineages or {}),
-            nested=bool(manifest.get("nested")),
+            adaptations=len(set(units.values())),
             warnings=tuple(data_warnings(metrics)),
         )
 
 
-def _predictions(file: Path, scores: dict[int, float], metrics: dict[str, Any]) -> Predictions:
-    """Read the predictions and check that they give the scores of the metrics."""
-    rows = read_columns(file, ("seed", "id", "label", "prediction"))
-    rows = rows.sort_by([("seed", "ascending"), ("id", "ascending")])
-    shape = len(scores), rows.num_rows // len(scores)
+def _predictions(
+    file: Path, scores: dict[int, float], units: dict[int, int], metrics: dict[str, Any]
+) -> tuple[Predictions, frozenset[int]]:
+    """Read the predictions, check that they give the scores of the metrics, and find the collapsed seeds.
+
+    Args:
+        file: Parquet file.
+        scores: Score by seed.
+        units: Adaptation or fold by seed.
+        metrics: Content of ``metrics.json``.
+    """
+    table = read_columns(file, ("seed", "id", "label", "prediction"))
+    pooled = bool(metrics.get("folds"))
+    groups = [[seed for seed in scores if units[seed] == unit] for unit in set(units.values())] if pooled else [scores]
+    models = {seed: row for group in groups for row, seed in enumerate(group)}
     with reading(file):
-        if "kind" in metrics:
-            kind = find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
-        else:  # older metrics name neither kind nor labels: single-label classification
-            kind = SingleLabel.from_count(len(read_columns(file, ("probabilities",))["probabilities"][0]))
-        seeds, ids = rows["seed"].to_numpy().reshape(shape), rows["id"].to_numpy().reshape(shape)
-        labels, answers = (kind.answers(rows[name]).reshape(shape) for name in ("label", "prediction"))
-        scores_again = kind.scorer(answers, labels[0], metrics["metric"])(np.ones((1, shape[1])))[0]
-    matches = (list(scores) == seeds.T).all() and (ids == ids[0]).all() and (labels == labels[0]).all()
-    if not (matches and np.allclose(scores_again, list(scores.values()), rtol=1e-6, atol=1e-6)):
+        kind = _kind(file, metrics)
+        numbers = np.array([models[seed] for seed in table["seed"].to_pylist()])
+        order = np.lexsort((table["id"].to_numpy(), numbers))
+        shape = len(set(models.values())), -1
+        seeds, ids = (table[name].to_numpy()[order].reshape(shape) for name in ("seed", "id"))
+        labels, answers = (kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction"))
+        tests = {seed: seeds[row] == seed for seed, row in models.items()}
+        parts = {seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()}
+        scorers = [kind.scorer(part[None], true, metrics["metric"]) for part, true in parts.values()]
+        again = [
+            scorer(np.ones((1, true.size)))[0, 0] for scorer, (_, true) in zip(scorers, parts.values(), strict=True)
+        ]
+    matches = (ids == ids[0]).all() and (labels == labels[0]).all()
+    if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metrics['metric']} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
-    return Predictions(ids[0], labels[0], answers, kind)
+    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part))
+    folds = np.vectorize(units.get)(seeds[0]) if pooled else None
+    return Predictions(ids[0], labels[0], answers, kind, folds), collapses
+
+
+def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
+    if "kind" in metrics:
+        return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
+    # Older metrics name neither kind nor labels: single-label classification.
+    return SingleLabel.from_count(len(read_columns(file, ("probabilities",))["probabilities"][0]))

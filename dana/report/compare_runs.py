@@ -7,11 +7,11 @@ from typing import Any
 import pandas as pd
 
 from dana.report.files import flatten
-from dana.report.page import Column, Finding, Report, Section, Table, decimals, number, text_columns
+from dana.report.page import Column, Finding, Report, Section, Table, number, text_columns
 from dana.report.provenance import versions
 from dana.report.run import RunFrames
 from dana.report.sections import Analysis, analyse, verdict
-from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, metric_name
+from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, P, metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
 DIGEST = 32  # letters of a digest; digests are left out, because they only repeat that another setting differs
@@ -97,7 +97,7 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
                 rows.append({**head, **numbers, "not_compared": row.reasons})
     pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
     unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
-    columns = (*text_columns("task", "arm"), pair, *NUMBERS, *decimals(4, "p"), unlike)
+    columns = (*text_columns("task", "arm"), pair, *NUMBERS, P, unlike)
     caption = (
         "Differences between the same arm and seed of two runs. Interval and p are as in the report of a run, but p is "
         "not adjusted (Holm): no verdict follows from this table."

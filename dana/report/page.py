@@ -255,11 +255,16 @@ def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
 
 
+def p_text(p: float) -> str:
+    """Format a p value; "< 0.0001" below that."""
+    return "< 0.0001" if p < 0.0001 else number(p, 4)
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """Format a share in [0, 1] as a percentage."""
     return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def interval_text(low: float, high: float, digits: int = 4) -> str:
+def interval_text(low: float, high: float, digits: int = 4, sign: bool = True) -> str:
     """Format an interval; an en dash if it is not finite."""
-    return f"{number(low, digits, sign=True)} to {number(high, digits, sign=True)}" if np.isfinite(low) else "–"
+    return f"{number(low, digits, sign)} to {number(high, digits, sign)}" if np.isfinite(low) else "–"

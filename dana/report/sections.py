@@ -12,9 +12,19 @@ import pandas as pd
 
 from dana.core.studies import load_parts
 from dana.report import figures, provenance, tables
-from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, percent
+from dana.report.page import Finding, Report, Section, Table, each, interval_text, number, p_text, percent
 from dana.report.run import RunFrames
-from dana.report.verdicts import BETTER, INCOMPARABLE, RIVALS, UNDECIDED, WORSE, ArmComparison, compare_arms, main_arms
+from dana.report.verdicts import (
+    BETTER,
+    INCOMPARABLE,
+    RIVALS,
+    SEED,
+    UNDECIDED,
+    WORSE,
+    ArmComparison,
+    compare_arms,
+    main_arms,
+)
 
 UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
 FOLLOWS_LENGTH = 0.3  # rank correlation of score and length above which scores are said to follow length
@@ -57,6 +67,7 @@ def analyse(run: RunFrames) -> Analysis:
     """Compare the arms of a run and make every table that it has data for."""
     scores, comparisons = run.scores, tuple(compare_arms(run.cells))
     candidates = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
+    candidates.append(tables.variance_table(comparisons))
     if run.ranking is not None:
         candidates.append(tables.ranking_table(run.ranking))
     if run.choice is not None:
@@ -132,7 +143,9 @@ def _results_section(analysis: Analysis) -> Section:
     charts = [figures.forest(table.frame) for table in analysis.get("differences")]
     charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
     drawings = tuple(figure for figure in charts if figure is not None)
-    return Section(title, results_finding(analysis), drawings, analysis.get("differences", "results", "seeds"))
+    return Section(
+        title, results_finding(analysis), drawings, analysis.get("differences", "variance", "results", "seeds")
+    )
 
 
 def _cost_section(analysis: Analysis) -> Section:
@@ -186,7 +199,7 @@ def _task_verdicts(rows: Sequence[ArmComparison]) -> str:
     """Write the verdicts on one task, decided ones first; questions of an arm with equal reasons share a clause."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
-        alike.setdefault((row.verdict, row.arm, row.reasons or f"{row.n} seeds"), []).append(row.other)
+        alike.setdefault((row.verdict, row.arm, row.reasons or row.basis), []).append(row.other)
     claims = [
         f"{CLAIMS[verdict].format(arm, ' and '.join(others))} ({reason})"
         for (verdict, arm, reason), others in alike.items()
@@ -311,15 +324,17 @@ def results_finding(analysis: Analysis) -> str:
         if row.verdict == INCOMPARABLE:
             text.append(f"{name}: {outcome}.")
             continue
-        interval, p = interval_text(row.low, row.high), f"p = {number(row.p, 4)}, {number(row.p_holm, 4)} after Holm"
+        interval, p = interval_text(row.low, row.high), f"p {_equals(row.p)}, {_equals(row.p_holm)} after Holm"
         text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
     text += [f"{cell.arm} on {cell.task}: {warning}" for cell in analysis.run.cells for warning in cell.warnings]
-    if any(row.nested for row in analysis.questions):
-        text.append(
-            "Each seed has a selection and an adaptation of its own: the spread over seeds includes them. "
-            "Selected text and losses are shown for the first seed."
-        )
+    if any(row.unit != SEED for row in analysis.questions):
+        text.append("Each adaptation has a selection of its own; selected text and losses are those of the first.")
     return "\n".join(text)
+
+
+def _equals(p: float) -> str:
+    text = p_text(p)
+    return text if text.startswith("<") else f"= {text}"
 
 
 def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:

@@ -1,6 +1,7 @@
 """Make the tables of a report: rankings, separation, selected text, losses and results; each is also a CSV file."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 
 from dana.core.statistics import mean_interval
 from dana.report.cells import ArmResult
-from dana.report.page import Column, Table, decimals, interval_text, number, shares, text_columns
+from dana.report.page import Column, Table, decimals, interval_text, number, p_text, shares, text_columns
 from dana.report.run import Candidates, ScoreFrames
 from dana.report.verdicts import ArmComparison
 from dana.tasks.kinds import is_error
@@ -27,12 +28,13 @@ def metric_name(metric: str) -> str:
 
 
 # Fields of ArmComparison whose columns in differences.csv have other names.
-CSV_COLUMNS = {"seeds": "seeds_to_decide", "collapsed_models": "collapsed", "interaction": "mixed"}
+CSV_COLUMNS = {"units_needed": "units_to_decide", "texts_needed": "texts_to_decide", "collapsed_models": "collapsed"}
 METRIC = Column("metric", lambda row: metric_name(row.metric), numeric=False)
 DIFFERENCE = Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False)
 SEEDS = Column("n", lambda row: str(row.n or "–"))
 INTERVAL = Column("95 % interval", lambda row: interval_text(row.low, row.high))
-P_HOLM = Column("p, Holm", lambda row: number(row.p_holm, 4))
+P = Column("p", lambda row: p_text(row.p))
+P_HOLM = Column("p, Holm", lambda row: p_text(row.p_holm))
 
 
 def _name(header: str) -> Column:
@@ -240,19 +242,20 @@ def _head(cell: ArmResult) -> dict[str, str]:
 
 
 def result_table(cells: Sequence[ArmResult]) -> Table:
-    """Tabulate mean and standard deviation over seeds of each task and arm, like Table 3 of the paper."""
+    """Tabulate mean, interval and deviation over seeds of each task and arm, like Table 3 of the paper."""
     rows = []
     for cell in cells:
-        scores = mean_interval(list(cell.scores.values()))
-        spread = {"n": scores.n, "mean": scores.mean, "std": scores.std, "ddof": 1}
+        seeds, (low, high) = mean_interval(list(cell.scores.values())), cell.interval
+        spread = {"n": seeds.n, "mean": cell.estimate.mean, "low": low, "high": high, "std": seeds.std, "ddof": 1}
         rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)})  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)
-    columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS)
-    columns += (Column("mean ± std", lambda row: f"{number(row.mean, 4)} ± {number(row.std, 4)}"),)
-    columns += (Column("collapsed seeds", lambda row: str(row.degenerate)),)
+    columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS, *decimals(4, "mean"))
+    columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
+    columns += (Column("std", lambda row: number(row.std, 4)), Column("collapsed", lambda row: str(row.degenerate)))
     caption = (
-        "n: seeds. Standard deviation over seeds, ddof 1. A collapsed seed predicts (nearly) one class for every "
-        "text: its score says nothing about the arm."
+        "n: fine-tuned models. Mean: with folds, of the predictions of all folds pooled. Interval: over models and "
+        "test texts. Std: over seeds, ddof 1. A collapsed model predicts (nearly) one class for every text: its score "
+        "says nothing about the arm."
     )
     return Table("results", caption, frame, columns)
 
@@ -262,17 +265,36 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not comparisons:
         return None
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns=CSV_COLUMNS)
-    frame.insert(list(frame).index("std") + 1, "ddof", 1)
-    mean, p = decimals(4, "mean", sign=True), decimals(4, "p")
-    collapse_column = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.n}" if row.n else "–")
+    mean = decimals(4, "mean", sign=True)
+    collapse_column = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–")
     verdict_column = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, *p, P_HOLM, collapse_column, verdict_column)
+    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, P, P_HOLM, collapse_column, verdict_column)
     caption = (
-        "Paired differences by seed. Interval: two-level bootstrap over seeds and test examples. p: two-sided "
-        "sign-flip (paired permutation) test over seeds, exact up to 12. Holm's adjustment covers the questions of all "
-        "tasks: our arms against base and against random text. A verdict needs p of at most 0.05 after Holm, an "
-        "interval without zero, and no collapsed model. The number of seeds that would decide has a power of 80 % on "
-        "this test set. Verdicts are about these models: variation between adaptations is not included. Other rows "
-        "get no verdict."
+        "Differences of arms on the same texts. n: adaptations, folds, or seeds of one adaptation. Interval and p: "
+        "Student's t with a standard error over these and over test texts. Holm's adjustment covers the questions of "
+        "all tasks. A verdict needs p of at most 0.05 after Holm and no collapsed model. Other rows get no verdict."
     )
     return Table("differences", caption, frame, columns)
+
+
+def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
+    """Tabulate what the difference of each question varies over; None without a question that has a number."""
+    rows = [asdict(row) for row in comparisons if row.asked and not math.isnan(row.error)]
+    if not rows:
+        return None
+    names = ["task", "arm", "other", "unit", "n", "texts", "unit_std", "seed_std", "text_std", "error", "detectable"]
+    headers = {"unit_std": "between units", "seed_std": "between fine-tunings", "text_std": "between test sets"}
+    headers |= {"error": "standard error", "detectable": "difference that would show"}
+    units = Column("units", lambda row: f"{row.n} {row.unit}s", numeric=False)
+    columns = (*text_columns("task"), DIFFERENCE, units, *decimals(0, "texts"))
+    columns += tuple(Column(header, _four_decimals(name)) for name, header in headers.items())
+    caption = (
+        "Standard deviations of the difference: between units, beyond that of the fine-tunings within one; between "
+        "fine-tunings of one unit; between test sets of this size. The last column would be decided in four of five "
+        "reruns of this size."
+    )
+    return Table("variance", caption, pd.DataFrame(rows)[names], columns)
+
+
+def _four_decimals(name: str) -> Callable[[Any], str]:
+    return lambda row: number(getattr(row, name), 4)

@@ -1,121 +1,24 @@
-"""Compare two arms on a task: better, worse or undecided, and how many seeds would decide (docs/design.md).
+"""Compare two arms on a task: better, worse or undecided, and what would decide (docs/design.md).
 
-A verdict needs both: a sign-flip p over the seeds of at most 0.05, after Holm over all questions of the report, and
-a two-level bootstrap interval, over seeds and test examples, without zero. Everything else is undecided, with reasons.
-
-Power is about a rerun on the same test set. The mean difference of n seeds is taken as normal around the true one, with
-variance seeds² / n. The interval is taken as normal with the expected variance of the two-level bootstrap
-(standard deviations of :class:`Spread`),
-
-    W = examples² + ((n − 1) seeds² + (2n − 1) interaction²) / n²
-
-(it resamples the interaction of seed and example with both). The smallest difference detected with probability
-`POWER` is the larger of those that the two conditions need. As n grows it tends to 1.96 · `examples`: below that, only
-more test examples help. All tests are two-sided at level `ALPHA`.
-
-References:
-    Card et al. 2020, With Little Power Comes Great Responsibility (the variance of a paired difference of accuracies is
-    at most the share of examples that the models disagree on); Bouthillier et al. 2021, Accounting for Variance in
-    Machine Learning Benchmarks; Owen 2007, The pigeonhole bootstrap (theorem 3, the resampled interaction).
+A question is decided if the two-level p of :mod:`dana.core.statistics` is at most 0.05 after Holm over all questions of
+the report, and no model collapsed. Everything else is undecided, with reasons.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
-
-import numpy as np
 
 from dana.core import statistics
-from dana.core.statistics import ALPHA, fewest_seeds, paired_bootstrap
+from dana.core.statistics import ALPHA, TwoLevel, two_level
 from dana.report.cells import ArmResult
 from dana.report.run import ADAPTED, CONTROLS
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
 RIVALS = ("base", "random")  # controls that an arm must beat: no adaptation, and the same amount of random text
-POWER = 0.8  # probability of detecting the difference
-Z, REACH = NormalDist().inv_cdf(1 - ALPHA / 2), NormalDist().inv_cdf(POWER)
-MOST_SEEDS = 1000  # larger numbers are not computed
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Variance components of the difference of two arms, as standard deviations of a mean score.
-
-    Attributes:
-        seeds: Over fine-tuning seeds on one test set: that of the paired differences, ddof 1.
-        examples: Over test sets, common to all seeds: more seeds do not reduce it.
-        interaction: Over test sets, specific to a seed; also part of `seeds`.
-    """
-
-    seeds: float
-    examples: float
-    interaction: float
-
-
-def detectable(spread: Spread, n: int, questions: int) -> float:
-    """Compute the smallest difference that n seeds on the same test set decide with probability :data:`POWER`.
-
-    Args:
-        spread: Variance components of the difference.
-        n: Number of seeds.
-        questions: Number of questions that Holm adjusts for; its first step, the strictest, is used.
-
-    Returns:
-        Difference in units of the score; infinite if n seeds cannot decide anything.
-    """
-    if n < fewest_seeds(questions):
-        return math.inf
-    seed_error = spread.seeds / math.sqrt(n)
-    width = math.sqrt(spread.examples**2 + ((n - 1) * spread.seeds**2 + (2 * n - 1) * spread.interaction**2) / n**2)
-    return max(standard_effect(n, questions) * spread.seeds, Z * width + REACH * seed_error)
-
-
-def standard_effect(n: int, questions: int) -> float:
-    """Compute the effect size (mean / std) that the sign-flip test of n seeds detects with probability :data:`POWER`.
-
-    If only n equal signs are significant, the power is exactly Φ(effect)ⁿ. Otherwise it is approximated by the paired t
-    test, with the noncentral t distribution, at the attainable level of the sign-flip test: the largest multiple of
-    2 / 2ⁿ not above ALPHA / questions. In simulations of 7 to 12 seeds the power is right within 0.03.
-
-    Raises:
-        ValueError: If n is below :func:`dana.core.statistics.fewest_seeds`.
-
-    References:
-        Cohen 1988, Statistical power analysis, chapter 2; Lehmann and Romano 2005, Testing statistical hypotheses,
-        section 15.2 (the randomization test is as powerful as t, asymptotically).
-    """
-    from scipy.optimize import brentq
-    from scipy.stats import nct, t
-
-    if n < fewest_seeds(questions):
-        raise ValueError(f"{n} seeds decide nothing of {questions} questions")
-    patterns = 2.0 ** (n - 1)
-    extreme = math.floor(ALPHA / max(questions, 1) * patterns * (1 + 1e-12))
-    if extreme == 1:
-        return NormalDist().inv_cdf(POWER ** (1 / n))
-    critical = float(t.isf(extreme / patterns / 2, n - 1))
-    effect = brentq(lambda shift: nct.sf(critical, n - 1, shift) - POWER, 0, 2 * critical + 5)
-    return float(effect) / math.sqrt(n)
-
-
-def seeds_needed(spread: Spread, difference: float, questions: int) -> int | None:
-    """Compute the smallest number of seeds that decide a difference with probability :data:`POWER`.
-
-    Args:
-        spread: Variance components of the difference.
-        difference: Difference in units of the score; its sign does not matter.
-        questions: Number of questions that Holm adjusts for.
-
-    Returns:
-        Number of seeds; MOST_SEEDS + 1 stands for any larger number; None if no number of seeds suffices.
-    """
-    if abs(difference) <= Z * spread.examples:  # the limit for infinitely many seeds
-        return None
-    numbers = range(fewest_seeds(questions), MOST_SEEDS + 1)  # the detectable difference falls along them
-    return numbers.start + bisect_left(numbers, -abs(difference), key=lambda n: -detectable(spread, n, questions))
+ADAPTATION, FOLD, SEED = "adaptation", "fold", "seed"
+MOST_UNITS, MOST_TEXTS = 1000, 1_000_000  # larger numbers are not computed
 
 
 @dataclass(frozen=True)
@@ -128,21 +31,26 @@ class ArmComparison:
         arm: The first arm.
         other: The arm that it is compared with.
         asked: True for a question of the report; other rows get no verdict.
-        n: Number of seeds; 0 if the two are not compared.
-        mean: Mean of the paired differences, arm minus other.
-        std: Standard deviation of the paired differences, ddof 1.
-        error: Standard deviation of the two-level bootstrap.
-        examples: Standard deviation over test sets, common to all seeds: more seeds do not reduce it.
-        interaction: Standard deviation over test sets, specific to a seed.
-        low: Lower end of the 95 % interval of the two-level bootstrap.
+        n: Number of units; 0 if the two are not compared.
+        unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of one adaptation.
+        one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would do.
+        models: Number of fine-tuned models of each arm.
+        texts: Number of test texts.
+        mean: Mean difference, arm minus other.
+        error: Standard error of the mean over units and texts.
+        low: Lower end of the 95 % interval.
         high: Upper end of the interval.
-        p: p of the sign-flip test over seeds.
+        unit_std: Standard deviation between units, without that of the fine-tunings within.
+        seed_std: Standard deviation between fine-tunings of a unit.
+        text_std: Standard deviation between test sets of this size.
+        detectable: Smallest difference that as many units and texts decide with a power of 80 %.
+        p: p of the two-level t test.
         p_holm: p after Holm over the questions of the report; NaN for other rows.
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
         reasons: Why the question is undecided and what would decide it; empty with a verdict.
-        nested: True if the seeds of either arm have models of their own.
         collapsed_models: Number of collapsed models of both arms.
-        seeds: Number of seeds that would decide with a power of 80 %; NaN if unknown or if no number would.
+        units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number would.
+        texts_needed: Test texts that would decide it; NaN likewise.
     """
 
     task: str
@@ -151,20 +59,31 @@ class ArmComparison:
     other: str
     asked: bool = False
     n: int = 0
+    unit: str = SEED
+    one_adaptation: bool = False
+    models: int = 0
+    texts: int = 0
     mean: float = math.nan
-    std: float = math.nan
     error: float = math.nan
-    examples: float = math.nan
-    interaction: float = math.nan
     low: float = math.nan
     high: float = math.nan
+    unit_std: float = math.nan
+    seed_std: float = math.nan
+    text_std: float = math.nan
+    detectable: float = math.nan
     p: float = math.nan
     p_holm: float = math.nan
     verdict: str = UNASKED
     reasons: str = ""
-    nested: bool = False
     collapsed_models: int = 0
-    seeds: float = math.nan
+    units_needed: float = math.nan
+    texts_needed: float = math.nan
+
+    @property
+    def basis(self) -> str:
+        """What was averaged, in words: "5 folds", "8 seeds of this one adaptation"."""
+        words = f"{self.n} {self.unit}{'' if self.n == 1 else 's'}"
+        return words + (" of this one adaptation" if self.one_adaptation else "")
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
@@ -197,71 +116,79 @@ def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
 
 def compare_arms(cells: Sequence[ArmResult]) -> list[ArmComparison]:
     """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them."""
-    pairs: list[tuple[ArmComparison, ArmResult]] = []
+    pairs: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
     for task in dict.fromkeys(cell.task for cell in cells):
         arms = {cell.arm: cell for cell in cells if cell.task == task}
         task_questions = questions(list(arms))
         for pair in contrasts(list(arms)):
             cell, other = arms[pair[0]], arms[pair[1]]
-            pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell))
-    is_tested = [row.asked and row.verdict != INCOMPARABLE for row, _ in pairs]
-    p_values = iter(statistics.holm([row.p for (row, _), test in zip(pairs, is_tested, strict=True) if test]))
+            pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell, other))
+    is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
+    p_values = iter(statistics.holm([row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test]))
     return [
-        _judge(replace(row, p_holm=next(p_values)), cell, sum(is_tested)) if test else row
-        for (row, cell), test in zip(pairs, is_tested, strict=True)
+        _judge(replace(row, p_holm=next(p_values)), cell, other, sum(is_tested)) if test else row
+        for (row, cell, other), test in zip(pairs, is_tested, strict=True)
     ]
 
 
+def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
+    """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
+    values, units = cell.influences - other.influences, max(cell.adaptations, other.adaptations)
+    return two_level(values, units if units > 1 else len(values), cell.predictions.folds)
+
+
 def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
-    """Measure the paired difference of two arms without a verdict, or give the reasons why they cannot be compared."""
+    """Measure the difference of two arms without a verdict, or give the reasons why they cannot be compared."""
     row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
     unlike = cell.unlike(other)
     if unlike:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
-    differences = statistics.paired_differences(cell.scores, other.scores)
-    seeds, p = statistics.mean_interval(differences), statistics.sign_flip_p(differences)
-    collapses, per_seed = len(cell.collapsed_seeds) + len(other.collapsed_seeds), cell.nested or other.nested
-    row = replace(row, n=seeds.n, mean=seeds.mean, std=seeds.std, p=p, collapsed_models=collapses, nested=per_seed)
-    ours, others = cell.predictions, other.predictions
-    if seeds.n < 2:
-        return row
-    # Examples with the same answers of all models are interchangeable: the bootstrap draws them as one with a count.
-    answers, labels, counts = ours.kind.group_alike(np.vstack([ours.answers, others.answers]), ours.labels)
-    both = paired_bootstrap(ours.kind.scorer(answers, labels, cell.metric), counts)
-    row = replace(row, examples=both.examples, interaction=both.interaction)
-    return replace(row, error=both.std, low=both.low, high=both.high)
+    both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
+    unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
+    row = replace(row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean)
+    row = replace(row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent))
+    row = replace(row, collapsed_models=len(cell.collapsed_seeds) + len(other.collapsed_seeds))
+    if both.units < 2:
+        return replace(row, p=1.0)
+    low, high = both.interval
+    row = replace(row, error=both.error, low=low, high=high, p=both.p, detectable=both.detectable())
+    return replace(row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text))
 
 
-def _judge(row: ArmComparison, cell: ArmResult, count: int) -> ArmComparison:
+def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int) -> ArmComparison:
     """Add the verdict to a row, or every reason why the question is undecided."""
-    reasons = [f"{row.collapsed_models} of {2 * row.n} models collapsed"] if row.collapsed_models else []
-    fewest = fewest_seeds(count)
-    if row.n < fewest:
-        seeds = "1 seed is" if row.n == 1 else f"{row.n} seeds are"
-        suffix = "" if count == 1 else f" for {count} questions"
-        smallest_p = min(1.0, count * 2.0 ** (1 - row.n))
-        reasons.append(f"{seeds} too few{suffix}: p cannot fall below {smallest_p:.2g}; at least {fewest} are needed")
+    reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
+    if row.n < 2:
+        reasons.append("one model of each arm says nothing about others")
     elif row.p_holm > ALPHA:
         reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
-    if row.low <= 0 <= row.high:
-        reasons.append("the interval contains zero")
     if not reasons:
         sign = 1 if cell.direction == "higher" else -1
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
-    needed_seeds, plan = (math.nan, "") if row.collapsed_models else _plan(row, count)
-    return replace(row, verdict=UNDECIDED, reasons="; ".join(filter(None, [*reasons, plan])), seeds=needed_seeds)
+    row = replace(row, verdict=UNDECIDED)
+    if row.n > 1 and row.mean and not row.collapsed_models:
+        row, plan = _plan(row, difference(cell, other), count)
+        reasons += plan
+    return replace(row, reasons="; ".join(reasons))
 
 
-def _plan(row: ArmComparison, count: int) -> tuple[float, str]:
-    """Estimate how many seeds would decide the question on this test set, and describe that if it helps."""
-    fewest = fewest_seeds(count)
-    if not math.isfinite(row.error) or row.mean == 0:
-        return (fewest if row.n < fewest else math.nan), ""
-    seeds = seeds_needed(Spread(row.std, row.examples, row.interaction), row.mean, count)
-    if seeds is None:
-        return math.nan, "no number of seeds would decide it: the test set is too small for this difference"
-    if seeds > MOST_SEEDS:
-        return math.nan, f"more than {MOST_SEEDS:,} seeds would be needed"
-    seeds = max(seeds, row.n + 1)
-    plan = f"about {seeds} seeds would decide it if mean and deviation stay the same"
-    return seeds, plan if seeds > fewest else ""
+def _plan(row: ArmComparison, both: TwoLevel, count: int) -> tuple[ArmComparison, list[str]]:
+    """Estimate how small a difference shows, and which number of units, or of texts, would decide the question."""
+    row = replace(row, detectable=both.detectable(count))
+    units = _first(range(both.units + 1, MOST_UNITS), lambda units: both.at(units, both.texts), both.mean, count)
+    texts = _first(range(both.texts + 1, MOST_TEXTS), lambda texts: both.at(both.units, texts), both.mean, count)
+    if row.unit == FOLD or row.one_adaptation:
+        units = math.nan  # folds are a choice, and more seeds would still tell of one adaptation
+    row = replace(row, units_needed=units, texts_needed=texts)
+    needs = [(units, f"{row.unit}s"), (texts, "labelled texts" if row.unit == FOLD else "test texts")]
+    words = [f"{number:,.0f} {name}" for number, name in needs if not math.isnan(number)]
+    plan = [f"a difference of {row.detectable:.2g} would show in four of five reruns"]
+    plan += [f"about {' or '.join(words)} would decide this one"] if words else []
+    plan += ["only more adaptations tell how another would do"] if row.one_adaptation else []
+    return row, plan
+
+
+def _first(numbers: range, at: Callable[[int], TwoLevel], mean: float, count: int) -> float:
+    """Find the first number at which a true difference as large as the mean would be decided; NaN if none."""
+    index = bisect_left(numbers, -abs(mean), key=lambda number: -at(number).detectable(count))
+    return numbers[index] if index < len(numbers) else math.nan

@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
 from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, trace, weights
-from tests.report.conftest import edit_json, write_results
+from dana.report.verdicts import measure_pair
+from tests.report.conftest import commit, edit_json, write_results
 
 
 def cell(run, arm):
@@ -149,7 +150,49 @@ def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_b
     model = replace(dana, lineage=lineage)
     other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
-    per_seed = replace(model, nested=True)
-    assert per_seed.unlike(model) == ["one adaptation for all seeds against one per seed"]
+    per_seed = replace(model, adaptations=8)
+    assert per_seed.unlike(model) == ["adaptations 8 against 1"]
     assert per_seed.unlike(replace(per_seed, arm="random")) == []
     assert per_seed.unlike(replace(base, lineage=Lineage(root=lineage.root))) == []
+
+
+def write_folds(folder, right, per_fold=4, **metrics):
+    """Write the joined result of three folds; `right` says per fold, fine-tuning and text which answers are true."""
+    folds, finetunings = right.shape[:2]
+    rows, table = [], []
+    for seed in range(folds * finetunings):
+        fold, number = divmod(seed, finetunings)
+        ids = [f"t{text}" for text in range(fold, folds * per_fold, folds)]
+        answers = right[fold, number].astype(int)
+        rows.append({"adaptation": fold, "seed": seed, "score": float(answers.mean())})
+        table += [
+            {"adaptation": fold, "seed": seed, "id": ids[i], "label": 1, "prediction": answers[i]} for i in range(4)
+        ]
+    head = {"task": "toy", "metric": "accuracy", "direction": "higher", "kind": "single_label", "labels": ["a", "b"]}
+    content = {**head, "folds": folds, "seeds": rows, **metrics}
+
+    def write(draft):
+        write_json(draft / RESULTS, content)
+        pq.write_table(pa.Table.from_pylist(table[::-1]), draft / PREDICTIONS)
+
+    commit(folder, {"model": {}}, write, "finetune")
+
+
+def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
+    right = np.array([[[1, 1, 1, 0]] * 2, [[1, 0, 0, 0], [1, 1, 0, 0]], [[1, 1, 1, 1]] * 2])
+    write_folds(tmp_path / "dana", right)
+    write_folds(tmp_path / "base", np.zeros((3, 2, 4)))
+    dana, base = (read_cell(tmp_path / arm / RESULTS, arm) for arm in ("dana", "base"))
+    assert dana.estimate.mean == pytest.approx(right.mean())
+    assert (dana.adaptations, dana.seeds) == (3, list(range(6)))
+    assert dana.predictions.answers.shape == (2, 12)
+    assert dict(zip(dana.predictions.ids, dana.predictions.folds, strict=True))["t4"] == 1
+    assert (dana.collapsed_seeds, base.collapsed_seeds) == ({4, 5}, set(range(6)))
+    row = measure_pair(dana, base)
+    assert (row.n, row.unit, row.models, row.texts, row.basis) == (3, "fold", 6, 12, "3 folds")
+    assert row.mean == pytest.approx(right.mean())
+    by_fold = right.mean(axis=(1, 2))
+    assert row.error**2 == pytest.approx(by_fold.var(ddof=1) / 3)
+    edit_json(tmp_path / "base" / RESULTS, folds=None)
+    with pytest.raises(ArtifactError, match="test examples"):
+        read_cell(tmp_path / "base" / RESULTS, "base")

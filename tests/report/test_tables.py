@@ -1,7 +1,6 @@
 """Tables of a report, by hand-computed numbers."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -94,10 +93,10 @@ def test_numbers_have_a_true_minus_and_no_minus_zero():
 
 
 def results(**scores):
-    """One result per arm with these scores, of models that answer everything right; seed 1 of a control collapsed."""
-    arms = {arm: cell(arm, np.ones((len(values), 8), bool)) for arm, values in scores.items()}
+    """Results of ten texts with a score per seed; seed 1 of a control collapsed."""
+    arms = {arm: np.arange(10) < np.array(values)[:, None] * 10 for arm, values in scores.items()}
     seeds = {arm: frozenset() if arm == "dana" else frozenset({1}) for arm in scores}
-    return [replace(arms[arm], scores=dict(enumerate(scores[arm])), collapsed_seeds=seeds[arm]) for arm in scores]
+    return [cell(arm, right, collapsed_seeds=seeds[arm]) for arm, right in arms.items()]
 
 
 def test_result_and_difference_table_by_hand():
@@ -109,8 +108,10 @@ def test_result_and_difference_table_by_hand():
     texts = {row[1]: row[index] for row, _ in table.rows()}
     assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
     assert table.frame["collapsed"].tolist() == [1, 1, 2]
-    assert set(table.frame["ddof"]) == {1}
-    assert table.frame["std"].iloc[0] == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
+    (row,) = tables.variance_table(compare_arms(cells[::2])).frame.itertuples()
+    assert row.unit_std == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
+    assert (row.unit, row.n, row.texts) == ("seed", 3, 10)
+    assert tables.variance_table([]) is None
 
 
 def test_difference_table_of_one_seed_has_dashes():

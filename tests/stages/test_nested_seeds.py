@@ -54,8 +54,8 @@ def test_it_is_compared_with_a_fine_tuning_and_takes_more_seeds_but_no_others(fo
     union, base = (read_cell(path / "metrics.json", path.name) for path in (tmp_path / "union", folder / "base"))
     assert union.seeds == base.seeds == [4, 7]
     assert union.unlike(base) == []
-    assert (union.nested, base.nested) == (True, False)
-    assert measure_pair(union, base).nested
+    assert (union.adaptations, base.adaptations) == (2, 1)
+    assert measure_pair(union, base).unit == "adaptation"
     assert read_manifest(tmp_path / "union")["nested"] is True
     join_seeds_stage(parts, tmp_path / "union")
     for others in (parts[:2], [*parts, folder / "nowhere"]):

@@ -259,6 +259,17 @@ def test_a_text_with_count_two_is_a_text_that_occurs_twice(kind, true, models, m
         assert row == pytest.approx([kind.scores(model[rows], true[rows])[metric] for model in models])
 
 
+@pytest.mark.parametrize(
+    ("kind", "true", "models", "metric"), [(*row, metric) for row in MODELS for metric in row[0].metrics]
+)
+def test_influences_are_those_of_leaving_each_text_out(kind, true, models, metric):
+    scores = kind.scorer(models, true, metric)
+    without = scores(1 - np.eye(true.size))
+    [whole] = scores(np.ones((1, true.size)))
+    expected = whole + (true.size - 1) * (without.mean(0) - without)
+    assert pytest.approx(expected) == kind.influences(models, true, metric).T
+
+
 def test_ranks_of_repeated_values_are_their_mean_ranks():
     values, counts = np.array([3.0, 1.0, 3.0, 2.0]), np.array([1, 2, 3, 1])
     rows = np.repeat(np.arange(4), counts)

@@ -198,6 +198,27 @@ class Kind(ABC):
         tallies, score = self.tallies(predictions, references, metric)
         return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
 
+    def influences(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+        """Compute what each text adds to each model's score, by the jackknife; arguments as in :meth:`scorer`.
+
+        Returns:
+            Shape (models, texts). A model's row averages to its score; of accuracy it is 1 or 0.
+
+        References:
+            Efron and Stein 1981, The jackknife estimate of variance.
+        """
+        texts = references.size
+        [scores] = self.scorer(predictions, references, metric)(np.ones((1, texts)))
+        if texts == 1:
+            return scores[:, None]
+        without = self.scores_without_each(predictions, references, metric)
+        return scores[:, None] + (texts - 1) * (without.mean(1, keepdims=True) - without)
+
+    def scores_without_each(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+        """Compute each model's score without each text in turn, of shape (models, texts)."""
+        tallies, score = self.tallies(predictions, references, metric)
+        return score(*(tally.sum(0) - tally for tally in tallies)).T
+
     @abstractmethod
     def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str
@@ -212,13 +233,6 @@ class Kind(ABC):
     def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         """Return whether a model predicts nearly the same answer for every unit, unlike the references."""
         return is_degenerate(self.classes(predictions.tolist()), self.classes(references.tolist()))
-
-    def group_alike(self, predictions: np.ndarray, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Group texts with the same predictions and reference: predictions, references and counts of the groups.
-
-        Bootstraps draw groups faster than texts. Returning every text as its own group is always valid.
-        """
-        return predictions, references, np.ones(references.size, dtype=np.int64)
 
     # Tables
 

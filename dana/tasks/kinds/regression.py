@@ -1,5 +1,6 @@
 """One number per text: squared error of standardised targets; Pearson, Spearman, mean squared and absolute error."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,6 +14,7 @@ from dana.tasks.kinds.base import Answer, Kind, Scorer
 # Least standard deviation of predictions, relative to the true values. Least squares with correlation r has ratio r, so
 # below it the model explains less than a hundredth of the variance.
 SPREAD = 0.1
+BLOCK = 100  # texts left out at a time
 PARTS = 5  # number of ranges of the training values in tables
 
 
@@ -95,6 +97,11 @@ class Regression(Kind):
             return np.stack([_correlation(transform(values, weights), true, weights) for values in predictions], axis=1)
 
         return correlations
+
+    def scores_without_each(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+        score, texts = self.scorer(predictions, references, metric), np.arange(references.size)
+        blocks = np.array_split(texts, math.ceil(texts.size / BLOCK))
+        return np.concatenate([score((texts != block[:, None]).astype(float)) for block in blocks]).T
 
     def tallies(
         self, predictions: np.ndarray, references: np.ndarray, metric: str

@@ -51,10 +51,6 @@ class SingleLabel(Kind):
         positives = (predictions.T[..., None] == numbers).astype(np.float64)
         return (positives * true, positives, true), macro_f1 if metric == "macro_f1" else _accuracy
 
-    def group_alike(self, predictions: np.ndarray, references: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        kinds, counts = np.unique(np.vstack([references, predictions]), axis=1, return_counts=True)
-        return kinds[1:], kinds[0], counts
-
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
