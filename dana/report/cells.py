@@ -234,8 +234,8 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
     with reading(file):
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
-        nested = bool(manifest.get("nested"))
-        units = {row["seed"]: row.get("adaptation", row["seed"] if nested else 0) for row in rows}
+        alone = manifest.get("nested")  # each seed with an adaptation of its own
+        units = {row["seed"]: row.get("adaptation", row["seed"] if alone else 0) for row in rows}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         return ArmResult(
@@ -265,8 +265,10 @@ def _predictions(
         metrics: Content of ``metrics.json``.
     """
     table = read_columns(file, ("seed", "id", "label", "prediction"))
-    pooled = bool(metrics.get("folds"))
-    groups = [[seed for seed in scores if units[seed] == unit] for unit in set(units.values())] if pooled else [scores]
+    has_folds = bool(metrics.get("folds"))
+    groups = (
+        [[seed for seed in scores if units[seed] == unit] for unit in set(units.values())] if has_folds else [scores]
+    )
     models = {seed: row for group in groups for row, seed in enumerate(group)}
     with reading(file):
         kind = _kind(file, metrics)
@@ -286,7 +288,7 @@ def _predictions(
         mismatch = f"seeds, test examples or {metrics['metric']} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
     collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part))
-    folds = np.vectorize(units.get)(seeds[0]) if pooled else None
+    folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
     return Predictions(ids[0], labels[0], answers, kind, folds), collapses
 
 

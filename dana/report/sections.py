@@ -324,7 +324,7 @@ def results_finding(analysis: Analysis) -> str:
         if row.verdict == INCOMPARABLE:
             text.append(f"{name}: {outcome}.")
             continue
-        interval, p = interval_text(row.low, row.high), f"p {_equals(row.p)}, {_equals(row.p_holm)} after Holm"
+        interval, p = interval_text(row.low, row.high), f"p {_equals(row.p)}, {p_text(row.p_holm)} after Holm"
         text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
     text += [f"{cell.arm} on {cell.task}: {warning}" for cell in analysis.run.cells for warning in cell.warnings]
     if any(row.unit != SEED for row in analysis.questions):

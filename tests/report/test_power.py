@@ -32,17 +32,15 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
     shape, text = (units, models, texts), random.normal(0, math.sqrt(TEXT), texts)
     cells = []
     for arm, gain in gains.items():
-        adapted = 1 if arm == "base" else units
         by_unit = random.normal(0, deviation * (arm != "base"), (units, 1, 1))
         by_seed = random.normal(0, SEED_DEVIATION, (units, models, 1))
         score = norm.ppf(0.65) + (gain + by_unit + by_seed) / SLOPE + text + random.normal(0, math.sqrt(ARM), texts)
-        score = score + random.normal(0, math.sqrt(ADAPTATION), (adapted, 1, texts))
+        score = score + random.normal(0, math.sqrt(ADAPTATION), (1 if arm == "base" else units, 1, texts))
         right = score + random.normal(0, math.sqrt(MODEL), shape) > 0
         result = cell(arm, right.reshape(-1, texts), adaptations=units)
         if folds:
             fold = np.arange(texts) % units
-            own = right[fold, :, np.arange(texts)].T
-            result = cell(arm, own, scores=result.scores, adaptations=units)
+            result = cell(arm, right[fold, :, np.arange(texts)].T, scores=result.scores, adaptations=units)
             result = replace(result, predictions=replace(result.predictions, folds=fold))
         cells.append(result)
     return cells
@@ -51,13 +49,13 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
 def rates(repeats, **regime):
     """Return how often an interval covers the true gain of dana over base, and how often any question is decided."""
     random, gains = np.random.default_rng(5), regime["gains"]
-    covered, decided = [], []
+    covers, decisions = [], []
     for _ in range(repeats):
         cells = simulate(random, **regime)
         rows = [row for row in compare_arms(cells) if row.asked]
-        covered += [row.low <= gains["dana"] - gains[row.other] <= row.high for row in rows]
-        decided.append(any(row.verdict in ("better", "worse") for row in rows))
-    return float(np.mean(covered)), float(np.mean(decided))
+        covers += [row.low <= gains["dana"] - gains[row.other] <= row.high for row in rows]
+        decisions.append(any(row.verdict in ("better", "worse") for row in rows))
+    return float(np.mean(covers)), float(np.mean(decisions))
 
 
 ALIKE = {"base": 0.0, "random": 0.0, "dana": 0.0}
