@@ -93,9 +93,7 @@ def stored_text(path: Path, artifact: Path) -> Iterator[IO[str]]:
             with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 yield stream
             if path.exists() and (artifact / MANIFEST).is_file() and not cmp(path, temporary, shallow=False):
-                raise ArtifactError(
-                    f"{artifact} was made from other text than that of this call; choose another out, or remove it"
-                )
+                raise ArtifactError(f"{artifact} was made from other text than that of this call; choose another out")
     finally:
         for folder in fresh:
             with suppress(OSError):  # not empty
@@ -159,7 +157,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def write_card(
@@ -209,12 +207,14 @@ def write_card(
 
 
 def _split(splits: Mapping[str, Any], name: str) -> Any:
-    for split in (name, *OTHER_NAMES.get(name, ())):
-        if split in splits:
-            if not isinstance(splits[split], Iterable):
-                raise DataError(f"{split}: is {type(splits[split]).__name__}, not rows with a text and a label")
-            return splits[split]
-    raise DataError(f"task: expected the splits train, dev and test, got {', '.join(map(str, splits))}: no {name!r}")
+    names = [split for split in (name, *OTHER_NAMES.get(name, ())) if split in splits]
+    if len(names) != 1:
+        got, problem = ", ".join(map(str, splits)), f"{' and '.join(names)} are one" if names else f"no {name!r}"
+        raise DataError(f"task: expected the splits train, dev and test, got {got}: {problem}")
+    rows = splits[names[0]]
+    if not isinstance(rows, Iterable):
+        raise DataError(f"{names[0]}: is {type(rows).__name__}, not rows with a text and a label")
+    return rows
 
 
 def _check_types(location: str, label: Any, types: dict[str, str]) -> None:

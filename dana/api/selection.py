@@ -171,16 +171,14 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
         raise DataError(f"scores: no column {', '.join(missing)}, got {columns}")
     if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
         raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
-    if ready.weigh.effective_budget.kind == "tokens":
-        raise ConfigError(
-            f"budget={ready.weigh.budget!r}: tokens are counted in a run's folder; give the folder as scores"
-        )
-    if ready.weigh.balance is not None:
-        raise ConfigError(
-            f"balance={ready.weigh.balance!r}: the groups are in a run's folder; give the folder as scores"
-        )
-    if ready.weigh.is_auto:
-        raise ConfigError("beta='auto': needs the text in a run's folder; give the folder as scores")
+    budget, balance = ready.weigh.budget, ready.weigh.balance
+    for is_set, what in (
+        (ready.weigh.effective_budget.kind == "tokens", f"budget={budget!r}: tokens are counted"),
+        (balance is not None, f"balance={balance!r}: the groups are"),
+        (ready.weigh.is_auto, "beta='auto': needs the text"),
+    ):
+        if is_set:
+            raise ConfigError(f"{what} in a run's folder; give the folder as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
     _check_whole(scores, **numbers)
     columns = pa.Table.from_pandas(scores[NEEDED].assign(**numbers), preserve_index=False)
@@ -195,6 +193,7 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
         DataError: Names the first wrong row.
     """
     import numpy as np
+    import pyarrow as pa
 
     if scores.empty:
         raise DataError("scores: the table has no row")
@@ -203,8 +202,12 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
             raise DataError(f"scores: the column {name!r} is of type {scores[name].dtype}, must be real numbers")
     if scores["doc_id"].isna().any():
         raise DataError(f"scores[{int(scores['doc_id'].isna().argmax())}]: the doc_id is missing")
-    if len(types := sorted({type(name).__name__ for name in scores["doc_id"].unique()})) > 1:
-        raise DataError(f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type")
+    try:
+        if len(types := sorted({type(name).__name__ for name in scores["doc_id"].unique()})) > 1:
+            raise DataError(f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type")
+        pa.array(scores["doc_id"])
+    except (TypeError, ValueError) as error:  # lists, lone surrogates
+        raise DataError(f"scores: the column 'doc_id' must hold text or numbers: {error}") from error
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
     if (again := scores["doc_id"][new].duplicated().to_numpy()).any():

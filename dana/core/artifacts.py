@@ -141,13 +141,19 @@ def list_files(run: Path, files: Iterable[Path], others: Iterable[Path] = ()) ->
         others: Files that others wrote; their entries do not change.
     """
     run.mkdir(parents=True, exist_ok=True)
-    with folder_lock(run / INVENTORY):
+    files, others = list(files), list(others)
+
+    def changed_entries() -> Seals:
         old = read_inventory(run) if (run / INVENTORY).is_file() else {}
         entries = dict(old)
         for file in chain(files, (file for file in others if file.relative_to(run).as_posix() not in old)):
             entries[file.relative_to(run).as_posix()] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
-        if entries != old:
-            write_json(run / INVENTORY, add_seal({"files": dict(sorted(entries.items()))}))
+        return {} if entries == old else entries
+
+    if changed_entries():  # else no lock: a folder may be read-only
+        with folder_lock(run / INVENTORY):
+            if entries := changed_entries():
+                write_json(run / INVENTORY, add_seal({"files": dict(sorted(entries.items()))}))
 
 
 def read_inventory(run: Path) -> Seals:
@@ -208,9 +214,7 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
     files = manifest["files"]
     if problem := next(chain(find_damage(path, files, digests=False), find_strays(path, files)), None):
-        raise ArtifactError(
-            f"{problem}; dana verify {path} lists all damage; remove the folder and run its command again"
-        )
+        raise ArtifactError(f"{problem}; dana verify {path} lists all; remove the folder and run its command again")
     return Artifact(path, manifest)
 
 
@@ -224,17 +228,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     manifest = read_json(path)
+    remedy = f"not a manifest; remove {folder} and run its command again"
     if not isinstance(manifest, dict):
-        raise ArtifactError(
-            f"{path}: holds a {type(manifest).__name__}, not a manifest; remove {folder} and run its command again"
-        )
+        raise ArtifactError(f"{path}: holds a {type(manifest).__name__}, {remedy}")
     if manifest.get("schema") != SCHEMA:
         raise ArtifactError(f"{folder}: schema {manifest.get('schema')}, expected {SCHEMA}; make it again")
     for key, kind in MANIFEST_KEYS.items():
         if not isinstance(manifest.get(key), kind):
-            raise ArtifactError(
-                f"{path}: {key!r} is {manifest.get(key)!r}, not a manifest; remove {folder} and run its command again"
-            )
+            raise ArtifactError(f"{path}: {key!r} is {manifest.get(key)!r}, {remedy}")
     check_seals(path, manifest["files"])
     return manifest
 

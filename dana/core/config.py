@@ -68,7 +68,11 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuse a key that comes twice, of which YAML takes the last."""
+    """Refuse a key that comes twice, of which YAML takes the last; read ``1:30`` as text, not as 90."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        tag = super().resolve(kind, value, implicit)
+        return "tag:yaml.org,2002:str" if str(tag).endswith((":int", ":float")) and ":" in value else tag
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = (self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE)

@@ -270,6 +270,8 @@ def seal(folder: Path) -> dict[str, dict[str, Any]]:
     for path in sorted(folder.rglob("*")):
         sync(path)
         if path.is_file():
+            if path.suffix == ".safetensors":  # its library lets nobody else read it
+                path.chmod(folder.stat().st_mode & 0o666)
             entry: dict[str, Any] = {"bytes": path.stat().st_size, "digest": file_digest(path)}
             if path.suffix == ".parquet":
                 entry["rows"] = _rows(path)
@@ -300,15 +302,18 @@ def find_damage(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
     """
     for name, entry in seals.items():
         path = folder / name
-        if not path.is_file():
-            yield f"{path}: is missing"
-        elif (size := path.stat().st_size) != entry["bytes"]:
-            yield f"{path}: {size:,} bytes, {entry['bytes']:,} were written"
-        elif "rows" in entry and (rows := _rows(path)) != entry["rows"]:
-            problem = "damaged" if rows is None else f"{rows:,} rows, {entry['rows']:,} were written"
-            yield f"{path}: {problem}"
-        elif digests and file_digest(path) != entry["digest"]:
-            yield f"{path}: its bytes are not those that were written"
+        try:
+            if not path.is_file():
+                yield f"{path}: is missing"
+            elif (size := path.stat().st_size) != entry["bytes"]:
+                yield f"{path}: {size:,} bytes, {entry['bytes']:,} were written"
+            elif "rows" in entry and (rows := _rows(path)) != entry["rows"]:
+                problem = "damaged" if rows is None else f"{rows:,} rows, {entry['rows']:,} were written"
+                yield f"{path}: {problem}"
+            elif digests and file_digest(path) != entry["digest"]:
+                yield f"{path}: its bytes are not those that were written"
+        except OSError as error:
+            yield f"{path}: cannot be read: {error.strerror}"
 
 
 def check_digests(folder: Path, seals: Seals, then: str) -> None:

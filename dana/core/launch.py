@@ -260,9 +260,7 @@ def report_errors_once() -> Iterator[None]:
         if process_rank() > 0:
             time.sleep(GRACE if _is_connected() else SKEW)
         if processes() > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
-            raise DanaError(
-                "another process of this launch has ended, so this one ends, too; see its message"
-            ) from error
+            raise DanaError("another process of this launch has ended, so this one ends; see its message") from error
         raise
 
 

@@ -41,7 +41,7 @@ class Tally:
         drop_counts: Good records left out, by reason: ``duplicate``, ``empty``, and those of decontamination, near
             duplicates and sampling.
         rejection_counts: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of a file),
-            ``no text``, ``no id``, ``repeated id``.
+            ``no text``, ``no id``, ``no source``, ``repeated id``.
         documents_by_source: Documents of each source.
         characters_by_source: Characters of those documents.
     """

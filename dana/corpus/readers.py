@@ -144,9 +144,8 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
     """
     csv.field_size_limit(MAX_FIELD)
     texts = (line.replace("\x00", "") for _, line in lines)
-    rows = csv.reader(
-        texts, delimiter=delimiter, strict=True
-    )  # otherwise an open quote silently swallows the rest of the file
+    # Strict: otherwise an open quote silently swallows the rest of the file.
+    rows = csv.reader(texts, delimiter=delimiter, strict=True)
     header: list[str] = []
     while True:
         line, problem = rows.line_num + 1, ""

@@ -66,16 +66,20 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     if not isinstance(text, str):
         return ParsedRecord(record, "no text", f"the field {name!r} must be text, got {type(text).__name__}")
     id_value = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
-    if id_value is MISSING:
-        problem = f"the field {inputs.id_field!r} is missing; available: {_names(fields)}; choose one with --id-field"
+    if id_value is MISSING or (inputs.id_field and id_value in (None, "")):
+        problem = f"the field {inputs.id_field!r} is missing or empty; available: {_names(fields)}; set --id-field"
         return ParsedRecord(record, "no id", problem)
     if not isinstance(id_value, str | int | float | None) or id_value in (inf, -inf) or id_value != id_value:
         return ParsedRecord(record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}")
+    source_value = fields.get("source") or ""
+    if not isinstance(source_value, str | int | float):
+        return ParsedRecord(record, "no source", f"the source must be text or a number, got {str(source_value)[:40]!r}")
     text = normalise(text)
     if not text:
         return ParsedRecord(record, "empty")
     origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
-    source = normalise(str(fields.get("source") or "")) or origin
+    # NaN is a missing number.
+    source = (normalise(str(source_value)) if source_value == source_value else "") or origin
     doc_id = "" if id_value is None else normalise(str(id_value))
     return ParsedRecord(record, "", "", Document(doc_id or document_id(source, text), source, text))
 

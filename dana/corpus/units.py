@@ -58,9 +58,7 @@ class UnitSpec:
         if self.window is None:
             return partial(sentences, language=language)
         if not getattr(tokenizer, "is_fast", False):  # only fast ones return character offsets
-            raise ConfigError(
-                f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count word-pieces"
-            )
+            raise ConfigError(f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count pieces")
         size = self.window
         return lambda text: token_windows(text, tokenizer, size)
 

@@ -172,13 +172,14 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Read ``meta.json``: the encoder's identity and the dtype.
+    """Read ``meta.json``: the encoder's identity and the dtype, whose fingerprint is the folder's name.
 
     Raises:
-        ArtifactError: If the file is missing or not of a cache.
+        ArtifactError: If the file is missing, changed or not of a cache.
     """
     meta = read_json(folder / META)
-    if not isinstance(meta, dict) or meta.get("dtype") not in DTYPES or "encoder" not in meta:
+    encoder, dtype = (meta.get("encoder"), meta.get("dtype")) if isinstance(meta, dict) else (None, None)
+    if not isinstance(encoder, dict) or fingerprint({**encoder, "stored": dtype}) != folder.name:
         raise ArtifactError(f"{folder / META}: not the {META} of a cache of embeddings; remove {folder}, run it again")
     return meta
 
@@ -278,9 +279,8 @@ class VectorFolder:
                     write_json(self.folder / META, self._meta)
                 high, low = _halves(list(self._waiting))
                 rows = np.frombuffer(b"".join(self._waiting.values()), dtype=np.uint8).reshape(len(high), -1)
-                first = np.unique(high, return_index=True)[
-                    1
-                ]  # sorted; texts with an equal first half are encoded again
+                # Sorted; texts with an equal first half are encoded again.
+                first = np.unique(high, return_index=True)[1]
                 high, low, rows = high[first], low[first], rows[first]
                 self._write([(high, low, checksums(high, low, rows), rows)])
                 self._waiting.clear()
@@ -360,9 +360,7 @@ class VectorFolder:
     def _warn(self, path: Path, problem: str) -> None:
         if path not in self._warned:
             self._warned.add(path)
-            log.warning(
-                "%s; ignored, its texts are encoded again. Remove the file, or check it with dana verify", problem
-            )
+            log.warning("%s; ignored, its texts are encoded again. Remove it, or check it with dana verify", problem)
 
 
 def checksums(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:

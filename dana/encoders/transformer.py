@@ -24,7 +24,7 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.logging import tick
 from dana.core.workers import prefetch
-from dana.models.folder import load_own_tokenizer, model_identity
+from dana.models.folder import load_own_tokenizer, model_identity, running
 from dana.models.heads import positions_of
 
 POOLINGS = ("mean", "cls")
@@ -123,7 +123,8 @@ class TransformerEncoder:
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
         """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
         needs_layers = self.layer != -1
-        with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=self.dtype == "bfloat16"):
+        mixed = self.dtype == "bfloat16"
+        with running(network), torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=mixed):
             output = network(input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers)
         states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         states = states.float()  # sums in bfloat16 would lose precision

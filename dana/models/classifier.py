@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.rng import derive_seed
-from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading, padding_id
+from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading, padding_id, running
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
@@ -44,7 +44,8 @@ class Classifier(nn.Module):
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if third is not None and not self.per_word and getattr(self.model.config, "type_vocab_size", 0) > 1:
             inputs["token_type_ids"] = third
-        logits = self.model(**inputs).logits
+        with running(self.model):
+            logits = self.model(**inputs).logits
         return logits[third] if self.per_word else logits
 
 
@@ -138,10 +139,9 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
     Raises:
         ArtifactError: If there is no such checkpoint, its weights are pickled, or transformers has no head for it.
     """
-    network = (
-        MeanPooling(load_backbone(model), classes) if pooling == "mean" else _load_with_head(model, classes, per_word)
-    )
-    layers = (network.head.dense, network.head.out) if pooling == "mean" else head_layers(network)
+    mean = pooling == "mean"
+    network = MeanPooling(load_backbone(model), classes) if mean else _load_with_head(model, classes, per_word)
+    layers = (network.head.dense, network.head.out) if mean else head_layers(network)
     key = "word_head" if per_word else "head"
     init_head(layers, derive_seed(seed, "finetune", key, network.config.hidden_size, classes))
     return Classifier(network, per_word)

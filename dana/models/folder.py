@@ -19,6 +19,8 @@ from dana.core.files import file_digest
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
 
+FLOATS = ("F64", "F32", "F16", "BF16")  # in safetensors; a cast of others to float32 makes other weights
+
 # What transformers reads of a model's folder.
 MODEL_FILES = ["config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*"]
 MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*"]
@@ -96,24 +98,32 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
             backbone are missing, have another shape or have no place in it.
     """
     import torch
+    from safetensors import safe_open
 
-    check_checkpoint(model)
+    load_config(model)
     options = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False, **options}
     with loading(model):
         network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
-    if wrong := {name for name, value in network.named_parameters() if not value.isfinite().all()}:
+    parameters, base = dict(network.named_parameters()), f"{network.base_model_prefix}."
+    own = {name.removeprefix(base) for name in parameters}
+    for file in Path(resolve_model(model)).glob("*.safetensors"):
+        with safe_open(file, "pt") as tensors:
+            kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118, no mapping
+        if wrong := {name for name, kind in kinds.items() if kind not in FLOATS and name.removeprefix(base) in own}:
+            raise ArtifactError(f"{model}: weights are not floating-point numbers: {_some(wrong)}")
+    if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
         raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")
-    prefix = "" if network.base_model is network else f"{network.base_model_prefix}."
+    prefix = "" if network.base_model is network else base
     new = {name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name}
     if lost := set(report["missing_keys"]) - new:
         raise ArtifactError(f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json")
     other_shapes = {name for name, *_ in report["mismatched_keys"]}
     if wrong := {name for name in other_shapes if name.startswith(prefix) and "pooler" not in name}:
         raise ArtifactError(f"{model}: weights have other shapes than in its config.json: {_some(wrong)}")
-    # Heads of other tasks may be left over; layers may not.
-    layers = {_pattern(name.removeprefix(prefix)) for name, _ in network.named_parameters() if name.startswith(prefix)}
-    base = f"{network.base_model_prefix}."
-    if extra := {name for name in report["unexpected_keys"] if _pattern(name.removeprefix(base)) in layers}:
+    # Heads of other tasks may be left over; layers and adapters may not.
+    layers = {_pattern(name.removeprefix(prefix)) for name in parameters if name.startswith(prefix)}
+    left_over = report["unexpected_keys"]
+    if extra := {name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name}:
         raise ArtifactError(f"{model}: weights have no place in the model of its config.json: {_some(extra)}")
     return network, frozenset(new | other_shapes)
 
@@ -155,7 +165,12 @@ def load_config(model: str) -> Any:
 
     check_checkpoint(model)
     with loading(model):
-        return AutoConfig.from_pretrained(resolve_model(model), trust_remote_code=False)
+        config = AutoConfig.from_pretrained(resolve_model(model), trust_remote_code=False)
+    if not isinstance(names := config.architectures or [], list):
+        raise ArtifactError(f"{model}: architectures={names!r} in its config.json: must be a list of names")
+    if hasattr(config, "quantization_config"):
+        raise ArtifactError(f"{model}: is quantised (quantization_config in its config.json); use its original weights")
+    return config
 
 
 def load_tokenizer(model: str) -> tuple[Any, Any]:
@@ -174,9 +189,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
         raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
     size, ids = getattr(config, "vocab_size", None), max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
     if size is None or ids > size:
-        raise ArtifactError(
-            f"{model}: the tokenizer has {ids} tokens, the model {'only ' if size else ''}{size or 'none'}"
-        )
+        raise ArtifactError(f"{model}: the tokenizer has {ids} tokens, the model {f'only {size}' if size else 'none'}")
     return config, tokenizer
 
 
@@ -212,15 +225,41 @@ def loading(what: str) -> Iterator[None]:
     except DanaError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-        message = " ".join(lines[: 1 + lines[0].endswith(":")])  # the reason stands behind the colon
+        message = _reason(error)
         if "trust_remote_code" in str(error):
             message = "its architecture needs code from its folder, which dana never runs"
         if "ignore_mismatched_sizes" in message:  # refers to a table that is silenced
             message = "its weights have other shapes than in its config.json"
-        if not message or not isinstance(error, OSError | ValueError | RuntimeError):
-            message = f"{type(error).__name__}: {message}"
         raise ArtifactError(f"{what}: cannot be loaded: {message}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of a library's error, with its type if that is not one of bad values."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    message = " ".join(lines[: 1 + lines[0].endswith(":")])  # the reason stands behind the colon
+    is_plain = message and isinstance(error, OSError | ValueError | RuntimeError)
+    return message if is_plain else f"{type(error).__name__}: {message}"
+
+
+@contextmanager
+def running(network: Any) -> Iterator[None]:
+    """Turn an error of a model's forward pass into an ArtifactError of one line; lack of memory stays as it is.
+
+    Put it around the call of the model alone, so that it hides no error of dana.
+
+    Args:
+        network: A model of transformers; its configuration knows the folder or Hub name that it was loaded from.
+
+    Raises:
+        ArtifactError: Names the model and its library's reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, MemoryError) or re.search("out of memory|ALLOC_FAILED|allocate", str(error)):
+            raise
+        name = network.config.name_or_path or network.config.model_type
+        raise ArtifactError(f"{name}: the model cannot run: {_reason(error)}; see its config.json") from error
 
 
 @contextmanager
@@ -267,12 +306,15 @@ def check_checkpoint(model: str) -> None:
 def _check_index(model: str, index: Path) -> None:
     """Check that an index names safetensors beside it, and nothing else."""
     with loading(f"{model}/{index.name}"):
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        content = json.loads(index.read_text(encoding="utf-8"))
+        names = set(content["weight_map"].values())
     for name in sorted(map(str, names)):
         if Path(name).name != name or Path(name).suffix != ".safetensors":
             raise ArtifactError(f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it")
         if not (index.parent / name).is_file():
             raise ArtifactError(f"{model}/{index.name}: {name}: no such file")
+    if not isinstance(content.get("metadata"), dict):  # transformers reads it
+        raise ArtifactError(f"{model}/{index.name}: the key 'metadata' is missing; add \"metadata\": {{}}")
 
 
 def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:

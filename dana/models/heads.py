@@ -6,10 +6,13 @@ in :data:`HEADS` compute the logits of all positions and select from them.
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from dana.models.folder import running
 
 HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "bert": lambda model, states: model.cls.predictions(states),
@@ -58,10 +61,9 @@ class SelectedLogits(nn.Module):
             where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
-        if self.bf16:
-            with torch.autocast(input_ids.device.type, torch.bfloat16):
-                return self.answer(input_ids, where, attention)
-        return self.answer(input_ids, where, attention)
+        mixed = torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        with running(self.model), mixed:
+            return self.answer(input_ids, where, attention)
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
         """Compute the result of :meth:`forward`; modules with further heads override it."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import write_text
+from dana.core.artifacts import list_files, write_text
 from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
@@ -195,18 +195,20 @@ class Report:
 
 
 def write_page(report: Report, folder: Path, stem: str) -> Path:
-    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figure files; equal reports give equal bytes.
+    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures, the same bytes for equal reports.
+
+    The folder's list of files, by which ``dana verify`` goes, gets them too.
 
     Returns:
         Path of the HTML file, which needs no other file.
     """
-    for table in report.tables:
-        write_text(folder / "tables" / f"{table.name}.csv", csv_text(table.frame))
-    for figure in report.figures if report.figure_folder else ():
-        figure.write(folder / report.figure_folder)
-    write_text(folder / f"{stem}.md", to_markdown(report))
-    page = folder / f"{stem}.html"
-    write_text(page, to_html(report))
+    page, drawings = folder / f"{stem}.html", report.figures if report.figure_folder else []
+    texts = {folder / "tables" / f"{table.name}.csv": csv_text(table.frame) for table in report.tables}
+    texts |= {page.with_suffix(".md"): to_markdown(report), page: to_html(report)}
+    files = [file for figure in drawings for file in figure.write(folder / report.figure_folder)]
+    for file, text in texts.items():
+        write_text(file, text)
+    list_files(folder, [*files, *texts])
     log.info("%-9s written  %s", "report", page)
     return page
 

@@ -81,11 +81,13 @@ class Figure:
         """PNG with 200 pixels per inch on a white background."""
         return self._save("png", dpi=200, metadata={"Software": None})
 
-    def write(self, folder: Path) -> None:
-        """Write ``NAME.svg`` and ``NAME.png``."""
-        write_text(folder / f"{self.name}.svg", self.svg + "\n")
-        with temp_file(folder / f"{self.name}.png") as temporary:
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write ``NAME.svg`` and ``NAME.png``, and return their paths."""
+        svg, png = (folder / f"{self.name}.{kind}" for kind in ("svg", "png"))
+        write_text(svg, self.svg + "\n")
+        with temp_file(png) as temporary:
             temporary.write_bytes(self.png)
+        return svg, png
 
     def _save(self, form: str, **how: Any) -> bytes:
         import matplotlib

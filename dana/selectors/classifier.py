@@ -21,7 +21,7 @@ from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
-from dana.models.folder import load_complete, load_own_tokenizer, load_with_head, model_identity
+from dana.models.folder import load_complete, load_own_tokenizer, load_with_head, model_identity, running
 from dana.models.heads import positions_of
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
@@ -210,4 +210,5 @@ def _longest(limit: int, network: Any, tokenizer: Any) -> int:
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     inputs = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
-    return network(**inputs).logits.float()
+    with running(network):
+        return network(**inputs).logits.float()

@@ -160,9 +160,7 @@ def check_nested(settings: RunSettings, arms: Iterable[str]) -> None:
             manifest = read_manifest(folder)
             if manifest and bool(manifest.get("nested")) != settings.nested:
                 origin = "without" if settings.nested else "with"
-                raise ConfigError(
-                    f"nested={settings.nested}: {folder} was made {origin} nested seeds; remove it or set another out"
-                )
+                raise ConfigError(f"nested={settings.nested}: {folder} was made {origin} nested seeds; set another out")
 
 
 def suffix(index: int) -> str:

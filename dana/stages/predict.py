@@ -165,9 +165,7 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
             bar.update(len(examples))
             total, full = total + len(examples), full + int((inputs.lengths >= classifier.max_tokens).sum())
     if full:
-        log.info(
-            "%d of %d texts fill the model's %d tokens; text beyond was cut off", full, total, classifier.max_tokens
-        )
+        log.info("%d of %d texts fill the model's %d tokens; text beyond was cut", full, total, classifier.max_tokens)
 
 
 def check_out(out: Path, text: NewText) -> None:

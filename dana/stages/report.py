@@ -10,7 +10,7 @@ from dana.report.page import write_page
 from dana.report.run import read_run
 from dana.report.sections import build_report
 
-PAGES = ("results.csv", "leaderboard.*", "report.*", "tables/*.csv")
+TABLES = ("results.csv", "leaderboard.*")  # of a run, beside the files of its page
 
 
 def report_stage(run: Path) -> Path:
@@ -28,7 +28,7 @@ def report_stage(run: Path) -> Path:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
     page = write_page(build_report(read_run(run)), run, "report")
-    list_files(run, (file for pattern in PAGES for file in run.glob(pattern) if file.is_file()))
+    list_files(run, (file for pattern in TABLES for file in run.glob(pattern) if file.is_file()))
     return page
 
 

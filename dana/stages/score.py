@@ -18,10 +18,8 @@ log = get_logger(__name__)
 def open_scoring(settings: RunSettings) -> Scoring:
     """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
     task, general = open_texts(settings)
-    if (
-        settings.detector == "auto"
-        and "detector" in build_selector(settings.selector_spec, "auto", settings.selection).uses
-    ):
+    selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
+    if settings.detector == "auto" and "detector" in selector.uses:
         from dana.stages.rank import RANKING, rank_stage, ranking_budget
 
         folder = Path(settings.out) / RANKING

@@ -1,7 +1,7 @@
 """``dana adapt`` and ``dana pretrain``: train a language model on a weighted corpus and commit it as a folder."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +194,8 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
         "corpus fingerprint": f"`{identity['corpus']}`",
         "weights fingerprint": identity["weights"] or "none",
     }
-    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
+    settings = job.settings if identity["weights"] else replace(job.settings, replay=0.0)  # without weights no effect
+    card = model_card(job.base, inputs, settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
 

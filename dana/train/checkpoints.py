@@ -258,9 +258,7 @@ def find_checkpoint(checkpoints: Checkpoints, execution: Execution, accelerator:
             return checkpoint
         extension = extension_checkpoints(Path(execution.extend), checkpoints.depends_on)
         if (checkpoint := extension.newest()) is None:
-            raise ArtifactError(
-                f"{extension.folder}: no state to extend from; the first run needs execution.extendable=true"
-            )
+            raise ArtifactError(f"{extension.folder}: nothing to extend; the first run needs execution.extendable=true")
         return replace(checkpoint, manifest={**checkpoint.manifest, "extends": True})
 
     checkpoint = on_rank_0(newest)

@@ -242,5 +242,8 @@ def _evaluate(state: TrainingState, heldout: HeldOut, step: int, tokens: int, st
     with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
         how = (heldout.collator, state.shape, state.accelerator, check_in)
         task, general = (measure_loss(state.module, heldout.texts[name], *how) for name in ("task", "general"))
+    if not all(math.isfinite(loss.mean or 0.0) for loss in (task, general)):
+        losses = f"task {task}, general {general}"
+        raise DanaError(f"step {step}: the held-out loss is not finite ({losses}); try a lower learning_rate")
     log.info("step %d: held-out loss: task %s, general %s", step, task, general)
     return EvaluationRecord(step, tokens, *task, *general)

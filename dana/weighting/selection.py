@@ -95,6 +95,8 @@ def gather(pool: Pool, settings: WeighSettings) -> Segments:
     if below is not None and not below.any():
         raise DataError(f"below={settings.below:g}: must be above {means.min():.4g}, the lowest segment mean")
     components = _shrink(means, sizes, units, math.fsum(residual)) if settings.shrink else None
+    if settings.policy == "segments" and below is None and count > 1 and means.min() == means.max():
+        log.warning("weights   all segments have the same score, so the first ones of the pool are kept")
     groups = columns[GROUP][:count] if GROUP in columns else None
     return Segments(means, columns[amount_column or "size"][:count], units, documents, components, groups, below)
 

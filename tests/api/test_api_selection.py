@@ -114,6 +114,10 @@ def table(*rows):
     return pd.DataFrame(rows, columns=["doc_id", "unit", "score"])
 
 
+MANY = [f"text {number}" for number in range(40)]
+ODD_IDS = [pd.Series([odd], dtype=object) for odd in (["a"], ("a", 1), "\ud800")]
+
+
 def selector(detector="knn", encoder=FAST["encoder"]):
     return dana.DetectorSelector(detector, encoder=encoder)
 
@@ -149,6 +153,8 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.weigh(table(("a", 0, 0.5), ("b", 0, 0.1), ("a", 0, 0.5))), ["scores[2]", "'a'", "again"]),
         (lambda: dana.weigh(table(("a", 0, 0.5), (None, 0, 0.5))), ["scores[1]", "doc_id"]),
         (lambda: dana.weigh(table((1, 0, 0.5), ("1", 0, 0.5))), ["'doc_id'", "int and str"]),
+        *((lambda ids=ids: dana.weigh(table((1, 0, 0.5)).assign(doc_id=ids)), ["'doc_id'"]) for ids in ODD_IDS),
+        (lambda: dana.score(MANY, [{"text": "b", "id": np.ones(2)}], selector="random"), ["id must be text", "[1.0"]),
         (lambda: dana.weigh(table(("a", 0, 1 + 1j))), ["'score'", "complex128"]),
         (lambda: dana.weigh(table(("a", 0, pd.Timestamp("2020-01-01")))), ["'score'", "datetime64"]),
         (lambda: dana.score({"an iron word"}, ["a zinc word"]), ["task", "set"]),

@@ -154,6 +154,7 @@ ROW = {"text": "a", "label": "x"}
         ({"train": []}, {}, DataError, ["train"]),
         ({"dev": [], "test": []}, {}, DataError, ["'train'", "dev, test"]),
         ({"train": None}, {}, DataError, ["train", "NoneType"]),
+        ({"train": [ROW], "validation": [ROW], "dev": [ROW]}, {}, DataError, ["dev and validation are one"]),
         ({"train": ["a"]}, {}, DataError, ["train[0]", "str"]),
         ({"train": [{"text": "a"}]}, {}, DataError, ["train[0]", "'label'", "label_field"]),
         ({"train": [{**ROW, "label": float("nan")}]}, {}, DataError, ["train[0]", "'label'", "nan"]),

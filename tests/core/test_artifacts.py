@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dana.core import artifacts
 from dana.core.artifacts import MANIFEST, fingerprint, list_differences, make, open_artifact, read_manifest, write_json
 from dana.core.errors import ArtifactError, Contradiction
 
@@ -55,13 +56,16 @@ def test_a_difference_shows_sixty_characters_of_each_value():
     assert list(list_differences({"a": {"b": 1}}, {"a": None})) == ['a: {"b": 1} there, null now']
 
 
-def test_an_equal_run_reuses_and_a_different_one_is_refused_untouched(tmp_path):
+def test_an_equal_run_reuses_and_a_different_one_is_refused_untouched(tmp_path, monkeypatch):
     artifact = make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 1}}, _write("first"))
     assert artifact.manifest["counts"] == {"in": 1}
     make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 1}}, _write("second"))
     with pytest.raises(Contradiction, match=r"deep.k: 1 .*2 "):
         make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 2}}, _write("third"))
     assert (tmp_path / "x" / "data.txt").read_text() == "first"
+    artifacts.list_files(tmp_path, [artifact.path / MANIFEST])
+    monkeypatch.setattr(artifacts, "folder_lock", None)  # as in a folder that is read-only
+    artifacts.list_files(tmp_path, [artifact.path / MANIFEST])
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_key_that_comes_twice_is_refused(tmp_path, text):
     assert read_yaml(tmp_path / "x.yaml")["b"] == {"x": 2}
 
 
-@pytest.mark.parametrize("override", ["name.x=1", "name", "files=[x", "inner.rate=nan"])
+@pytest.mark.parametrize("override", ["name.x=1", "name", "files=[x", "inner.rate=nan", "limit=1:30"])
 def test_a_wrong_override_is_named(override):
     with pytest.raises(ConfigError) as error:
         load(Outer, {"name": "a"}, [override])

@@ -6,9 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from dana.core import files
 from dana.core.artifacts import make
 from dana.core.files import file_digest, folder_lock, start_ticks, temp_dir, temp_file, to_json_lines, write_gzip_lines
 
@@ -71,6 +75,18 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(tmp_path):
         temporary.write_text("after")
         assert file.read_text() == "before"
     assert file.read_text() == "after"
+
+
+def test_weights_have_the_mode_of_other_files_and_one_that_cannot_be_read_hides_no_damage(tmp_path, monkeypatch):
+    folder = tmp_path / "x"
+    folder.mkdir(0o755)
+    for name in ("a", "b"):
+        save_file({name: np.ones(2)}, folder / f"{name}.safetensors")
+    seals = files.seal(folder)
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {folder.stat().st_mode & 0o666}
+    monkeypatch.setattr(files, "file_digest", mock.Mock(side_effect=[PermissionError(13, "No permission"), "other"]))
+    lines = [line.partition(": ")[2] for line in files.find_damage(folder, seals, digests=True)]
+    assert lines == ["cannot be read: No permission", "its bytes are not those that were written"]
 
 
 def test_a_digest_is_that_of_b2sum(tmp_path):

@@ -17,6 +17,7 @@ def _read(path, inputs, tally=None, on_bad_record="fail"):
 
 OTHER = [{"body": "one", "key": 7, "text": "not this"}, {"body": "two", "key": 8}]
 FIRST = [{"abstract": "one", "text": "no", "id": "a"}, {"text": "two", "id": "b"}]  # the first that a record has
+NAN = [{"text": "one", "id": "a", "source": float("nan")}]  # a missing number of pandas
 NESTED = [{"meta": {"body": {"en": "one"}, "uid": "a"}}]  # a dot reaches into a field
 
 
@@ -25,6 +26,7 @@ NESTED = [{"meta": {"body": {"en": "one"}, "uid": "a"}}]  # a dot reaches into a
     [
         (OTHER, ["body"], "key", [("7", "one"), ("8", "two")]),
         (FIRST, ["abstract", "text"], None, [("a", "one"), ("b", "two")]),
+        (NAN, ["text"], None, [("a", "one")]),
         (NESTED, ["meta.body.en"], "meta.uid", [("a", "one")]),
     ],
 )
@@ -32,6 +34,7 @@ def test_text_and_id_may_have_other_names(tmp_path, rows, text_field, id_field, 
     write_rows(tmp_path / "x.jsonl", rows)
     inputs = Inputs(text_field=text_field, id_field=id_field)
     assert [(d.doc_id, d.text) for d in _read(tmp_path / "x.jsonl", inputs)] == documents
+    assert {d.source for d in _read(tmp_path / "x.jsonl", inputs)} == {"x"}
     (tmp_path / "x.txt").write_text("one\ntwo\n")  # plain text has no fields to name
     assert [d.text for d in _read(tmp_path / "x.txt", inputs)] == ["one", "two"]
 
@@ -50,7 +53,9 @@ def test_a_field_called_with_a_dot_comes_first():
         ({"key": "a", "body": 3}, "the field 'body' must be text, got int", "no text"),
         ({"key": "a", "body": ["t"]}, "the field 'body' must be text, got list", "no text"),
         ({"key": "a", "body": None}, "the field 'body' must be text, got NoneType", "no text"),
-        ({"id": "a", "body": "t"}, "the field 'key' is missing; available: id, body", "no id"),
+        ({"id": "a", "body": "t"}, "the field 'key' is missing or empty; available: id, body", "no id"),
+        *(({"key": key, "body": "t"}, "the field 'key' is missing or empty", "no id") for key in ("", None)),
+        *(({"key": "a", "body": "t", "source": x}, "the source must be", "no source") for x in (["x"], {"x": 1})),
     ],
 )
 def test_a_record_without_the_named_field_is_bad(tmp_path, row, problem, reason):

@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, ModernBertModel
 
 from dana.core.errors import ArtifactError
+from dana.encoders.transformer import TransformerEncoder
 from dana.models.classifier import new_classifier
 from dana.models.folder import (
     licence_line,
@@ -20,7 +22,9 @@ from dana.models.folder import (
     padding_id,
     resolve_model,
 )
+from dana.models.heads import SelectedLogits
 from dana.models.language_model import load_language_model
+from dana.selectors.classifier import _logits
 
 LOADERS = {
     "backbone": load_backbone,
@@ -41,12 +45,23 @@ def _edit(path, **values):
 
 
 def _without(model, part):
-    weights = load_file(model / WEIGHTS)
-    save_file({name: value for name, value in weights.items() if part not in name}, model / WEIGHTS)
+    _change(model, lambda weights: {name: value for name, value in weights.items() if part not in name})
+
+
+def _change(model, change):
+    save_file(change(load_file(model / WEIGHTS)), model / WEIGHTS)
 
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WO = "model.layers.0.attn.Wo.weight"
 HALF = {
+    "whole numbers": (lambda m: _change(m, lambda w: {**w, WO: w[WO].int()}), "not floating-point numbers"),
+    "an adapter is left over": (
+        lambda m: _change(m, lambda w: {**w, f"{WO[:-6]}lora_A.weight": torch.ones(2)}),
+        "lora_A",
+    ),
+    "quantised": (lambda m: _edit(m / "config.json", quantization_config={"quant_method": "fp8"}), "is quantised"),
+    "a list that is none": (lambda m: _edit(m / "config.json", architectures="Bert"), "architectures='Bert'"),
     "a tensor is missing": (lambda m: _without(m, "layers.3.mlp_norm"), "layers.3.mlp_norm.weight"),
     "all layers are missing": (lambda m: _without(m, "layers."), "layers.0.attn.Wo.weight and 22 others"),
     "layers are left over": (
@@ -66,6 +81,29 @@ def test_a_half_loaded_or_pickled_model_is_an_error(model, loader, damage, named
         loader(str(model))
     assert str(error.value).startswith(f"{model}: ")
     assert named in str(error.value)
+
+
+IDS = torch.ones(1, 4, dtype=torch.int64)
+CALLS = {
+    "encode": lambda model: TransformerEncoder(model).encode(["one text"]),
+    "select": lambda model: _logits(load_backbone(model), IDS, IDS),
+    "classify": lambda model: new_classifier(model, 3, 0)(IDS, IDS),
+    "train": lambda model: SelectedLogits(LOADERS["language model"](model).model)(IDS, IDS[0]),
+    "train in bfloat16": lambda model: SelectedLogits(LOADERS["language model"](model).model, True)(IDS, IDS[0]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_model_that_cannot_run_is_named_with_the_reason(model, call, monkeypatch):
+    def forward(*_, **__):
+        raise errors.pop()
+
+    monkeypatch.setattr(ModernBertModel, "forward", forward)
+    errors = [torch.OutOfMemoryError("CUDA out of memory"), ValueError("no <eos> in a text\nmore")]
+    with pytest.raises(ArtifactError, match=rf"{model}: the model cannot run: no <eos> in a text; see its config.json"):
+        call(str(model))
+    with pytest.raises(torch.OutOfMemoryError):
+        call(str(model))
 
 
 def test_weights_under_another_model_type_are_missing(model):
@@ -90,11 +128,14 @@ def test_code_in_a_folder_is_refused_before_it_is_asked_about(model, loader, mon
 NAMES = ["pytorch_model.bin", "../model/model.safetensors", "other.safetensors", 3]
 
 
-@pytest.mark.parametrize("text", [*(json.dumps({"weight_map": {"a": name}}) for name in NAMES), "[]", "{", "{}"])
+INDICES = ["[]", "{}", '{"weight_map": {}}', *(json.dumps({"weight_map": {"a": name}}) for name in NAMES)]
+
+
+@pytest.mark.parametrize("text", INDICES)
 def test_an_index_names_safetensors_beside_it_and_nothing_else(model, text):
     (model / "pytorch_model.bin").write_bytes(b"")
     (model / INDEX).write_text(text)
-    with pytest.raises(ArtifactError, match=r"index\.json: (pytorch_model\.bin|\.\./model|other|3|cannot be loaded)"):
+    with pytest.raises(ArtifactError, match=r"index\.json: (pytorch_model\.bin|\.\./model|other|3|cannot|the key)"):
         load_backbone(str(model))
 
 

@@ -172,6 +172,7 @@ def test_replay_draws_that_share_from_the_whole_corpus_with_weight_1(inputs, bas
     assert plain.manifest["epochs"] > mixture.manifest["epochs"]
     assert "25% of the examples from the corpus as it is" in (mixture.path / "README.md").read_text()
     general = adapt(base, inputs, tmp_path / "unweighted", settings)
+    assert "from the corpus as it is" not in (general.path / "README.md").read_text()
     assert "windows_to_replay" not in general.manifest["counts"], "the general arm is the whole corpus as it is"
 
 
@@ -234,7 +235,7 @@ def test_what_would_not_be_the_longer_run_is_refused(inputs, base, adapted_to, t
     for folder, changes, error, message in (
         (first, {"learning_rate": 2e-3}, ArtifactError, r"settings\.learning_rate: 0\.001 there, 0\.002 now"),
         (first, {"warmup_steps": 3}, ArtifactError, r"settings\.warmup_steps: 2 there, 3 now"),
-        (tmp_path / "none", {}, ArtifactError, "none-extend: no state to extend from; the first run needs execution"),
+        (tmp_path / "none", {}, ArtifactError, "none-extend: nothing to extend; the first run needs execution"),
         (first, {"steps": 4}, ConfigError, "steps=4: must be more: its rate is constant for 2 steps"),
         (None, {"steps": 1}, ConfigError, r"extendable=True: must be false: the run has 1 step"),
     ):

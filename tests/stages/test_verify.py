@@ -124,10 +124,13 @@ def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, verif
     manifest.write_text(manifest.read_text().replace('"kept": 120', '"kept": 121'))
     flip(ranking)
     flip(segment)
+    meta = segment.with_name("meta.json")
+    meta.write_text(meta.read_text().replace("64", "65"))
     (out / "settings.yaml").write_text("weigh: {beata: 1}")
     code, folders, problems, _ = verify(out)
     assert code == 2
     assert {f"{file}: {CHANGED}" for file in (manifest, ranking, segment)} <= set(problems)
+    assert f"{meta}: not the meta.json of a cache" in "\n".join(problems)
     assert "settings.yaml: unknown key" in "\n".join([*folders, *problems])
 
 

@@ -61,7 +61,7 @@ READ = [
 REFUSED = [
     *((NAMES, value) for value in (0.5, "1.0", float("inf"), float("nan"), "", " \n", None)),
     *((MULTI, value) for value in ("a", 3, ["a", "d"], ["a", "b", "a"])),
-    *((NUMBER, value) for value in ("high", "", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)),
+    *((NUMBER, value) for value in ("high", "", "1_000", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)),
     *((WORDS, value) for value in ("O", ["B-zoo"], [5], [True])),
 ]
 

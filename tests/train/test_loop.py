@@ -21,7 +21,7 @@ from dana.train.evaluation import HeldoutLoss, _ratio, heldout_sample
 from dana.train.examples import Batch
 from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.loop import take_step
+from dana.train.loop import take_step, train
 from dana.train.objectives import masked
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
@@ -36,6 +36,7 @@ from tests.train.conftest import (
     PAIR_TOKENS,
     PAIRS,
     SETTINGS,
+    TEXTS,
     bert,
     gradient_of_step,
     mean_loss,
@@ -282,6 +283,8 @@ def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
         with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
             save(tmp_path / "spoilt")
         assert not (tmp_path / "spoilt").exists()
+    with pytest.raises(DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"):
+        next(train(state, examples, MASKED, SETTINGS, TEXTS))
 
 
 def test_the_scaler_of_fp16_is_called_for_skipped_steps(examples, monkeypatch):

@@ -216,6 +216,12 @@ def test_scores_that_are_not_finite_are_refused_by_row(policy):
     assert np.isfinite(weigh([*SCORES[:4], 1e100], policy=policy, gamma=2)).all()
 
 
+def test_equal_scores_are_said(heard):
+    weigh([0.5] * 8, gamma=2)
+    weigh([*SCORES], gamma=2)
+    assert heard.text.count("all segments have the same score") == 1
+
+
 def test_budgets_are_parsed():
     budgets = {"0.2": (0.2,), "50000 units": (50000, "units"), "2e6 tokens": (2e6, "tokens")}
     budgets["300 documents"] = (300, "documents")

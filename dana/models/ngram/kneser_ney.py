@@ -121,9 +121,7 @@ def train_ngrams(
     if not len(texts):
         raise DataError("an n-gram model needs at least one text")
     if not (texts.ids > END).any():
-        raise DataError(
-            f"none of the {len(vocabulary) - 3} words of the vocabulary occurs in the {len(texts)} training texts"
-        )
+        raise DataError(f"none of the vocabulary's {len(vocabulary) - 3} words occurs in {len(texts)} training texts")
     return estimate_model(count_ngrams(texts, order, len(vocabulary)), vocabulary, cutoff)
 
 

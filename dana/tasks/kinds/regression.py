@@ -50,7 +50,7 @@ class Regression(Kind):
 
     def read(self, value: Any) -> Answer:
         try:
-            number = float("nan") if isinstance(value, bool) else float(value)
+            number = float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
         except (TypeError, ValueError, OverflowError):
             number = float("nan")
         if not abs(number) <= float(np.finfo(np.float32).max):

@@ -187,9 +187,7 @@ class NextSentence(MaskedTokens):
         from transformers import AutoModelForPreTraining
 
         kind = config.model_type
-        require(
-            kind == "bert", "objective", "next_sentence", f"masked for a model of type {kind}: only bert has the head"
-        )
+        require(kind == "bert", "objective", "next_sentence", f"masked for a model of type {kind}: only bert has it")
         return AutoModelForPreTraining
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:

@@ -122,7 +122,7 @@ def test_odd_texts_give_finite_models(texts, order):
         (["a"], {"order": 2.5}, ConfigError, "order=2.5"),
         (["a"], {"cutoff": -1}, ConfigError, "cutoff=-1"),
         ([], {}, DataError, "at least one text"),
-        (["a b", "c"], {"vocabulary": Vocabulary.of_words(["x", "y"])}, DataError, "none of the 2 words"),
+        (["a b", "c"], {"vocabulary": Vocabulary.of_words(["x", "y"])}, DataError, "none of the vocabulary's 2 words"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(texts, settings, error, message):

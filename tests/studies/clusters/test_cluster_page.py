@@ -9,8 +9,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dana.core.artifacts import make, read_manifest
+from dana.core.artifacts import INVENTORY, make, read_inventory, read_manifest
 from dana.core.schemas import read_table, write_parts
+from dana.report.page import write_page
 from dana.stages.report import report_stage
 from dana.studies.clusters.description import ClusterDescription
 from dana.studies.clusters.model import FittedClusters
@@ -77,11 +78,14 @@ def test_the_table_has_one_row_per_cluster(pool):
     assert (frame["sources"][1], frame["responsibility"][1]) == ("", 0), "an empty cluster has a row"
 
 
-def test_the_page_says_what_is_in_the_pool(pool):
+def test_the_page_says_what_is_in_the_pool(pool, tmp_path):
     report = cluster_report("pool", *pool)
     assert {"10", "3", "'judge,", "60.0\N{NO-BREAK SPACE}%"} <= {*report.verdict.split(" ")}
     assert [finding.value for finding in report.highlights] == ["0.80"]
     assert [figure.name for figure in report.figures] == ["cluster_map", "cluster_map_sources"]
+    write_page(report, tmp_path, "clusters")
+    files = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if path.is_file()}
+    assert {*read_inventory(tmp_path), INVENTORY} == files, "all that it wrote is verified"
     nearest, farthest = _section(report, "What does each part").tables
     assert nearest.frame["name"].tolist() == ["judge, jury", "judge, jury", "enzyme, cell", "cluster 2"]
     assert nearest.frame["text"].tolist() == [TEXTS[0], TEXTS[2], TEXTS[1], TEXTS[3]]
