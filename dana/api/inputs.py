@@ -209,8 +209,11 @@ def write_card(
 def _split(splits: Mapping[str, Any], name: str) -> Any:
     names = [split for split in (name, *OTHER_NAMES.get(name, ())) if split in splits]
     if len(names) != 1:
-        got, problem = ", ".join(map(str, splits)), f"{' and '.join(names)} are one" if names else f"no {name!r}"
-        raise DataError(f"task: expected the splits train, dev and test, got {got}: {problem}")
+        splits_text, problem = (
+            ", ".join(map(str, splits)),
+            f"{' and '.join(names)} are one" if names else f"no {name!r}",
+        )
+        raise DataError(f"task: expected the splits train, dev and test, got {splits_text}: {problem}")
     rows = splits[names[0]]
     if not isinstance(rows, Iterable):
         raise DataError(f"{names[0]}: is {type(rows).__name__}, not rows with a text and a label")

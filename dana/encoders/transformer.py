@@ -123,8 +123,8 @@ class TransformerEncoder:
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
         """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
         needs_layers = self.layer != -1
-        mixed = self.dtype == "bfloat16"
-        with running(network), torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=mixed):
+        bf16 = self.dtype == "bfloat16"
+        with running(network), torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16):
             output = network(input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers)
         states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         states = states.float()  # sums in bfloat16 would lose precision

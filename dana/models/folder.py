@@ -105,11 +105,11 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     with loading(model):
         network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
     parameters, base = dict(network.named_parameters()), f"{network.base_model_prefix}."
-    own = {name.removeprefix(base) for name in parameters}
+    stems = {name.removeprefix(base) for name in parameters}
     for file in Path(resolve_model(model)).glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
             kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118, no mapping
-        if wrong := {name for name, kind in kinds.items() if kind not in FLOATS and name.removeprefix(base) in own}:
+        if wrong := {name for name, kind in kinds.items() if kind not in FLOATS and name.removeprefix(base) in stems}:
             raise ArtifactError(f"{model}: weights are not floating-point numbers: {_some(wrong)}")
     if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
         raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")

@@ -61,8 +61,8 @@ class SelectedLogits(nn.Module):
             where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
-        mixed = torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
-        with running(self.model), mixed:
+        autocast = torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        with running(self.model), autocast:
             return self.answer(input_ids, where, attention)
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
