@@ -3,9 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/clusters.py [UNITS]
 
 Synthetic sentences and vectors of 15 clouds are written to an embedding cache in half precision, and a mixture is
-fitted on 10,000 of them; this is not timed. Timed is what `dana clusters` does with a unit after reading its document:
-look the sentence up in the cache, unpack, centre, normalise, project, and compute cluster, responsibility and log
-density, in batches of 8,192, with one process and with two that share the units. ``after the store`` is the time
+fitted on 10,000 of them; this is not timed. Timed is what `dana studies clusters` does with a unit after reading its
+document: look the sentence up in the cache, unpack, centre, normalise, project, and compute cluster, responsibility and
+log density, in batches of 8,192, with one process and with two that share the units. ``after the store`` is the time
 without the look-up. Processor time is what idle cores would need; wall time depends on the load of the machine.
 """
 

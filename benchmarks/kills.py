@@ -33,15 +33,40 @@ DOCUMENTS = 150  # per file
 TRAINING = ["--steps", "16", "--batch-size", "8", "--max-tokens", "64", "--set", "adapt.execution.save_every=4"]
 FINETUNING = ["--seeds", "3", "--set", "finetune.epochs=1", "--save"]
 COMMANDS = {
-    "rank": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--out", "run"],
-    "score": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--detector", "iforest"],
+    "score --rank-only": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--out", "run"],
+    "score": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--selector", "detector:iforest"],
     "weigh": ["run"],
     "adapt": ["run", "--model", "dana-mini", *TRAINING],
-    "finetune": ["--model", "dana-mini", "--task-card", "toy.yaml", *FINETUNING, "--out", "tuned"],
+    "finetune": ["--model", "dana-mini", "--task", "toy.yaml", *FINETUNING, "--out", "tuned"],
     "predict": ["tuned-model", "general", "--out", "labelled.parquet"],
-    "clusters": ["--general", "general", "--encoder", "hashing", "--k", "4", "6", "--seeds", "2", "--out", "clusters"],
-    "topics": ["fit", "--general", "general", "--model", "lda", "--k", "5", "8", "--seeds", "2", "--out", "topics"],
-    "splits": ["make", "--domain", "it", "it.de", "it.en", "--dev", "200", "--test", "200", "--out", "splits"],
+    "studies clusters": [
+        "--general",
+        "general",
+        "--encoder",
+        "hashing",
+        "--k",
+        "4",
+        "6",
+        "--seeds",
+        "2",
+        "--out",
+        "clusters",
+    ],
+    "studies topics": [
+        "fit",
+        "--general",
+        "general",
+        "--model",
+        "lda",
+        "--k",
+        "5",
+        "8",
+        "--seeds",
+        "2",
+        "--out",
+        "topics",
+    ],
+    "studies splits": ["make", "--domain", "it", "it.de", "it.en", "--dev", "200", "--test", "200", "--out", "splits"],
     "report": ["run"],
 }
 COMMANDS["score"] += ["--out", "run"]
@@ -86,7 +111,7 @@ def first_lines(path: Path, count: int) -> list[str]:
 
 def start(command: str, folder: Path) -> subprocess.Popen:
     """Start a command in a folder, as the leader of a new process group."""
-    arguments = [sys.executable, "-m", "dana", command, *COMMANDS[command]]
+    arguments = [sys.executable, "-m", "dana", *command.split(), *COMMANDS[command]]
     with (folder.parent / f"{command}.log").open("ab") as log:
         return subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, start_new_session=True)
 

@@ -2,9 +2,9 @@
 
     DANA_DATA=... python benchmarks/planted.py --pools pools --out planted.json
 
-Reads pools and texts to fit on from ``--pools``; missing ones are written by ``dana compare``. Each text is one unit
-and is embedded once. The pool is halved at random. Each half is scored by a fit on the other half: its units, plants
-included and at most ``--background``, are the general text, as if there were no other text than the pool.
+Reads pools and texts to fit on from ``--pools``; missing ones are written by ``dana studies compare``. Each text is one
+unit and is embedded once. The pool is halved at random. Each half is scored by a fit on the other half: its units,
+plants included and at most ``--background``, are the general text, as if there were no other text than the pool.
 """
 
 import argparse
@@ -49,14 +49,25 @@ def make_pools(folder: Path, tasks: list[str]) -> None:
     """Plant the tasks' texts in the general corpus, unless all pools exist."""
     if not all((folder / task / "pool").is_dir() for task in tasks):
         general = str(Path(os.environ["DANA_DATA"]) / "general")
-        command = ["compare", "--task", *tasks, "--general", general, "--selectors", "random", "--out", str(folder)]
+        command = [
+            "studies",
+            "compare",
+            "--task",
+            *tasks,
+            "--general",
+            general,
+            "--selectors",
+            "random",
+            "--out",
+            str(folder),
+        ]
         subprocess.run([sys.executable, "-m", "dana", *command], check=True)
 
 
 def main() -> None:
     """Embed the pools, measure every detector, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pools", type=Path, default=Path("runs/pools"), help="output folder of dana compare")
+    parser.add_argument("--pools", type=Path, default=Path("runs/pools"), help="output folder of dana studies compare")
     parser.add_argument("--tasks", nargs="+", default=["csabstruct", "sst2"])
     parser.add_argument("--detectors", nargs="+", default=SPECS)
     parser.add_argument("--fit", type=int, nargs="+", default=[100, 500])

@@ -23,6 +23,7 @@ from dana.stages.texts import held_out_stage
 from tests.toy_task import write_checkpoint, write_task
 
 HASHING = "--encoder hashing:dims=32,words=1"
+TWO = "--set ranking.detectors=[knn,pca] ranking.seeds=2"
 ADAPT = "--steps 2 --batch-size 4 --max-tokens 24"
 SEEDS = "--set finetune.preset=quick finetune.seeds=1 finetune.epochs=1"
 TOPICS = {  # words that the small checkpoint's tokenizer knows
@@ -83,8 +84,8 @@ def workspace(tmp_path_factory) -> Workspace:
     write_checkpoint(workspace.model)
     write_labeller(workspace)
     for line in (
-        f"rank --task {{task}} --general {{pool}} --out {{run}} {HASHING} --detectors knn,pca --seeds 2",
-        f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --detector knn",
+        f"score --rank-only --task {{task}} --general {{pool}} --out {{run}} {HASHING} {TWO}",
+        f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector:knn",
         "weigh {run} --beta 0.3 --gamma 3",
     ):
         assert main(workspace.line(line)) == 0
@@ -179,15 +180,15 @@ def config(**changes: object) -> Callable[[Workspace], None]:
     return write
 
 
-RANK = f"rank --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detectors knn --seeds 2 "
-SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --detector knn "
+RANK = f"score --rank-only --task {{task}} --general {{pool}} --out {{out}} {HASHING} --set ranking.detectors=[knn] "
+SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --selector detector:knn "
 SELECT = "score --task {task} --general {pool} --out {out} --selector "
-WEIGH = "weigh {run} --to {out} "
-EVALUATE = "evaluate --tasks {card} --preset quick --out {out} "
-TRAIN = f"adapt {{run}} --model {{model}} --to {{out}} {ADAPT} "
-TUNE_ONLY = "finetune --model {model} --task-card {card} --out {out} "
+WEIGH = "weigh {run} --out {out} "
+EVALUATE = "finetune --task {card} --preset quick --out {out} --model "
+TRAIN = f"adapt {{run}} --model {{model}} --out {{out}} {ADAPT} "
+TUNE_ONLY = "finetune --model {model} --task {card} --out {out} "
 TUNE = TUNE_ONLY + SEEDS + " "
-AUTO = f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector --detector auto "
+AUTO = f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector "
 PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
 
 

@@ -41,6 +41,12 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return next((action.choices for action in parser._actions if isinstance(action.choices, dict)), {})
 
 
+def leaves(parser, name=""):
+    """The parser of every command by its name, of actions of a command as ``task check``."""
+    inner = [leaves(one, f"{name} {word}".strip()) for word, one in subcommands(parser).items()]
+    return dict(item for parsers in inner for item in parsers.items()) or {name: parser}
+
+
 def write_reader_files(texts: list[str]) -> None:
     """Write what the pages take for granted: labelled texts, a pool and new texts, in the current folder."""
     words = [("invoice", "billing"), ("disk", "hardware")] * 60
@@ -77,7 +83,7 @@ def run_page(path: Path, model: Path, start: dict[str, object] | None = None) ->
         The names that the page's Python has made.
     """
     names, page = dict(start or {}), path.read_text(encoding="utf-8")
-    for folder in re.findall(r"""(?:dana (?:score|clusters) .*--out |out=")(runs/\w+)""", page):
+    for folder in re.findall(r"""(?:dana (?:score|studies clusters) .*--out |out=")(runs/\w+)""", page):
         remember_encoder(Path(folder))
     for _, language, block in BLOCK.findall(page):
         text = reduce_size(block, model)
@@ -116,8 +122,8 @@ def run_commands(lines: str) -> None:
         if not words:
             continue
         assert words[0] == "dana", line
-        if words[1] in ("finetune", "evaluate", "topic-gap"):
+        if {"finetune", "topic-gap"} & set(words[1:3]):
             words += ["--set", *FINETUNED]
-        if words[1] == "compare":
+        if words[2] == "compare":
             words += ["--others", "100"]
         assert main(words[1:]) == 0, line

@@ -15,7 +15,7 @@ import pytest
 
 from dana.cli.main import build_parser
 from tests import architecture
-from tests.guide import fenced, subcommands
+from tests.guide import fenced, leaves, subcommands
 from tests.present import needs_studies
 
 pytestmark = needs_studies  # the pages are about them, too
@@ -60,8 +60,7 @@ def test_every_command_and_flag_that_is_named_exists(page):
     for line in _code(page):
         for name, rest in COMMAND.findall(line):
             assert name in commands, f"dana {name}"
-            parsers = [commands[name], *subcommands(commands[name]).values()]
-            flags = {flag for parser in parsers for flag in parser._option_string_actions}
+            flags = {flag for parser in leaves(commands[name]).values() for flag in parser._option_string_actions}
             assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) <= flags, line
 
 

@@ -72,13 +72,13 @@ def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_p
 
 
 SMALL = "finetune.seeds=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
-RUN = "{settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2"
+RUN = "--set {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2"
 PAPER_COMMANDS = {  # and what it writes
-    "table1": ("rank {texts} --detectors knn,pca --out out", "ranking"),
-    "table2": ("score {texts} --detector knn --out out", "scores"),
+    "table1": ("score --rank-only {texts} ranking.detectors=[knn,pca] --out out", "ranking"),
+    "table2": ("score {texts} --out out --selector detector:knn", "scores"),
     "table4": (f"run papers/dana/table4 {RUN}", "report.html"),
     "table5": (f"run papers/dana/table5 {RUN}", "arms/continuous/adapted/config.json"),
-    "figure3": ("rank {texts} --detectors knn --out out", "ranking"),
+    "figure3": ("score --rank-only {texts} ranking.detectors=[knn] --out out", "ranking"),
 }
 
 

@@ -16,7 +16,7 @@ from dana.core.launch import processes
 from dana.core.logging import messages
 from dana.stages.remember import recall
 from dana.stages.settings import RunSettings, with_store
-from dana.stages.unused import refuse_unused
+from dana.stages.unused import check_unused
 from dana.tasks.finder import add_to_task_path
 
 Folder = str | Path
@@ -63,7 +63,7 @@ def settings_of(
     settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
     add_to_task_path(settings.task_path)
     settings = _with_texts(settings, task, general)
-    refuse_unused(function, flags, settings)
+    check_unused(function, flags, settings)
     return settings
 
 

@@ -29,7 +29,7 @@ def rank(
         task: Text of the task: a path, glob or task card; or a list, generator, pandas table or column, or
             ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes that of the folder.
         general: General text, likewise.
-        out: Folder of the run, as ``dana rank --out`` writes it; None uses a temporary one.
+        out: Folder of the run, as ``dana score --rank-only --out`` writes it; None uses a temporary one.
         **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
             (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``,
             ``task_path``.

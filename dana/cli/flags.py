@@ -12,7 +12,7 @@ from dana.core.errors import nearest, without_secrets
 from dana.core.storage import is_url
 from dana.core.studies import missing_studies
 
-Run = Callable[[argparse.Namespace], None]
+Run = Callable[[argparse.Namespace], Mapping[str, Any] | None]
 AddCommand = Callable[..., argparse.ArgumentParser]  # add_parser of argparse's subparsers
 
 
@@ -34,9 +34,9 @@ class Flag:
 
 
 MANY = {"nargs": "+"}
-ONE_OF_A_LIST = {"type": lambda text: [text]}
-COMMAS = {"type": lambda text: text.split(",")}
 SWITCH = {"nargs": 0, "const": True}
+RENAMED = {"rank": "score --rank-only", "pretrain": "adapt --from-scratch SIZE", "evaluate": "finetune"}
+RENAMED |= {f"{kind}s": f"plugins list {kind}" for kind in ("detector", "selector", "encoder", "objective")}
 
 
 def add_command(
@@ -48,21 +48,22 @@ def add_command(
     settings: bool = True,
     folder: str = "",
     reads: Sequence[str] | None = (),
-    text: str = "",
+    json: bool = False,
 ) -> argparse.ArgumentParser:
     """Add a command to the command line.
 
     Args:
         add: ``add_parser`` of argparse's subparsers.
         name: Name of the command.
-        run: Function of the command; its docstring is the ``--help``, the first line that of ``dana --help``.
+        run: Function of the command, which returns what ``--json`` prints. Its docstring is the ``--help``, the first
+            line that of ``dana --help``.
         flags: The settings that are flags.
         settings: Whether it also takes ``--config`` and ``--set``.
         folder: What the run's folder must hold; empty if the command takes no DIR.
         reads: Sections of the settings that it uses besides those of its flags; None for all.
-        text: Description, instead of the docstring of `run`.
+        json: Whether it takes ``--json``.
     """
-    text = text or inspect.getdoc(run) or ""
+    text = inspect.getdoc(run) or ""
     first = text.partition("\n")[0].rstrip(".")
     parser = add(name, help=first, description=text, formatter_class=HelpFormatter)
     if folder:
@@ -82,11 +83,20 @@ def add_command(
             "--config", help="a recipe's YAML, or the name of one that ships with dana; flags override it"
         )
         parser.add_argument(
-            "--set", dest="overrides", nargs="+", default=[], metavar="key=value", help="any other setting"
+            "--set",
+            dest="overrides",
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="key=value",
+            help="other settings",
         )
+    if json:
+        parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to stderr")
     flag_names = {flag.setting: flag.name for flag in flags}
     read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
-    parser.set_defaults(run=run, command=name, flags=flag_names, reads=read, processes=False)
+    command = parser.prog.removeprefix("dana ")
+    parser.set_defaults(run=run, command=command, flags=flag_names, reads=read, processes=False, json=False)
     return parser
 
 
@@ -127,10 +137,24 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with code 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        near = nearest(choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
+        near = _nearest_command(self, choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
         reason = missing_studies().get(choice[1].replace("-", "_")) if choice else None
         text = f"study {choice[1]}: {reason}" if choice and reason else without_secrets(f"{message}{near}")
         self.exit(2, f"dana: error: {text}; see {self.prog} --help\n")
+
+
+def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequence[str]) -> str:
+    """Suggest the command that has a word's name now or in a group, else the nearest of the choices."""
+    groups = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
+    inner = [
+        f"{name} {command}"
+        for group in groups
+        for name, one in group.items()
+        for action in one._actions
+        for command in (action.choices if isinstance(action.choices, dict) else ())
+    ]
+    paths = {path.rpartition(" ")[2]: path for path in inner} | (RENAMED if groups else {})
+    return f"; did you mean '{paths[word]}'?" if word in paths else nearest(word, choices)
 
 
 class FillSetting(argparse.Action):

@@ -2,14 +2,16 @@
 
 import argparse
 import io
+import json
 import os
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
-from dana.cli.components import add_components
-from dana.cli.flags import Parser
+from dana.cli.files import add_files
+from dana.cli.flags import Parser, add_group
+from dana.cli.plugins import add_plugins
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
@@ -28,12 +30,10 @@ examples:
   dana score --task notes.txt --general 'pool/*.jsonl.gz' --out runs/notes
   dana weigh runs/notes --policy segments --beta 0.2
   dana adapt runs/notes --model bert-base-uncased --steps 1000
-  dana finetune --model runs/notes/adapted --task-card chemprot --save --out runs/notes/finetune/chemprot/dana
+  dana finetune --model runs/notes/adapted --task chemprot --out runs/notes/finetune/chemprot/dana
   dana report runs/notes
-  dana predict runs/notes/finetune/chemprot/dana-model new.jsonl --out labelled.parquet
 
-rank, score, weigh, adapt, pack, pretrain and finetune take --config RECIPE.yaml and --set key=value ... for any
-setting (for example --set adapt.learning_rate=5e-5). recipes/*.yaml list them with comments."""
+--config RECIPE.yaml and --set key=value ... give any other setting, as --set adapt.warmup=0.1"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,8 +79,11 @@ def _run(args: argparse.Namespace) -> None:
         log.info("launch    this command needs one process of %d; the others end", processes())
         leave_launch()
     # A stream, because DeepSpeed flushes it when it builds its kernels.
-    with nullcontext() if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
-        args.run(args)
+    out = redirect_stdout(sys.stderr) if args.json else nullcontext()
+    with out if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
+        answer = args.run(args)
+    if args.json and is_main_process():
+        print(json.dumps(answer, default=str, ensure_ascii=False))
 
 
 def _check_not_empty(words: Sequence[str]) -> None:
@@ -111,18 +114,21 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     parser.add_argument("--version", action="version", version=f"dana {version(DISTRIBUTION)}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    add = commands.add_parser
 
-    for group in (add_runs, add_selection, add_training, add_tasks, add_components):
-        group(add)
+    for group in (add_runs, add_selection, add_training, add_tasks, add_plugins):
+        group(commands.add_parser)
+    parts = {name for study in studies() for name in study.commands}
+    study_add = add_group(commands.add_parser, "studies", f"experiments: {', '.join(sorted(parts))}")
+    add_files(commands.add_parser)
     left_out = dict(missing_studies())
     for study in studies():
         for name, (line, target) in study.commands.items():
-            if name in commands.choices:
-                left_out[f"{study.name} {name}"] = "a command of this name exists"
+            if name not in parts:
+                left_out[f"{study.name} {name}"] = "another study has a command of this name"
             elif words is None or name in words:
-                load_object(target)(add)
+                load_object(target)(study_add)
             else:
-                add(name, help=line)
+                study_add(name, help=line)
+            parts.discard(name)
     parser.epilog = "\n".join([EPILOG, *(f"missing study {name}: {reason}" for name, reason in left_out.items())])
     return parser

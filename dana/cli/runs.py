@@ -1,9 +1,10 @@
-"""The commands for whole runs: ``dana quickstart``, ``run``, ``report`` and ``verify``."""
+"""The commands for whole runs: ``dana quickstart``, ``run`` and ``report``."""
 
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, local_folder
+from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
 
@@ -16,20 +17,17 @@ def add_runs(add: AddCommand) -> None:
     """
     out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
     add_command(add, "quickstart", _quickstart, [out], reads=None).set_defaults(processes=True)
-    flags = [Flag("--jobs", "jobs"), Flag("--task-path", "task_path", options=MANY)]
-    run = add_command(add, "run", _run, flags, settings=False, reads=None)
+    flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
+    run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs")], reads=None)
     run.set_defaults(processes=True)
     run.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done; run nothing")
     run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
-    run.add_argument("overrides", nargs="*", metavar="key=value", help="settings that differ from the recipe's")
     report = add_command(add, "report", _report, settings=False)
     report.add_argument("folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything")
     report.add_argument(
         "--compare", type=local_folder, nargs="+", metavar="RUN", help="folders of runs, side by side on one page"
     )
     report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
-    verify = add_command(add, "verify", _verify, settings=False)
-    verify.add_argument("folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one")
 
 
 def _quickstart(args: argparse.Namespace) -> None:
@@ -82,11 +80,3 @@ def _report(args: argparse.Namespace) -> None:
         print(f"written: {report_stage(args.folder)}")
     else:
         raise ConfigError("DIR is missing: give a run's folder, or several after --compare")
-
-
-def _verify(args: argparse.Namespace) -> None:
-    """Check every byte that dana wrote in a folder; name each file that is damaged, missing or unknown."""
-    from dana.stages.verify import verify
-
-    for line in verify(args.folder):
-        print(line)

@@ -1,10 +1,10 @@
-"""The commands that select text: ``dana rank``, ``dana score`` and ``dana weigh``."""
+"""The commands that select text: ``dana score`` and ``dana weigh``."""
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import COMMAS, MANY, AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
 from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
@@ -30,17 +30,8 @@ TEXTS = [
     Flag("--store", "selection.store"),
     Flag("--out", "out"),
 ]
-RANK = [
-    Flag("--detectors", "ranking.detectors", "all, or names with commas: knn,lof,pyod:LODA", COMMAS),
-    Flag("--seeds", "ranking.seeds"),
-    Flag("--beta", "weigh.beta", "share of the units to select: detectors are ranked by their recall at it"),
-]
-SCORE = [
-    Flag(
-        "--detector", "detector", "score by this detector, as knn:k=10; auto: by the one that ranks best on task text"
-    ),
-    Flag("--selector", "selector", "auto, lexical, moore_lewis, svm, detector, random ... (dana selectors list)"),
-]
+SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
+SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR)]
 WEIGH = [
     Flag("--policy", "weigh.policy"),
     Flag("--beta", "weigh.beta"),
@@ -59,43 +50,38 @@ def add_selection(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    add_command(add, "rank", _rank, TEXTS + RANK)
-    score = add_command(add, "score", _score, TEXTS + SCORE, reads=("ranking", "weigh"))
+    score = add_command(add, "score", _score, SCORE, reads=("ranking", "weigh", "detector"), json=True)
     score.set_defaults(processes=True)
     part = score.add_mutually_exclusive_group()
+    part.add_argument("--rank-only", action="store_true", help="only compare the detectors, into OUT/ranking")
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text")
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
     part.add_argument(
         "--dry-run", action="store_true", help="estimate time, memory and disk from a sample; write nothing"
     )
-    weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/")
+    weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
     weigh.add_argument(
         "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
     )
     weigh.add_argument("--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3")
-    weigh.add_argument("--to", type=local_folder, help="folder of the weights (default: DIR/weights)")
+    weights = "folder of the weights (default: DIR/weights)"
+    weigh.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=weights)
 
 
-def _rank(args: argparse.Namespace) -> None:
-    """Compare the detectors by how well they tell held-out text of the task from the general text.
-
-    Fits every detector as `dana score --selector detector` does, in five folds over the task's documents, and writes
-    OUT/ranking/ranking.csv. recall: the share of held-out task units in the selected share (--beta) of the general
-    text, with a 95 % interval over documents. Of the detectors within one standard error of the best, the most stable
-    is chosen.
-    """
+def _rank(settings: "RunSettings") -> dict[str, Any]:
+    """Compare the detectors on the texts of a run and print the comparison."""
     from dana.stages.rank import TABLE, comparison_text, run_rank
 
-    settings = settings_from(args)
     artifact = run_rank(settings)
     save_settings(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
     print(f"\nchosen: {artifact.manifest['chosen']}   written: {artifact.path / TABLE}")
     print(next_command("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
+    return {"ranking": artifact.path, **{name: artifact.manifest[name] for name in ("chosen", "detectors")}}
 
 
-def _score(args: argparse.Namespace) -> None:
+def _score(args: argparse.Namespace) -> dict[str, Any]:
     """Score every unit of the general text against the task; higher = more foreign.
 
     Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
@@ -105,10 +91,18 @@ def _score(args: argparse.Namespace) -> None:
     After a kill the same command resumes with the missing shards. Several processes: accelerate launch
     recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on any, then
     --merge. The bytes are the same in every case.
+
+    --rank-only compares the detectors and scores nothing: it fits each as --selector detector does, in five folds over
+    the task's documents, and writes OUT/ranking/ranking.csv. recall: the share of held-out task units in the selected
+    share (weigh.beta) of the general text, with a 95 % interval over documents. Of the detectors within one standard
+    error of the best, the most stable is chosen. --set ranking.detectors=[knn,lof] names some.
     """
     from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
 
     settings = settings_from(args)
+    answer: dict[str, Any] = {"out": settings.out, "selector": settings.selector_spec}
+    if args.rank_only:
+        return _rank(settings)
     if args.dry_run:
         print(estimate_score(settings))
     elif args.prepare:
@@ -136,6 +130,8 @@ def _score(args: argparse.Namespace) -> None:
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         save_settings(settings, Path(settings.out))
         print(next_command("weigh", settings.out))
+        answer |= {"scores": artifact.path, "units": artifact.manifest["counts"]["units"]}
+    return answer
 
 
 def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
@@ -156,7 +152,7 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
             raise ConfigError(f"{name} {value!r}: --prepare read other texts; remove it or prepare again")
 
 
-def _weigh(args: argparse.Namespace) -> None:
+def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     """Turn scores into weights in [0, 1]; 1 = in-domain.
 
     segments  keep the best segments of consecutive units with weight 1, drop the rest (the paper's headline system)
@@ -170,7 +166,7 @@ def _weigh(args: argparse.Namespace) -> None:
     --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
     the selected text is not of one topic; the others get what a group cannot use.
 
-    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --to FOLDER, of runs that scored the same
+    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --out FOLDER, of runs that scored the same
     general text. The budget is shared; no segment is selected twice, and the column `target` names its target.
     """
     from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
@@ -184,20 +180,24 @@ def _weigh(args: argparse.Namespace) -> None:
         if out == folder / "weights":  # weights in another folder are not the run's
             save_settings(settings, folder)
     print(weights_text(artifact))
-    elsewhere = [] if out == folder / "weights" else ["--weights", out, "--to", folder / f"adapted-{out.name}"]
+    elsewhere = [] if out == folder / "weights" else ["--weights", out, "--out", folder / f"adapted-{out.name}"]
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
+    notes: dict[str, Any] = {
+        name: artifact.manifest[name] for name in ("in_domain", "targets") if name in artifact.manifest
+    }
+    return {"weights": artifact.path, "units": artifact.manifest["counts"]["units"], **notes}
 
 
 def _proportions(args: argparse.Namespace) -> list[float]:
-    """Parse the shares of the budget of several targets; --to is required, too."""
+    """Parse the shares of the budget of several targets; --out is required, too."""
     from dana.core.errors import ConfigError
 
     if args.proportions is None:
         runs = len(args.others) + 1
         raise ConfigError(f"{runs} runs: give the share of each, for example --proportions 0.7,0.3")
     if args.to is None:
-        raise ConfigError("--to is missing: name the folder of weights for several targets")
+        raise ConfigError("--out is missing: name the folder of weights for several targets")
     try:
         return [float(share) for share in args.proportions.split(",")]
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     from dana.core.config import SETTINGS, find_recipe, load, merge_sections, read_yaml
     from dana.stages.remember import dotted_keys, recall
     from dana.stages.settings import RunSettings, with_store
-    from dana.stages.unused import refuse_unused
+    from dana.stages.unused import check_unused
     from dana.tasks.finder import add_to_task_path
 
     paths = [find_recipe(name) for name in (base, getattr(args, "config", None)) if name]
@@ -37,6 +38,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     for path in paths:
         values = merge_sections(values, read_yaml(path))
     flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
+    if getattr(args, "size", None) is not None:  # adapt --from-scratch: the same flags, for a new model
+        flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}
     if hasattr(args, "folder"):
         flags["out"] = str(args.folder)
     overrides = [f"{key}={_as_text(value)}" for key, value in flags.items()] + args.overrides
@@ -47,11 +50,10 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         memory = recall(folder, explicit)
         if args.command == "finetune":  # the remembered model was adapted; it is not the arm to fine-tune
             memory.pop("model", None)
-        lines = [
-            f"{key}={value}" for key, value in dotted_keys(memory).items() if key not in explicit and _reads(args, key)
-        ]
-        if lines:
-            log.info("settings  from %s: %s", folder / SETTINGS, "  ".join(lines))
+        rest = {key: value for key, value in dotted_keys(memory).items() if key not in explicit and _reads(args, key)}
+        if rest:
+            parts = (f"{args.flags.get(key, key).lstrip('-')} {value}" for key, value in rest.items())
+            log.info("from %s: %s", folder / SETTINGS, ", ".join(parts))
         values = merge_sections(memory, values)
     settings = with_store(load(RunSettings, values, overrides, origin=origin))
     add_to_task_path(settings.task_path)
@@ -59,7 +61,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         if not _reads(args, key):
             sections = ", ".join(args.reads)
             raise ConfigError(f"{key} has no effect with dana {args.command}; remove it. Its sections: {sections}")
-    refuse_unused(args.command, {key: args.flags.get(key, key) for key in keys}, settings)
+    command = "rank" if getattr(args, "rank_only", False) else args.command
+    check_unused(command, {key: args.flags.get(key, key) for key in keys}, settings)
     return settings
 
 

@@ -1,18 +1,23 @@
-"""The commands for labelled tasks: ``dana tasks``, ``finetune``, ``evaluate`` and ``predict``."""
+"""The commands for labelled tasks: ``dana task``, ``finetune`` and ``predict``."""
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, ONE_OF_A_LIST, SWITCH, AddCommand, Flag, add_command, add_group
+from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_group
 from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
 from dana.core.errors import CheckWarning
 from dana.core.text_table import tabulate
 
+if TYPE_CHECKING:
+    from dana.stages.evaluate import Checkpoint
+    from dana.stages.settings import RunSettings
+
 FINETUNE = [
-    Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
-    Flag("--task-card", "cards", "a task card's name or YAML file", ONE_OF_A_LIST),
+    Flag("--task", "cards", "names or YAML files of task cards", MANY),
     Flag("--data", "data"),
     Flag("--task-path", "task_path", options=MANY),
     Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's; a.b for a nested one"),
@@ -21,13 +26,8 @@ FINETUNE = [
     Flag("--seeds", "finetune.seeds"),
     Flag("--preset", "finetune.preset", "hyper-parameters of the card: paper, default or quick"),
     Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
-    Flag("--out", "out", "folder for metrics.json and predictions.parquet"),
-]
-EVALUATE = [
-    Flag("--tasks", "cards", "names or YAML files of task cards", MANY),
-    *(flag for flag in FINETUNE if flag.name in ("--data", "--task-path", "--seeds", "--preset")),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
-    Flag("--out", "out"),
+    Flag("--out", "out", "folder of the result"),
 ]
 CARDS = [
     Flag("--data", "data"),
@@ -41,13 +41,12 @@ def add_tasks(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    _add_task_cards(add)
-    add_command(add, "finetune", _finetune, FINETUNE).set_defaults(processes=True)
-    evaluate = add_command(add, "evaluate", _evaluate, EVALUATE, reads=("finetune",))
-    evaluate.set_defaults(processes=True)
-    evaluate.add_argument("checkpoints", nargs="+", metavar="MODEL", help="a folder or a Hub name, or NAME=MODEL")
-    evaluate.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done")
-    predict = add_command(add, "predict", _predict, settings=False)
+    finetune = add_command(add, "finetune", _finetune, FINETUNE, reads=("model",), json=True)
+    finetune.set_defaults(processes=True)
+    models = "checkpoints to fine-tune: folders or Hub names, or NAME=MODEL"
+    finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
+    finetune.add_argument("--dry-run", action="store_true", help="list what is done and what is not; run nothing")
+    predict = add_command(add, "predict", _predict, settings=False, json=True)
     predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
     predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
     predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
@@ -62,63 +61,73 @@ def add_tasks(add: AddCommand) -> None:
     predict.add_argument(
         "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip records that cannot be read"
     )
+    _add_task_cards(add)
 
 
-def _finetune(args: argparse.Namespace) -> None:
-    """Fine-tune a checkpoint on a labelled task, once per seed.
+def _finetune(args: argparse.Namespace) -> dict[str, Any]:
+    """Fine-tune checkpoints on labelled tasks, once per seed.
 
-    With the same seed all checkpoints share the initial head and the order of the data. Writes metrics.json (one row
-    per seed, mean, standard deviation with ddof 1, n) and predictions.parquet.
+    With the same seed all checkpoints share the initial head and the order of the data. Writes OUT/metrics.json (one
+    row per seed, mean, standard deviation with ddof 1, n) and OUT/predictions.parquet. --save also writes OUT-model: a
+    Hugging Face folder with the model of the best seed by development score, for dana predict.
 
-    After a kill the same command resumes with the missing seeds; SIGTERM and SIGUSR1 end with exit code 75. More
-    --seeds extend a finished result. --save also writes OUT-model: a Hugging Face folder with the model of
-    the best seed by development score, for dana predict. See docs/guide/finetuning.md.
+    Several --model or --task are ranked: a result each in OUT/finetune/TASK/NAME, OUT/leaderboard.csv (per checkpoint
+    and task: mean, standard deviation with ddof 1, 95 % interval over seeds), leaderboard.json (with provenance) and
+    report.html. A checkpoint is named by the last part of its path, or by NAME=MODEL; one that is named base is
+    compared with the others, pair by pair over seeds and test examples.
+
+    After a kill the same command resumes with what is missing; SIGTERM and SIGUSR1 end with exit code 75. More --seeds,
+    checkpoints or tasks extend a finished result. See docs/guide/finetuning.md.
+
+      dana finetune --model base=bert-base-uncased mine=runs/mine/adapted --task chemprot acl_arc --out runs/board
     """
     from dana.core.config import require
+    from dana.stages.evaluate import Checkpoint
+
+    settings = settings_from(args)
+    models = args.models or [settings.model or ""]
+    require(all(models), "--model", models, "the checkpoint to fine-tune: a folder or a Hub name")
+    require(bool(settings.cards), "--task", settings.cards, "at least one card")
+    several = len(models) > 1 or len(settings.cards) > 1
+    require(several or not args.dry_run, "--dry-run", True, "left out with one --model and one --task")
+    if several:
+        return _evaluate([Checkpoint.parse(model) for model in models], settings, args.dry_run)
+    return _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
+
+
+def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, Any]:
+    """Fine-tune one checkpoint on one task; `run` is the run's folder."""
+    from dana.core.artifacts import read_json
     from dana.stages.finetune import finetune_stage, finetune_text
     from dana.stages.remember import read_settings
 
-    settings = settings_from(args)
-    require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
-    require(len(settings.cards) == 1, "--task-card", settings.cards, "one card")
-    artifact = finetune_stage(
-        str(settings.model), settings.cards[0], settings.finetune, Path(settings.out), settings.data
-    )
+    artifact = finetune_stage(model, settings.cards[0], settings.finetune, Path(settings.out), settings.data)
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
-    run = settings_folder(args, settings)
-    base = read_settings(run).get("model")
     if run != artifact.path:
-        save_settings(replace(settings, model=base), run)  # the run remembers the model that is adapted
+        save_settings(replace(settings, model=read_settings(run).get("model")), run)  # remembers the one to adapt
         print(next_command("report", run))
     if settings.finetune.save:
         print(f"model:   dana predict {artifact.path}-model FILE labels text with the best seed")
+    return {"out": artifact.path, **read_json(artifact.path / "metrics.json")}
 
 
-def _evaluate(args: argparse.Namespace) -> None:
-    """Fine-tune any checkpoints on any task cards, over seeds, and rank them.
+def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings", dry_run: bool) -> dict[str, Any]:
+    """Fine-tune every checkpoint on every task and rank them."""
+    from dana.stages.evaluate import leaderboard, plan_evaluate, run_evaluate
 
-    A checkpoint is named by the last part of its path, or by NAME=MODEL; with one named base the report compares the
-    others with it, pair by pair over seeds and test examples. Writes OUT/leaderboard.csv (per checkpoint and task:
-    mean, standard deviation with ddof 1, 95 % interval over seeds), leaderboard.json (with provenance), report.html.
-    After a kill the same command resumes; if a checkpoint or task is added, only its cells run.
-
-      dana evaluate base=bert-base-uncased mine=runs/mine/adapted --tasks chemprot acl_arc --seeds 8 --out runs/board
-    """
-    from dana.stages.evaluate import Checkpoint, leaderboard, plan_evaluate, run_evaluate
-
-    settings = settings_from(args)
-    checkpoints = [Checkpoint.parse(text) for text in args.checkpoints]
-    if args.dry_run:
+    if dry_run:
         states = plan_evaluate(checkpoints, settings).states()
         print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
-        return
-    print(leaderboard(run_evaluate(checkpoints, settings)))
+        return {"cells": states}
+    table = run_evaluate(checkpoints, settings)
+    print(leaderboard(table))
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
+    return {"out": settings.out, "results": table.to_dict("records")}
 
 
-def _predict(args: argparse.Namespace) -> None:
+def _predict(args: argparse.Namespace) -> dict[str, Any]:
     """Label new text with a fine-tuned model.
 
     Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). One row per text: id, text
@@ -128,6 +137,7 @@ def _predict(args: argparse.Namespace) -> None:
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
       dana predict runs/chem/finetune-model notes.txt | head
     """
+    from dana.core.config import require
     from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
 
     text = NewText(
@@ -138,18 +148,20 @@ def _predict(args: argparse.Namespace) -> None:
         on_bad_record=args.on_bad_record,
         text_pair_field=args.text_pair_field,
     )
+    require(args.out is not None or not args.json, "--json", args.json, "with --out; without, each line is JSON")
     if args.out is None:
         for table in predict_stage(args.model, text):
             sys.stdout.write(to_lines(table))
-        return
+        return {}
     check_out(args.out, text)
     texts = write_predictions(predict_stage(args.model, text), args.out)
     print(f"written: {args.out} ({texts:,} texts)")
+    return {"out": args.out, "texts": texts}
 
 
 def _add_task_cards(add: AddCommand) -> None:
-    tasks = add_group(add, "tasks", "List the task cards, show one, or check one's data")
-    listing = add_command(tasks, "list", _list, CARDS, settings=False)
+    tasks = add_group(add, "task", "labelled tasks, each described by a card: list, show, check")
+    listing = add_command(tasks, "list", _list, CARDS, settings=False, json=True)
     listing.add_argument("--tag", metavar="TAG", help="only the cards with this tag")
     show = add_command(tasks, "show", _show, CARDS, settings=False)
     check = add_command(tasks, "check", _check, CARDS, settings=False)
@@ -160,7 +172,7 @@ def _add_task_cards(add: AddCommand) -> None:
     check.add_argument("--strict", action="store_true", help="exit code 1 if there is a warning")
 
 
-def _list(args: argparse.Namespace) -> None:
+def _list(args: argparse.Namespace) -> dict[str, Any]:
     """List the task cards, one per line.
 
     Columns: metric, number of labels, expected examples per split, whether the data is local, on the Hub or missing,
@@ -169,7 +181,9 @@ def _list(args: argparse.Namespace) -> None:
     from dana.tasks import card, finder, tables
 
     finder.add_to_task_path(args.task_path or [])
-    print(tabulate(tables.card_rows(map(card.load_card, finder.card_names()), args.data, args.tag)))
+    rows = tables.card_rows(map(card.load_card, finder.card_names()), args.data, args.tag)
+    print(tabulate(rows))
+    return {"tasks": rows}
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -186,7 +200,7 @@ def _check(args: argparse.Namespace) -> None:
     Reports sizes, label shares, lengths, empty texts, duplicates and texts shared by splits; each warning says what to
     do.
 
-      dana tasks check acl_arc --corpus 'pool/*.jsonl.gz'
+      dana task check acl_arc --corpus 'pool/*.jsonl.gz'
     """
     from dana.stages.check_task import check_task
     from dana.tasks.finder import add_to_task_path

@@ -145,7 +145,12 @@ def _build(cls: type[S], values: dict[str, Any], prefix: str) -> S:
         if key not in values and field.default is field.default_factory:  # neither is defined
             raise ConfigError(f"the key {prefix + key!r} is missing; add it")
     hints = get_type_hints(cls)
-    return cls(**{key: convert(hints[key], value, prefix + key) for key, value in values.items()})
+    arguments = {key: convert(hints[key], value, prefix + key) for key, value in values.items()}
+    try:
+        return cls(**arguments)
+    except ConfigError as error:
+        key = re.match(r"(\w+)[\w.]*=", str(error))  # a class names its keys without their section
+        raise ConfigError(f"{prefix if key and key[1] in by_name else ''}{error}") from error
 
 
 def convert(hint: Any, value: Any, key: str) -> Any:

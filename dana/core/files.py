@@ -7,7 +7,7 @@ The lock of a folder is a POSIX record lock, which NFS and most cluster file sys
 its owner dies; the content of the lock file is for messages only.
 
 A seal records size, digest and, for Parquet, row count of each file. Opening a folder compares sizes and row counts;
-``dana verify`` compares digests, too.
+``dana files verify`` compares digests, too.
 """
 
 import errno

@@ -15,10 +15,10 @@ KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights"
 WORK = {"scores": "scoring", "model": "training", "finetune": "fine-tuning"}  # kinds named in the finding
 AGAIN, RECIPE = "again", "recipe.yaml"  # folder and file that the commands write
 BY_HAND = {
-    "ranking": f"dana rank --config {RECIPE} --out {AGAIN}",
+    "ranking": f"dana score --rank-only --config {RECIPE} --out {AGAIN}",
     "scores": f"dana score --config {RECIPE} --out {AGAIN}",
     "weights": f"dana weigh {AGAIN}",
-    "base": f"dana pretrain {AGAIN}",
+    "base": f"dana adapt {AGAIN} --from-scratch {{size}}",
     "adapted": f"dana adapt {AGAIN}",
 }
 
@@ -117,6 +117,7 @@ def reproduction(run: RunFrames) -> str:
     lines = [f"# {', '.join(f'{package} {version}' for package, version in versions(run).items())}"]
     lines += [f"cat > {RECIPE} <<'RECIPE'", *run.settings.splitlines(), "RECIPE"]
     if run.is_grid:
-        return "\n".join([*lines, f"dana run {RECIPE} out={AGAIN}"])
-    lines += [command for step, command in BY_HAND.items() if step in run.stages]
+        return "\n".join([*lines, f"dana run {RECIPE} --out {AGAIN}"])
+    size = run.stages.get("base", {}).get("depends_on", {}).get("size")
+    lines += [command.format(size=size) for step, command in BY_HAND.items() if step in run.stages]
     return "\n".join([*lines, "# The settings of each fine-tuning are in tables/settings.csv."])

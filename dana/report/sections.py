@@ -100,7 +100,9 @@ def _choice_section(analysis: Analysis) -> Section:
     reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
     reasons += map(ranking_finding, analysis.get("ranking"))
     if not reasons:
-        return Section(title, "This run compared none.", command="dana rank --task T --general G --out DIR")
+        return Section(
+            title, "This run compared none.", command="dana score --rank-only --task T --general G --out DIR"
+        )
     return Section(title, "\n".join(reasons), (), analysis.get("choice", "ranking"))
 
 
@@ -135,7 +137,7 @@ def _losses_section(analysis: Analysis) -> Section:
 
 
 def _results_section(analysis: Analysis) -> Section:
-    title, command = "Did it help downstream?", "dana finetune --model {} --task-card T --out DIR/finetune/T/{}"
+    title, command = "Did it help downstream?", "dana finetune --model {} --task T --out DIR/finetune/T/{}"
     if "results" not in analysis.tables:
         commands = f"{command.format('M', 'base')}, then {command.format('DIR/adapted', 'adapted')}"
         return Section(title, "This run has no fine-tuned model.", command=commands)

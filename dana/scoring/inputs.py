@@ -26,7 +26,7 @@ class TaskText:
     @classmethod
     def open(cls, path: Path) -> "TaskText":
         """Open the artifact of :func:`dana.stages.texts.task_stage`."""
-        return cls(open_artifact(path, "task", "dana rank --task ... --general ... --out DIR"))
+        return cls(open_artifact(path, "task", "dana score --task ... --general ... --out DIR"))
 
     def units(self, selection: Selection) -> Units:
         """Return the units to fit on: at most ``max_task_units``, distinct, without markers, ordered at random.

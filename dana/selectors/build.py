@@ -154,7 +154,9 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
 
 def plain_selector(spec: str, context: SelectorContext) -> Selector:
     """Create the selector of a spec without cross-fitting; see :func:`create_selector`."""
-    name = str(spec).partition(":")[0]
+    name, _, rest = str(spec).partition(":")
+    if name == "detector" and ":" in rest.partition("=")[0]:  # detector:knn:k=10, with parameters of the detector
+        spec, name = rest, rest.partition(":")[0]
     if name not in SELECTORS.entries() and name in DETECTORS.entries():
         from dana.selectors.detector import DetectorSelector
 

@@ -1,6 +1,6 @@
 """Conformance checks of detectors, encoders and selectors, one result per rule.
 
-Run them by ``dana detectors check NAME`` (``encoders``, ``selectors``), or :func:`check_detector`,
+Run them by ``dana plugins check detector NAME`` (``encoders``, ``selectors``), or :func:`check_detector`,
 :func:`check_encoder` and :func:`check_selector`. Each kind of component has a class below that fits, calls and saves
 one; its methods ``check_...``, inherited ones included, are the checks. A component that cannot pass a check lists it
 in a class attribute ``exemptions = {"check": "reason"}``.

@@ -1,4 +1,4 @@
-"""``dana tasks check``: report sizes, labels and overlap of a task's splits and of a corpus, with warnings."""
+"""``dana task check``: report sizes, labels and overlap of a task's splits and of a corpus, with warnings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""``dana evaluate``: fine-tune several checkpoints on several tasks, and rank them in a leaderboard and a report."""
+"""``dana finetune`` of several checkpoints or tasks: rank them in a leaderboard and a report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Plan the fine-tuning cells of a grid for ``dana run`` and ``dana evaluate``, and join the results of nested seeds.
+"""Plan the fine-tuning cells of a grid for ``dana run`` and ``dana finetune``, and join the results of nested seeds.
 
 With ``nested`` seeds, each seed has its own selection, adaptation and fine-tuning, so that the spread over seeds covers
 all three and not only fine-tuning (Dodge et al. 2020; Sellam et al. 2022, The MultiBERTs). The results of single seeds

@@ -1,4 +1,4 @@
-"""``dana pack``: tokenise a corpus once per tokenizer."""
+"""``dana files pack``: tokenise a corpus once per tokenizer."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""``dana rank``: rank detectors by how well they find held-out task text in general text."""
+"""``dana score --rank-only``: rank detectors by how well they find held-out task text in general text."""
 
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def open_ranking(folder: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: If it is missing or damaged.
     """
-    return open_artifact(folder, "ranking", "dana rank --task ... --general ... --out DIR").manifest
+    return open_artifact(folder, "ranking", "dana score --rank-only --task ... --general ... --out DIR").manifest
 
 
 def ranking_budget(folder: Path, otherwise: float) -> float:

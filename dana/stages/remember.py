@@ -23,7 +23,7 @@ HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
 # Settings of one command, which are not remembered: folder, parallel cells, whether training resumes.
-MOMENTARY = ("out", "jobs", "adapt.execution.resume", "pretrain.execution.resume")
+MOMENTARY = ("out", "jobs", "finetune.save", "adapt.execution.resume", "pretrain.execution.resume")
 
 RIVALS = (  # sets of settings that exclude each other
     {"adapt.steps", "adapt.tokens", "adapt.epochs"},

@@ -38,7 +38,7 @@ from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
-from dana.stages.unused import refuse_unused
+from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
@@ -94,7 +94,7 @@ def _refuse_unused(arm: Arm, settings: RunSettings) -> None:
     description = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
     flags = {f"weigh.{key}": f"weigh.{key}" for key in (description or {}).get("weigh", {})}
     if arm.weigh:
-        refuse_unused("weigh", flags, replace(settings, weigh=arm.weigh))
+        check_unused("weigh", flags, replace(settings, weigh=arm.weigh))
 
 
 def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:

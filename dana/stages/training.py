@@ -1,4 +1,4 @@
-"""``dana adapt`` and ``dana pretrain``: train a language model on a weighted corpus and commit it as a folder."""
+"""``dana adapt``: train a language model on a weighted corpus and commit it as a folder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace

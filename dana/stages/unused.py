@@ -1,13 +1,16 @@
-"""Refuse settings that have no effect with the chosen selector or weight policy."""
+"""Refuse settings that have no effect with the chosen weight policy; log those that the chosen selector ignores."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
     from dana.weighting.settings import WeighSettings
+
+log = get_logger(__name__)
 
 OF_RANKING = [f"ranking.{name}" for name in ("detectors", "seeds", "protocol", "folds", "prevalence")] + ["weigh.beta"]
 # Settings of a selector, and the component that a selector must use for the setting to have an effect.
@@ -25,19 +28,21 @@ WEIGH: list[tuple[tuple[str, ...], Callable[["WeighSettings"], bool], str]] = [
 ]
 
 
-def refuse_unused(command: str, flags: Mapping[str, str], settings: "RunSettings") -> None:
-    """Refuse settings of this command that have no effect; those of a recipe or of the run's folder may be ignored.
+def check_unused(command: str, flags: Mapping[str, str], settings: "RunSettings") -> None:
+    """Refuse settings of this call that have no effect on weights; log, in one line, those that no score needs.
+
+    Settings of a recipe or of the run's folder may be without effect.
 
     Args:
-        command: ``score`` or ``weigh``; other commands refuse nothing.
-        flags: Name that the user gave (flag or key) by the full name of the setting, for this command's settings.
+        command: ``score`` or ``weigh``; other commands check nothing.
+        flags: Name that the user gave (flag or key) by the full name of the setting, for this call's settings.
         settings: All settings.
 
     Raises:
-        ConfigError: Names the first setting without effect, and the setting that it has no effect with.
+        ConfigError: Names the first setting of weights without effect, and the setting that it has no effect with.
     """
-    if command == "score" and flags.keys() & {*USES, *OF_RANKING}:
-        _of_score(flags, settings)
+    if command == "score" and (rest := _of_score(flags, settings)):
+        log.info("selector  %s does not use %s", settings.selector_spec, ", ".join(rest))
     for names, is_used, beside in WEIGH if command == "weigh" else ():
         for name in names:
             if f"weigh.{name}" in flags and not is_used(settings.weigh):
@@ -45,15 +50,14 @@ def refuse_unused(command: str, flags: Mapping[str, str], settings: "RunSettings
                 raise ConfigError(f"{flags[f'weigh.{name}']} has no effect with {beside}={value}; remove it")
 
 
-def _of_score(flags: Mapping[str, str], settings: "RunSettings") -> None:
+def _of_score(flags: Mapping[str, str], settings: "RunSettings") -> list[str]:
+    """List the settings of this call that the selector does not use."""
+    if not flags.keys() & {*USES, *OF_RANKING}:
+        return []
     from dana.scoring.scoring import build_selector
 
     uses = build_selector(settings.selector_spec, settings.detector, settings.selection).uses
     is_window = settings.selection.units.startswith("window")  # which an encoder's tokenizer cuts
-    for key, part in USES.items():
-        if key in flags and part not in uses and not (is_window and key == "selection.encoder"):
-            raise ConfigError(f"{flags[key]} has no effect with selector={settings.selector_spec}; remove it")
-    for key in OF_RANKING:
-        if key in flags and not ("detector" in uses and settings.detector == "auto"):
-            spec = f"selector={settings.selector_spec} detector={settings.detector}"
-            raise ConfigError(f"{flags[key]} has no effect with {spec}: no ranking chooses the detector; remove it")
+    keys = {key for key, part in USES.items() if part in uses or (is_window and key == "selection.encoder")}
+    keys |= {*OF_RANKING} if "detector" in uses and settings.detector == "auto" else set()
+    return [name for key, name in flags.items() if key in {*USES, *OF_RANKING} - keys]

@@ -1,4 +1,4 @@
-"""``dana verify``: check every artifact below a folder by the digests of its files."""
+"""``dana files verify``: check every artifact below a folder by the digests of its files."""
 
 import os
 from collections.abc import Callable, Collection, Iterator

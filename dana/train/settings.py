@@ -69,9 +69,9 @@ class HeadWarmup:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        require(self.steps >= 0, "head_warmup.steps", self.steps, "at least 0")
-        require(self.batch_size >= 1, "head_warmup.batch_size", self.batch_size, "at least 1")
-        require(self.learning_rate > 0, "head_warmup.learning_rate", self.learning_rate, "above 0")
+        require(self.steps >= 0, "steps", self.steps, "at least 0")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,13 @@ class TrainSettings:
         for key, choices in (("denominator", DENOMINATORS), ("final", FINAL)):
             require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
         budget = self.execution.micro_batch_tokens
-        require(budget >= self.max_tokens, "micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}")
+        require(
+            budget >= self.max_tokens, "execution.micro_batch_tokens", budget, f"at least max_tokens={self.max_tokens}"
+        )
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
-        require(layout in layouts, "layout", layout, f"{' or '.join(layouts)} with objective={self.objective}")
+        require(
+            layout in layouts, "execution.layout", layout, f"{' or '.join(layouts)} with objective={self.objective}"
+        )
         if self.execution.extendable or self.execution.extend:
             self._check_extension()
 

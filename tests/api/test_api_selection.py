@@ -30,9 +30,9 @@ def by_commands(run, tmp_path_factory):
     """The folder that the commands write for the same texts."""
     texts, out = run[0] / "inputs", tmp_path_factory.mktemp("commands") / "run"
     files = ["--task", f"{texts}/task.jsonl", "--general", f"{texts}/general.jsonl"]
-    fast = ["--encoder", FAST["encoder"], "--detectors", "knn,pca", "--beta", "0.15"]
+    fast = ["--encoder", FAST["encoder"], "--set", "ranking.detectors=[knn,pca]", "weigh.beta=0.15"]
     score = ["score", "--selector", "detector", "--out", out]
-    for line in (["rank", *files, *fast, "--out", out], score, ["weigh", out, "--gamma", "3"]):
+    for line in (["score", "--rank-only", *files, *fast, "--out", out], score, ["weigh", out, "--gamma", "3"]):
         assert main([str(part) for part in line]) == 0
     return out
 
@@ -54,7 +54,7 @@ def test_a_command_resumes_from_the_folder(run):
     before = {path: path.read_bytes() for path in part_files(run[0] / "scores")}
     assert main(["score", "--out", str(run[0])]) == 0
     assert {path: path.read_bytes() for path in part_files(run[0] / "scores")} == before
-    assert main(["verify", str(run[0])]) == 0
+    assert main(["files", "verify", str(run[0])]) == 0
 
 
 def test_tables_are_those_of_the_folder_and_low_scores_are_like_the_task(run):

@@ -94,7 +94,7 @@ def test_results_are_one_row_per_seed_and_those_of_the_command(checkpoint, tmp_p
     card = toy_task.write_task(tmp_path)
     results = dana.finetune(checkpoint, card, out=tmp_path / "python", **SEEDS)
     assert list(results["seed"]) == [0, 3]
-    line = ["finetune", "--model", checkpoint, "--task-card", card, "--out", tmp_path / "command"]
+    line = ["finetune", "--model", checkpoint, "--task", card, "--out", tmp_path / "command"]
     settings = ["--set", "finetune.seeds=[0,3]", *(f"finetune.{key}={SEEDS[key]}" for key in SEEDS if key != "seeds")]
     assert main([str(part) for part in (*line, *settings)]) == 0
     folders = [tmp_path / name for name in ("python", "command")]

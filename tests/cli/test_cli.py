@@ -44,12 +44,12 @@ def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):
     ("line", "word"),
     [
         ("report x --config /nope.yaml", "--config /nope.yaml"),
-        ("detectors check", "name"),
-        ("detectors list x", "x"),
+        ("plugins check detector", "name"),
+        ("plugins list x", "x"),
         ("wiegh x", "did you mean 'weigh'?"),
         ("weigh x --bta 2", "did you mean '--beta'?"),
         ("adapt x --learning_rate=1", "did you mean '--learning-rate'?"),
-        ("detectors lst", "did you mean 'list'?"),
+        ("plugins lst", "did you mean 'list'?"),
     ],
 )
 def test_unknown_words_are_one_line_with_the_nearest(line, word, capsys):
@@ -63,9 +63,9 @@ def test_unknown_words_are_one_line_with_the_nearest(line, word, capsys):
 @pytest.mark.parametrize(
     ("line", "near"),
     [
-        ("rank --task notes.tx --general pool.jsonl", "notes.txt"),
-        ("rank --task notes.txt --general pool.json", "pool.jsonl"),
-        ("rank --task notes.txt --general pool.jsonl --config ./mime.yaml", "mine.yaml"),
+        ("score --task notes.tx --general pool.jsonl", "notes.txt"),
+        ("score --task notes.txt --general pool.json", "pool.jsonl"),
+        ("score --task notes.txt --general pool.jsonl --config ./mime.yaml", "mine.yaml"),
         ("weigh runs/mne", "runs/mine"),
         ("weigh rums/mine", "runs"),
         ("adapt runs/mine --model ./runs/mime", "runs/mine"),
@@ -112,7 +112,7 @@ def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypat
 
 
 def test_a_recipe_is_its_command_with_its_thread_settings():
-    for name in ("score", "adapt", "pretrain", "finetune"):
+    for name in ("score", "adapt", "finetune"):
         code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
         assert f'sys.exit(main(["{name}", *sys.argv[1:]]))' in code
         assert "torch" not in code.replace("torchrun", ""), "main must set the threads before torch is imported"

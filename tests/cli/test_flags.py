@@ -12,14 +12,7 @@ import pytest
 from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
 from dana.stages.settings import RunSettings
-from tests.guide import subcommands
-
-
-def leaves(parser, name=""):
-    """The parser of every command by its name, of actions of a command as ``tasks check``."""
-    inner = [leaves(one, f"{name} {word}".strip()) for word, one in subcommands(parser).items()]
-    return dict(item for parsers in inner for item in parsers.items()) or {name: parser}
-
+from tests.guide import leaves
 
 PARSERS = leaves(build_parser())
 FLAGS = [(name, flag, setting) for name, one in PARSERS.items() for setting, flag in one._defaults["flags"].items()]

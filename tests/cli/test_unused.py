@@ -1,4 +1,4 @@
-"""A flag or key=value without effect is refused, and accepted where it has an effect.
+"""A flag or key=value without effect is refused, and accepted where it has an effect; of `dana score` it is said.
 
 A row is a command line, what has no effect in it, and an addition with which the line is accepted.
 """
@@ -13,15 +13,6 @@ from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
 
 CASES = [
-    ("rank --set selector=random", "selector", None),
-    ("score --selector random --detector knn", "--detector", "--selector detector"),
-    ("score --selector random --encoder hashing", "--encoder", "--units window:64"),
-    ("score --selector random --store folder", "--store", "--selector cascade"),
-    ("score --selector random --geometry l2", "--geometry", "--selector detector"),
-    ("score --selector random --set selection.general_share=0.1", "selection.general_share", "--selector detector"),
-    ("score --set ranking.seeds=2", "ranking.seeds", "--selector detector"),
-    ("score --detector knn --set ranking.seeds=2", "ranking.seeds", "--selector detector --detector auto"),
-    ("score --selector random --set weigh.beta=0.1", "weigh.beta", "--selector detector"),
     ("weigh x --gamma 9 --policy sigmoid", "--gamma", "--policy sampled"),
     ("weigh x --budget '9 units' --policy sigmoid", "--budget", "--policy segments"),
     ("weigh x --set weigh.min_tail=2 --policy sigmoid", "weigh.min_tail", "--policy segments"),
@@ -34,6 +25,17 @@ CASES = [
     ("weigh x --set out=elsewhere", "out", None),
     ("adapt x --set weigh.beta=0.1", "weigh.beta", None),
     ("finetune --set adapt.steps=9", "adapt.steps", None),
+]
+# What the selector does not use, and an addition with which it does.
+SCORE = [
+    ("--selector random --encoder hashing", "--encoder", "--units window:64"),
+    ("--selector random --store folder", "--store", "--selector cascade"),
+    ("--selector random --geometry l2", "--geometry", "--selector detector"),
+    ("--selector random --set selection.general_share=0.1", "selection.general_share", "--selector detector"),
+    ("--selector random --set detector=knn", "detector", "--selector detector"),
+    ("--set ranking.seeds=2", "ranking.seeds", "--selector detector"),
+    ("--selector detector:knn --set ranking.seeds=2", "ranking.seeds", "--rank-only"),
+    ("--selector random --set weigh.beta=0.1", "weigh.beta", "--selector detector"),
 ]
 
 
@@ -58,6 +60,16 @@ def test_a_setting_without_effect_is_refused(line, word, cure):
         settings(line)
     if cure:
         settings(with_cure(line, cure))
+
+
+@pytest.mark.parametrize(("line", "word", "cure"), SCORE, ids=[line for line, _, _ in SCORE])
+def test_a_setting_that_the_selector_does_not_use_is_said_once(line, word, cure, heard):
+    settings(f"score {line}")
+    (said,) = [message for message in heard.messages if "does not use" in message]
+    assert said.endswith(f"does not use {word}")
+    heard.clear()
+    settings(f"score {line} {cure}")
+    assert not [message for message in heard.messages if message.endswith(word)]
 
 
 def test_a_recipe_may_hold_settings_of_other_commands():

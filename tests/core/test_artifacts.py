@@ -134,7 +134,7 @@ def test_a_damaged_folder_is_not_opened_and_the_file_is_named(tmp_path, damage, 
     path = make(tmp_path / "x", "thing", {}, _tables).path
     damage(path / "part-00001.parquet")
     for work in (lambda: open_artifact(path, "thing"), lambda: make(path, "thing", {}, _tables)):
-        with pytest.raises(ArtifactError, match=rf"part-0000{part}\.parquet: .*dana verify"):
+        with pytest.raises(ArtifactError, match=rf"part-0000{part}\.parquet: .*dana files verify"):
             work()
 
 

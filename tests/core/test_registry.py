@@ -65,7 +65,7 @@ def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypa
     assert registry.other_owners() == []
     monkeypatch.syspath_prepend(tmp_path)
     assert registry.other_owners() == ["dana 9"]
-    main(["detectors", "list"])
+    main(["plugins", "list", "detector"])
     assert capsys.readouterr().err.count("dana 9 also") == 1
 
 
@@ -97,11 +97,11 @@ def site(tmp_path_factory):
 
 def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(site, monkeypatch, capsys):
     monkeypatch.syspath_prepend(site)
-    assert main(["detectors", "list"]) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert lines["toy"].split()[1] == "toy-detector"
+    assert main(["plugins", "list", "detector"]) == 0
+    lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["toy"].split()[2] == "toy-detector"
     assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
-    assert lines["pca"].split()[1] == "dana-lm"
+    assert lines["pca"].split()[2] == "dana-lm"
     assert "'a_package_that_is_not_there'" in lines["toy_broken"]
     assert "dana-lm, toy-detector" in lines["knn"], "both define it"
     assert sum("broken: " in line for line in lines.values()) == 2
@@ -111,33 +111,33 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(sit
         ("knn", "dana-lm, toy-detector"),
         ("toy:factor=-9", "toy:factor=-9"),  # its distances are to another point
     ):
-        assert main(["detectors", "check", spec]) == 2
+        assert main(["plugins", "check", "detector", spec]) == 2
         assert name in capsys.readouterr().err
 
 
-KINDS = {"detectors": "pca", "selectors": "random", "encoders": "hashing", "objectives": "masked"}
+KINDS = {"detector": "pca", "selector": "random", "encoder": "hashing", "objective": "masked"}
 
 
 @pytest.mark.parametrize(("kind", "name"), KINDS.items())
 def test_list_names_each_component_with_its_package_and_first_line(kind, name, capsys, monkeypatch):
-    ours, broken = registry.entry_points, EntryPoint("mine", "nowhere:Mine", f"dana.{kind}")
+    ours, broken = registry.entry_points, EntryPoint("mine", "nowhere:Mine", f"dana.{kind}s")
     monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), broken])
-    assert main([kind, "list"]) == 0
-    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert rows[name].split()[1] == "dana-lm"
-    assert rows[name].endswith(Registry(f"dana.{kind}").load(name).__doc__.strip().splitlines()[0])
+    assert main(["plugins", "list", kind]) == 0
+    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    assert rows[name].split()[2] == "dana-lm"
+    assert rows[name].endswith(Registry(f"dana.{kind}s").load(name).__doc__.strip().splitlines()[0])
     assert "nowhere" in rows["mine"]
 
 
 @pytest.mark.parametrize(("kind", "name"), list(KINDS.items())[:3])
 def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, capsys, monkeypatch):
-    assert main([kind, "check", name]) == 0
+    assert main(["plugins", "check", kind, name]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) >= 5
     assert all(line.startswith("ok ") for line in lines)
     results = [CheckResult("scores are finite", True), CheckResult("same seed same scores", False, "they differ")]
-    monkeypatch.setattr(f"dana.selectors.checks.check_{kind.removesuffix('s')}", lambda name: results)
-    assert main([kind, "check", "mine"]) == 2
+    monkeypatch.setattr(f"dana.selectors.checks.check_{kind}", lambda name: results)
+    assert main(["plugins", "check", kind, "mine"]) == 2
     output = capsys.readouterr()
     assert "same seed same scores" in output.out
     assert "mine" in output.err

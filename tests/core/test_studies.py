@@ -31,7 +31,7 @@ class Settings:
 
 def add(parser):
     flags = [Flag("--moons", "tides.moons")]
-    add_command(parser, "tides", lambda args: print("high water"), flags, text="Measure the tides.")
+    add_command(parser, "tides", lambda args: print("high water"), flags)
 
 def cells(settings, *others):
     return []
@@ -42,7 +42,7 @@ NOT_ONE = "a word"
 '''
 MODULES = {
     "tide_tables": MODULE,
-    "score_tables": MODULE.replace('"tides": (', '"score": ('),
+    "spring_tables": MODULE.replace('Study("tides"', 'Study("spring"'),
     "sinking_tables": "raise RuntimeError('no water')",
     "broken_tables": "import a_module_that_is_not_there",
     "half_tables": """
@@ -76,8 +76,8 @@ def test_a_study_enters_by_its_entry_point_alone(install, capsys):
     assert [study.name for study in studies()] == ["tides"]
     assert missing_studies() == {}
     assert [(study.name, part([])) for study, part in load_parts("cells")] == [("tides", [])]
-    assert "Measure the tides" in build_parser(["--help"]).format_help()
-    assert main(["tides"]) == 0
+    assert "experiments: tides" in " ".join(build_parser(["--help"]).format_help().split())
+    assert main(["studies", "tides"]) == 0
     assert capsys.readouterr().out == "high water\n"
 
 
@@ -104,9 +104,9 @@ def test_a_study_that_does_not_load_is_listed_as_missing_and_breaks_nothing(inst
         main(["--help"])
     assert f"missing study ebb_tide: {reason}" in capsys.readouterr().out
     with pytest.raises(SystemExit):
-        main(["ebb-tide"])
+        main(["studies", "ebb-tide"])
     assert reason in capsys.readouterr().err
-    assert main(["tides"]) == 0
+    assert main(["studies", "tides"]) == 0
 
 
 def test_a_study_with_a_part_that_does_not_load_is_missing_from_then_on(install):
@@ -122,11 +122,9 @@ def test_a_study_with_a_part_that_does_not_load_is_missing_from_then_on(install)
         load_object("no_tables:add")
 
 
-def test_a_command_of_the_core_is_not_replaced(install):
-    install(("tides", "score_tables:STUDY"))
-    text = build_parser(["--help"]).format_help()
-    assert "missing study tides score" in " ".join(text.split())
-    assert "Measure the tides" not in text
+def test_a_command_of_another_study_is_not_replaced(install):
+    install(("spring", "spring_tables:STUDY"), ("tides", "tide_tables:STUDY"))
+    assert "missing study tides tides: another" in " ".join(build_parser(["--help"]).format_help().split())
 
 
 def test_a_name_of_two_packages_is_ambiguous_and_of_one_on_the_path_twice_is_not(install):

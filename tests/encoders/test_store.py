@@ -200,7 +200,11 @@ def flip(path, position):
         (lambda path, header: flip(path, 20), 200, True),
         (lambda path, header: path.write_bytes(b""), 200, True),
         (lambda path, header: flip(path, -1), 1, True),
-        (lambda path, header: flip(path, header + 8 * 200), 1, False),  # a key that no text has; `dana verify` tells
+        (
+            lambda path, header: flip(path, header + 8 * 200),
+            1,
+            False,
+        ),  # a key that no text has; `dana files verify` tells
     ],
     ids=["cut", "header", "empty", "row", "low half of a key"],
 )

@@ -33,7 +33,9 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
         assert code == 0, output
         return output
 
-    output = step((*TORCHRUN, *DANA), "rank", *texts, "--detectors", "knn,pca", "--set", "ranking.folds=2")
+    output = step(
+        (*TORCHRUN, *DANA), "score", "--rank-only", *texts, "--set", "ranking.detectors=[knn,pca]", "ranking.folds=2"
+    )
     assert output.count("ranking   written") == 1
     assert "launch    this command needs one process of 2" in output
     output = step(ACCELERATE, "score", *texts, "--selector", "detector")
@@ -47,7 +49,7 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
         assert output.count(f"{kind:<9} written") == 1, output
     assert json.loads((run / "adapted" / "__dana__" / "manifest.json").read_text())["execution"]["processes"] == 2
     assert "model     reused" in step(ACCELERATE, "adapt", *adapt), "the recipe is the command"
-    finetune = ("--model", run / "adapted", "--task-card", inputs.card, "--seeds", "2", "--out", results)
+    finetune = ("--model", run / "adapted", "--task", inputs.card, "--seeds", "2", "--out", results)
     quick = ("finetune.preset=quick", "finetune.epochs=1", "finetune.save=true")
     output = step(TORCHRUN, "finetune", *finetune, "--set", *quick)
     assert output.count("finetune  written") == 1
@@ -56,7 +58,7 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     assert len(table.read_text().splitlines()) == 240
     step((*TORCHRUN, *DANA), "report", run, yaml=False)
     assert (run / "report.html").is_file()
-    assert main(["verify", str(run)]) == 0
+    assert main(["files", "verify", str(run)]) == 0
     assert not [path for path in inputs.folder.rglob(".*") if path.name != ".dana"], "no lock, nothing half-written"
 
 
@@ -73,17 +75,26 @@ def test_a_whole_recipe_and_a_model_from_scratch(inputs):
         "finetune": {"preset": "quick", "epochs": 1, "seeds": 2},
     }
     recipe.write_text(json.dumps(values))
-    code, output = launch((*TORCHRUN, *DANA), "run", recipe, f"out={run}")
+    code, output = launch((*TORCHRUN, *DANA), "run", recipe, "--out", run)
     assert code == 0, output
     assert output.count("model     written") == 2
     assert (run / "report.html").is_file()
     assert len((run / "results.csv").read_text().splitlines()) > 6
     scratch = in_section("pretrain", vocabulary=200, tokens="null", max_positions=32)
-    pretrain = (RECIPES / "pretrain.py", run, "--config", RECIPES / "pretrain.yaml", "--set", *scratch)
+    pretrain = (
+        RECIPES / "adapt.py",
+        run,
+        "--from-scratch",
+        "tiny",
+        "--config",
+        RECIPES / "pretrain.yaml",
+        "--set",
+        *scratch,
+    )
     code, output = launch(TORCHRUN, *pretrain)
     assert code == 0, output
     assert output.count("model     written") == 1
-    assert main(["verify", str(run)]) == 0
+    assert main(["files", "verify", str(run)]) == 0
 
 
 def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):

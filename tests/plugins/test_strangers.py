@@ -57,11 +57,24 @@ def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tm
     Path("task.txt").write_text("\n\n".join(document(cells, 6) for _ in range(12)))
     Path("general.txt").write_text("\n\n".join(document(courts if row % 5 else cells, 8) for row in range(40)))
     texts = ["--task", "task.txt", "--general", "general.txt", "--encoder", "trigrams:dims=64"]
-    assert main(["rank", *texts, "--detectors", "toy,toy_convention,toy_contrastive", "--out", "run"]) == 0
+    assert (
+        main(
+            [
+                "score",
+                "--rank-only",
+                *texts,
+                "--set",
+                "ranking.detectors=[toy,toy_convention,toy_contrastive]",
+                "--out",
+                "run",
+            ]
+        )
+        == 0
+    )
     table = Path("run/ranking/ranking.csv").read_text()
     assert all(name in table for name in ("toy,", "toy_convention,", "toy_contrastive,"))
-    assert main(["score", *texts, "--detector", "toy_convention", "--out", "run"]) == 0
-    assert main(["score", *texts, "--detector", "toy_contrastive", "--out", "contrast"]) == 0
+    assert main(["score", *texts, "--selector", "detector:toy_convention", "--out", "run"]) == 0
+    assert main(["score", *texts, "--selector", "detector:toy_contrastive", "--out", "contrast"]) == 0
     assert main(["score", *texts[:4], "--selector", "vocabulary:least=2", "--out", "other"]) == 0
     for folder in ("run/scores", "contrast/scores", "other/scores"):
         scores = read_table(Path(folder)).to_pandas()

@@ -99,7 +99,13 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
     source = shared_run / "arms" / "dana" / part if part == "adapted" else shared_run / part
     shutil.copytree(source, tmp_path / "alone" / part)
     page = words(read_page(tmp_path / "alone"))
-    commands = {"ranking": "rank", "scores": "score", "weights": "weigh", "adapted": "adapt", "finetune": "finetune"}
+    commands = {
+        "ranking": "score --rank-only",
+        "scores": "score",
+        "weights": "weigh",
+        "adapted": "adapt",
+        "finetune": "finetune",
+    }
     missing = [f"Make it with dana {command}" for name, command in commands.items() if name != part]
     assert [line for line in missing if line not in page] == []
 
@@ -142,9 +148,9 @@ def test_the_commands_of_the_page_reproduce_the_run(tmp_path, monkeypatch):
     rows = [{"id": f"p{n}", "text": " ".join([*words[n % 7 :], *words[: n % 5], f"{n}."])} for n in range(60)]
     (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     encoder, training = "--encoder hashing:dims=32,words=1", "--steps 2 --batch-size 4 --max-tokens 24"
-    finetune = f"finetune --task-card {card} --seeds 2 --set finetune.preset=quick finetune.epochs=1"
+    finetune = f"finetune --task {card} --seeds 2 --set finetune.preset=quick finetune.epochs=1"
     for line in (
-        f"score --task {card} --general {tmp_path}/pool.jsonl --out {run} {encoder} --detector knn",
+        f"score --task {card} --general {tmp_path}/pool.jsonl --out {run} {encoder} --selector detector:knn",
         f"weigh {run} --beta 0.3 --gamma 3",
         f"adapt {run} --model {tmp_path}/model {training}",
         f"{finetune} --model {run}/adapted --out {run}/finetune/toy/adapted",

@@ -227,7 +227,7 @@ def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(tm
 
 def command(texts, out, *flags):
     sources = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)]
-    return ["score", *sources, "--detector", "knn", "--encoder", SELECTION.encoder, *flags]
+    return ["score", *sources, "--selector", "detector:knn", "--encoder", SELECTION.encoder, *flags]
 
 
 def launch(*arguments):

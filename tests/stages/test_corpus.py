@@ -134,7 +134,7 @@ def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, 
     task = tmp_path / "task.jsonl"
     task.write_text('{"body": "no text here"}\n')
     pool = str(texts / "pool.jsonl")
-    flags = ["--task", str(task), "--general", pool, "--encoder", "hashing", "--detector", "knn"]
+    flags = ["--task", str(task), "--general", pool, "--encoder", "hashing", "--selector", "detector:knn"]
     assert main(["score", *flags, "--on-bad-record", "skip", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "task.jsonl:1:" in error

@@ -1,4 +1,4 @@
-"""``dana evaluate``: checkpoints on cards to a leaderboard, cell by cell."""
+"""``dana finetune`` of several checkpoints on cards to a leaderboard, cell by cell."""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,9 @@ from tests.toy_task import PRESET, write_checkpoint, write_task
 def evaluate(folder, *flags):
     cards = [str(folder / name / "toy.yaml") for name in ("toy", "other")]
     models = [str(folder / "one"), f"small={folder / 'two'}"]
-    return main(["evaluate", *models, "--tasks", *cards, "--preset", "quick", "--out", str(folder / "board"), *flags])
+    return main(
+        ["finetune", "--model", *models, "--task", *cards, "--preset", "quick", "--out", str(folder / "board"), *flags]
+    )
 
 
 @pytest.fixture(scope="module")

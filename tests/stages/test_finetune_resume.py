@@ -195,7 +195,7 @@ def test_two_processes_extend_what_one_began(four_seeds, checkpoint, card, tmp_p
     finetune_stage(checkpoint, card, ONE, tmp_path / "out")
     recipe = str(REPOSITORY / "recipes" / "finetune.py")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", recipe]
-    arguments = ["--model", checkpoint, "--task-card", card, "--preset", "quick", "--out", str(tmp_path / "out")]
+    arguments = ["--model", checkpoint, "--task", card, "--preset", "quick", "--out", str(tmp_path / "out")]
     arguments += ["--set", "finetune.epochs=1", "--seeds", "4"]
     process = subprocess.run([*launch, *arguments], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr

@@ -310,7 +310,7 @@ def test_two_processes_keep_the_model_that_one_keeps(checkpoint, card, run, mode
     first, last = sorted({0, 1, 2} - {best})
     recipe = str(REPOSITORY / "recipes" / "finetune.py")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", recipe]
-    arguments = ["--model", checkpoint, "--task-card", card, "--preset", "quick", "--out", str(tmp_path / "out")]
+    arguments = ["--model", checkpoint, "--task", card, "--preset", "quick", "--out", str(tmp_path / "out")]
     arguments += ["--set", "finetune.epochs=4", f"finetune.seeds=[{first},{best},{last}]", "--save"]
     process = subprocess.run([*launch, *arguments], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr

@@ -19,8 +19,8 @@ from dana.weighting.settings import WeighSettings
 
 def rank(texts, out, *flags):
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl")]
-    settings = ["--encoder", "hashing", "--detectors", "knn,pca", "--seeds", "2"]
-    return main(["rank", *names, *settings, "--out", str(out), *flags])
+    settings = ["--encoder", "hashing", "--set", "ranking.detectors=[knn,pca]", "ranking.seeds=2"]
+    return main(["score", "--rank-only", *names, *settings, "--out", str(out), *flags])
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypa
 def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(texts, tmp_path, capsys):
     out = ["--out", str(tmp_path / "my run")]
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl")]
-    assert main(["score", *names, *out, "--encoder", "hashing", "--detector", "knn", "--prepare"]) == 0
+    assert main(["score", *names, *out, "--encoder", "hashing", "--selector", "detector:knn", "--prepare"]) == 0
     shard = next_command(capsys)[1:]
     assert shard == ["score", *out, "--shard", "1/1"]
     for part in (shard, ["score", *out, "--merge"]):
@@ -78,20 +78,20 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(te
 
 
 def test_weights_in_another_folder_are_carried_and_not_remembered(run, capsys):
-    assert main(["weigh", str(run), "--gamma", "3", "--to", str(run / "short")]) == 0
+    assert main(["weigh", str(run), "--gamma", "3", "--out", str(run / "short")]) == 0
     words = next_command(capsys)
     assert words[words.index("--weights") + 1] == str(run / "short")
-    assert words[words.index("--to") + 1] == str(run / "adapted-short")
+    assert words[words.index("--out") + 1] == str(run / "adapted-short")
     assert "weigh" not in read_settings(run)
 
 
 def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
     assert main(["weigh", str(run), "--gamma", "5"]) == 0
     capsys.readouterr()
-    rank, weigh = ["rank", "--out", str(run)], ["weigh", str(run)]
+    rank, weigh = ["score", "--rank-only", "--out", str(run)], ["weigh", str(run)]
     for line, message in (
         ([*rank, "--geometry", "l2"], 'selection.geometry: "center+l2" there, "l2" now'),
-        ([*rank, "--seeds", "3"], "seeds: 2 there, 3 now"),
+        ([*rank, "--set", "ranking.seeds=3"], "seeds: 2 there, 3 now"),
         ([*rank, "--seed", "7"], "seed: 0 there, 7 now"),
         ([*rank, "--set", "selection.max_task_units=50"], "selection.max_task_units: 4000 there, 50 now"),
         ([*weigh, "--gamma", "4", "--beta", "0.1"], "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4"),
@@ -125,7 +125,7 @@ def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
 def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
     (tmp_path / SETTINGS).write_text("model: some/base\ncards: [sst2]\nfinetune: {epochs: 2}\ndata: there\n")
     settings = settings_of("finetune", "--model", "m", "--out", tmp_path / "finetune" / "sst2" / "dana")
-    assert (settings.model, settings.cards, settings.finetune.epochs, settings.data) == ("m", ["sst2"], 2, "there")
+    assert (settings.model, settings.cards, settings.finetune.epochs, settings.data) == (None, ["sst2"], 2, "there")
     assert settings_of("finetune", "--out", tmp_path / "finetune" / "sst2" / "dana").model is None
     assert settings_of("adapt", tmp_path).model == "some/base"
 
@@ -134,7 +134,7 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path):
     settings = RunSettings(out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None)
     remember(with_store(settings), tmp_path)
     assert read_settings(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
-    assert differences(settings_of("rank", "--out", tmp_path), with_store(settings)) == {}
+    assert differences(settings_of("score", "--rank-only", "--out", tmp_path), with_store(settings)) == {}
     adapt = settings_of("adapt", tmp_path / "other", "--resume", "never", "--steps", "3")
     remember(adapt, tmp_path / "other")
     assert read_settings(tmp_path / "other") == {"adapt": {"steps": 3}}, "how a training began is not remembered"
@@ -151,7 +151,7 @@ def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, fla
 
 @pytest.mark.parametrize("store", ["somewhere", "none"])
 def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
-    settings = settings_of("rank", "--out", tmp_path, "--task", "a.txt", "--store", store)
+    settings = settings_of("score", "--rank-only", "--out", tmp_path, "--task", "a.txt", "--store", store)
     remember(settings, tmp_path)
     assert read_settings(tmp_path)["selection"] == {"store": store}
     assert settings_of("score", "--out", tmp_path).selection.store == settings.selection.store

@@ -27,7 +27,7 @@ def verify(capsys):
 
     def run(folder):
         capsys.readouterr()
-        code = main(["verify", str(folder)])
+        code = main(["files", "verify", str(folder)])
         output = capsys.readouterr()
         lines = output.out.splitlines()
         folders = [line for line in lines if line[0] != " "]
@@ -117,7 +117,9 @@ def test_a_flipped_bit_in_a_table_is_found_by_whoever_reads_it(run):
 def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, verify):
     out = tmp_path / "run"
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)]
-    assert main(["rank", *names, "--encoder", "hashing:dims=64", "--detectors", "pca"]) == 0
+    assert (
+        main(["score", "--rank-only", *names, "--encoder", "hashing:dims=64", "--set", "ranking.detectors=[pca]"]) == 0
+    )
     assert verify(out)[0] == 0
     manifest, ranking = out / "corpus" / MANIFEST, out / "ranking" / "ranking.csv"
     (segment,) = out.glob("embeddings/*/vectors-*.safetensors")
@@ -176,7 +178,7 @@ def whole_run(topics, tmp_path_factory):
     run = tmp_path_factory.mktemp("whole") / "run"
     for name in ("corpus", "task", "scores"):
         shutil.copytree(topics[2] / name, run / name)
-    for line in (f"weigh {run} --gamma 3", f"weigh {run} --beta 0.5 --to {run}/other", f"report {run}"):
+    for line in (f"weigh {run} --gamma 3", f"weigh {run} --beta 0.5 --out {run}/other", f"report {run}"):
         assert main(line.split()) == 0
     return run
 
@@ -195,19 +197,19 @@ def test_a_command_lists_what_it_wrote_and_nothing_else(whole_run, tmp_path, ver
     run = shutil.copytree(whole_run, tmp_path / "run")
     _of_another_run(run, tmp_path)
     (run / "tables" / "separation.csv").write_text("")
-    assert main(["weigh", str(run), "--beta", "0.3", "--to", str(run / "third")]) == 0
+    assert main(["weigh", str(run), "--beta", "0.3", "--out", str(run / "third")]) == 0
     assert main(["report", str(run)]) == 0
     assert [problem.partition(": ")[0] for problem in verify(run)[2]] == [str(run / "weights" / MANIFEST)]
     for name in ("weights", "other"):
         shutil.rmtree(run / name)
         assert verify(run)[0] == 2
-        assert main(["weigh", str(run), "--beta", "0.4", "--to", str(run / name)]) == 0
+        assert main(["weigh", str(run), "--beta", "0.4", "--out", str(run / name)]) == 0
         assert verify(run)[0] == 0
 
 
 def test_nothing_is_written_into_an_artifact(whole_run, tmp_path, verify, capsys):
     run = shutil.copytree(whole_run, tmp_path / "run")
-    assert main(["weigh", str(run), "--to", str(run / "corpus" / "x")]) == 2
+    assert main(["weigh", str(run), "--out", str(run / "corpus" / "x")]) == 2
     assert f"{run / 'corpus'}, which would be damaged" in capsys.readouterr().err
     assert verify(run)[0] == 0
 

@@ -17,41 +17,41 @@ from tests.bad_input import (  # noqa: F401
     workspace_copy,
 )
 
-CLUSTERS = f"clusters --general {{pool}} --out {{out}} {HASHING} "
-TOPICS_OF = "topics fit --general {pool} --out {out} "
-ASK = "few-shot {card} --out {out} --chat "
-DRAW = "few-shot {card} --chat scripted:{folder}/replies.jsonl --out {out} "
+CLUSTERS = f"studies clusters --general {{pool}} --out {{out}} {HASHING} "
+TOPICS_OF = "studies topics fit --general {pool} --out {out} "
+ASK = "studies few-shot {card} --out {out} --chat "
+DRAW = "studies few-shot {card} --chat scripted:{folder}/replies.jsonl --out {out} "
 HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,"
-AUGMENT = "augment {card} --topics-of {run} --out {out} "
-GAP = "topic-gap {card} --model {model} --out {out} --window 20 --n 5 --test 5 --validation 5 --topics-k 2 "
+AUGMENT = "studies augment {card} --topics-of {run} --out {out} "
+GAP = "studies topic-gap {card} --model {model} --out {out} --window 20 --n 5 --test 5 --validation 5 --topics-k 2 "
 GAP += "--set topics.model=lda topics.min_documents=1 topics.max_share=1 finetune.max_tokens=24 "
-COMPARE = "compare --task {task} --general {pool} --out {out} "
+COMPARE = "studies compare --task {task} --general {pool} --out {out} "
 PAIRS = "{folder}/pairs.de {folder}/pairs.en"
-SPLIT = f"splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
-AUDIT = "splits audit {folder}/audited "
+SPLIT = f"studies splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
+AUDIT = "studies splits audit {folder}/audited "
 
 
 FLAGS = [
-    ("compare --task {task} --out {out}", "general"),
+    ("studies compare --task {task} --out {out}", "general"),
     (COMPARE + "--budgets '5 pages'", "budgets"),
     (CLUSTERS + "--encoder words:{folder}/othr.vec", "did you mean"),
     (TOPICS_OF + "--max-share .nan", "max_share"),
     (AUGMENT + "--topic 0 --general {pool}", "topic-model"),
     (AUGMENT + "--reading code", "reading='code'"),
-    ("few-shot {card} --out {out}", "chat=''"),
+    ("studies few-shot {card} --out {out}", "chat=''"),
     (DRAW + "--shots 9 --n 8", "n=8"),
     (ASK + "scripted:{pool}", "pool.jsonl:1"),
     (ASK + "local:{model}", "chat template"),
     (HTTP + "key=secret", "key_env"),
-    ("topic-gap {card} --out {out}", "--model=None"),
+    ("studies topic-gap {card} --out {out}", "--model=None"),
     (GAP + "--arms on", "arms=['on']"),
     (GAP + "--labels fruit mettal", "did you mean 'metal'?"),
-    (f"splits make --domain toy {PAIRS}", "--out"),
+    (f"studies splits make --domain toy {PAIRS}", "--out"),
     (SPLIT + f"--domain more {PAIRS}", "pairs.de"),
-    (f"splits make --domain a/b {PAIRS} --out {{out}}", "domain='a/b'"),
+    (f"studies splits make --domain a/b {PAIRS} --out {{out}}", "domain='a/b'"),
     (SPLIT + "--sides de de", "sides=['de', 'de']"),
     (SPLIT + "--out {run}/corpus", "not 'splits'"),
-    ("splits audit {model}", "model"),
+    ("studies splits audit {model}", "model"),
 ]
 
 BROKEN = [

@@ -1,4 +1,4 @@
-"""The command ``dana augment``."""
+"""The command ``dana studies augment``."""
 
 import argparse
 
@@ -12,7 +12,7 @@ def add_augment(add: AddCommand) -> None:
     augment = add_command(add, "augment", _augment, settings=False)
     augment.add_argument("card", metavar="CARD", help="name or YAML file of a task card with one label per text")
     augment.add_argument("--data", metavar="PATH", help="folder of the card's data")
-    topics = "folder of a run with topics (dana topics fit)"
+    topics = "folder of a run with topics (dana studies topics fit)"
     augment.add_argument("--topics-of", type=local_folder, required=True, metavar="DIR", help=topics)
     augment.add_argument("--topic", type=int, metavar="T", help="control topic: number of the topic, from 0")
     pool = "control topic: keyword pool, files of unlabelled text without the card's test texts"
@@ -42,9 +42,9 @@ def _augment(args: argparse.Namespace) -> None:
     dana finetune takes the folder as --data OUT. If it is killed, the same command resumes with the missing labels. See
     docs/studies/augmentation.md.
 
-      dana augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out runs/on-topic-3
-      dana augment mycard --topics-of runs/pool --control random --out runs/random-keywords
-      dana finetune --model dana-mini --task-card mycard --data runs/on-topic-3 --out runs/tuned
+      dana studies augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out runs/on-topic-3
+      dana studies augment mycard --topics-of runs/pool --control random --out runs/random-keywords
+      dana finetune --model dana-mini --task mycard --data runs/on-topic-3 --out runs/tuned
     """
     from dana.studies.augmentation.stage import augment_stage, augmentation_text
     from dana.studies.augmentation.synthetic import AugmentSettings

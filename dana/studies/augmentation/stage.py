@@ -1,4 +1,4 @@
-"""``dana augment``: write synthetic texts of every label from the keywords of documents on a topic."""
+"""``dana studies augment``: write synthetic texts of every label from the keywords of documents on a topic."""
 
 import shutil
 from collections import Counter
@@ -102,7 +102,7 @@ def augment_stage(
     count = max(counts_by_label(train, settings.ratio).values())
     if settings.control == TOPIC:
         if topic is None or not 0 <= topic < len(topics.beta):
-            numbers = f"a number from 0 to {len(topics.beta) - 1} (dana topics show lists them)"
+            numbers = f"a number from 0 to {len(topics.beta) - 1} (dana studies topics show lists them)"
             raise ConfigError(f"topic={topic}: must be {numbers}")
         on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, count)
         prompts = on_topic_prompts(topics, topic, on_topic, settings, count)

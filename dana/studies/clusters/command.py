@@ -1,4 +1,4 @@
-"""The command ``dana clusters``, which finds domains in text."""
+"""The command ``dana studies clusters``, which finds domains in text."""
 
 import argparse
 from pathlib import Path
@@ -43,8 +43,8 @@ def _clusters(args: argparse.Namespace) -> None:
     and outliers by domain; it can be given later and fits nothing again. Without --general, the corpus and the cached
     vectors in the run's folder are used.
 
-    If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N -m dana clusters
-    shares the work and writes the same bytes.
+    If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N -m dana studies
+    clusters shares the work and writes the same bytes.
     """
     from dana.studies.clusters.stage import clusters_text, run_clusters
 

@@ -33,7 +33,7 @@ class ClustersSelector(Selector):
     the sample is small, fewer components are used, so that a cluster has two units per component on average.
 
     Attributes:
-        k: Number of clusters, or ``auto``, as ``dana clusters --k auto`` chooses it.
+        k: Number of clusters, or ``auto``, as ``dana studies clusters --k auto`` chooses it.
         pca: Number of principal components; 0 for none.
         covariance: Shape of a cluster: ``full``, ``tied``, ``diag`` or ``spherical``.
         seeds: Number of initialisations; the likeliest fit is used.

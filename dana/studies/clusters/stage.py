@@ -1,4 +1,4 @@
-"""``dana clusters``: fit clusters to a sample of the general text, assign every unit shard by shard, write a page."""
+"""``clusters``: fit clusters to a sample of the general text, assign every unit shard by shard, write a page."""
 
 import shutil
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Clustering(ShardedTable):
     kind: ClassVar[str] = "clusters"
     model_name: ClassVar[str] = "mixture"
     schema: ClassVar[pa.Schema] = SCHEMA
-    command: ClassVar[str] = "dana clusters"
+    command: ClassVar[str] = "dana studies clusters"
 
     @cached_property
     def _context(self) -> SelectorContext:

@@ -1,4 +1,4 @@
-"""The command ``dana compare``."""
+"""The command ``dana studies compare``."""
 
 import argparse
 

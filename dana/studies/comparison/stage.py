@@ -1,4 +1,4 @@
-"""``dana compare``: run tasks x selectors x budgets as a grid of cells and collect one tidy table."""
+"""``dana studies compare``: run tasks x selectors x budgets as a grid of cells and collect one tidy table."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The command ``dana few-shot``."""
+"""The command ``dana studies few-shot``."""
 
 import argparse
 from pathlib import Path
@@ -33,7 +33,7 @@ def _few_shot(args: argparse.Namespace) -> None:
     """Ask a chat model which of two labels a text has, given examples on and off its topic.
 
     Draws items from CARD: a topic, two labels, a text of one of them about the topic, and --shots examples of both, on
-    and off topic (the sets of dana topic-gap). Each item and arm is a conversation of five turns: examples of Class A
+    and off topic (the sets of topic-gap). Each item and arm is a conversation of five turns: examples of Class A
     and Class B, and the question for three criteria that separate them; each criterion applied to the text; the
     decision. Abstentions and answers that cannot be parsed count as wrong and are reported separately. Writes
     OUT/few-shot: few_shot.md (the result in words), summary.csv (one row per arm, exact 95 % intervals), paired.csv
@@ -43,8 +43,8 @@ def _few_shot(args: argparse.Namespace) -> None:
     http:BASE_URL,model=NAME for any OpenAI-compatible endpoint. Its key is read from the environment variable named by
     key_env and never written. If it is killed or disconnected, the same command resumes with the next conversation.
 
-      dana few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
-      dana few-shot genre_mix --short keep --chat local:MODEL --out runs/other-model
+      dana studies few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
+      dana studies few-shot genre_mix --short keep --chat local:MODEL --out runs/other-model
     """
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 

@@ -1,4 +1,4 @@
-"""``dana few-shot``: ask a chat model which of two labels a text has, and compare examples on and off its topic."""
+"""``few-shot``: ask a chat model which of two labels a text has, and compare examples on and off its topic."""
 
 import shutil
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``dana splits``: split parallel text into train, dev and test without common lines, and audit the overlap of splits.
+"""``splits``: split parallel text into train, dev and test without common lines, and audit the overlap of splits.
 
 Lines are compared by 64-bit hashes. A collision of two different lines (probability n² / 2⁶⁵ per side, 1e-5 for 14
 million pairs) drops the later pair and can never leak one. Memory is about 46 bytes per pair, whatever the length of

@@ -1,4 +1,4 @@
-"""The command ``dana topic-gap``."""
+"""The command ``dana studies topic-gap``."""
 
 import argparse
 
@@ -9,13 +9,14 @@ from dana.cli.tasks import FINETUNE
 NUMBERS = {"nargs": "+", "type": int}
 TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
 READS = ("topic_gap", "finetune", "topics", "inputs", "on_bad_record")
-OF_FINETUNING = "--model --data --task-path --text-field --label-field --id-field --seeds --preset"
+OF_FINETUNING = "--data --task-path --text-field --label-field --id-field --seeds --preset"
 FLAGS = [
+    Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
     *(flag for flag in FINETUNE if flag.name in OF_FINETUNING.split()),
     Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
     Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
     Flag("--topics-k", "topics.k", "numbers of topics to choose from", NUMBERS),
-    Flag("--topics-of", "topic_gap.topics_of", "folder of a run with topics (dana topics fit)"),
+    Flag("--topics-of", "topic_gap.topics_of", "folder of a run with topics (dana studies topics fit)"),
     Flag("--general", "general", "text to fit topics to, instead of the task's", MANY),
     Flag("--arms", "topic_gap.arms", "training texts: on, off, augmented, ..., or a plug-in's arm", MANY),
     Flag("--test", "topic_gap.test", "texts of each label to test on, on topic"),
@@ -43,7 +44,7 @@ def _topic_gap(args: argparse.Namespace) -> None:
     both on texts about it. The difference is what it learnt of topic instead of label. Writes tables with tests over
     topics and the page OUT/topic_gap.html. If it is killed, the same command resumes.
 
-      dana topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
+      dana studies topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
     """
     from dana.studies.topic_gap.stage import run_topic_gap
 

@@ -79,7 +79,7 @@ def pool_documents(
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Join the splits of a task, drop exact and near duplicates, and cut a window of each document.
 
-    Near duplicates have a Jaccard index of four-word shingles of at least 0.5, as in ``dana tasks check``. Windows with
+    Near duplicates have a Jaccard index of four-word shingles of at least 0.5, as in ``dana task check``. Windows with
     the letters of an earlier one are dropped, too, as classifiers see letters only. Repeated ids are prefixed with the
     split and, if still repeated, numbered.
 

@@ -27,7 +27,7 @@ class TopicGapSettings:
         short: ``drop`` documents shorter than the window, or ``keep`` them whole.
         draw: ``ranks`` tests the documents most about a topic and trains on the next; ``random`` assigns the same
             documents to the two sets at random, and so off topic.
-        topics_of: Folder of a run with topics (``dana topics fit``); by default topics are fitted.
+        topics_of: Folder of a run with topics (``dana studies topics fit``); by default topics are fitted.
     """
 
     n: list[int] = field(default_factory=lambda: [30, 100])

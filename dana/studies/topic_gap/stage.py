@@ -1,4 +1,4 @@
-"""``dana topic-gap``: run topics x n x arms x seeds as a grid of cells and build the page."""
+"""``dana studies topic-gap``: run topics x n x arms x seeds as a grid of cells and build the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -317,7 +317,7 @@ def arm_stage(
     Args:
         grid: Folder with the artifacts of :func:`gap_pool_stage` and :func:`shares_stage`.
         topics: Folder of the topic model.
-        folder: Folder of ``card.yaml`` and ``data/``, for ``dana finetune --task-card``.
+        folder: Folder of ``card.yaml`` and ``data/``, for ``dana finetune --task``.
         arm: Spec of the arm.
         topic: Number of the topic.
         split: Sizes of the sets.

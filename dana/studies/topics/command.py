@@ -1,4 +1,4 @@
-"""The command ``dana topics``."""
+"""The command ``dana studies topics``."""
 
 import argparse
 from pathlib import Path
@@ -27,10 +27,10 @@ def add_topics(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     text = "Fit topics to the general text, show them, or compute each document's shares"
     topics = add_group(add, "topics", text)
-    add_command(topics, "fit", _fit, FIT).set_defaults(processes=True, command="topics fit")
-    add_command(topics, "show", _show, [Flag("--out", "out")]).set_defaults(command="topics show")
+    add_command(topics, "fit", _fit, FIT).set_defaults(processes=True)
+    add_command(topics, "show", _show, [Flag("--out", "out")])
     assign = add_command(topics, "assign", _assign, TEXT)
-    assign.set_defaults(processes=True, command="topics assign")
+    assign.set_defaults(processes=True)
     text = "folder of the run with the topics (default: --out)"
     assign.add_argument("--topics-of", type=local_folder, metavar="DIR", help=text)
 
@@ -42,7 +42,7 @@ def _fit(args: argparse.Namespace) -> None:
     the best coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv and fits.csv.
     If it is killed, the same command resumes with the missing fits.
 
-      dana topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
+      dana studies topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
     """
     from dana.studies.topics.stage import run_topic_fit, topics_text
 
@@ -65,10 +65,10 @@ def _assign(args: argparse.Namespace) -> None:
     Writes OUT/topics/part-*.parquet with one row per document: doc_id, source, topic (the largest), share (of that
     topic), words (in the vocabulary), theta (shares of all topics). pandas.read_parquet("OUT/topics") opens it. Uses
     the corpus in OUT or --general, and the topics in OUT or in --topics-of. If it is killed, the same command resumes
-    with the missing shards. torchrun --nproc_per_node N -m dana topics assign shares the work and writes the same
-    bytes.
+    with the missing shards. torchrun --nproc_per_node N -m dana studies topics assign shares the work and writes the
+    same bytes.
 
-      dana topics assign --topics-of runs/pool --general other/ --out runs/other
+      dana studies topics assign --topics-of runs/pool --general other/ --out runs/other
     """
     from dana.studies.topics.stage import run_topic_assign
 

@@ -1,4 +1,4 @@
-"""``dana topics``: fit topics to general text, choose their number, describe them, compute each document's shares."""
+"""``topics``: fit topics to general text, choose their number, describe them, compute each document's shares."""
 
 import shutil
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from dana.studies.topics.settings import TOPIC_MODELS
 log = get_logger(__name__)
 
 MODEL, SHARES = "topic-model", "topics"
-HINT = "dana topics fit --general FILES --out DIR"
+HINT = "dana studies topics fit --general FILES --out DIR"
 COHERENT_WORDS, DIVERSE_WORDS = 10, 25
 MEASURES = ["coherence", "diversity", "quality"]
 TOPICS = "topics.csv"
@@ -218,7 +218,7 @@ class Assignment(ShardedTable):
 
     Attributes:
         general: The corpus.
-        model: Artifact of ``dana topics fit``.
+        model: Artifact of ``dana studies topics fit``.
         folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, corpus order).
         selection: Splitter of units; a unit is a document.
     """
@@ -230,7 +230,7 @@ class Assignment(ShardedTable):
     kind: ClassVar[str] = "topics"
     model_name: ClassVar[str] = "topic-model"
     schema: ClassVar[pa.Schema] = TOPIC_SHARES
-    command: ClassVar[str] = "dana topics assign"
+    command: ClassVar[str] = "dana studies topics assign"
 
     @property
     def depends_on(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Tables 2, 5, 6 and Figure 2: compare the published scores, printed and corrected, with those of your runs.
 
-    dana topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
+    dana studies topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
     python recipes/papers/genre/tables.py RUN... [--out FOLDER]
 
-A RUN is an output folder of ``dana topic-gap``. Scores are macro-F1 in percent, averaged over topics; the paper's
-averages are recomputed from the columns of its Table 5. ``table2.csv`` has one row per source and N; ``table5.csv`` the
-differences from off-topic with their tests over topics, for the paper and every run; ``table6.csv`` one row per number
-of original and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords, from arms
-``augmented:keywords=K``.
+A RUN is an output folder of ``dana studies topic-gap``. Scores are macro-F1 in percent, averaged over topics; the
+paper's averages are recomputed from the columns of its Table 5. ``table2.csv`` has one row per source and N;
+``table5.csv`` the differences from off-topic with their tests over topics, for the paper and every run; ``table6.csv``
+one row per number of original and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords,
+from arms ``augmented:keywords=K``.
 """
 
 import argparse
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     missing = [run for run in args.runs if not (run / RESULTS).is_file()]
     if missing:
-        parser.error(f"{missing[0]}: no {RESULTS}; RUN must be an output folder of dana topic-gap")
+        parser.error(f"{missing[0]}: no {RESULTS}; RUN must be an output folder of dana studies topic-gap")
     paper = read_published(Path(__file__).parent)
     try:
         runs = {str(run): read_run(run) for run in args.runs}

@@ -1,4 +1,4 @@
-"""``dana augment`` by its command line: what is written, the switches, killed and resumed, refused and nothing left."""
+"""``augment`` by its command line: what is written, the switches, killed and resumed, refused and nothing left."""
 
 import json
 from collections import Counter
@@ -58,7 +58,17 @@ def workspace(tmp_path_factory):
         for n in range(12)
     ]
     write_lines(folder / "pool.jsonl", pool)
-    line = ["topics", "fit", "--general", str(folder / "pool.jsonl"), "--out", str(folder / "run"), "--model", "lda"]
+    line = [
+        "studies",
+        "topics",
+        "fit",
+        "--general",
+        str(folder / "pool.jsonl"),
+        "--out",
+        str(folder / "run"),
+        "--model",
+        "lda",
+    ]
     assert main([*line, "--k", "2", "--min-documents", "2", "--max-share", "1"]) == 0
     return folder
 
@@ -71,7 +81,14 @@ def cells(workspace):
 
 
 def line(workspace, *words):
-    return ["augment", str(workspace / "genres.yaml"), "--topics-of", str(workspace / "run"), *map(str, words)]
+    return [
+        "studies",
+        "augment",
+        str(workspace / "genres.yaml"),
+        "--topics-of",
+        str(workspace / "run"),
+        *map(str, words),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +138,7 @@ def test_a_killed_command_goes_on_with_the_missing_labels(workspace, cells, on_c
     assert not list(workspace.glob("killed-labels-*"))
     manifest = json.loads((out / MANIFEST).read_text())
     assert manifest["counts"]["labels"] == {"rant": 9, "report": 10}
-    assert main(["verify", str(out)]) == 0
+    assert main(["files", "verify", str(out)]) == 0
     assert main([*flags, "--seed", "1"]) == 2, "another seed does not mix in"
 
 

@@ -26,7 +26,7 @@ SETTINGS = ["--gamma", "1", "--budget", "90 units"]
 def clusters_run(scores_run, tmp_path_factory):
     run = tmp_path_factory.mktemp("balanced") / "run"
     shutil.copytree(scores_run[2], run)
-    assert main(["clusters", "--out", str(run), *FEW]) == 0
+    assert main(["studies", "clusters", "--out", str(run), *FEW]) == 0
     return run
 
 
@@ -73,7 +73,7 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     other = tmp_path / "other"
     lines = (texts / "pool.jsonl").read_text().splitlines()[: GENERAL + PLANTED - 1]
     (tmp_path / "fewer.jsonl").write_text("\n".join(lines))
-    assert main(["clusters", "--general", str(tmp_path / "fewer.jsonl"), "--out", str(other), *FEW]) == 0
+    assert main(["studies", "clusters", "--general", str(tmp_path / "fewer.jsonl"), "--out", str(other), *FEW]) == 0
     shutil.rmtree(run / "clusters")
     shutil.copytree(other / "clusters", run / "clusters")
     before = sorted(run.rglob("*"))

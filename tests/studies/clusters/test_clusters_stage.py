@@ -1,4 +1,4 @@
-"""``dana clusters`` by its command line, from text and in a run's folder; shared by workers, the same bytes."""
+"""``dana studies clusters`` by its command line, from text and in a run's folder; shared by workers, the same bytes."""
 
 import shutil
 
@@ -24,13 +24,13 @@ FLAGS = ["--encoder", ENCODER, "--k", "2", "3", "--pca", "6", "--seeds", "2", "-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A folder that ``dana clusters`` wrote, in many shards; its text is two topics and a unit that repeats."""
+    """A folder that ``dana studies clusters`` wrote, in many shards; its text is two topics and a unit that repeats."""
     out = tmp_path_factory.mktemp("runs") / "clustered"
     again = {"id": "again", "source": "cells", "text": "The receptor of a cell binds the ligand of a gene. " * 8}
     pool = write_pool(tmp_path_factory.mktemp("pool"), again)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
-        assert main(["clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
+        assert main(["studies", "clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
     return out
 
 
@@ -76,7 +76,7 @@ def test_true_domains_can_be_told_later_without_another_fit(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns(".*"))
     model = copy / "clusters" / FOLDER / "mixture.safetensors"
     before = model.stat().st_mtime_ns
-    assert main(["clusters", "--out", str(copy), "--true-domains", "all"]) == 0
+    assert main(["studies", "clusters", "--out", str(copy), "--true-domains", "all"]) == 0
     assert model.stat().st_mtime_ns == before
     assert "Purity is " in (copy / "clusters.md").read_text()
     assert pd.read_csv(copy / "tables" / "cluster_confusion.csv")["units"].sum() == 328
@@ -88,7 +88,7 @@ def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_
     (copy / "settings.yaml").write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
     before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
     assert before
-    assert main(["clusters", "--out", str(copy)]) == 0
+    assert main(["studies", "clusters", "--out", str(copy)]) == 0
     assert pd.read_parquet(copy / "clusters").equals(pd.read_parquet(run / "clusters"))
     after = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
     assert after == before, "no vector was made again"

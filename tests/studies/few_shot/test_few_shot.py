@@ -46,7 +46,7 @@ def decision(request):
 
 
 def study(items, out, chat, *more):
-    return main(["few-shot", str(items), "--chat", chat, "--out", str(out), *more])
+    return main(["studies", "few-shot", str(items), "--chat", chat, "--out", str(out), *more])
 
 
 def read_tables(folder):

@@ -33,7 +33,17 @@ def workspace(tmp_path_factory):
 def study(workspace, out, *more):
     chat = f"scripted:{workspace / 'replies.jsonl'}"
     return main(
-        ["few-shot", str(workspace / "moods.yaml"), "--chat", chat, "--out", str(out), *SETTINGS.split(), *more]
+        [
+            "studies",
+            "few-shot",
+            str(workspace / "moods.yaml"),
+            "--chat",
+            chat,
+            "--out",
+            str(out),
+            *SETTINGS.split(),
+            *more,
+        ]
     )
 
 

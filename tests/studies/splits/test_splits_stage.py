@@ -1,4 +1,4 @@
-"""``dana splits make`` and ``audit``: hashes of lines, keep-first, draw, cap; what is written, printed and counted."""
+"""``splits make`` and ``audit``: hashes of lines, keep-first, draw, cap; what is written, printed and counted."""
 
 import json
 import shutil
@@ -226,12 +226,24 @@ def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domain
 
 
 def test_the_command_prints_sizes_and_the_audit(tmp_path, capsys):
-    base = ["splits", "make", "--domain", "it", *write_domain(tmp_path, "it"), "--sides", "de", "en", "--cap", 20]
+    base = [
+        "studies",
+        "splits",
+        "make",
+        "--domain",
+        "it",
+        *write_domain(tmp_path, "it"),
+        "--sides",
+        "de",
+        "en",
+        "--cap",
+        20,
+    ]
     assert main([*map(str, [*base, "--dev", 4, "--test", 5, "--out", tmp_path / "out"])]) == 0
     heading, sizes, _, columns, *overlap = capsys.readouterr().out.splitlines()
     assert heading.split() == ["domain", "in", *REASONS, "train", "dev", "test"]
     assert sizes.split() == ["it", "100", "25", "10", "0", "36", "20", "4", "5"]
     assert columns.split() == ["share", "of", "domain", "de", "en", "either"]
     assert overlap[0].count("0/4 (0.00%)") == 3
-    assert main(["splits", "audit", str(tmp_path / "out")]) == 0
+    assert main(["studies", "splits", "audit", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.splitlines() == [columns, *overlap[:2]]

@@ -1,4 +1,4 @@
-"""``dana topic-gap`` on text whose labels show by other words in each topic: off topic a classifier must lose."""
+"""``topic-gap`` on text whose labels show by other words in each topic: off topic a classifier must lose."""
 
 import gzip
 import json
@@ -55,7 +55,15 @@ finetune.learning_rate=2e-3 finetune.batch_size=4 finetune.max_tokens=30 finetun
 
 
 def gap(workspace, out, *more):
-    line = ["topic-gap", str(workspace / "moods.yaml"), "--model", str(workspace / "model"), "--out", str(out)]
+    line = [
+        "studies",
+        "topic-gap",
+        str(workspace / "moods.yaml"),
+        "--model",
+        str(workspace / "model"),
+        "--out",
+        str(out),
+    ]
     return main([*line, *SETTINGS.split(), *more])
 
 

@@ -1,4 +1,4 @@
-"""``dana topics``: fit, show and assign from text by their command line; killed or shared, the same bytes."""
+"""``dana studies topics``: fit, show and assign from text by their command line; killed or shared, the same bytes."""
 
 import numpy as np
 import pandas as pd
@@ -28,8 +28,8 @@ def run(pool, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "fitted"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 9)
-        assert main(["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
-    assert main(["topics", "assign", "--out", str(out)]) == 0
+        assert main(["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
+    assert main(["studies", "topics", "assign", "--out", str(out)]) == 0
     return out
 
 
@@ -67,7 +67,17 @@ def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
     other = tmp_path / "other.jsonl"
     lines = pool.read_text(encoding="utf-8").splitlines()[10:14]
     other.write_text("\n".join(lines), encoding="utf-8")
-    command = ["topics", "assign", "--general", str(other), "--topics-of", str(run), "--out", str(tmp_path / "run")]
+    command = [
+        "studies",
+        "topics",
+        "assign",
+        "--general",
+        str(other),
+        "--topics-of",
+        str(run),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(command) == 0
     assert "(4 documents)" in capsys.readouterr().out
     table = pd.read_parquet(tmp_path / "run" / "topics").set_index("doc_id")
@@ -95,7 +105,7 @@ def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(run, pool, tmp_path
         return original(*flags)
 
     monkeypatch.setattr(stage, "fit_topics", fit)
-    command = ["topics", "fit", "--general", str(pool), "--out", str(out), *LDA]
+    command = ["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]
     assert main(command) == 130
     assert not (out / "topic-model").exists()
     fits_made.clear()
