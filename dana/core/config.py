@@ -149,8 +149,8 @@ def _build(cls: type[S], values: dict[str, Any], prefix: str) -> S:
     try:
         return cls(**arguments)
     except ConfigError as error:
-        key = re.match(r"(\w+)[\w.]*=", str(error))  # a class names its keys without their section
-        raise ConfigError(f"{prefix if key and key[1] in by_name else ''}{error}") from error
+        start = re.match(r"(\w+)[\w.]*=", str(error))  # a class names its keys without their section
+        raise ConfigError(f"{prefix if start and start[1] in by_name else ''}{error}") from error
 
 
 def convert(hint: Any, value: Any, key: str) -> Any:

@@ -56,7 +56,7 @@ def write_run(base, inputs, out, settings, execution):
     execution = {"micro_batch_tokens": 256, "trackers": [], **execution}
     values = {**asdict(settings), "head_warmup": {"steps": 3}, "execution": execution}
     (run / "recipe.yaml").write_text(yaml.safe_dump({"adapt": values}))
-    return [str(part) for part in (run, "--config", run / "recipe.yaml", "--model", base, "--unweighted", "--to", out)]
+    return [str(part) for part in (run, "--config", run / "recipe.yaml", "--model", base, "--unweighted", "--out", out)]
 
 
 def launch(launcher, *arguments, **environment):

@@ -238,7 +238,7 @@ def test_beta_auto_keeps_about_as_much_as_there_is_of_the_task(planted_run, tmp_
 
 def test_beta_auto_is_one_choice_of_command_function_and_arm(planted_run, tmp_path, capsys):
     run, copy = planted_run[2], tmp_path / "run"
-    assert main(["weigh", str(run), "--beta", "auto", "--gamma", "3", "--to", str(tmp_path / "w")]) == 0
+    assert main(["weigh", str(run), "--beta", "auto", "--gamma", "3", "--out", str(tmp_path / "w")]) == 0
     manifest = read_manifest(tmp_path / "w")
     assert manifest["beta"]["reason"] in capsys.readouterr().out
     assert manifest["depends_on"]["settings"]["beta"] == "auto"

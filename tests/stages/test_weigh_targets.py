@@ -133,12 +133,12 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatc
 
 def test_the_command_and_the_function_leave_the_same_table(runs, tmp_path, capsys):
     flags = ["--proportions", "0.75,0.25", "--gamma", "2", "--beta", "0.15"]
-    assert main(["weigh", *map(str, runs), *flags, "--to", str(tmp_path / "w")]) == 0
+    assert main(["weigh", *map(str, runs), *flags, "--out", str(tmp_path / "w")]) == 0
     stdout = capsys.readouterr().out
     assert all(text in stdout for text in ("cells (75%):", "stars (25%):", f"dana adapt {runs[0]} "))
     table = dana.weigh(runs, proportions=[0.75, 0.25], to=tmp_path / "v", gamma=2, beta=0.15)
     pd.testing.assert_frame_equal(table, frame_of(tmp_path / "w"))
     rows = pa.concat_tables([rows for _, rows in weights_by_document(tmp_path / "w")])  # as training reads them
     np.testing.assert_array_equal(rows["weight"], table["weight"])
-    assert main(["weigh", *map(str, runs), "--proportions", "0.5,0.5", *flags[2:], "--to", str(tmp_path / "w")]) == 2
+    assert main(["weigh", *map(str, runs), "--proportions", "0.5,0.5", *flags[2:], "--out", str(tmp_path / "w")]) == 2
     assert "proportions.cells: 0.75 there, 0.5 now" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def kept_by_cluster(run, weights):
 
 
 def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_path):
-    assert main(["weigh", str(run), *SETTINGS, "--to", str(tmp_path / "plain")]) == 0
+    assert main(["weigh", str(run), *SETTINGS, "--out", str(tmp_path / "plain")]) == 0
     assert read_manifest(tmp_path / "plain")["depends_on"]["settings"]["balance"] is None
     assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, "by the scores alone no cluster is spared"
     assert main(["weigh", str(run), *SETTINGS, "--balance", "clusters"]) == 0
