@@ -28,7 +28,7 @@ def test_of_a_launch_the_first_process_runs_a_command_for_one(tmp_path, monkeypa
 
 def test_too_little_memory_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr("dana.cli.main._run", lambda args: np.empty(10**15))
-    assert main(["detectors", "list"]) == 2
+    assert main(["plugins", "list"]) == 2
     assert "dana: error: out of memory: Unable to allocate 7.11 PiB" in capsys.readouterr().err
 
 

@@ -2,4 +2,4 @@
 cat > recipe.yaml <<'RECIPE'
 model: some/base
 RECIPE
-dana run recipe.yaml out=again
+dana run recipe.yaml --out again
