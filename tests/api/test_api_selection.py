@@ -131,7 +131,6 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.rank(None, ["b"], encoder="hashing"), ["task=''"]),
         (lambda: dana.score(["a"], ["b"], max_task_units=0), ["max_task_units=0"]),
         (lambda: dana.score("nowhere.txt", ["b"], encoder="hashing"), ["nowhere.txt"]),
-        (lambda: dana.score(["a"], ["b"], selector="random", geometry="l2"), ["geometry", "selector=random"]),
         (lambda: dana.score(["a"], ["b"], detector=None), ["dana.score", "detector=null"]),
         (lambda: dana.score(["a"], ["b"], out=""), ["out=''"]),
         (lambda: dana.score(["a"], ["b"], out=7), ["out=7"]),

@@ -96,7 +96,7 @@ def test_the_page_shows_a_package_that_runs_and_passes_every_check(page, strange
     lines = "".join(entries).splitlines()
     assert lines
     assert set(lines) <= set((package / "pyproject.toml").read_text().splitlines())
-    assert all(f"dana {page}s check" in text for text in commands)
+    assert all(f"dana plugins check {page} " in text for text in commands)
     for spec in specs:
         results = check(spec)
         assert len(results) >= 5

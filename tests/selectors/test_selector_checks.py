@@ -172,6 +172,7 @@ UNREAD = {
     "selector=casade": "unknown selector 'casade'; did you mean 'cascade'?",
     "selector=cascade:first=hasing": "unknown encoder 'hasing'; did you mean 'hashing'?",
     "selector=detector:knn,geometry=l3": "geometry='l3': must be one of none, l2",
+    "selector=detector:knn:k=0": "k=0",
     "selection.encoder=hasing": "unknown encoder 'hasing'; did you mean 'hashing'?",
     "selection.geometry=whiten:0": "geometry='whiten:0': must be one of",
     "ranking.detectors=[knn,lov]": "unknown detector 'lov'; did you mean 'lof'?",
@@ -184,9 +185,9 @@ def test_a_bad_spec_is_told_before_text_is_read(tmp_path, monkeypatch, capsys):
         Path(name).write_text("this is no JSON\n")
     recipe = "task: task.jsonl\ngeneral: [general.jsonl]\nout: out\nmodel: nowhere\nselection: {encoder: hashing}\n"
     for setting, message in UNREAD.items():
-        command = "rank" if setting.startswith("ranking") else "score"
-        Path("recipe.yaml").write_text(recipe + ("selector: detector\n" if command == "rank" else ""))
-        assert main([command, "--config", "recipe.yaml", "--set", setting]) == 2
+        ranks = setting.startswith("ranking")
+        Path("recipe.yaml").write_text(recipe + ("selector: detector\n" if ranks else ""))
+        assert main(["score", *["--rank-only"] * ranks, "--config", "recipe.yaml", "--set", setting]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert message in line
         assert not Path("out").exists()
