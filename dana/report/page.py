@@ -197,7 +197,7 @@ class Report:
 def write_page(report: Report, folder: Path, stem: str) -> Path:
     """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures, the same bytes for equal reports.
 
-    The folder's list of files, by which ``dana verify`` goes, gets them too.
+    The folder's list of files, by which ``dana files verify`` goes, gets them too.
 
     Returns:
         Path of the HTML file, which needs no other file.
