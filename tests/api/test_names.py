@@ -10,16 +10,11 @@ import dana
 from dana.core.logging import messages
 
 
-def test_import_takes_less_than_a_tenth_of_a_second_and_imports_nothing_heavy():
+def test_import_imports_nothing_heavy():
     heavy = "('torch', 'transformers', 'numpy', 'pandas', 'pyarrow', 'sklearn', 'datasets', 'yaml', 'tqdm')"
-    code = (
-        "import sys, time; start = time.perf_counter(); import dana; dir(dana); "
-        f"print(time.perf_counter() - start, [name for name in {heavy} if name in sys.modules])"
-    )
+    code = f"import sys, dana; dir(dana); print([name for name in {heavy} if name in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    seconds, _, modules = out.strip().partition(" ")
-    assert modules == "[]"
-    assert float(seconds) < 0.1
+    assert out == "[]\n"
 
 
 def test_every_name_is_found_and_says_what_it_is():
