@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
+from dana.core.artifacts import MANIFEST, Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.launch import on_rank_0
@@ -50,8 +50,9 @@ class TrainingData:
     general_heldout: Path
 
     def hold_out(self) -> None:
-        """Hold out general documents if the folder is missing."""
-        if not self.general_heldout.is_dir():
+        """Hold out general documents if the folder is missing, or of another corpus of its run, which is refused."""
+        beside = self.general_heldout.parent == self.corpus.parent and (self.general_heldout / MANIFEST).is_file()
+        if beside or not self.general_heldout.is_dir():
             held_out_stage(self.corpus, self.general_heldout)
 
     def identity(self) -> dict[str, Any]:

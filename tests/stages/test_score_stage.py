@@ -19,6 +19,7 @@ from dana.stages.rank import rank_stage
 from dana.stages.score import run_score
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_stage, task_stage
+from dana.stages.training import TrainingData
 from dana.weighting.texts import SELECTED_TEXT
 
 
@@ -101,6 +102,10 @@ def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(topics, tmp_
     assert len(ids) == (PLANTED + GENERAL) // 20
     assert ids < ids_of(topics[2] / "corpus")
     assert ids != ids_of(held_out_stage(topics[2] / "corpus", tmp_path / "o", seed=1).path)
+    (tmp_path / "corpus").symlink_to(topics[2] / "corpus")
+    with pytest.raises(ArtifactError, match="o was made from other settings"):
+        TrainingData(tmp_path / "corpus", None, tmp_path, tmp_path / "o").hold_out()
+    TrainingData(topics[2] / "corpus", None, tmp_path, tmp_path / "o").hold_out()  # an arm may train on other text
 
 
 def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
