@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, open_artifact, read_inventory
+from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, list_files, open_artifact, read_inventory
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
 from dana.stages.pack import pack_for
@@ -199,6 +199,7 @@ def test_a_command_lists_what_it_wrote_and_nothing_else(whole_run, tmp_path, ver
     (run / "tables" / "separation.csv").write_text("")
     assert main(["weigh", str(run), "--beta", "0.3", "--out", str(run / "third")]) == 0
     assert main(["report", str(run)]) == 0
+    list_files(run, [], [run / "weights" / MANIFEST])
     assert [problem.partition(": ")[0] for problem in verify(run)[2]] == [str(run / "weights" / MANIFEST)]
     for name in ("weights", "other"):
         shutil.rmtree(run / name)
