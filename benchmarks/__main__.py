@@ -15,6 +15,7 @@ SMALL = {
     "kills": ["--kills", "1", "--commands", "weigh"],
     "mutation": ["--sample", "3", "--targets", "dana/weighting/weights.py", "--tests", "tests/weighting/test_w*.py"],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
+    "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],
     "scoring": ["--copies", "1", "--documents", "2000"],
     "train_mlm": ["--size", "tiny", "--rounds", "1"],

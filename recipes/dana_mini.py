@@ -24,6 +24,7 @@ PIECE, MIN_PIECE = 3000, 200  # characters
 SOURCES = ["arxiv", "dialogue_sgd", "fiction", "legal_uscode"]
 SOURCES += ["news_wikinews", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
+FINETUNING = {"learning_rate": 1e-3, "pooling": "mean"}  # of the preset `auto`; `dana adapt` hands it on
 EVALUATION_FILES = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
 
 
@@ -85,10 +86,12 @@ def write_text(folder: Path) -> None:
 
 
 def ship(model: Path, folder: Path) -> None:
-    """Save the model in half precision with its tokenizer."""
+    """Save the model in half precision, with the values for its fine-tuning and its tokenizer."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-    AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16).save_pretrained(folder)
+    network = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16)
+    network.config.dana = FINETUNING
+    network.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
 
 

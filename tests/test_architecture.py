@@ -108,6 +108,7 @@ ALLOWED = {
         "scoring": "scores many documents",
         "stages": "reads and weighs",
         "studies": "assigns clusters, plants texts",
+        "tasks": "cuts labelled tasks",
         "train": "trains beside the rival",
     },
 }

@@ -24,7 +24,11 @@ FINETUNE = [
     Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
     Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
     Flag("--seeds", "finetune.seeds"),
-    Flag("--preset", "finetune.preset", "hyper-parameters of the card: paper, default or quick"),
+    Flag(
+        "--preset",
+        "finetune.preset",
+        "hyper-parameters: auto (by the checkpoint), or the card's paper, default or quick",
+    ),
     Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),

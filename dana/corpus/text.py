@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ MARKERS = [
     *((re.compile(name), mark) for name, mark in (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"))),
     (re.compile(r"<<|>>|\[\[|\]\]"), " "),
 ]
+ENTITY_MARKERS = [("<<", "[["), ("[E1]", "[E2]"), ("<e1>", "<e2>")]  # before the two entities of a relation
 _WORD = re.compile(r"\w+")
 _ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
 
@@ -39,6 +40,16 @@ def strip_markers(text: str) -> str:
     for pattern, replacement in MARKERS:
         plain = pattern.sub(replacement, plain)
     return text if plain == text else re.sub(r"[ \t]+", " ", plain).strip() or text
+
+
+def entity_markers(texts: Iterable[str]) -> tuple[str, ...]:
+    """Find the marks of two entities, each of which stands exactly once in every text; empty if there are none."""
+    pairs = ENTITY_MARKERS
+    for text in texts:
+        pairs = [pair for pair in pairs if all(text.count(marker) == 1 for marker in pair)]
+        if not pairs:
+            return ()
+    return pairs[0]
 
 
 def one_line(text: str) -> str:

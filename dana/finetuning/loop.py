@@ -62,6 +62,23 @@ def tokenise_words(
     return encoding["input_ids"], first_tokens
 
 
+def mark_tokens(encoding: Any, texts: Sequence[str], markers: Sequence[str]) -> list[list[int]]:
+    """Number the tokens at which the markers begin, from 1; other tokens, and those of a marker cut off, are 0.
+
+    Args:
+        encoding: The texts, encoded by a fast tokenizer.
+        texts: The texts.
+        markers: Marks of which each stands at most once in a text.
+    """
+    numbers = [[0] * len(tokens) for tokens in encoding["input_ids"]]
+    for row, text in enumerate(texts):
+        for number, marker in enumerate(markers, 1):
+            token = encoding.char_to_token(row, text.index(marker)) if marker in text else None
+            if token is not None:
+                numbers[row][token] = number
+    return numbers
+
+
 @dataclass(frozen=True)
 class EncodedSplit:
     """One split, tokenised once for all seeds.
@@ -71,7 +88,8 @@ class EncodedSplit:
     Attributes:
         tokens: Token ids of each example, special tokens included.
         pad: Id of the padding token.
-        types: For pairs, the text of each token, 0 or 1; None if the tokenizer has no token types.
+        types: For pairs, the text of each token, 0 or 1; None if the tokenizer has no token types. For marked entities,
+            the number of the marker that begins at each token, from 1, else 0.
         targets: Targets of the loss, one row per unit; None without labels.
         references: True answers of shape (examples,); None without labels.
         first_tokens: For each example, the position of each word's first token, -1 for a truncated word; None if
@@ -86,13 +104,16 @@ class EncodedSplit:
     first_tokens: list[np.ndarray] | None = None
 
     @classmethod
-    def of(cls, examples: list[Example], tokenizer: Any, max_tokens: int) -> "EncodedSplit":
+    def of(
+        cls, examples: list[Example], tokenizer: Any, max_tokens: int, markers: Sequence[str] = ()
+    ) -> "EncodedSplit":
         """Tokenise examples without their labels, cut to `max_tokens`; of a pair the longer text is cut first.
 
         Args:
             examples: All with a second text, or none; all with words, or none.
             tokenizer: The checkpoint's tokenizer.
             max_tokens: Most tokens of an example, special tokens included.
+            markers: Where the texts are pooled: the marks before the entities.
         """
         pad, words = padding_id(tokenizer), [example.words for example in examples if example.words is not None]
         if words:
@@ -101,10 +122,13 @@ class EncodedSplit:
         texts = [[example.text for example in examples]]
         pairs = [example.pair for example in examples if example.pair is not None]
         encoding = tokenizer(*texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens)
-        return cls(encoding["input_ids"], pad, encoding.get("token_type_ids") if pairs else None)
+        types = encoding.get("token_type_ids") if pairs else None
+        return cls(encoding["input_ids"], pad, mark_tokens(encoding, texts[0], markers) if markers else types)
 
     @classmethod
-    def with_labels(cls, examples: list[Example], tokenizer: Any, max_tokens: int, kind: Kind) -> "EncodedSplit":
+    def with_labels(
+        cls, examples: list[Example], tokenizer: Any, max_tokens: int, kind: Kind, markers: Sequence[str] = ()
+    ) -> "EncodedSplit":
         """Tokenise examples with their labels.
 
         Args:
@@ -112,9 +136,10 @@ class EncodedSplit:
             tokenizer: See :meth:`of`.
             max_tokens: See :meth:`of`.
             kind: Kind of the labels.
+            markers: See :meth:`of`.
         """
         answers = [example.label for example in examples]
-        encoding = cls.of(examples, tokenizer, max_tokens)
+        encoding = cls.of(examples, tokenizer, max_tokens, markers)
         return replace(encoding, targets=kind.targets(answers), references=kind.gather(answers))
 
     @property
@@ -203,9 +228,10 @@ def run_seed(
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
     if kind != card.target and classifier.out.bias is None:
         raise ArtifactError(f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean")
-    optimizer = make_optimizer(classifier, preset.learning_rate, WEIGHT_DECAY)
-    in_epoch = -(-len(train.tokens) // preset.batch_size)
-    steps, dev_scores, best = in_epoch * preset.epochs, list[float](), {}
+    peak = float(preset.learning_rate)
+    optimizer = make_optimizer(classifier, peak, WEIGHT_DECAY)
+    in_epoch, epochs = -(-len(train.tokens) // preset.batch_size), preset.epochs_of(len(train.tokens))
+    steps, dev_scores, best = in_epoch * epochs, list[float](), {}
 
     def losses(batch: tuple[int, np.ndarray]) -> list[Tensor]:
         step, rows = batch
@@ -217,23 +243,23 @@ def run_seed(
         return [kind.loss(logits.float(), batch_targets)]
 
     def rate(step: int) -> float:
-        return learning_rate_at(step, steps, preset.learning_rate, preset.warmup)
+        return learning_rate_at(step, steps, peak, preset.warmup)
 
-    batches = enumerate(rows for epoch in range(preset.epochs) for rows in order(train, preset.batch_size, seed, epoch))
+    batches = enumerate(rows for epoch in range(epochs) for rows in order(train, preset.batch_size, seed, epoch))
     with progress(what=f"{name} seed {seed}", unit="steps", total=steps) as bar:
         for step, _ in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
             bar.update(1)
             epoch, more = divmod(step, in_epoch)
-            if more or (preset.evaluate == "last" and epoch < preset.epochs):
+            if more or (preset.evaluate == "last" and epoch < epochs):
                 continue
             predictions = kind.decode(predict(classifier, dev, kind, precision, check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, references)[card.metric])
-            bar.set_postfix(epoch=f"{epoch}/{preset.epochs}", dev=f"{dev_scores[-1]:.3f}")
+            bar.set_postfix(epoch=f"{epoch}/{epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:
                 best = {key: value.clone() for key, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
-    tested_epoch = _best(dev_scores, card) + 1 if best else preset.epochs
+    tested_epoch = _best(dev_scores, card) + 1 if best else epochs
     kind = kind.fold_into(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, check_in)
     return classifier, SeedResult(seed, tested_epoch, dev_scores, outputs, round(time.monotonic() - start_time, 3))

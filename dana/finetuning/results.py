@@ -20,6 +20,7 @@ from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, is_unseen
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
+from dana.tasks.tables import collapsed_seeds
 from dana.train.checkpoints import Checkpoints
 from dana.train.execution import refuse_precision
 
@@ -149,7 +150,9 @@ def write_results(
     task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
-    rows = [_row(result, card, test) for result in results]
+    references = {split: card.target.gather([example.label for example in splits[split]]) for split in ("dev", "test")}
+    floors = {f"largest_class_{split}": card.target.floor(part, card.metric) for split, part in references.items()}
+    rows = [{**_row(result, card, test), **floors} for result in results]
     overlap = {**details["split_overlap"], "unseen_mean": _unseen_mean(results, card, splits)}
     write_json(folder / METRICS, {**task, **details, "split_overlap": overlap, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
@@ -196,19 +199,19 @@ def _unseen_mean(results: Sequence[SeedResult], card: TaskCard, splits: dict[str
     return fmean(scores)
 
 
-def scores_of(result: SeedResult, kind: Kind, test: Sequence[Example]) -> tuple[dict[str, float], bool]:
-    """Compute every metric of a seed on the test examples, and whether its model collapsed."""
-    answers = [example.label for example in test]
+def scores_of(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> tuple[dict[str, float], bool]:
+    """Compute every metric of a seed on the test examples, and whether its model collapsed there."""
+    kind, answers = task.target, [example.label for example in test]
     predictions, references = kind.decode(result.outputs, kind.sizes(answers)), kind.gather(answers)
-    return kind.scores(predictions, references), kind.is_collapsed(predictions, references)
+    return kind.scores(predictions, references), kind.is_collapsed(predictions, references, task.metric)
 
 
 def results_table(metrics: dict[str, Any]) -> str:
     """Format ``metrics.json`` as text: one line per seed, with a mark if it collapsed, then mean and deviation."""
-    name = metrics["metric"]
+    name, collapses = metrics["metric"], collapsed_seeds(metrics)
     lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
-        flag = "  collapsed: score not meaningful" if row["degenerate"] else ""
+        flag = "  collapsed: does not beat the largest class" if row["seed"] in collapses else ""
         scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
         lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
@@ -218,7 +221,7 @@ def results_table(metrics: dict[str, Any]) -> str:
 
 
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
-    scores, is_collapsed = scores_of(result, task.target, test)
+    scores, is_collapsed = scores_of(result, task, test)
     return {
         "seed": result.seed,
         "score": scores[task.metric],

@@ -1,7 +1,8 @@
-"""Save and open fine-tuned classifiers; transformers opens their folders, except for those with mean pooling.
+"""Save and open fine-tuned classifiers; transformers opens their folders, except for those with own pooling.
 
-A classifier with ``pooling: mean`` is a :class:`dana.models.classifier.MeanPooling`: ``backbone/`` with config, weights
-and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both forms.
+A classifier with ``pooling: mean`` or ``markers`` is a :class:`dana.models.classifier.PooledClassifier`: ``backbone/``
+with config, weights and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both
+forms.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
-from dana.models.classifier import BACKBONE, HEAD, Classifier, MeanPooling, auto_class
+from dana.models.classifier import BACKBONE, HEAD, Classifier, PooledClassifier, auto_class
 from dana.models.folder import licence_line, load_complete, load_tokenizer, loading, model_name, quiet_transformers
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
@@ -30,7 +31,7 @@ tags: [dana]
 
 {title}
 
-| | |
+{warning}| | |
 |---|---|
 | base | {base} |
 | task | {task}, version {version} |
@@ -44,7 +45,7 @@ tags: [dana]
 LEAST_TOKENS = 2  # the special tokens
 ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
-PARTS = "It classifies the mean of all tokens: `backbone/` opens with `AutoModel`, `head.safetensors` has the head."
+PARTS = "Its head, `head.safetensors`, takes the mean of all tokens or two markers; `backbone/` opens with `AutoModel`."
 MAKE = "make one with: dana finetune --save"
 
 
@@ -57,12 +58,14 @@ class SavedClassifier:
         tokenizer: Its tokenizer.
         kind: Kind of the labels.
         max_tokens: Longer texts are truncated to so many tokens, special tokens included.
+        markers: Marks before the entities, for a model that pools texts at them.
     """
 
     module: Classifier
     tokenizer: Any
     kind: Kind
     max_tokens: int
+    markers: Sequence[str] = ()
 
 
 def write_model(
@@ -73,6 +76,7 @@ def write_model(
     tokenizer: Any,
     test: Sequence[Example],
     model: str,
+    warning: str = "",
 ) -> None:
     """Write a classifier, its tokenizer and its model card into a draft.
 
@@ -84,6 +88,7 @@ def write_model(
         tokenizer: Its tokenizer, with the ``model_max_length`` of the training.
         test: The test examples.
         model: The base checkpoint, a folder or a Hub name.
+        warning: Why its labels mean nothing, for the card and ``dana predict``.
     """
     save_classifier(classifier, tokenizer, card.target, draft.path)
     pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
@@ -99,15 +104,16 @@ def write_model(
         epoch=result.epoch,
         metric=card.metric,
         dev=result.dev_score,
-        test=scores_of(result, card.target, test)[0][card.metric],
+        test=scores_of(result, card, test)[0][card.metric],
         max_tokens=tokenizer.model_max_length,
-        how=PARTS if isinstance(classifier.model, MeanPooling) else ALONE.format(auto=auto, pipeline=pipeline),
+        how=PARTS if isinstance(classifier.model, PooledClassifier) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
+        warning=f"**{warning}**\n\n" if warning else "",
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed
     fields = {"text_field": card.text, "id_field": card.id}
-    optional = {"text_pair_field": card.text_pair, "template": card.template}
+    optional = {"text_pair_field": card.text_pair, "template": card.template, "warning": warning or None}
     draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -128,7 +134,7 @@ def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: 
         model.save_pretrained(folder)
     if tokenizer.is_fast:  # it remembers its last call, which a resumed run did not make
         tokenizer.backend_tokenizer.no_truncation()
-    tokenizer.save_pretrained(folder / BACKBONE if isinstance(model, MeanPooling) else folder)
+    tokenizer.save_pretrained(folder / BACKBONE if isinstance(model, PooledClassifier) else folder)
 
 
 def open_classifier(model: str) -> SavedClassifier:
@@ -152,10 +158,11 @@ def open_classifier(model: str) -> SavedClassifier:
         if not (isinstance(max_tokens, int) and max_tokens > LEAST_TOKENS):
             raise ValueError(f"model_max_length={max_tokens}: must be a whole number above {LEAST_TOKENS}")
     if parts:
-        network: Any = MeanPooling.from_pretrained(Path(model), len(labels))
+        network: Any = PooledClassifier.from_pretrained(Path(model), len(labels))
     else:
         network = load_complete(auto_class(kind.per_word), model)
-    return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens)
+    markers = getattr(config, "markers", ()) if parts else ()
+    return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens, markers)
 
 
 def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:

@@ -1,13 +1,31 @@
 """Define the settings of a fine-tuning: a preset of the task card, and values that override it."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import require
-from dana.tasks.settings import Preset
+from dana.core.config import load, require
+from dana.tasks.settings import AUTO, Preset
 
 if TYPE_CHECKING:
     from dana.tasks.card import TaskCard
+
+
+BASE_WIDTH, BASE_RATE = 768, 3e-5  # of BERT-base, whose first token is trained (Devlin et al. 2019)
+MOST_RATE = 1e-3
+
+
+def rate_of_width(width: int) -> float:
+    """Compute a learning rate from the width of a checkpoint's hidden states (docs/results/adaptation.md)."""
+    return min(MOST_RATE, BASE_RATE * (BASE_WIDTH / width) ** 3)
+
+
+def checkpoint_entry(config: Any) -> dict[str, Any]:
+    """Return the hyper-parameters of a checkpoint: the entry ``dana`` of its configuration, else by its width."""
+    width, entry = config.hidden_size, getattr(config, "dana", {})
+    require(isinstance(entry, dict), "config.json of the checkpoint: dana", entry, "a mapping of hyper-parameters")
+    values = {"learning_rate": rate_of_width(width), "pooling": "mean" if width < BASE_WIDTH else "cls", **entry}
+    require(values["learning_rate"] != AUTO, "config.json of the checkpoint: dana.learning_rate", AUTO, "a number")
+    return values
 
 
 @dataclass(frozen=True)
@@ -15,15 +33,18 @@ class FinetuneSettings:
     """A preset of the task card, and values that override it.
 
     Attributes:
-        preset: ``paper``, ``default`` or ``quick``; a card may have others.
+        preset: ``auto``, ``paper``, ``default`` or ``quick``; a card may have others. ``auto`` takes learning rate and
+            pooling from the checkpoint: the entry ``dana`` of its config.json, else its width; texts with two marked
+            entities are pooled at the markers. It trains for 3 epochs and at least 320 steps.
         epochs: Overrides the preset.
-        learning_rate: Overrides the preset.
+        steps: Overrides the preset: the least number of steps.
+        learning_rate: Overrides the preset; ``auto`` finds one on a part of the training data.
         batch_size: Overrides the preset.
         warmup: Overrides the preset.
         seeds: Overrides the preset: the number of seeds, from 0, or a list of seeds.
         evaluate: Overrides the preset: ``last`` or ``best``.
         max_tokens: Overrides the preset.
-        pooling: Overrides the preset: ``cls`` or ``mean``.
+        pooling: Overrides the preset: ``cls``, ``mean`` or ``markers``.
         max_train: Use so many training examples, the same for every model and seed.
         text_field: Overrides the card's field, or template, of the text.
         label_field: Overrides the card's field of the label.
@@ -31,9 +52,10 @@ class FinetuneSettings:
         save: Save the model of the seed with the best development score, in ``OUT-model``.
     """
 
-    preset: str = "default"
+    preset: str = AUTO
     epochs: int | None = None
-    learning_rate: float | None = None
+    steps: int | None = None
+    learning_rate: float | str | None = None
     batch_size: int | None = None
     warmup: float | None = None
     seeds: int | list[int] | None = None
@@ -50,13 +72,26 @@ class FinetuneSettings:
         require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")
         replace(Preset(), **self._overrides())
 
-    def resolve(self, card: "TaskCard") -> Preset:
-        """Return the card's preset with the overrides.
+    def resolve(self, card: "TaskCard", config: Any) -> Preset:
+        """Return the card's preset, under ``auto`` with the values of the checkpoint, and with the overrides.
+
+        Args:
+            card: The task.
+            config: Configuration of the checkpoint.
 
         Raises:
-            ConfigError: If the card has no such preset.
+            ConfigError: If the card has no such preset, or the entry ``dana`` of config.json has a wrong key or value.
         """
-        return replace(card.preset(self.preset), **self._overrides())
+        preset = card.preset(self.preset)
+        if self.preset == AUTO:
+            from dana.models.heads import positions_of  # loads torch
+
+            entry = checkpoint_entry(config)
+            if card.target.per_word:
+                entry["pooling"] = "cls"
+            values = {**asdict(preset), "max_tokens": min(preset.max_tokens, positions_of(config)), **entry}
+            preset = load(Preset, values, origin="config.json of the checkpoint: dana")
+        return replace(preset, **self._overrides())
 
     def fields_of(self, card: "TaskCard") -> "TaskCard":
         """Return the card with the overridden names of fields."""

@@ -39,37 +39,56 @@ class Classifier(nn.Module):
             input_ids: Shape (rows, width).
             attention_mask: Same shape, 1 on real tokens.
             third: Same shape. For words, a mask of the first token of each. For pairs of texts, 1 on tokens of the
-                second text; only models with token types receive it.
+                second text; only models with token types receive it. For marked entities, the number of each marker.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if third is not None and not self.per_word and getattr(self.model.config, "type_vocab_size", 0) > 1:
-            inputs["token_type_ids"] = third
+        if third is not None and not self.per_word:
+            if isinstance(self.model, PooledClassifier) and self.model.parts > 1:
+                inputs["groups"] = third
+            elif getattr(self.model.config, "type_vocab_size", 0) > 1:
+                inputs["token_type_ids"] = third
         with running(self.model):
             logits = self.model(**inputs).logits
         return logits[third] if self.per_word else logits
 
 
-class MeanPooling(nn.Module):
-    """Sequence classifier over the mean of all real tokens, special ones included, which transformers lacks.
+class PooledClassifier(nn.Module):
+    """Sequence classifier over pooled tokens, which transformers lacks.
 
+    The representation of a text is the mean of all real tokens, special ones included; or, with several parts, the
+    states of its entity markers side by side (Baldini Soares et al. 2019, Matching the blanks: entity start states).
     Its folder holds a backbone for ``AutoModel``, and the head in a file beside it: dense and out, weight and bias.
+
+    Args:
+        backbone: An ``AutoModel``.
+        classes: Number of classes.
+        parts: 1 for the mean, else the number of markers.
     """
 
-    def __init__(self, backbone: Any, classes: int) -> None:
+    def __init__(self, backbone: Any, classes: int, parts: int = 1) -> None:
         super().__init__()
-        self.base_model, self.config = backbone, backbone.config
+        self.base_model, self.config, self.parts = backbone, backbone.config, parts
         width = self.config.hidden_size
-        layers = {"dropout": nn.Dropout(DROPOUT), "dense": nn.Linear(width, width), "tanh": nn.Tanh()}
+        layers = {"dropout": nn.Dropout(DROPOUT), "dense": nn.Linear(parts * width, width), "tanh": nn.Tanh()}
         layers |= {"last_dropout": nn.Dropout(DROPOUT), "out": nn.Linear(width, classes)}
         self.head = nn.Sequential(OrderedDict(layers))
 
-    def forward(self, attention_mask: Tensor, **inputs: Tensor) -> Any:
-        """Compute logits of shape (rows, classes), in the output type of transformers' classifiers."""
+    def forward(self, attention_mask: Tensor, groups: Tensor | None = None, **inputs: Tensor) -> Any:
+        """Compute logits of shape (rows, classes), in the output type of transformers' classifiers.
+
+        Args:
+            attention_mask: Shape (rows, width), 1 on real tokens.
+            groups: Same shape, the part of each token, from 1, or 0 for none; None is the attention mask. A part
+                without a token is 0.
+            inputs: Further arguments of the backbone.
+        """
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         states = self.base_model(attention_mask=attention_mask, **inputs)[0].float()
-        mask = attention_mask.unsqueeze(-1).float()
-        return SequenceClassifierOutput(logits=self.head((states * mask).sum(1) / mask.sum(1)))
+        groups = attention_mask if groups is None else groups
+        masks = [(groups == part).unsqueeze(-1).float() for part in range(1, self.parts + 1)]
+        means = [(states * mask).sum(1) / mask.sum(1).clamp(min=1) for mask in masks]
+        return SequenceClassifierOutput(logits=self.head(torch.cat(means, 1)))
 
     def save_pretrained(self, folder: Path) -> None:
         """Write ``backbone/`` and ``head.safetensors``."""
@@ -79,7 +98,7 @@ class MeanPooling(nn.Module):
         save_file(self.head.state_dict(), folder / HEAD)
 
     @classmethod
-    def from_pretrained(cls, folder: Path, classes: int) -> "MeanPooling":
+    def from_pretrained(cls, folder: Path, classes: int) -> "PooledClassifier":
         """Read what :meth:`save_pretrained` wrote.
 
         Raises:
@@ -87,9 +106,11 @@ class MeanPooling(nn.Module):
         """
         from safetensors.torch import load_file
 
-        model = cls(load_backbone(str(folder / BACKBONE)), classes)
+        backbone = load_backbone(str(folder / BACKBONE))
         with loading(f"{folder}/{HEAD}"):
-            model.head.load_state_dict(load_file(folder / HEAD))
+            weights = load_file(folder / HEAD)
+            model = cls(backbone, classes, weights["dense.weight"].shape[1] // backbone.config.hidden_size)
+            model.head.load_state_dict(weights)
         return model
 
 
@@ -134,14 +155,18 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
         classes: Number of classes.
         seed: Seed of the head's initial weights.
         per_word: Whether to classify words instead of texts.
-        pooling: ``cls`` for transformers' head of the architecture, ``mean`` for a head over the mean of all tokens.
+        pooling: ``cls`` for transformers' head of the architecture, ``mean`` for a head over the mean of all tokens,
+            ``markers`` for one over the states of two entity markers.
 
     Raises:
         ArtifactError: If there is no such checkpoint, its weights are pickled, or transformers has no head for it.
     """
-    mean = pooling == "mean"
-    network = MeanPooling(load_backbone(model), classes) if mean else _load_with_head(model, classes, per_word)
-    layers = (network.head.dense, network.head.out) if mean else head_layers(network)
+    if pooling == "cls":
+        network = _load_with_head(model, classes, per_word)
+        layers = head_layers(network)
+    else:
+        network = PooledClassifier(load_backbone(model), classes, 1 if pooling == "mean" else 2)
+        layers = [network.head.dense, network.head.out]
     key = "word_head" if per_word else "head"
     init_head(layers, derive_seed(seed, "finetune", key, network.config.hidden_size, classes))
     return Classifier(network, per_word)

@@ -287,7 +287,7 @@ def _predictions(
     if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metrics['metric']} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
-    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part))
+    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metrics["metric"]))
     folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
     return Predictions(ids[0], labels[0], answers, kind, folds), collapses
 

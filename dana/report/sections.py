@@ -214,7 +214,8 @@ def _collapse_warning(analysis: Analysis) -> list[str]:
     if "results" not in analysis.tables:
         return []
     count, runs = analysis.tables["results"].frame[["degenerate", "n"]].sum()
-    return [f"Beware: {count} of {runs} fine-tuned models collapsed to (nearly) one class."] if count else []
+    remedy = "try finetune.learning_rate=auto or more finetune.steps"
+    return [f"Beware: {count} of {runs} fine-tuned models do not beat the largest class: {remedy}."] if count else []
 
 
 def _data_warnings(analysis: Analysis) -> list[str]:

@@ -254,8 +254,8 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
     columns += (Column("std", lambda row: number(row.std, 4)), Column("collapsed", lambda row: str(row.degenerate)))
     caption = (
         "n: fine-tuned models. Mean: with folds, of the predictions of all folds pooled. Interval: over models and "
-        "test texts. Std: over seeds, ddof 1. A collapsed model predicts (nearly) one class for every text: its score "
-        "says nothing about the arm."
+        "test texts. Std: over seeds, ddof 1. A collapsed model does not beat the largest class: its score says "
+        "nothing about the arm."
     )
     return Table("results", caption, frame, columns)
 

@@ -3,8 +3,9 @@
 import copy
 import json
 import shutil
+import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +28,25 @@ from dana.core.errors import Preemption
 from dana.core.files import check_digests, folder_lock
 from dana.core.launch import StopRequest, on_rank_0, single_process
 from dana.core.logging import get_logger
+from dana.core.rng import generator
 from dana.corpus.documents import Stamps, check_stamps, file_stamps, source_digests
+from dana.corpus.text import ENTITY_MARKERS, entity_markers
 from dana.finetuning.loop import EncodedSplit, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
-from dana.finetuning.settings import FinetuneSettings
+from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, new_classifier
-from dana.models.folder import load_tokenizer, model_identity, model_name
+from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import Example, overlap, read_splits, subset
-from dana.tasks.settings import Preset
-from dana.tasks.tables import data_warnings
+from dana.tasks.examples import Example, overlap, read_splits, stream_examples, subset
+from dana.tasks.settings import AUTO, MARKERS, Preset
+from dana.tasks.tables import collapse_warning, collapsed_seeds, data_warnings
 from dana.train.execution import Precision, make_accelerator, refuse_precision
 
 log = get_logger(__name__)
 
+RATE, RATES = "rate", (0.1, 0.3, 1.0, 3.0)  # that `learning_rate: auto` tries, as multiples of the checkpoint's
 DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
 
 
@@ -68,10 +72,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         Preemption: If a signal asked to stop; finished seeds are stored.
     """
     task = settings.fields_of(load_card(card))
-    preset = settings.resolve(task)
-    can_pool = preset.pooling == "cls" or not task.target.per_word
-    require(can_pool, "pooling", preset.pooling, f"left out for kind={task.kind}: each word has a label of its own")
     config, tokenizer = load_tokenizer(model)
+    preset, markers = _choose_pooling(settings, settings.resolve(task, config), task, data)
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
     precision = Precision.of(accelerator).without_accelerate()
@@ -88,10 +90,33 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
-    job = _FinetuneJob(model, task, preset, settings, tokenizer, data, stamps, seeds, accelerator, precision, out)
+    job = _FinetuneJob(
+        model, task, preset, settings, tokenizer, markers, data, stamps, seeds, accelerator, precision, out
+    )
     if settings.save:
         job.check_model()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
+
+
+def _choose_pooling(
+    settings: FinetuneSettings, preset: Preset, task: TaskCard, data: str | None
+) -> tuple[Preset, tuple[str, ...]]:
+    """Choose the pooling; returns the preset with it, and the markers at which texts are pooled.
+
+    Raises:
+        ConfigError: If the pooling does not fit the labels or the texts.
+    """
+    kind, pooling = task.target, preset.pooling
+    hint = f"left out for kind={task.kind}: each word has a label of its own"
+    require(pooling == "cls" or not kind.per_word, "pooling", pooling, hint)
+    is_free = settings.preset == AUTO and settings.pooling is None and not kind.per_word
+    if pooling != MARKERS and not is_free:
+        return preset, ()
+    texts = (example.text if example.pair is None else "" for _, example in stream_examples(task, "train", data))
+    markers = entity_markers(texts)
+    hint = f"cls or mean: the training texts have none of {ENTITY_MARKERS}, each once in every text"
+    require(bool(markers) or pooling != MARKERS, "pooling", pooling, hint)
+    return (replace(preset, pooling=MARKERS), markers) if markers else (preset, ())
 
 
 def seed_rows(result: Artifact) -> list[dict[str, Any]]:
@@ -113,6 +138,7 @@ class _FinetuneJob:
     preset: Preset
     settings: FinetuneSettings
     tokenizer: Any
+    markers: tuple[str, ...]
     data: str | None
     stamps: Stamps
     seeds: Seeds
@@ -153,7 +179,10 @@ class _FinetuneJob:
         if self.settings.save:
             self._commit_model()
         self.seeds.remove()
-        _warn_of_data(read_json(self.out / METRICS))
+        metrics = read_json(self.out / METRICS)
+        _warn_of_data(metrics)
+        if warning := collapse_warning(metrics):
+            log.warning("finetune  %s", warning)
         return open_artifact(self.out, "finetune")
 
     def _unpack(self, manifest: dict[str, Any]) -> Path:
@@ -176,10 +205,10 @@ class _FinetuneJob:
         cut, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
         train = subset(splits["train"], self.settings.max_train)
         inputs = {
-            "train": EncodedSplit.with_labels(train, *cut, kind),
-            "dev": EncodedSplit.with_labels(splits["dev"], *cut, kind),
+            "train": EncodedSplit.with_labels(train, *cut, kind, self.markers),
+            "dev": EncodedSplit.with_labels(splits["dev"], *cut, kind, self.markers),
         }
-        return {**inputs, "test": EncodedSplit.of(splits["test"], *cut)}
+        return {**inputs, "test": EncodedSplit.of(splits["test"], *cut, self.markers)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
@@ -189,18 +218,49 @@ class _FinetuneJob:
         notes = {"untrained_labels": self._untrained_labels(splits), "split_overlap": overlap(splits)}
         if draft is not None:
             _warn_of_data(notes)
-        results = self._run(inputs, missing)
+        job = self._with_rate(splits["train"])
+        results = job._run(inputs, missing)
         if draft is None:
             return
         description = {
             "model": model_name(self.model),
             "preset": self.settings.preset,
-            "settings": {**asdict(self.preset), "max_train": self.settings.max_train},
+            "settings": {**asdict(job.preset), "max_train": self.settings.max_train},
             **notes,
         }
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
         draft.notes["precision"] = self.precision.name
+
+    def _with_rate(self, train: list[Example]) -> "_FinetuneJob":
+        """Return the job with a number as learning rate: for ``auto`` the one found before, or found now."""
+        if self.preset.learning_rate != AUTO:
+            return self
+        rate = on_rank_0(lambda: self._find_rate(subset(train, self.settings.max_train)))
+        return replace(self, preset=replace(self.preset, learning_rate=rate))
+
+    def _find_rate(self, train: list[Example]) -> float:
+        """Find a learning rate: each trains one seed on four fifths of the training texts, scored on the fifth."""
+        if (self.out / METRICS).is_file():  # seeds are added to a result
+            return float(read_json(self.out / METRICS)["settings"]["learning_rate"])
+        if checkpoint := self.seeds.open(RATE):  # of a stopped run
+            return float(checkpoint.manifest[RATE])
+        start, count = time.monotonic(), len(train) // 5
+        require(count > 0, "learning_rate", AUTO, f"a number: {len(train)} training texts are too few to find one")
+        rows = generator(0, "finetune", RATE).permutation(len(train))
+        dev, rest = ([train[row] for row in sorted(part)] for part in (rows[:count], rows[count:]))
+        inputs, scores = self._encode({"train": rest, "dev": dev, "test": dev[:1]}), {}
+        middle = checkpoint_entry(load_config(self.model))["learning_rate"]
+        with StopRequest() as stop:
+            for rate in (middle * factor for factor in RATES):
+                job = replace(self, preset=replace(self.preset, learning_rate=rate))
+                scores[rate] = job._seed(self.preset.seed_list[0], inputs, stop)[1].dev_score
+        best = max(scores, key=lambda rate: self.task.sign * scores[rate])
+        texts = ", ".join(f"{rate:.2g} {score:.4f}" for rate, score in scores.items())
+        message = "finetune  learning_rate=%.2g found in %.0f s: %s on %d training texts: %s"
+        log.info(message, best, time.monotonic() - start, self.task.metric, count, texts)
+        self.seeds.commit(RATE, lambda folder: None, {RATE: best})
+        return best
 
     def _untrained_labels(self, splits: dict[str, list[Example]]) -> list[str]:
         """List the labels that development or test examples have and no training example."""
@@ -265,16 +325,20 @@ class _FinetuneJob:
 
         def write(draft: Draft) -> None:
             splits, result, kind = read_splits(self.task, self.data), best, self.task.target
+            metrics, job = read_json(self.out / METRICS), self._with_rate([])
             classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
             if not self.seeds.restore(best.seed, classifier):
                 log.info("model     seed %d is the best, but its weights were not stored: running it again", best.seed)
                 with StopRequest() as stop:
-                    classifier, result = self._seed(best.seed, self._encode(splits), stop)
+                    classifier, result = job._seed(best.seed, self._encode(splits), stop)
                 if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                     log.warning("model     run again, seed %d predicts differently from %s", best.seed, self.out)
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
-            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], self.model)
+            if self.markers:
+                classifier.model.config.markers = list(self.markers)
+            warning = collapse_warning(metrics) if best.seed in collapsed_seeds(metrics) else ""
+            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], self.model, warning)
 
         old_seed = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
         if old_seed != best.seed:  # the best of fewer seeds

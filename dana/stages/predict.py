@@ -131,7 +131,7 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
 
     Yields:
         Tables with id, text, text_pair (for pairs) and the columns of the model's kind. For a single label these are
-        label and probability, the label's own, in (0, 1].
+        label and probability, the label's own, in (0, 1]. A column ``warning`` comes last if the model collapsed.
 
     Raises:
         ArtifactError: If the model is no classifier.
@@ -145,6 +145,8 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     if trained_on:
         check_digests(Path(model), trained_on["files"], "run dana finetune --save again")
     classifier = open_classifier(model)
+    if warning := trained_on.get("warning", ""):
+        log.warning("%s: %s", model, warning)
     alone = bool(trained_on) and "text_pair_field" not in trained_on
     hint = f"left out: {model} was trained on single texts"
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)
@@ -154,13 +156,15 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     with progress(what="predict", unit="texts") as bar:
         waiting = text.examples(trained_on, classifier.kind)
         while examples := list(islice(waiting, BATCH)):
-            inputs = EncodedSplit.of(examples, classifier.tokenizer, classifier.max_tokens)
+            inputs = EncodedSplit.of(examples, classifier.tokenizer, classifier.max_tokens, classifier.markers)
             columns = classifier.kind.prediction_columns(
                 predict(module, inputs, classifier.kind, precision), inputs.sizes
             )
             texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
             if examples[0].pair is not None:
                 texts["text_pair"] = [str(example.pair) for example in examples]
+            if warning:
+                columns["warning"] = pa.array([warning] * len(examples))
             yield pa.table({**texts, **columns})
             bar.update(len(examples))
             total, full = total + len(examples), full + int((inputs.lengths >= classifier.max_tokens).sum())

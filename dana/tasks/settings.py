@@ -11,19 +11,22 @@ class Preset:
 
     Attributes:
         epochs: Epochs over the training data.
-        learning_rate: Peak learning rate of AdamW.
+        steps: Least number of steps: further epochs follow until there are so many. Failed runs on little data are
+            mostly runs of too few steps (Mosbach et al. 2021; Zhang et al. 2021).
+        learning_rate: Peak learning rate of AdamW; ``auto`` finds one on a part of the training data.
         batch_size: Examples per step.
         warmup: Share of the steps with a rising rate, which then falls to 0.
         seeds: Number of seeds, from 0; or a list of seeds.
         evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
         max_tokens: Longer texts are truncated to so many tokens, special tokens included.
         pooling: Representation of a text: ``cls``, the token that transformers' head uses (the first one; for a decoder
-            the last), or ``mean`` of all tokens, which suits small checkpoints trained only on masked tokens
-            (docs/results/adaptation.md).
+            the last); ``mean`` of all tokens, which suits small checkpoints trained only on masked tokens
+            (docs/results/adaptation.md); or ``markers``, the first token of each of two marked entities.
     """
 
     epochs: int = 5
-    learning_rate: float = 3e-5
+    steps: int = 0
+    learning_rate: float | str = 3e-5
     batch_size: int = 8
     warmup: float = 0.1
     seeds: int | list[int] = 8
@@ -34,7 +37,10 @@ class Preset:
     def __post_init__(self) -> None:
         for name, minimum in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
             require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.steps >= 0, "steps", self.steps, "at least 0")
+        rate = self.learning_rate
+        is_rate = rate == AUTO if isinstance(rate, str) else rate > 0
+        require(is_rate, "learning_rate", rate, f"above 0, or {AUTO}")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
         is_small = isinstance(self.seeds, list) or self.seeds <= MOST_SEEDS
         require(is_small, "seeds", self.seeds, f"at most {MOST_SEEDS:,}, or a list of seeds")
@@ -43,18 +49,26 @@ class Preset:
         require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
         require(min(seeds) >= 0 and max(seeds) < 2**63, "seeds", self.seeds, "from 0 to 9223372036854775807")
         require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
-        require(self.pooling in ("cls", "mean"), "pooling", self.pooling, "cls or mean")
+        require(self.pooling in ("cls", "mean", MARKERS), "pooling", self.pooling, f"cls, mean or {MARKERS}")
 
     @property
     def seed_list(self) -> list[int]:
         """The seeds, in the order they are run."""
         return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
 
+    def epochs_of(self, examples: int) -> int:
+        """Compute the epochs over so many training examples, which give at least :attr:`steps`."""
+        in_epoch = -(-examples // self.batch_size)
+        return max(self.epochs, -(-self.steps // in_epoch))
 
+
+AUTO, MARKERS = "auto", "markers"
 MOST_SEEDS = 100_000  # of a number of seeds
 
 # Presets of every task; a card overrides single values, and may add presets.
+# ``auto`` takes learning rate and pooling from the checkpoint (dana/finetuning/settings.py).
 PRESETS = {
+    AUTO: Preset(epochs=3, steps=320),
     "paper": Preset(),
     "default": Preset(batch_size=16, evaluate="best"),
     "quick": Preset(epochs=3, learning_rate=5e-5, batch_size=16, seeds=3, max_tokens=128),

@@ -22,6 +22,7 @@ from dana.tasks.settings import Hygiene
 
 PAIRS = (("dev", "train"), ("test", "train"), ("test", "dev"))
 MAX_IDS = 3
+REMEDY = "Their labels mean nothing: try learning_rate=auto, more steps, more training texts or another checkpoint."
 
 Match = tuple[Example, Example]
 
@@ -164,6 +165,23 @@ def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
     if labels:
         warnings.append(f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt.")
     return warnings
+
+
+def collapsed_seeds(metrics: Mapping[str, Any]) -> list[int]:
+    """List the seeds of ``metrics.json`` whose model collapsed on test, or does not beat the largest class on dev."""
+    sign = -1 if metrics["direction"] == "lower" else 1
+    gains = (sign * (row["dev_score"] - row["largest_class_dev"]) for row in metrics["seeds"])
+    return [row["seed"] for row, gain in zip(metrics["seeds"], gains, strict=True) if row["degenerate"] or gain <= 0]
+
+
+def collapse_warning(metrics: Mapping[str, Any]) -> str:
+    """Say of ``metrics.json`` which seeds collapsed and what to change; empty if none did."""
+    if not (seeds := collapsed_seeds(metrics)):
+        return ""
+    row = next(row for row in metrics["seeds"] if row["seed"] == seeds[0])
+    floors = ", ".join(f"{row[f'largest_class_{split}']:.4f} on {split}" for split in ("dev", "test"))
+    which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {', '.join(map(str, seeds))})"
+    return f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}). {REMEDY}"
 
 
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> dict[str, Value]:

@@ -15,7 +15,7 @@ from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, overlap, read_splits
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.single_label import SingleLabel
-from dana.tasks.tables import data_warnings
+from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision
 
 KIND = SingleLabel.from_count(3)
@@ -202,19 +202,38 @@ def test_the_order_is_a_function_of_seed_and_epoch():
 
 ROWS = [
     {"seed": 0, "score": 0.5, "dev_score": 0.61234, "epoch": 3, "seconds": 12.34, "degenerate": False},
-    {"seed": 11, "score": 0.2, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": True},
+    {"seed": 11, "score": 0.2, "dev_score": 0.45, "epoch": 1, "seconds": 9.0, "degenerate": True},
+    {"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False},
 ]
+FLOORS = {"largest_class_dev": 0.25, "largest_class_test": 0.2}
+METRICS = {"metric": "macro_f1", "direction": "higher", "seeds": [{**row, **FLOORS} for row in ROWS]}
 
 
 def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
-    metrics = {"metric": "macro_f1", "seeds": ROWS, "mean": 0.35, "std": 0.21213, "n": 2}
-    head, first, second, last = results_table(metrics).splitlines()
+    metrics = {**METRICS, "mean": 0.35, "std": 0.21213, "n": 3}
+    head, first, second, third, last = results_table(metrics).splitlines()
     assert head.split() == ["seed", "macro_f1", "dev", "epoch", "seconds"]
     assert first.split() == ["0", "0.5000", "0.6123", "3", "12.3"]
-    assert second.split()[:6] == ["11", "0.2000", "0.2500", "1", "9.0", "collapsed:"]
+    assert second.split()[:6] == ["11", "0.2000", "0.4500", "1", "9.0", "collapsed:"]
+    assert third.endswith("9.0  collapsed: does not beat the largest class"), "on dev: the score is the class's own"
     assert last.split()[:6] == ["mean", "0.3500", "±", "0.2121", "(n", "="]
-    alone = results_table({**metrics, "seeds": ROWS[:1], "mean": 0.5, "std": None, "n": 1})
+    alone = results_table({**metrics, "seeds": metrics["seeds"][:1], "mean": 0.5, "std": None, "n": 1})
     assert "±" not in alone
+
+
+def test_a_collapse_is_said_with_its_floor_and_what_to_change():
+    text = collapse_warning(METRICS)
+    assert text.startswith(
+        "Beware: 2 of 3 models (seed 11, 12) do not beat the largest class (macro_f1 0.2500 on dev, 0.2"
+    )
+    assert "try learning_rate=auto, more steps" in text
+    assert collapse_warning({**METRICS, "seeds": METRICS["seeds"][:1]}) == ""
+    lower = {
+        **METRICS,
+        "direction": "lower",
+        "seeds": [{**METRICS["seeds"][0], "dev_score": score} for score in (0.1, 0.9)],
+    }
+    assert collapse_warning(lower).startswith("Beware: 1 of 2"), "of an error a lower value is better"
 
 
 def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):

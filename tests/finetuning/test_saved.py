@@ -12,7 +12,7 @@ from dana.core.errors import ArtifactError
 from dana.core.rng import torch_seed
 from dana.finetuning.loop import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.models.classifier import HEAD, Classifier, MeanPooling, auto_class, head_layers, new_classifier
+from dana.models.classifier import HEAD, Classifier, PooledClassifier, auto_class, head_layers, new_classifier
 from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS
 from dana.tasks.kinds.single_label import SingleLabel
@@ -48,7 +48,7 @@ def untrained(kind, mean=False, per_word=False, **config):
     with torch_seed(3):
         config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **CONFIGS[kind], **config}, num_labels=3)
         model = auto_class(per_word).from_config(config)
-        classifier = Classifier(MeanPooling(AutoModel.from_config(config), 3) if mean else model, per_word)
+        classifier = Classifier(PooledClassifier(AutoModel.from_config(config), 3) if mean else model, per_word)
         for layer in [classifier.out] if mean or per_word else head_layers(classifier.model):
             torch.nn.init.normal_(layer.weight, std=0.5)
             if layer.bias is not None:

@@ -56,7 +56,7 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     identity |= {"preset": "quick", "ddof": 1, "n": 2, "untrained_labels": []}
     identity["split_overlap"] = {"test_in_train": 0, "test_in_dev": 0, "seen": 0, "unseen": 60, "unseen_mean": None}
     assert {name: results[name] for name in identity} == identity
-    defaults = {"warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
+    defaults = {"steps": 0, "warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
     assert results["settings"] == {**toy_task.PRESET, **defaults}
 
 
@@ -78,8 +78,9 @@ def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_lea
     assert [row["degenerate"] for row in seed_rows(result)] == [True]
     assert metrics(tmp_path / "out")["untrained_labels"] == untrained
     lines = [record.getMessage() for record in caplog.records if "Beware" in record.getMessage()]
-    assert len(lines) == 2, "before the training and after it"
-    assert all(", ".join(untrained) in line for line in lines)
+    assert len(lines) == 3, "before the training and after it"
+    assert [", ".join(untrained) in line for line in lines] == [True, True, False]
+    assert "1 of 1 models (seed 3) do not beat the largest class" in lines[2]
 
 
 def test_the_mean_of_all_tokens_may_stand_for_a_text(brief, checkpoint, card, tmp_path):
@@ -138,7 +139,7 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(checkpoint, card,
         finetune_stage(str(bare), card, BRIEF, out)
     with pytest.raises(ConfigError, match="pooling='mean': must be left out for kind=token_labels"):
         finetune_stage(checkpoint, words, replace(BRIEF, pooling="mean"), out)
-    with pytest.raises(ConfigError, match="pooling='max': must be cls or mean"):
+    with pytest.raises(ConfigError, match="pooling='max': must be cls, mean or markers"):
         replace(BRIEF, pooling="max")
     assert not out.exists()
 

@@ -191,7 +191,7 @@ def test_bad_records_can_be_left_out_but_not_all_of_them(model, tmp_path, monkey
 
 
 BRIEF = FinetuneSettings(preset="quick", epochs=2, seeds=1, save=True)
-COLUMNS = ["id", "text", "text_pair", "label", "probability"]
+COLUMNS = ["id", "text", "text_pair", "label", "probability", "warning"]
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_predictions_on_the_test_pairs_are_those_of_the_run(pairs_run, tmp_path)
     assert [row["probability"] for row in rows] == [max(row["probabilities"]) for row in run_rows]
     assert [row["text_pair"] for row in rows] == [row["hypothesis"] for row in toy_pairs.rows(24, 3)]
     assert main(["predict", str(pairs_run / "out-model"), str(test), "--out", str(out)]) == 0
-    assert list(rows[0]) == pq.read_schema(out).names == COLUMNS
+    assert list(rows[0]) == pq.read_schema(out).names == COLUMNS, "the last: it collapsed"
     manifest = read_manifest(pairs_run / "out-model")
     assert (manifest["text_field"], manifest["text_pair_field"]) == ("premise", "hypothesis")
     assert manifest["depends_on"]["task"]["text_pair"] == "hypothesis"

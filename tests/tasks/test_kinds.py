@@ -279,15 +279,15 @@ def test_ranks_of_repeated_values_are_their_mean_ranks():
 
 def test_nearly_one_answer_for_every_text_is_a_collapse():
     many = sets(*[[0], [1], [2], [0, 1]] * 10)
-    assert MULTI.is_collapsed(sets(*[[]] * 40), many)
-    assert MULTI.is_collapsed(sets(*[[0, 1]] * 39, [2]), many)
-    assert not MULTI.is_collapsed(many, many)
+    assert MULTI.is_collapsed(sets(*[[]] * 40), many, "micro_f1")
+    assert MULTI.is_collapsed(sets(*[[0, 1]] * 39, [2]), many, "micro_f1")
+    assert not MULTI.is_collapsed(many, many, "micro_f1")
     true = np.random.default_rng(0).normal(50, 10, 200)
-    collapses = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true) for ratio in (0, 0.09, 0.11)]
+    collapses = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true, "pearson") for ratio in (0, 0.09, 0.11)]
     assert collapses == [True, True, False]
     words = sentences(*["B-per I-per O O"] * 20)
-    assert WORDS.is_collapsed(sentences(*["O O O O"] * 20), words)
-    assert not WORDS.is_collapsed(words, words)
+    assert WORDS.is_collapsed(sentences(*["O O O O"] * 20), words, "span_f1")
+    assert not WORDS.is_collapsed(words, words, "span_f1")
 
 
 CHANCES = np.array([[0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], dtype=np.float32)

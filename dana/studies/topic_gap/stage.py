@@ -18,7 +18,7 @@ from dana.core.errors import ConfigError, suggestion
 from dana.core.files import slug, write_gzip_lines
 from dana.core.registry import origin_of
 from dana.corpus.documents import source_digests
-from dana.models.folder import check_checkpoint
+from dana.models.folder import check_checkpoint, load_config
 from dana.report.page import write_page
 from dana.scoring.settings import Selection
 from dana.stages.finetune import seed_rows
@@ -43,6 +43,7 @@ from dana.studies.topics.stage import MODEL, TOPICS, open_topics, run_topic_fit
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import read_split
 from dana.tasks.kinds import DEFAULT
+from dana.tasks.settings import Preset
 
 GRID = "grid"  # folder of the cells' artifacts
 FIELDS = ("text_field", "label_field", "id_field")
@@ -165,7 +166,7 @@ def _check(card: str, settings: RunSettings) -> None:
 def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
     """Resolve the settings of fine-tuning; by default the best epoch is tested."""
     finetuning = settings.finetune if settings.finetune.evaluate else replace(settings.finetune, evaluate="best")
-    return FinetuneSettings(**asdict(finetuning.resolve(task)))
+    return FinetuneSettings(**asdict(finetuning.resolve(task, load_config(str(settings.model)))))
 
 
 def topic_splits(settings: RunSettings) -> list[TopicSplit]:
@@ -217,7 +218,9 @@ def cells_of_topic(card: str, settings: RunSettings, topic: int, split: TopicSpl
     grid, folder, before = Path(settings.out) / GRID, f"topic-{topic}/n{split.n}", dict[str, tuple[str, ...]]()
     task = load_card(card)
     finetune = _finetune(settings, task)
-    for arm, seed in product(settings.section("topic_gap").arms, finetune.resolve(task).seed_list):
+    for arm, seed in product(
+        settings.section("topic_gap").arms, replace(Preset(), seeds=finetune.seeds or 1).seed_list
+    ):
         is_seeded = TOPIC_GAP_ARMS.create(arm).seeded
         seed_folder = f"/seed-{seed}" if is_seeded else ""
         task_cell = f"arm/{folder}/{slug(arm)}{seed_folder}"

@@ -178,9 +178,11 @@ class Kind(ABC):
 
     def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         """Compute every metric, by name; all are finite."""
-        once = np.ones((1, references.size))
-        scorers = {name: self.scorer(predictions[None], references, name) for name in self.defined_metrics}
-        return {name: float(scorer(once)[0, 0]) for name, scorer in scorers.items()}
+        return {name: self.score(predictions, references, name) for name in self.defined_metrics}
+
+    def score(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> float:
+        """Compute one metric of answers of shape (texts,)."""
+        return float(self.scorer(predictions[None], references, metric)(np.ones((1, references.size)))[0, 0])
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
         """Return a function from counts of the texts to the score of each model, for bootstraps.
@@ -230,9 +232,32 @@ class Kind(ABC):
             to scores of shape (draws, models).
         """
 
-    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
+    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> bool:
+        """Return whether a model says nothing: it answers (nearly) always the same, or no better than one answer would.
+
+        Args:
+            predictions: Answers of shape (texts,).
+            references: The same.
+            metric: Metric by which it is compared with :meth:`largest_class`.
+        """
+        score, floor = self.score(predictions, references, metric), self.floor(references, metric)
+        beats = score < floor if self.metrics[metric] == "lower" else score > floor
+        return not beats or self.is_constant(predictions, references)
+
+    def is_constant(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         """Return whether a model predicts nearly the same answer for every unit, unlike the references."""
         return is_degenerate(self.classes(predictions.tolist()), self.classes(references.tolist()))
+
+    def largest_class(self, references: np.ndarray) -> np.ndarray:
+        """Return the answers of a model that knows only the most frequent class (set of labels, mean value)."""
+        largest = int(np.bincount(self.classes(references.tolist())).argmax())
+        return self.gather(
+            [(largest,) * len(codes) for codes in references] if self.per_word else [largest] * references.size
+        )
+
+    def floor(self, references: np.ndarray, metric: str) -> float:
+        """Compute the score of :meth:`largest_class`, which a model has to beat."""
+        return self.score(self.largest_class(references), references, metric)
 
     # Tables
 
@@ -312,8 +337,8 @@ def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
 
     References:
         Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (failed runs). Their criterion,
-        an accuracy not above that of the most frequent class, misses collapsed models with a few right predictions,
-        and flags good models of data with one dominant class.
+        an accuracy not above that of the most frequent class, misses collapsed models with a few right predictions;
+        :meth:`Kind.is_collapsed` joins the two.
     """
     strays, others = (part.size - np.unique(part, return_counts=True)[1].max() for part in (predictions, references))
     return bool(strays == 0 or strays < NEARLY_CONSTANT * others)

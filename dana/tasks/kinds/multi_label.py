@@ -51,7 +51,10 @@ class MultiLabel(Kind):
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return self.gather([tuple(np.flatnonzero(row).tolist()) for row in outputs >= THRESHOLD])
 
-    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
+    def largest_class(self, references: np.ndarray) -> np.ndarray:
+        return self.gather([Counter(references.tolist()).most_common(1)[0][0]] * references.size)
+
+    def is_constant(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         # each set of labels is a class
         numbers: dict[Answer, int] = {}
         sets = [[numbers.setdefault(codes, len(numbers)) for codes in part] for part in (predictions, references)]

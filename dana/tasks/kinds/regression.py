@@ -84,7 +84,10 @@ class Regression(Kind):
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return outputs[:, 0].astype(np.float64)
 
-    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray) -> bool:
+    def largest_class(self, references: np.ndarray) -> np.ndarray:
+        return np.full(references.size, references.mean())
+
+    def is_constant(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         return bool(predictions.std() <= SPREAD * references.std())
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
