@@ -49,18 +49,8 @@ def make_pools(folder: Path, tasks: list[str]) -> None:
     """Plant the tasks' texts in the general corpus, unless all pools exist."""
     if not all((folder / task / "pool").is_dir() for task in tasks):
         general = str(Path(os.environ["DANA_DATA"]) / "general")
-        command = [
-            "studies",
-            "compare",
-            "--task",
-            *tasks,
-            "--general",
-            general,
-            "--selectors",
-            "random",
-            "--out",
-            str(folder),
-        ]
+        command = ["studies", "compare", "--task", *tasks, "--general", general, "--selectors", "random"]
+        command += ["--out", str(folder)]
         subprocess.run([sys.executable, "-m", "dana", *command], check=True)
 
 

@@ -214,9 +214,7 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
     files = manifest["files"]
     if problem := next(chain(find_damage(path, files, digests=False), find_strays(path, files)), None):
-        raise ArtifactError(
-            f"{problem}; dana files verify {path} lists all; remove the folder and run its command again"
-        )
+        raise ArtifactError(f"{problem}; dana files verify {path} lists all; remove it and run its command again")
     return Artifact(path, manifest)
 
 

@@ -360,9 +360,7 @@ class VectorFolder:
     def _warn(self, path: Path, problem: str) -> None:
         if path not in self._warned:
             self._warned.add(path)
-            log.warning(
-                "%s; ignored, its texts are encoded again. Remove it, or check it with dana files verify", problem
-            )
+            log.warning("%s; ignored, its texts are encoded again. Remove it, or try dana files verify", problem)
 
 
 def checksums(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -100,9 +100,7 @@ def _choice_section(analysis: Analysis) -> Section:
     reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
     reasons += map(ranking_finding, analysis.get("ranking"))
     if not reasons:
-        return Section(
-            title, "This run compared none.", command="dana score --rank-only --task T --general G --out DIR"
-        )
+        return Section(title, "This run compared none.", command="dana score --rank-only --task T --out DIR")
     return Section(title, "\n".join(reasons), (), analysis.get("choice", "ranking"))
 
 

@@ -240,9 +240,8 @@ def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
     """Open the table of groups that a balance names, in the run's folder or at a path."""
     name, run = parse_balance(balance).table, corpus.path.parent
     path = path or next((candidate for candidate in (run / name, Path(name)) if part_files(candidate)), run / name)
-    hint = (
-        f"; make it with: dana studies {name} --out {run}" if any(name in study.commands for study in studies()) else ""
-    )
+    is_study = any(name in study.commands for study in studies())
+    hint = f"; make it with: dana studies {name} --out {run}" if is_study else ""
     if not part_files(path):
         raise ConfigError(f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}")
     general = (read_manifest(path) if path.is_dir() else {}).get("depends_on", {}).get("general", corpus.fingerprint)

@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm"])
     parser.add_argument(
-        "--geometry", default="none", help="none: as in the paper; center+l2: as in dana studies clusters"
+        "--geometry", default="none", help="none: the paper's; center+l2: that of dana studies clusters"
     )
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--pca", type=int, default=50, help="principal components, 0: no PCA")
