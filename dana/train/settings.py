@@ -140,8 +140,8 @@ class TrainSettings:
         require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
         for key, choices in (("denominator", DENOMINATORS), ("final", FINAL)):
             require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
-        budget, least = self.execution.micro_batch_tokens, f"at least max_tokens={self.max_tokens}"
-        require(budget >= self.max_tokens, "execution.micro_batch_tokens", budget, least)
+        budget, minimum = self.execution.micro_batch_tokens, f"at least max_tokens={self.max_tokens}"
+        require(budget >= self.max_tokens, "execution.micro_batch_tokens", budget, minimum)
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
         require(
             layout in layouts, "execution.layout", layout, f"{' or '.join(layouts)} with objective={self.objective}"
