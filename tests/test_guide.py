@@ -71,7 +71,9 @@ def test_every_block_of_the_page_runs(page, first_adaptation, small_model, tmp_p
         assert len(names["best"]) == len(names["rows"]), "segments weigh 1"
 
 
-SMALL = "finetune.seeds=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
+SMALL = (
+    "seeds.finetunings=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
+)
 RUN = "--set {settings} ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2"
 PAPER_COMMANDS = {  # and what it writes
     "table1": ("score --rank-only {texts} ranking.detectors=[knn,pca] --out out", "ranking"),

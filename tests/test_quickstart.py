@@ -14,7 +14,7 @@ from dana.core.artifacts import MANIFEST, read_manifest
 pytestmark = pytest.mark.slow  # a minute and a half
 
 SMALLEST = "harvest.general_documents=120 harvest.task_documents=160 adapt.tokens=15000 adapt.evaluations=1"
-SMALLEST += " arms=[general,random,dana] finetune.seeds=2 finetune.epochs=1"
+SMALLEST += " arms=[general,random,dana] seeds.finetunings=2 finetune.epochs=1"
 
 
 def quickstart(folder, *arguments):

@@ -70,3 +70,10 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     with torch_seed(seed):
         BertForMaskedLM(BertConfig(**size)).save_pretrained(folder)
     return folder
+
+
+def write_folds(folder: Path, count: int = 60, folds: int = 3, **changes: Any) -> Path:
+    """A card with folds: labelled texts in one file, equally many of each label in each fold."""
+    examples = [{**row, "fold": number // len(SIGNS) % folds} for number, row in enumerate(rows(count, 1))]
+    write_split(folder, "texts", examples)
+    return write_task(folder, data={"file": "texts"}, folds="fold", splits={}, **changes)

@@ -1,7 +1,7 @@
 """Store the result of each seed as it finishes; write metrics.json, predictions.parquet and a text table of all."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,6 +25,7 @@ from dana.train.checkpoints import Checkpoints
 from dana.train.execution import refuse_precision
 
 METRICS = "metrics.json"
+ADAPTATION = "adaptation"  # index of the adaptation, or fold, of a fine-tuning
 PREDICTIONS = "predictions.parquet"
 RESULT = "result.json"
 OUTPUTS = "probabilities.npy"
@@ -142,7 +143,7 @@ def write_results(
     Args:
         folder: Target folder.
         card: The task.
-        details: Further entries of ``metrics.json``: model, preset, settings, untrained labels, overlap of the splits.
+        details: Further entries of ``metrics.json``: model, preset, settings, overlap of the splits, number of folds.
         results: Results of the seeds, in the order of the rows.
         splits: Examples of all splits.
     """
@@ -154,7 +155,8 @@ def write_results(
     floors = {f"largest_class_{split}": card.target.floor(part, card.metric) for split, part in references.items()}
     rows = [{**_row(result, card, test), **floors} for result in results]
     overlap = {**details["split_overlap"], "unseen_mean": _unseen_mean(results, card, splits)}
-    write_json(folder / METRICS, {**task, **details, "split_overlap": overlap, **_summary(rows)})
+    repetitions = {"adaptations": 1, "finetunings": len(rows)}
+    write_json(folder / METRICS, {**task, **details, "split_overlap": overlap, **repetitions, **_summary(rows)})
     pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
 
 
@@ -169,23 +171,40 @@ def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
     return results
 
 
-def join_results(parts: Sequence[Path], folder: Path) -> None:
-    """Join the results of fine-tunings that differ only in their seeds.
+def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
+    """Join the results of fine-tunings that differ only in their adaptation, or fold, and seeds.
+
+    With folds ``mean`` is the mean, over the fine-tunings of a fold, of the metric of all folds' predictions together.
 
     Args:
-        parts: Folders of :func:`write_results`, in the order of the rows.
+        parts: Folders of :func:`write_results` by index of the adaptation, in the order of the rows.
         folder: Target folder.
+        kind: Kind of the target.
     """
-    metrics = [read_json(part / METRICS) for part in parts]
-    rows = [row for part in metrics for row in part["seeds"]]
-    seeds = [row["seed"] for row in rows]
-    settings = {**metrics[0]["settings"], "seeds": seeds}
-    overlaps = metrics[0].get("split_overlap", {})
-    means = [part.get("split_overlap", {}).get("unseen_mean") for part in metrics]
-    overlaps["unseen_mean"] = None if None in means else fmean(means)
-    write_json(folder / METRICS, {**metrics[0], "split_overlap": overlaps, "settings": settings, **_summary(rows)})
-    tables = [pq.read_table(part / PREDICTIONS) for part in parts]
-    pq.write_table(pa.concat_tables(tables), folder / PREDICTIONS, compression="zstd")
+    metrics = [read_json(part / METRICS) for part in parts.values()]
+    tables = [pq.read_table(part / PREDICTIONS) for part in parts.values()]
+    indices = (pa.array([index] * len(table), pa.int64()) for index, table in zip(parts, tables, strict=True))
+    table = pa.concat_tables(
+        table.set_column(0, ADAPTATION, column) for table, column in zip(tables, indices, strict=True)
+    )
+    pq.write_table(table, folder / PREDICTIONS, compression="zstd")
+    pairs = zip(parts, metrics, strict=True)
+    rows = [{**row, ADAPTATION: index} for index, part in pairs for row in part["seeds"]]
+    overlaps = [part["split_overlap"] for part in metrics]
+    means = [overlap.pop("unseen_mean") for overlap in overlaps]
+    settings = {**metrics[0]["settings"], "seeds": [row["seed"] for row in rows]}
+    content = {**metrics[0], "settings": settings, "adaptations": len(parts), **_summary(rows)}
+    if metrics[0]["folds"] is not None:
+        overlaps[0] = {name: sum(overlap[name] for overlap in overlaps) for name in overlaps[0]}
+        content["untrained_labels"] = list(
+            dict.fromkeys(label for part in metrics for label in part["untrained_labels"])
+        )
+        groups = zip(*([row["seed"] for row in part["seeds"]] for part in metrics), strict=True)
+        pools = (table.filter(pc.is_in(table["seed"], pa.array(group, pa.int64()))) for group in groups)
+        answers = ([kind.answers(pool[name]) for name in ("prediction", "label")] for pool in pools)
+        content["mean"] = fmean(kind.scores(*pair)[content["metric"]] for pair in answers)
+    content["split_overlap"] = {**overlaps[0], "unseen_mean": None if None in means else fmean(means)}
+    write_json(folder / METRICS, content)
 
 
 def _unseen_mean(results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]) -> float | None:
@@ -223,6 +242,7 @@ def results_table(metrics: dict[str, Any]) -> str:
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
     scores, is_collapsed = scores_of(result, task, test)
     return {
+        ADAPTATION: 0,
         "seed": result.seed,
         "score": scores[task.metric],
         "dev_score": result.dev_score,
@@ -244,6 +264,7 @@ def _predictions(results: Sequence[SeedResult], kind: Kind, test: Sequence[Examp
     references = kind.gather([example.label for example in test] * len(results))
     return pa.table(
         {
+            ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)),
             "seed": pa.array(np.repeat([result.seed for result in results], len(test)), pa.int64()),
             "id": pa.array([example.id for example in test] * len(results)),
             **kind.columns(np.concatenate([result.outputs for result in results]), references),

@@ -4,8 +4,10 @@ import copy
 import json
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,9 @@ from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, new_classifier
 from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
+from dana.stages.join import join_stage, part_folder
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import Example, overlap, read_splits, stream_examples, subset
+from dana.tasks.examples import Example, fold_count, overlap, read_splits, stream_examples, subset
 from dana.tasks.settings import AUTO, MARKERS, Preset
 from dana.tasks.tables import collapse_warning, collapsed_seeds, data_warnings
 from dana.train.execution import Precision, make_accelerator, refuse_precision
@@ -50,7 +53,9 @@ RATE, RATES = "rate", (0.1, 0.3, 1.0, 3.0)  # that `learning_rate: auto` tries, 
 DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
 
 
-def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None) -> Artifact:
+def finetune_stage(
+    model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None, fold: int | None = None
+) -> Artifact:
     """Fine-tune over seeds; under several processes every one must call this, and they share the seeds.
 
     Finished seeds are stored in ``OUT-seeds`` until all are committed: a rerun resumes with the missing ones. A
@@ -64,6 +69,8 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
             row per seed and test example: seed, id, label, prediction and further columns of the card's kind). With
             ``save``, the model of the seed with the best development score goes to ``OUT-model``.
         data: Folder with the card's data.
+        fold: Fold that is tested, of a card with several. None tests every fold, with seeds and a part of the result
+            of its own, and joins the parts: :func:`dana.stages.join.join_stage`.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -74,10 +81,19 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
     task = settings.fields_of(load_card(card))
     config, tokenizer = load_tokenizer(model)
     preset, markers = _choose_pooling(settings, settings.resolve(task, config), task, data)
+    folds = on_rank_0(lambda: fold_count(task, data))
+    if folds > 1 and fold is None:
+        parts = {index: part_folder(out, index) for index in range(folds)}
+        step = max(preset.seed_list) + 1
+        for index, part in parts.items():
+            seeds_of_fold = [seed + index * step for seed in preset.seed_list]
+            finetune_stage(model, card, replace(settings, seeds=seeds_of_fold), part, data, index)
+        return on_rank_0(lambda: join_stage(parts, out))
     check_length(config, preset.max_tokens)
     accelerator = make_accelerator()
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
+    decisive |= {} if task.folds is None else {"folds": task.folds}
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
     identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
@@ -86,13 +102,14 @@ def finetune_stage(model: str, card: str, settings: FinetuneSettings, out: Path,
         "task": {**decisive, "data": digests},
         "preset": hyper,
         "max_train": settings.max_train,
+        **({} if fold is None else {"fold": fold}),
     }
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
-    job = _FinetuneJob(
-        model, task, preset, settings, tokenizer, markers, data, stamps, seeds, accelerator, precision, out
-    )
+    read = partial(read_splits, task, data, fold)
+    rest = (tokenizer, markers, read, folds, stamps, seeds, accelerator, precision, out)
+    job = _FinetuneJob(model, task, preset, settings, *rest)
     if settings.save:
         job.check_model()
     return job.run({**origin, "preset": {**hyper, "seeds": preset.seed_list}})
@@ -139,7 +156,8 @@ class _FinetuneJob:
     settings: FinetuneSettings
     tokenizer: Any
     markers: tuple[str, ...]
-    data: str | None
+    read: Callable[[], dict[str, list[Example]]]
+    folds: int
     stamps: Stamps
     seeds: Seeds
     accelerator: Any
@@ -212,7 +230,7 @@ class _FinetuneJob:
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
-        splits = read_splits(self.task, self.data)
+        splits = self.read()
         check_stamps(self.stamps)
         inputs = self._encode(splits)
         notes = {"untrained_labels": self._untrained_labels(splits), "split_overlap": overlap(splits)}
@@ -227,6 +245,7 @@ class _FinetuneJob:
             "preset": self.settings.preset,
             "settings": {**asdict(job.preset), "max_train": self.settings.max_train},
             **notes,
+            "folds": self.folds if self.folds > 1 else None,
         }
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
@@ -324,7 +343,7 @@ class _FinetuneJob:
         best = max(results, key=lambda result: self.task.sign * result.dev_score)  # the first of a tie
 
         def write(draft: Draft) -> None:
-            splits, result, kind = read_splits(self.task, self.data), best, self.task.target
+            splits, result, kind = self.read(), best, self.task.target
             metrics, job = read_json(self.out / METRICS), self._with_rate([])
             classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
             if not self.seeds.restore(best.seed, classifier):

@@ -9,12 +9,13 @@ from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
 from dana.report.run import read_run
 from dana.report.sections import build_report
+from dana.stages.join import join_run
 
 TABLES = ("results.csv", "leaderboard.*")  # of a run, beside the files of its page
 
 
 def report_stage(run: Path) -> Path:
-    """Write ``report.html``, ``report.md`` and ``tables/*.csv`` into a run's folder.
+    """Write ``report.html``, ``report.md`` and ``tables/*.csv`` into a run's folder, finished or not.
 
     The same run gives the same bytes.
 
@@ -27,6 +28,7 @@ def report_stage(run: Path) -> Path:
     Raises:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
+    join_run(run)
     page = write_page(build_report(read_run(run)), run, "report")
     list_files(run, (file for pattern in TABLES for file in run.glob(pattern) if file.is_file()))
     return page

@@ -14,15 +14,18 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, part_files, write_pa
 from dana.core.studies import load_parts
 from dana.corpus.documents import document_tables
 from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.finetune_cells import (
     cards_by_name,
-    check_nested,
-    finetune_cells,
+    check_results,
+    count_folds,
+    finetune_cell,
     home,
     refuse_mixed_precision,
+    repeated_cell,
     require_shared_cells,
     suffix,
     with_seed,
@@ -31,8 +34,9 @@ from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
+from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
-from dana.stages.rank import comparison_text, run_rank
+from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.remember import remember
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
@@ -40,6 +44,7 @@ from dana.stages.texts import check_names, held_out_folders, held_out_stage, ope
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings
+from dana.tasks.card import load_card
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -66,6 +71,7 @@ def run_recipe(settings: RunSettings) -> Path:
     run_grid(grid, settings.jobs)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
+    on_rank_0(lambda: join_run(out, ["base", *(arm.name for arm in settings.described_arms)]))
     return on_rank_0(lambda: report_stage(out))
 
 
@@ -75,7 +81,7 @@ def plan_run(settings: RunSettings) -> Grid:
     Raises:
         DanaError: If a component is unknown; names the arm.
     """
-    check_nested(settings, [arm.name for arm in settings.described_arms if arm.text != "base"])
+    check_results(settings)
     selectors = {}
     for arm in settings.described_arms:
         if arm.text == "selected":
@@ -116,9 +122,16 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
 
 
 def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
-    """Yield all cells in the order of their dependencies; `selectors` holds the specs of each arm."""
+    """Yield all cells in the order of their dependencies, one adaptation of all arms after the other.
+
+    So a run that was stopped has the same adaptations of all arms.
+
+    Args:
+        settings: Settings of the run.
+        selectors: Specs of each arm's selector and detector.
+    """
     arms = settings.described_arms
-    out, read = Path(settings.out), _with_harvest(settings)
+    out, read, folds = Path(settings.out), _with_harvest(settings), count_folds(settings)
     before: tuple[str, ...] = ()
     if settings.harvest is not None:
         arguments = {"folder": out / "data", "settings": settings.harvest}
@@ -126,35 +139,50 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         before = ("harvest",)
     texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
     cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
-    yield Cell("texts", f"{__name__}:read_texts", {"settings": replace(texts, selection=cut)}, before)
-    if any(detector == "auto" for _, detector in selectors.values()):
-        ranking = replace(
-            texts, selection=read.selection, ranking=read.ranking, weigh=WeighSettings(beta=read.weigh.share)
-        )
-        yield Cell("rank", f"{__name__}:rank_texts", {"settings": ranking}, ("texts",))
+    texts = replace(texts, selection=cut, cards=[card for card in read.cards if load_card(card).folds])
+    yield Cell("texts", f"{__name__}:read_texts", {"settings": texts}, before)
     study_cells = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
     yield from study_cells
     tables = {cell.name for cell in study_cells}
-    yield from _weights(settings, selectors, tables)
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
     work = settings.pretrain.tokens if settings.model is None else None
     base |= {"adapt": _of_head(settings)}
     yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
-    for arm in arms:
+    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
+    cards = cards_by_name(read.cards or [read.task], names)
+    limit = min(folds.values(), default=settings.seeds.adaptations)
+    for index in range(min(limit, settings.seeds.adaptations)):
+        repeat = with_seed(settings, index)
+        fold = index if read.task in folds else 0
+        if fold == index:
+            yield from _task_cells(repeat, texts, selectors, fold)
+        yield from _weights(repeat, selectors, tables, index, fold)
+        yield from _adapt_cells(repeat, index, fold)
+        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" for arm in arms if arm.text != "base"}
+        models = {"base": "base", **{arm.name: makers.get(arm.name, "base") for arm in arms}}
+        for card, path in cards.items():
+            for arm_name, model in models.items():
+                cell = finetune_cell(settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name})
+                yield repeated_cell(cell, settings, index, path in folds)
+
+
+def _task_cells(
+    settings: RunSettings, texts: RunSettings, selectors: dict[str, tuple[str, str]], fold: int
+) -> Iterator[Cell]:
+    """Yield the cells of the task text of a run, or of one fold: reading, ranking, and the text to adapt on."""
+    out, at = home(Path(settings.out), fold), suffix(fold)
+    if fold:
+        arguments = {"settings": texts, "folder": out / "task", "fold": fold}
+        yield Cell(f"texts{at}", "dana.stages.texts:read_task", arguments, ("texts",))
+    if any(detector == "auto" for _, detector in selectors.values()):
+        weigh = WeighSettings(beta=settings.weigh.share)
+        ranking = replace(texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh)
+        arguments = {"settings": ranking, "home": out}
+        yield Cell(f"rank{at}", f"{__name__}:rank_texts", arguments, (f"texts{at}",))
+    for arm in settings.described_arms:
         if arm.text == "task":
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
-            yield Cell(f"text/{arm.name}", f"{__name__}:task_corpus", arguments, ("texts",))
-    yield from _adapt_cells(settings, arms)
-    for index in range(1, len(settings.nested_seeds)):
-        seed_settings = with_seed(settings, index)
-        yield from _weights(seed_settings, selectors, tables, index)
-        yield from _adapt_cells(seed_settings, arms, index)
-    models = {"base": "base"} | {arm.name: "base" if arm.text == "base" else f"adapt/{arm.name}" for arm in arms}
-    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
-    for card, path in cards_by_name(read.cards or [read.task], names).items():
-        for arm_name, model in models.items():
-            labels = {"task": card, "arm": arm_name}
-            yield from finetune_cells(settings, path, card, arm_name, model, labels)
+            yield Cell(f"text/{arm.name}{at}", f"{__name__}:task_corpus", arguments, (f"texts{at}",))
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:
@@ -164,15 +192,16 @@ def _of_head(settings: RunSettings) -> AdaptSettings:
 
 
 def _weights(
-    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], index: int = 0
+    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], index: int, fold: int
 ) -> Iterator[Cell]:
-    """Yield the cells of scores, shared by arms with equal selectors, and of weights, for one nested seed.
+    """Yield the cells of scores, shared by arms with equal selectors, and of weights, for one adaptation.
 
     Args:
         settings: Settings of the run.
         selectors: Specs of each arm's selector and detector.
         tables: Names of the cells of studies; an arm that balances its budget over one of them waits for it.
-        index: Index of the nested seed.
+        index: Index of the adaptation.
+        fold: Fold that its task text leaves out.
     """
     out, score_cells = Path(settings.out), dict[tuple[str, str], str]()
     at, arms_of = suffix(index), home(out, index)
@@ -185,8 +214,9 @@ def _weights(
             name = score_cells[selector, detector] = f"score/{arm.name}{at}"
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
             scores = arms_of / "scores" if is_own else folder / "scores"  # the run's own are where dana score writes
-            arguments = {"out": out, "selector": selector, "detector": detector, "folder": scores}
-            after = ("rank" if detector == "auto" else "texts",)
+            arguments = {"out": out, "home": home(out, fold), "selector": selector, "detector": detector}
+            arguments |= {"folder": scores}
+            after = (f"{'rank' if detector == 'auto' else 'texts'}{suffix(fold)}",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         scores_of = OutputOf(score_cells[selector, detector])
         arguments = {"scores": scores_of, "corpus": out / "corpus", "settings": arm.weigh}
@@ -199,11 +229,11 @@ def _weights(
         yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
 
 
-def _adapt_cells(settings: RunSettings, arms: tuple[Arm, ...], index: int = 0) -> Iterator[Cell]:
-    """Yield the cells that adapt each arm's model, for one nested seed."""
+def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]:
+    """Yield the cells that adapt each arm's model, for one adaptation."""
     out, at = Path(settings.out), suffix(index)
-    held_out = dict(zip(("task_heldout", "general_heldout"), held_out_folders(out), strict=True))
-    for arm in arms:
+    held_out = {"task_heldout": held_out_folders(home(out, fold))[0], "general_heldout": held_out_folders(out)[1]}
+    for arm in settings.described_arms:
         if arm.text == "base":
             continue
         yield Cell(
@@ -211,12 +241,13 @@ def _adapt_cells(settings: RunSettings, arms: tuple[Arm, ...], index: int = 0) -
             "dana.stages.training:adapt_stage",
             {
                 "model": OutputOf("base"),
-                "corpus": OutputOf(f"text/{arm.name}") if arm.text == "task" else out / "corpus",
+                "corpus": OutputOf(f"text/{arm.name}{suffix(fold)}") if arm.text == "task" else out / "corpus",
                 "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.text == "selected" else None,
                 **held_out,
                 "settings": settings.adapt,
                 "out": home(out, index) / "arms" / arm.name / "adapted",
             },
+            (f"texts{suffix(fold)}",),
             labels={"arm": arm.name},
             **_training(settings.adapt.tokens, settings),
         )
@@ -233,9 +264,16 @@ def read_texts(settings: RunSettings) -> Artifact:
     return open_texts(settings, selects=False)[1].artifact
 
 
-def rank_texts(settings: RunSettings) -> Artifact:
-    """Rank the detectors of a run and log the comparison; see :func:`dana.stages.rank.run_rank`."""
-    ranking = run_rank(settings)
+def rank_texts(settings: RunSettings, home: Path) -> Artifact:
+    """Rank the detectors on the task text of a run, or of a fold, and log the comparison.
+
+    Args:
+        settings: Settings of the run.
+        home: Folder with the task text, which gets the ranking.
+    """
+    task, general = TaskText.open(home / "task"), GeneralCorpus.open(Path(settings.out) / "corpus")
+    budget = settings.weigh.share
+    ranking = rank_stage(task, general, settings.selection, settings.ranking, home / RANKING, budget)
     log.info("%s", comparison_text(ranking.manifest))
     return ranking
 

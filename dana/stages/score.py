@@ -31,29 +31,30 @@ def open_scoring(settings: RunSettings) -> Scoring:
 def open_prepared(settings: RunSettings) -> Scoring:
     """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
-    return _of_read(out, settings.selector_spec, settings.detector, settings.selection, out / "scores")
+    return _of_read(out, out, settings.selector_spec, settings.detector, settings.selection, out / "scores")
 
 
-def score_read(out: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
+def score_read(out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
     """Score the general text in a run's folder by any selector.
 
     Args:
         out: Folder of the run.
+        home: Folder with the task text and the ranking: `out`, or that of a fold.
         selector: Spec of the selector.
         detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the ranking.
         selection: How text is cut and embedded.
         folder: Folder for the scores.
     """
-    return _of_read(out, selector, detector, selection, folder).run()
+    return _of_read(out, home, selector, detector, selection, folder).run()
 
 
-def _of_read(out: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Scoring:
-    task, general = TaskText.open(out / "task"), GeneralCorpus.open(out / "corpus")
+def _of_read(out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Scoring:
+    task, general = TaskText.open(home / "task"), GeneralCorpus.open(out / "corpus")
     built = build_selector(selector, detector, selection)
     if detector == "auto" and "detector" in built.uses:
         from dana.stages.rank import RANKING, open_ranking
 
-        ranking = open_ranking(out / RANKING)
+        ranking = open_ranking(home / RANKING)
         log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
         built = build_selector(selector, ranking["chosen"], selection)
     return Scoring(task, general, selection, built, folder, selector)

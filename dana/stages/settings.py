@@ -12,9 +12,33 @@ from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
-from dana.tasks.settings import HarvestSettings, Hygiene, Preset
+from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
+
+
+@dataclass(frozen=True)
+class RunSeeds:
+    """Repetitions of a run, so that the spread of scores includes selection, adaptation and fine-tuning.
+
+    Attributes:
+        adaptations: Number of adaptations of each arm, every one with a selection and a seed of its own. With a card
+            that has folds, one per fold, and at most as many as it has folds.
+        finetunings: Number of fine-tunings of each adapted model. The base is fine-tuned as often as all models of an
+            arm together, with the same seeds.
+    """
+
+    adaptations: int = 5
+    finetunings: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("adaptations", "finetunings"):
+            number = getattr(self, name)
+            require(1 <= number <= MOST_SEEDS, name, number, f"1 to {MOST_SEEDS:,}")
+
+    def of(self, index: int) -> list[int]:
+        """Return the seeds of the fine-tunings of one adaptation, from 0."""
+        return list(range(index * self.finetunings, (index + 1) * self.finetunings))
 
 
 @dataclass(frozen=True)
@@ -49,8 +73,7 @@ class CoreSettings:
             names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
-        nested: Each seed of fine-tuning has its own selection and adaptation, so that the spread over seeds includes
-            them; costs as many adaptations as seeds.
+        seeds: How often an arm is adapted, and each adapted model fine-tuned.
         jobs: Number of cells of the recipe that run in parallel, each in a process of its own.
     """
 
@@ -75,7 +98,7 @@ class CoreSettings:
     arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
-    nested: bool = False
+    seeds: RunSeeds = field(default_factory=RunSeeds)
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -103,11 +126,6 @@ class CoreSettings:
     def usual_store(self) -> str:
         """Default cache of embeddings: the run's own, ``OUT/embeddings``."""
         return str(Path(self.out) / "embeddings")
-
-    @property
-    def nested_seeds(self) -> list[int]:
-        """Seeds of fine-tuning with their own selection and adaptation; empty without ``nested``."""
-        return replace(Preset(), seeds=self.finetune.seeds).seed_list if self.nested and self.finetune.seeds else []
 
     @property
     def selector_spec(self) -> str:

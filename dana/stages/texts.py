@@ -33,8 +33,9 @@ from dana.models.folder import check_checkpoint
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
+from dana.tasks.card import TaskCard, find_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
-from dana.tasks.hygiene import Cleaner
+from dana.tasks.hygiene import Cleaner, with_folds
 from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
@@ -101,6 +102,7 @@ def task_stage(
     seed: int = 0,
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
+    fold: int = 0,
 ) -> Artifact:
     """Read the text of a task and split it into text to fit on and held-out text.
 
@@ -113,6 +115,7 @@ def task_stage(
         seed: Seed of the choice of held-out documents of plain text.
         cleaner: Removes texts of evaluation splits from the text to fit on; None keeps every text.
         inputs: How records of plain text become documents; a card defines this itself.
+        fold: Fold that is tested, of a card with ``folds``.
 
     Raises:
         DataError: If there is no text to fit on or to hold out.
@@ -127,6 +130,7 @@ def task_stage(
             "name": name,
             **card.text_identity,
             "files": source_digests(card.files(data, ("train", "dev"))),
+            **({} if card.folds is None else {"fold": fold}),
         }
     else:
         depends_on = {"name": name, "files": source_digests(sources), "seed": seed, "held_out": HELD_OUT_SHARE}
@@ -135,7 +139,7 @@ def task_stage(
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        fit, held_out = card_texts(card, data) if card else plain_texts(sources, inputs, seed, tally)
+        fit, held_out = card_texts(card, data, fold) if card else plain_texts(sources, inputs, seed, tally)
         check_stamps(stamps)
         if not card:
             draft.counts["documents"] = tally.as_dict()
@@ -233,14 +237,25 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     find_task(settings.task)  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
-    cleaner = Cleaner(settings.hygiene, settings.data, language)
     for source in settings.general:
         if not is_hub(source):
             expand(source, out)
     # The task comes first: it is read quickly, and its errors should not appear after an hour of reading the corpus.
+    return TaskText(read_task(settings, out / "task")), _read_general(settings)
+
+
+def read_task(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
+    """Read the text of a run's task, without that of its other cards with ``folds``.
+
+    Args:
+        settings: Settings of the run.
+        folder: Folder of the artifact.
+        fold: See :func:`task_stage`.
+    """
+    hygiene = with_folds(settings.hygiene, _cards(settings), find_task(settings.task))
+    cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
     seed, inputs = settings.selection.seed, settings.inputs
-    task = on_rank_0(lambda: task_stage(settings.task, out / "task", settings.data, seed, cleaner, inputs))
-    return TaskText(task), _read_general(settings, cleaner)
+    return on_rank_0(lambda: task_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold))
 
 
 def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
@@ -258,9 +273,16 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
     if not is_named and on_rank_0(lambda: (folder / MANIFEST).is_file()):
         return GeneralCorpus.open(folder)
     require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
-    return _read_general(settings, Cleaner(settings.hygiene, settings.data, settings.selection.language))
+    return _read_general(settings)
 
 
-def _read_general(settings: RunSettings, cleaner: Cleaner) -> GeneralCorpus:
+def _cards(settings: RunSettings) -> list[TaskCard]:
+    return [card for name in (settings.task, *settings.cards) if name and (card := find_card(name))]
+
+
+def _read_general(settings: RunSettings) -> GeneralCorpus:
+    """Read the general text of a run, without that of its cards with ``folds``."""
+    hygiene = with_folds(settings.hygiene, _cards(settings))
+    cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
     folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
     return GeneralCorpus(on_rank_0(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs)))

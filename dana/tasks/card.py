@@ -83,6 +83,8 @@ class TaskCard:
         template: Makes the text from several fields instead, ``{title} {body}``.
         label: Field of the label.
         id: Field of the example's id, required in every record; None uses ``id`` where a record has it.
+        folds: Field of a text's fold, beside ``file`` without ``{split}``: an integer from 0; -1 for a text that only
+            trains. Each fold is the test split once.
         direction: ``higher`` or ``lower``, whichever is better for the metric.
         kind: Kind of the target: a name of :mod:`dana.tasks.kinds`.
         unseen_test: Leave out test examples whose text is also in train or dev.
@@ -106,6 +108,7 @@ class TaskCard:
     template: str | None = None
     label: str = "label"
     id: str | None = None
+    folds: str | None = None
     direction: str = "higher"
     kind: str = DEFAULT
     unseen_test: bool = False
@@ -133,6 +136,8 @@ class TaskCard:
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
         require(self.template is None or self.text == "text", "text", self.text, "left out beside template")
         require(self.text_pair is None or bool(self.text_pair.strip()), "text_pair", self.text_pair, "a field's name")
+        has_place = self.folds is None or (bool(self.folds.strip()) and self.is_one_file)
+        require(has_place, "folds", self.folds, "a field's name, beside data: {file: NAME} without {split}")
         self.whole_text  # noqa: B018, which checks the template
 
     @classmethod
@@ -177,7 +182,7 @@ class TaskCard:
     @property
     def text_identity(self) -> dict[str, Any]:
         """The card's part of the fingerprint of its texts: the version, and fields that differ from the defaults."""
-        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
+        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind", "folds")}
         defaults = {"text": "text", "kind": DEFAULT}
         return {"version": self.version, **{name: x for name, x in fields.items() if x != defaults.get(name)}}
 

@@ -1,5 +1,6 @@
 """Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import has_magic
@@ -18,7 +19,7 @@ from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import read_records
 from dana.corpus.sources import Source
-from dana.corpus.text import document_id, normalise
+from dana.corpus.text import document_id, normalise, wording
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names
 from dana.tasks.kinds.base import Answer, Kind
@@ -39,6 +40,7 @@ class Example:
         label: Target as the card's kind represents it: for most kinds a class number.
         pair: The second text, normalised, not empty; None if the card has no ``text_pair``.
         words: The words of the text, if each has a label; else None.
+        fold: Its fold, -1 if it only trains; None if the card has no ``folds``.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Example:
     label: Answer
     pair: str | None = None
     words: tuple[str, ...] | None = None
+    fold: int | None = None
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -53,26 +56,22 @@ class Example:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
-def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
+def read_split(card: TaskCard, split: str, data: str | None = None, fold: int | None = None) -> list[Example]:
     """Read one split; warn if the card expects another number of examples.
 
     Args:
         card: The task.
         split: ``train``, ``dev`` or ``test``.
         data: See :meth:`dana.tasks.card.TaskCard.files`.
+        fold: Fold that is the test split, of a card with ``folds``; None takes the first.
 
     Raises:
         DataError: If there are no examples, or for a bad record, a missing field, an empty text or an unknown label;
             names file and line.
     """
-    examples, ids = [], set()
-    for location, example in stream_examples(card, split, data):
-        if not all(example.texts):
-            raise DataError(f"{location}: {describe_empty_text(example)}")
-        if split == "test" and not card.is_one_file and example.id in ids:  # by which predictions are compared
-            raise DataError(f"{location}: the id {example.id!r} comes twice; give every test example an id of its own")
-        ids.add(example.id)
-        examples.append(example)
+    if card.folds is not None:
+        return split_by_fold(read_folds(card, data), fold or 0)[split]
+    examples = _read(card, split, data, has_ids=split == "test" and not card.is_one_file)
     sizes = card.accepted_sizes(split)
     if sizes and len(examples) not in sizes:
         numbers = " or ".join(f"{number:,}" for number in sizes)
@@ -81,8 +80,70 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
     return examples
 
 
+def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[Example]:
+    """Read the examples of a split; with `has_ids`, refuse an id that comes twice: predictions are compared by it."""
+    examples, ids = [], set()
+    for location, example in stream_examples(card, split, data):
+        if not all(example.texts):
+            raise DataError(f"{location}: {describe_empty_text(example)}")
+        if has_ids and example.id in ids:
+            raise DataError(f"{location}: the id {example.id!r} comes twice; give every test example an id of its own")
+        ids.add(example.id)
+        examples.append(example)
+    return examples
+
+
+def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
+    """Read all examples of a card with ``folds``.
+
+    Raises:
+        DataError: As :func:`read_split`; or if a fold has no text, or there is none to train on beside one.
+    """
+    examples, [file] = _read(card, "text", data, has_ids=True), card.files(data, ["text"])
+    folds = {example.fold for example in examples}
+    numbers = range(max(folds) + 1)  # type: ignore[type-var, operator]
+    for fold in numbers or [0]:
+        if fold not in folds:
+            raise DataError(f"{file}: no text has {card.folds}={fold}; number the folds from 0 without gaps")
+    if folds == {0}:
+        raise DataError(f"{file}: all texts have {card.folds}=0; give those that train -1, or make two folds or more")
+    return examples
+
+
+def fold_count(card: TaskCard, data: str | None = None) -> int:
+    """Count the folds of a card; 0 if it has no ``folds``."""
+    return 0 if card.folds is None else len({example.fold for example in read_folds(card, data)} - {-1})
+
+
+def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]]:
+    """Split examples into test (a fold), dev (a tenth of the others) and train (the rest).
+
+    Dev has every tenth of the others in the order of label and of a hash of the id: a systematic sample, stratified by
+    label. Train leaves out texts that are also in dev or test, dev those that are in test.
+
+    Raises:
+        DataError: If there is no text to train on.
+    """
+    test = [example for example in examples if example.fold == fold]
+    others = _without([example for example in examples if example.fold != fold], test)
+    keys = np.array([document_key(example.id) for example in others], dtype=np.uint64)
+    ranks = hash_uniform(derive_seed(0, "task", "dev"), keys)
+    order = sorted(range(len(others)), key=lambda row: (str(others[row].label), ranks[row]))
+    rows = {*order[min(4, len(order) - 1) :: 10]}
+    dev = [example for row, example in enumerate(others) if row in rows]
+    train = _without([example for row, example in enumerate(others) if row not in rows], dev)
+    if not train:
+        raise DataError(f"fold {fold}: no text is left to train on beside {len(test)} to test on; add texts")
+    return {"train": train, "dev": dev, "test": test}
+
+
+def _without(examples: list[Example], others: list[Example]) -> list[Example]:
+    wordings = {tuple(map(wording, example.texts)) for example in others}
+    return [example for example in examples if tuple(map(wording, example.texts)) not in wordings]
+
+
 def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iterator[tuple[str, Example]]:
-    """Stream the examples of a split, each with its file and line; a text may be empty.
+    """Stream the examples of a split (all, of a card with ``folds``), each with file and line; a text may be empty.
 
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
@@ -90,11 +151,15 @@ def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iter
     kind, sources, is_empty = card.target, card.files(data, [split]), True
     for record in read_records(sources):
         example = _example(card, split, kind, record)
-        if not card.is_one_file or _split_of(example, has_id=record.get(card.id or "id") is not None) == split:
+        if (
+            card.folds
+            or not card.is_one_file
+            or _split_of(example, has_id=record.get(card.id or "id") is not None) == split
+        ):
             is_empty = False
             yield record.location, example
     if is_empty:
-        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if card.is_one_file else ''}")
+        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if card.is_one_file and not card.folds else ''}")
 
 
 def _split_of(example: Example, has_id: bool) -> str:
@@ -109,13 +174,14 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
         raise DataError(f"{record.location}: {record.problem}")
     template = card.whole_text
     texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
-    values = {name: record.get(name) for name in (*texts, card.label)}
+    values = {name: record.get(name) for name in (*texts, card.label, *([card.folds] if card.folds else []))}
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
     for name, value in {**values, **absent}.items():
         if value is None:
             present = ", ".join(key for key, value in record.fields.items() if value is not None)
             raise DataError(f"{record.location}: no {name!r}; found {present or 'nothing'}")
     try:
+        fold = _fold(card.folds, values[card.folds]) if card.folds else None
         example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
         label = kind.read(values[card.label])
         if example.words is not None and len(example.words) != kind.sizes([label])[0]:
@@ -126,7 +192,14 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     if identifier is None and field_at(record.fields, card.id or "id") is not MISSING:
         raise DataError(f"{record.location}: the id is null; give one, or remove the field from all records")
     name = "" if identifier is None else normalise(str(identifier))
-    return replace(example, id=name or f"{split}-{record.line}", label=label)
+    return replace(example, id=name or f"{split}-{record.line}", label=label, fold=fold)
+
+
+def _fold(field: str, value: Any) -> int:
+    fold = int(value) if re.fullmatch(r"-?\d{1,4}", str(value)) else -2
+    if fold < -1:
+        raise ValueError(f"{field}={value!r}: must be an integer from 0, or -1 for a text that only trains")
+    return fold
 
 
 def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:
@@ -156,12 +229,19 @@ def describe_empty_text(example: Example) -> str:
     return "the second text is empty" if example.text else "the text is empty"
 
 
-def read_splits(card: TaskCard, data: str | None = None) -> dict[str, list[Example]]:
+def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None) -> dict[str, list[Example]]:
     """Read all three splits; with ``unseen_test``, leave out test texts that are in train or dev.
+
+    Args:
+        card: The task.
+        data: See :meth:`dana.tasks.card.TaskCard.files`.
+        fold: See :func:`read_split`.
 
     Raises:
         DataError: See :func:`read_split`; or if no test text remains.
     """
+    if card.folds is not None:
+        return split_by_fold(read_folds(card, data), fold or 0)
     splits = {split: read_split(card, split, data) for split in SPLITS}
     if not card.unseen_test:
         return splits
@@ -215,25 +295,33 @@ def find_task(task: str) -> TaskCard | None:
     return card
 
 
-def card_texts(card: TaskCard, data: str | None) -> tuple[list[Document], list[Document]]:
+def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tuple[list[Document], list[Document]]:
     """Read distinct training texts of a card to fit on, and other development texts to hold out.
 
-    Each text of a pair is a document.
+    Each text of a pair is a document. Of a card with ``folds``, none is in the test split, and none to fit on in dev.
 
     Args:
         card: The task.
         data: Folder of its data, if not under ``DANA_DATA``.
+        fold: See :func:`read_split`.
     """
-    fit, held_out = _distinct_texts(card, "train", data), _distinct_texts(card, "dev", data)
+    splits = {split: read_split(card, split, data) for split in ("train", "dev")} if card.folds is None else {}
+    splits = splits or read_splits(card, data, fold)
+    fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
+    if card.folds is not None:  # the texts of a pair may be in several examples
+        test, dev = (
+            {wording(text) for example in splits[split] for text in example.texts} for split in ("test", "dev")
+        )
+        held_out = {text: None for text in held_out if wording(text) not in test}
+        fit = {text: None for text in fit if wording(text) not in test | dev}
     return (
         [Document(document_id(card.name, text), card.name, text) for text in fit],
         [Document(document_id(card.name, text), card.name, text) for text in held_out if text not in fit],
     )
 
 
-def _distinct_texts(card: TaskCard, split: str, data: str | None) -> dict[str, None]:
-    texts = (text for example in read_split(card, split, data) for text in example.texts)
-    return dict.fromkeys(filter(None, map(normalise, texts)))
+def _distinct_texts(examples: list[Example]) -> dict[str, None]:
+    return dict.fromkeys(filter(None, (normalise(text) for example in examples for text in example.texts)))
 
 
 def plain_texts(

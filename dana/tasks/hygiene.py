@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +13,9 @@ from dana.core.logging import get_logger
 from dana.core.schemas import Document
 from dana.corpus.documents import Tally, source_digests
 from dana.corpus.overlap import MINHASH_SHINGLE, PERMUTATIONS, NearDuplicates, Overlap, OverlapIndex
-from dana.tasks.card import load_card
-from dana.tasks.examples import read_split
+from dana.corpus.text import words
+from dana.tasks.card import TaskCard, load_card
+from dana.tasks.examples import read_folds, read_split
 from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
@@ -22,6 +24,21 @@ EVALUATION = ("dev", "test")
 REMOVED = f"{META_DIR}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
+
+
+def with_folds(settings: Hygiene, cards: Iterable[TaskCard], task: TaskCard | None = None) -> Hygiene:
+    """Add the cards that have ``folds`` to those whose evaluation texts are removed.
+
+    Args:
+        settings: Settings of a run.
+        cards: Its cards.
+        task: Card of the text that is cleaned; with ``folds``, it keeps its test folds out itself.
+    """
+    names = {load_card(name).name: name for name in settings.decontaminate}
+    names |= {card.name: str(card.origins[0]) for card in cards if card.folds is not None}
+    if task is not None and task.folds is not None:
+        names.pop(task.name, None)
+    return replace(settings, decontaminate=list(names.values()))
 
 
 class Cleaner:
@@ -73,12 +90,23 @@ class Cleaner:
         return {"hygiene": depends_on} if depends_on else {}
 
     @cached_property
-    def _index(self) -> OverlapIndex:
+    def _texts(self) -> dict[str, list[str]]:
+        """The evaluation texts of each task: all texts of a card with ``folds``, each of which is tested once."""
         texts = {}
         for name, card in self._cards.items():
-            examples = (example for split in EVALUATION for example in read_split(card, split, self._data))
-            texts[name] = [text for example in examples for text in example.texts]
-        return OverlapIndex.build(texts, self._settings.ngram, self._settings.sentence, self._language)
+            splits = [read_folds(card, self._data)] if card.folds else []
+            splits = splits or [read_split(card, split, self._data) for split in EVALUATION]
+            texts[name] = [text for split in splits for example in split for text in example.texts]
+        return texts
+
+    @cached_property
+    def _index(self) -> OverlapIndex:
+        return OverlapIndex.build(self._texts, self._settings.ngram, self._settings.sentence, self._language)
+
+    @cached_property
+    def _tasks_by_text(self) -> dict[str, str]:
+        """The texts of cards with ``folds``, however short, each with its task."""
+        return {words(text): name for name, card in self._cards.items() if card.folds for text in self._texts[name]}
 
     def filter_general(
         self, documents: Iterable[Document], tally: Tally, draft: Draft, general: bool = True
@@ -153,6 +181,10 @@ class Cleaner:
             overlaps: dict[int, list[Overlap]] = {}
             for overlap in self._index.find([document.text for document in block]):
                 overlaps.setdefault(overlap.row, []).append(overlap)
+            for row, text in enumerate(words(document.text) for document in block):
+                if row not in overlaps and text in self._tasks_by_text:
+                    task, count, digest = self._tasks_by_text[text], text.count(" ") + 1, text_digest(text).hex()
+                    overlaps[row] = [Overlap(row, task, "sentence", count, digest)]
             for row, document in enumerate(block):
                 if row not in overlaps:
                     yield document

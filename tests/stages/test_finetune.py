@@ -37,7 +37,7 @@ def predictions(folder):
 def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, card, tmp_path):
     finetune_stage(checkpoint, card, FinetuneSettings(preset="quick"), tmp_path / "out")
     results, table = metrics(tmp_path / "out"), predictions(tmp_path / "out")
-    assert list(table.columns) == ["seed", "id", "label", "prediction", "probabilities"]
+    assert list(table.columns) == ["adaptation", "seed", "id", "label", "prediction", "probabilities"]
     assert table.groupby("seed")["id"].nunique().to_dict() == {0: 60, 1: 60}
     assert [max(range(3), key=list(row).__getitem__) for row in table["probabilities"]] == table["prediction"].tolist()
     for seed, row in enumerate(results["seeds"]):

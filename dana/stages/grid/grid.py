@@ -17,7 +17,7 @@ from dana.stages.grid.cell import Cell
 RECORDS = "cells"
 RESULTS = "results.csv"
 NOTES = ("metrics", "losses", "in_domain")  # parts of a manifest whose numbers are results
-NOT_METRICS = {"seed", "seconds"}  # of a row of metrics.json
+NOT_METRICS = {"adaptation", "seed", "seconds"}  # of a row of metrics.json
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ ARMS = {
 
 def plan(arms, tmp_path, **settings):
     values = {"out": str(tmp_path / "run"), "task": str(write_task(tmp_path)), "general": ["x"], "arms": arms}
-    return plan_run(load(RunSettings, {**values, "selection": {"encoder": "hashing"}, **settings}))
+    values |= {"selection": {"encoder": "hashing"}, "seeds": {"adaptations": 1}}
+    return plan_run(load(RunSettings, {**values, **settings}))
 
 
 def cells(arms, tmp_path, **settings):
@@ -111,7 +112,7 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert cascades["score/plain"].needs == ("rank",)
     assert cascades["score/knn"].settings["detector"] == "knn"
     assert [name for name in by_name if name.startswith("finetune/")] == [
-        f"finetune/toy/{arm}" for arm in ("base", *ARMS)
+        f"finetune/toy/{arm}/0" for arm in ("base", *ARMS)
     ]
 
 
@@ -126,13 +127,13 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     names = ["texts", "base", "text/tapt", "adapt/general", "adapt/tapt"]
-    names += [f"finetune/toy/{arm}" for arm in ("base", "general", "tapt")]
+    names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "tapt")]
     assert [*cells(["general", "tapt"], tmp_path)] == names
-    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw"].settings["model"] == OutputOf("base")
+    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf("base")
     harvest = cells(["general"], tmp_path, harvest={}, task="", general=[])  # planned before its card is there
     assert [*harvest][:2] == ["harvest", "texts"]
     assert harvest["texts"].settings["settings"].task == str(tmp_path / "run" / "data" / "card.yaml")
-    assert "finetune/scipy_docs/base" in harvest
+    assert "finetune/scipy_docs/base/0" in harvest
 
 
 @pytest.mark.parametrize(
@@ -140,11 +141,12 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     [
         ({"jobs": 2}, ""),
         ({"arms": ["dana"]}, ""),
-        ({"detector": "knn"}, "score/dana weigh/dana adapt/dana finetune/toy/dana"),
-        ({"finetune": {"seeds": 3}}, "finetune/toy/base finetune/toy/general finetune/toy/dana"),
-        ({"adapt": {"steps": 3}}, "adapt/general adapt/dana finetune/toy/general finetune/toy/dana"),
-        ({"weigh": {"gamma": 3}}, "weigh/dana adapt/dana finetune/toy/dana"),
-        ({"weigh": {"beta": 0.1}}, "weigh/dana adapt/dana finetune/toy/dana"),
+        ({"seeds": {"adaptations": 1, "finetunings": 2}}, ""),
+        ({"detector": "knn"}, "score/dana weigh/dana adapt/dana finetune/toy/dana/0"),
+        ({"finetune": {"epochs": 3}}, "finetune/toy/base/0 finetune/toy/general/0 finetune/toy/dana/0"),
+        ({"adapt": {"steps": 3}}, "adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0"),
+        ({"weigh": {"gamma": 3}}, "weigh/dana adapt/dana finetune/toy/dana/0"),
+        ({"weigh": {"beta": 0.1}}, "weigh/dana adapt/dana finetune/toy/dana/0"),
         ({"on_bad_record": "skip"}, None),
     ],
 )
@@ -155,18 +157,20 @@ def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(setting
     assert sorted(names) == sorted(before if changes is None else changes.split())
 
 
-def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
-    plain = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]})
-    nested_cells = cells(ARMS, tmp_path, selector="detector", finetune={"seeds": [3, 5]}, nested=True)
-    of = {name: cell.settings for name, cell in nested_cells.items()}
-    for name, cell in plain.items():
-        if not name.startswith("finetune/") or name.endswith("/base"):
-            assert nested_cells[name] == cell, "the first seed's are those of a run that is not nested"
-    assert {name for name in nested_cells if name not in plain and not name.startswith("finetune/")} == {
+def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_the_last(tmp_path):
+    one = cells(ARMS, tmp_path, selector="detector")
+    two = cells(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
+    assert [*two][: len(one)] == [*one], "so a run that is stopped has the same adaptations of all arms"
+    assert {name: cell for name, cell in two.items() if name in one and "finetune" not in name} == {
+        name: cell for name, cell in one.items() if "finetune" not in name
+    }
+    assert {*two} - {*one} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
         *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof")),
         *(f"adapt/{arm}/1" for arm in ARMS),
+        *(f"finetune/toy/{arm}/1" for arm in ("base", *ARMS)),
     }
+    of = {name: cell.settings for name, cell in two.items()}
     folder = tmp_path / "run" / "nested" / "1"
     assert of["score/dana/1"]["selection"].seed == of["score/dana"]["selection"].seed + 1
     assert of["adapt/dana/1"]["settings"].seed == of["adapt/dana"]["settings"].seed + 1
@@ -176,40 +180,32 @@ def test_nested_seeds_have_a_selection_and_an_adaptation_each(tmp_path):
     assert of["adapt/dana/1"]["weights"] == OutputOf("weigh/dana/1")
     assert of["adapt/dana/1"]["model"] == OutputOf("base")
     assert of["adapt/tapt/1"]["corpus"] == OutputOf("text/tapt")
-    parts = ("finetune/toy/dana/0", "finetune/toy/dana/1")
-    assert [of[name]["model"] for name in parts] == [OutputOf("adapt/dana"), OutputOf("adapt/dana/1")]
-    assert [of[name]["settings"].seeds for name in parts] == [[3], [5]]
-    assert of["finetune/toy/dana"]["parts"] == [of[name]["out"] for name in parts]
-    assert nested_cells["finetune/toy/dana"].needs == parts
+    for arm, models in (("dana", ("adapt/dana", "adapt/dana/1")), ("base", ("base", "base"))):
+        for index, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
+            part = of[f"finetune/toy/{arm}/{index}"]
+            assert (part["model"], part["settings"].seeds) == (OutputOf(models[index]), seeds)
+            assert part["out"] == tmp_path / "run" / "nested" / str(index) / "finetune" / "toy" / arm
 
 
-def test_nested_seeds_are_counted_and_keep_no_model_and_more_may_follow_one(tmp_path):
-    for finetune in ({}, {"seeds": 3, "save": True}):
-        with pytest.raises(ConfigError, match="nested=True: must be false with"):
-            cells(["dana"], tmp_path, finetune=finetune, nested=True)
-    cell = cells(["dana"], tmp_path, finetune={"seeds": 1}, nested=True)["finetune/toy/dana"]
-    assert cell.stage == "dana.stages.finetune_cells:join_seeds_stage"
-    assert cell.needs == ("finetune/toy/dana/0",)
-
-
-@pytest.mark.parametrize("is_nested", [True, False])
-def test_finished_arms_of_another_nesting_are_refused_before_any_work(is_nested, tmp_path):
-    for arm in ("dana", "base"):
-        folder = tmp_path / "run" / "finetune" / "toy" / arm
-        make(folder, "finetune", {}, lambda draft: draft.notes.update(nested=not is_nested))
-    before = "without" if is_nested else "with"
-    with pytest.raises(ConfigError, match=f"nested={is_nested}: .*dana was made {before} nested seeds"):
-        cells(["dana"], tmp_path, finetune={"seeds": 2}, nested=is_nested)
+def test_seeds_of_a_fine_tuning_and_results_of_one_are_refused_before_any_work(tmp_path):
+    with pytest.raises(ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"):
+        cells(["dana"], tmp_path, finetune={"seeds": 3})
+    for number in (0, 100_001):
+        with pytest.raises(ConfigError, match=f"adaptations={number}: must be 1 to 100,000"):
+            cells(["dana"], tmp_path, seeds={"adaptations": number})
+    make(tmp_path / "run" / "finetune" / "toy" / "dana", "finetune", {}, lambda draft: None)
+    with pytest.raises(ConfigError, match=r"toy/dana: was made by dana finetune, not by dana run; remove it"):
+        cells(["dana"], tmp_path)
 
 
 def test_cells_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
-    grid, folder = plan(["dana"], tmp_path), tmp_path / "run" / "finetune" / "toy" / "base"
+    grid, folder = plan(["dana"], tmp_path), tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base"
     make(folder, "finetune", {}, lambda draft: draft.notes.update(precision="no"))
     states = dict.fromkeys((cell.name for cell in grid.cells), "missing")
     monkeypatch.setattr(Grid, "states", lambda self: states)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     refuse_mixed_precision(grid)
-    states["finetune/toy/base"] = "done"
+    states["finetune/toy/base/0"] = "done"
     with pytest.raises(ConfigError, match=r"base: .*mixed_precision=no.*PRECISION=no"):
         refuse_mixed_precision(grid)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")

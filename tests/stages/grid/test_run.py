@@ -81,7 +81,8 @@ SETTINGS = {
     "ranking": {"detectors": ["knn", "pca"], "folds": 2},
     "weigh": {"gamma": 1},
     "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
-    "finetune": {"preset": "quick", "seeds": 2, "epochs": 1},
+    "finetune": {"preset": "quick", "epochs": 1},
+    "seeds": {"adaptations": 1, "finetunings": 2},
     "arms": ARMS,
 }
 
@@ -110,17 +111,18 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs
     run_recipe(recipe(inputs, tmp_path / "two", jobs=2, arms={name: ARMS[name] for name in ("dana", "mine")}))
     for file in ("finetune/toy/mine/predictions.parquet", "arms/dana/adapted/model.safetensors"):
         assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
-    rows = table[table["cell"].str.endswith(("/mine", "/dana", "/base"))].reset_index(drop=True)
+    rows = table[table["arm"].isin(["mine", "dana", "base"])].reset_index(drop=True)
     two = pd.read_csv(tmp_path / "two" / "results.csv")
     pd.testing.assert_frame_equal(two[two["cell"].isin(rows["cell"])].reset_index(drop=True), rows)
 
 
 @pytest.mark.slow
-def test_nested_seeds_go_from_text_to_report(inputs, tmp_path):
+def test_adaptations_go_from_text_to_report(inputs, tmp_path):
     run = tmp_path / "run"
     arms = {"random": {"selector": "random"}, "dana": {}}
-    page = run_recipe(recipe(inputs, run, arms=arms, nested=True)).read_text(encoding="utf-8")
-    assert "Each seed has a selection and an adaptation of its own" in page
+    seeds = {"adaptations": 2, "finetunings": 1}
+    page = run_recipe(recipe(inputs, run, arms=arms, seeds=seeds)).read_text(encoding="utf-8")
+    assert "Each adaptation has a selection of its own" in page
     one, two = (read_table(folder / "arms" / "random" / "weights") for folder in (run, run / "nested" / "1"))
     assert not one["weight"].equals(two["weight"])
     table = pd.read_csv(run / "tables" / "differences.csv")
@@ -133,7 +135,7 @@ def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
     )
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    cells = ["texts", "base", "adapt/general", "finetune/toy/base", "finetune/toy/general"]
+    cells = ["texts", "base", "adapt/general", "finetune/toy/base/0", "finetune/toy/general/0"]
     assert lines == [f"missing  {cell}" for cell in cells]
     assert not (tmp_path / "run").exists()
 

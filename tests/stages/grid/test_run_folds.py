@@ -1,0 +1,157 @@
+"""``dana run`` on a task with folds: no text that an index tests is in what it trains on; stopped, it can be read."""
+
+import json
+import os
+import signal
+
+import pandas as pd
+import pytest
+
+from dana.core.artifacts import read_manifest
+from dana.core.config import load
+from dana.core.errors import ConfigError, Preemption
+from dana.core.schemas import iterate_documents
+from dana.corpus.text import words
+from dana.stages import finetune
+from dana.stages.grid.runner import run_grid
+from dana.stages.join import join_run
+from dana.stages.run import plan_run
+from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
+from dana.tasks.examples import read_folds, read_splits
+from tests.toy_task import rows, write_checkpoint, write_folds, write_split, write_task
+
+ARMS = {"random": {"selector": "random"}, "dana": {}, "ranked": {"selector": "detector"}, "tapt": "task"}
+FOLDS = range(3)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """Write a card with three folds, and general text with all of its texts, a third of them in capitals."""
+    folder = tmp_path_factory.mktemp("inputs")
+    card = write_folds(folder)
+    texts = [example.text for example in read_folds(load_card(str(card)))]
+    assert min(len(text.split()) for text in texts) < 8, "one is too short for an n-gram or a sentence that counts"
+    copies = [{"id": f"copy-{at}", "text": text.upper() if at % 3 else text} for at, text in enumerate(texts)]
+    write_split(folder, "pool", [{"id": row["id"], "text": row["text"]} for row in rows(150, 9)] + copies)
+    model = write_checkpoint(folder / "model")
+    return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": str(model)}
+
+
+def recipe(inputs, out, **settings):
+    values = {
+        "selector": "lexical",
+        "selection": {"encoder": "hashing:dims=32"},
+        "ranking": {"detectors": ["knn", "pca"], "folds": 2},
+        "weigh": {"gamma": 1},
+        "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
+        "finetune": {"preset": "quick", "epochs": 1},
+        "arms": ARMS,
+    }
+    return load(RunSettings, {**inputs, **values, "out": str(out), **settings})
+
+
+@pytest.fixture(scope="module")
+def run(inputs, tmp_path_factory):
+    """Run all cells."""
+    folder = tmp_path_factory.mktemp("grid") / "run"
+    run_grid(plan_run(recipe(inputs, folder)))
+    join_run(folder)
+    return folder
+
+
+def home(run, fold):
+    return run / "nested" / str(fold) if fold else run
+
+
+def texts(folder):
+    return {words(document.text) for document in iterate_documents(folder)}
+
+
+def depends_on(folder):
+    return read_manifest(folder)["depends_on"]
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inputs, run):
+    splits = read_splits(load_card(inputs["task"]), fold=fold)
+    tested, dev = ({words(example.text) for example in splits[name]} for name in ("test", "dev"))
+    folder = home(run, fold)
+    fit, held_out = texts(folder / "task" / "fit"), texts(folder / "task" / "held_out")
+    assert fit == {words(example.text) for example in splits["train"]}
+    assert held_out == dev
+    assert not (tested | dev) & fit
+    assert texts(folder / "arms" / "tapt" / "corpus") == fit
+    task, corpus = read_manifest(folder / "task")["fingerprint"], read_manifest(run / "corpus")["fingerprint"]
+    for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
+        inputs_of = depends_on(folder / scores)
+        assert (inputs_of["task"], inputs_of["general"]) == (task, corpus)
+    for arm, scores in (("random", "arms/random/scores"), ("dana", "scores"), ("ranked", "arms/ranked/scores")):
+        weights = read_manifest(folder / "arms" / arm / "weights")
+        assert weights["depends_on"]["scores"] == read_manifest(folder / scores)["fingerprint"]
+        adapted = depends_on(folder / "arms" / arm / "adapted")
+        assert (adapted["weights"], adapted["corpus"]) == (weights["fingerprint"], corpus)
+    for arm in ("base", *ARMS):
+        part = run / "nested" / str(fold) / "finetune" / "toy" / arm
+        assert depends_on(part)["fold"] == fold
+        table = pd.read_parquet(part / "predictions.parquet")
+        assert sorted(table["id"]) == sorted(2 * [example.id for example in splits["test"]])
+        assert sorted(set(table["seed"])) == [2 * fold, 2 * fold + 1]
+
+
+def test_the_general_text_is_one_and_holds_no_labelled_text(inputs, run):
+    labelled = {words(example.text) for example in read_folds(load_card(inputs["task"]))}
+    assert not labelled & texts(run / "corpus")
+    assert read_manifest(run / "corpus")["counts"]["dropped"] == {"overlap": 60}
+    assert not [*run.glob("nested/*/corpus")]
+
+
+def test_each_text_is_predicted_by_each_fine_tuning_of_its_fold(run):
+    for arm in ("base", *ARMS):
+        table = pd.read_parquet(run / "finetune" / "toy" / arm / "predictions.parquet")
+        assert table.groupby("id")["seed"].size().tolist() == [2] * 60
+        assert table.groupby("id")["adaptation"].nunique().tolist() == [1] * 60
+
+
+def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
+    cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path / "run")).cells]
+    tuned = [name for name in cells if name.startswith("finetune/")]
+    assert tuned == [f"finetune/toy/{arm}/{fold}" for fold in FOLDS for arm in ("base", *ARMS)]
+    assert cells.index("texts/1") > cells.index("finetune/toy/tapt/0")
+    two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).cells
+    assert [cell.name for cell in two] == cells[: len(two)], "fewer adaptations test the first folds"
+
+
+def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhile(inputs, run, tmp_path, monkeypatch):
+    folder, run_seed = tmp_path / "run", finetune.run_seed
+
+    def stopped(*arguments):
+        if arguments[4] == 3:  # the second seed of the second fold
+            os.kill(os.getpid(), signal.SIGTERM)
+        return run_seed(*arguments)
+
+    monkeypatch.setattr(finetune, "run_seed", stopped)
+    with pytest.raises(Preemption):
+        run_grid(plan_run(recipe(inputs, folder)))
+    join_run(folder)
+    for arm in ("base", *ARMS):
+        metrics = json.loads((folder / "finetune" / "toy" / arm / "metrics.json").read_text())
+        assert [row["adaptation"] for row in metrics["seeds"]] == [0, 0]
+    run_grid(plan_run(recipe(inputs, folder)), jobs=2)
+    join_run(folder)
+    for arm in ("base", *ARMS):
+        file = f"finetune/toy/{arm}/predictions.parquet"
+        assert (folder / file).read_bytes() == (run / file).read_bytes()
+
+
+def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_too(inputs, tmp_path):
+    other = write_folds(tmp_path / "four", folds=4, name="other")
+    with pytest.raises(ConfigError, match=r"cards=.*: must be of one number of folds"):
+        plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other)]))
+    other = write_folds(tmp_path / "three", name="other")
+    plain = write_task(tmp_path / "plain", name="plain")
+    grid = plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)]))
+    of = {cell.name: cell.settings for cell in grid.cells}
+    assert of["texts"]["settings"].cards == [inputs["task"], str(other)]
+    assert [of[f"finetune/{task}/dana/2"].get("fold") for task in ("toy", "other", "plain")] == [2, 2, None]
+    assert of["finetune/other/dana/2"]["model"] == of["finetune/toy/dana/2"]["model"]

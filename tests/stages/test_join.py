@@ -1,0 +1,104 @@
+"""Results of one adaptation or fold each become one result, whose mean with folds is that of all folds' predictions."""
+
+import json
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from sklearn.metrics import f1_score
+
+from dana.core.artifacts import read_manifest
+from dana.core.errors import ArtifactError
+from dana.stages.finetune import FinetuneSettings, finetune_stage
+from dana.stages.join import join_run, join_stage
+from tests.toy_task import write_checkpoint, write_folds, write_task
+
+TWICE = FinetuneSettings(preset="quick", epochs=1, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Fine-tune the models of three adaptations with two seeds each, as a run does, and one with other settings."""
+    folder = tmp_path_factory.mktemp("run")
+    card = str(write_task(folder / "tasks"))
+    for index in range(3):
+        model = write_checkpoint(folder / f"model-{index}", seed=index)
+        seeds = replace(TWICE, seeds=[2 * index, 2 * index + 1])
+        finetune_stage(str(model), card, seeds, folder / f"nested/{index}/finetune/toy/dana")
+    finetune_stage(str(folder / "model-0"), card, replace(TWICE, epochs=2), folder / "other")
+    return folder
+
+
+def metrics(folder):
+    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+
+
+def parts(folder, *indices):
+    return {index: folder / f"nested/{index}/finetune/toy/dana" for index in indices}
+
+
+def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folder, tmp_path):
+    join_stage(parts(folder, 0, 1, 2), tmp_path / "union")
+    results = metrics(tmp_path / "union")
+    rows = [{**row, "adaptation": index} for index in range(3) for row in metrics(parts(folder, index)[index])["seeds"]]
+    assert results["seeds"] == rows
+    assert [row["seed"] for row in rows] == results["settings"]["seeds"] == [0, 1, 2, 3, 4, 5]
+    assert results["mean"] == pytest.approx(sum(row["score"] for row in rows) / 6)
+    assert {name: results[name] for name in ("folds", "adaptations", "finetunings", "n")} == {
+        "folds": None,
+        "adaptations": 3,
+        "finetunings": 2,
+        "n": 6,
+    }
+    table = pd.read_parquet(tmp_path / "union" / "predictions.parquet")
+    for index, part in parts(folder, 0, 1, 2).items():
+        rows = table[table["adaptation"] == index].reset_index(drop=True)
+        pd.testing.assert_frame_equal(rows, pd.read_parquet(part / "predictions.parquet").assign(adaptation=index))
+
+
+def test_it_is_replaced_by_a_join_of_more_parts_or_new_ones_but_not_of_fewer(folder, tmp_path):
+    union = tmp_path / "union"
+    for indices, adaptations in (((1,), 1), ((0, 1), 2), ((0, 1, 2), 3), ((2,), 3)):
+        join_stage(parts(folder, *indices), union)
+        assert metrics(union)["adaptations"] == adaptations
+    join_stage({0: folder / "other"}, union)
+    assert metrics(union)["settings"]["epochs"] == 2
+
+
+def test_unlike_parts_are_refused_by_the_first_difference(folder, tmp_path):
+    with pytest.raises(ArtifactError, match=r"other does not go with .*dana \(preset.epochs: 1 there, 2 now\)"):
+        join_stage({**parts(folder, 0), 1: folder / "other"}, tmp_path / "union")
+    assert not (tmp_path / "union").exists()
+
+
+def test_a_run_is_joined_as_far_as_all_its_arms_got(folder, tmp_path):
+    for index, arm in ((0, "base"), (1, "base"), (2, "base"), (0, "dana"), (2, "dana"), (0, "gone")):
+        copy = tmp_path / f"nested/{index}/finetune/toy/{arm}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(parts(folder, index)[index])
+    results = tmp_path / "finetune" / "toy"
+    join_run(tmp_path, ["base", "dana"])
+    assert [sorted(read_manifest(results / arm)["parts"]) for arm in ("base", "dana")] == [["0", "2"]] * 2
+    join_run(tmp_path)
+    assert [metrics(results / arm)["adaptations"] for arm in ("base", "dana", "gone")] == [2, 2, 1]
+
+
+def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_together(folder, tmp_path):
+    card = str(write_folds(tmp_path / "tasks"))
+    finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
+    results, table = metrics(tmp_path / "result"), pd.read_parquet(tmp_path / "result" / "predictions.parquet")
+    assert {name: results[name] for name in ("folds", "adaptations", "finetunings")} == {
+        "folds": 3,
+        "adaptations": 3,
+        "finetunings": 2,
+    }
+    assert [row["seed"] for row in results["seeds"]] == [3, 5, 9, 11, 15, 17]
+    assert set(table.groupby("id").size()) == {2}, "each text is predicted once by each fine-tuning of its fold"
+    assert len(set(table["id"])) == 60
+    pools = [table[table["seed"].isin(seeds)] for seeds in ((3, 9, 15), (5, 11, 17))]
+    scores = [f1_score(pool["label"], pool["prediction"], average="macro") for pool in pools]
+    assert results["mean"] == pytest.approx(sum(scores) / 2)
+    assert results["mean"] != pytest.approx(sum(row["score"] for row in results["seeds"]) / 6), "not that of the folds"
+    before = (tmp_path / "result" / "metrics.json").read_bytes()
+    finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
+    assert (tmp_path / "result" / "metrics.json").read_bytes() == before
