@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from dana.api.runs import init as init
+    from dana.api.runs import run as run
     from dana.api.selection import rank as rank
     from dana.api.selection import score as score
     from dana.api.selection import weigh as weigh
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from dana.train.hf_trainer import load_model as load_model
 
 _HOMES = {
+    "init": "dana.api.runs",
+    "run": "dana.api.runs",
     "rank": "dana.api.selection",
     "score": "dana.api.selection",
     "weigh": "dana.api.selection",

@@ -61,6 +61,8 @@ COMMANDS = [
     ("predict {labeller} {folder}/nope.txt", "nope.txt", DataError),
     ("files verify {folder}/nope", "nope", ArtifactError),
     ("run {folder}/nope.yaml", "nope.yaml", ConfigError),
+    ("init {folder}/nope.csv --pool {pool} --out {out}", "nope.csv", DataError),
+    ("init {task} --pool {folder}/nope --out {out}", "nope", DataError),
     ("task list --task-path {folder}/crads", ("crads", "did you mean", "cards"), ConfigError),
     # A path is something else.
     ("weigh {task}", "task.jsonl", ArtifactError),
@@ -72,6 +74,11 @@ COMMANDS = [
     ("predict {model} {pool}", "model", ArtifactError),
     ("report {folder}/cards", "cards", ArtifactError),
     ("run {card}", "unknown key", ConfigError),
+    ("run {folder}/cards", "recipe.yaml", ConfigError),
+    ("init {pool} --pool {pool} --label source --out {run}", ("run", "--out"), ArtifactError),
+    ("init {task} --pool {pool} --out {out}", "--label", ConfigError),
+    ("init {pool} --pool {pool} --label sourc --out {out}", "did you mean 'source'?", ConfigError),
+    ("init {pool} --pool {pool} --folds 90 --out {out}", ("90 folds", "--folds"), ConfigError),
     # A name is unknown; the nearest is suggested.
     ("score --task chemport --general {pool} --out {out}", "did you mean 'chemprot'?", DataError),
     (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?", DataError),

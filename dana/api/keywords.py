@@ -55,7 +55,7 @@ def settings_of(
             raise ConfigError(f"dana.{function}: unknown keyword {name!r}{suggestion(name, settings_keys)}")
         *section, key, is_list = settings_keys[name]
         inner = values.setdefault(section[0], {}) if section else values
-        inner[key] = _plain([value] if is_list and isinstance(value, Folder) else value)
+        inner[key] = plain_value([value] if is_list and isinstance(value, Folder) else value)
         flags[".".join((*section, key))] = name
     if run is not None:
         require("\0" not in str(run), "out", str(run), "a path")
@@ -97,12 +97,12 @@ def _setting_keys(takes: Sequence[str]) -> dict[str, tuple]:
     return keys
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Convert paths, tuples, ranges, mappings and numpy values to YAML's types."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain_value(inner) for key, inner in value.items()}
     if isinstance(value, tuple | range | list):
-        return [_plain(inner) for inner in value]
+        return [plain_value(inner) for inner in value]
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # numpy scalars have it, too
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
@@ -117,9 +117,10 @@ def with_messages(function: Callable[P, R]) -> Callable[P, R]:
             return function(*arguments, **keywords)
 
     signature = inspect.signature(function)
-    *parameters, last = signature.parameters.values()
+    parameters = [*signature.parameters.values()]
     quiet = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool)
-    call.__signature__ = signature.replace(parameters=[*parameters, quiet, last])  # type: ignore[attr-defined]
+    parameters.insert(len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD), quiet)
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Callable[P, R], call)
 
 

@@ -21,7 +21,8 @@ def add_runs(add: AddCommand) -> None:
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs")], reads=None)
     run.set_defaults(processes=True)
     run.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done; run nothing")
-    run.add_argument("recipe", help="a YAML file, or the name of one that ships with dana: quickstart")
+    run.add_argument("--quick", action="store_true", help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens")
+    run.add_argument("recipe", help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart")
     report = add_command(add, "report", _report, settings=False)
     report.add_argument("folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything")
     report.add_argument(

@@ -26,17 +26,18 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     Raises:
         ConfigError: If a setting is unknown, its value is not allowed, or the command does not use it.
     """
-    from dana.core.config import SETTINGS, find_recipe, load, merge_sections, read_yaml
+    from dana.core.config import SETTINGS, load, merge_sections
     from dana.stages.remember import dotted_keys, recall
-    from dana.stages.settings import RunSettings, with_store
+    from dana.stages.settings import RunSettings, read_recipe, with_store
     from dana.stages.unused import check_unused
     from dana.tasks.finder import add_to_task_path
 
-    paths = [find_recipe(name) for name in (base, getattr(args, "config", None)) if name]
-    origin = " and ".join(map(str, paths)) or "command line"
+    quick = getattr(args, "quick", False)
+    recipes = [read_recipe(name, quick) for name in (base, getattr(args, "config", None)) if name]
+    origin = " and ".join(str(path) for _, path in recipes) or "command line"
     values: dict[str, Any] = {}
-    for path in paths:
-        values = merge_sections(values, read_yaml(path))
+    for recipe, _ in recipes:
+        values = merge_sections(values, recipe)
     flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
     if getattr(args, "size", None) is not None:  # adapt --from-scratch: the same flags, for a new model
         flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}

@@ -56,7 +56,7 @@ def estimate(
         ConfigError: If there are no sources, no document, or one source is a streamed dataset of unknown size.
     """
     require(bool(sources), "general", sources, "at least one file, folder or glob")
-    documents, total_documents, reading = _sample(sources, out, inputs, on_bad_record)
+    documents, total_documents, reading = sample_documents(sources, out, inputs, on_bad_record)
     characters = np.mean([len(document.text) for document in documents])
     splitter, began = selection.splitter(), time.monotonic()
     texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
@@ -88,14 +88,25 @@ def estimate(
     return "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
 
 
-def _sample(
-    sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: str
+def sample_documents(
+    sources: Sequence[str], out: Path, inputs: Inputs, on_bad_record: str, count: int = DOCUMENTS
 ) -> tuple[list[Document], float, float]:
-    """Read the head of every file; return its documents, the estimated number in all and the seconds to read all."""
+    """Read the head of every file; return its documents, the estimated number in all and the seconds to read all.
+
+    Args:
+        sources: Files, folders, globs and URLs.
+        out: Folder of the run, which is not read.
+        inputs: How records become documents.
+        on_bad_record: ``fail`` or ``skip``.
+        count: Number of documents to read over all files, at least one of each.
+
+    Raises:
+        ConfigError: If there is no document, or a source is a streamed data set.
+    """
     for dataset in filter(is_hub, sources):
-        raise ConfigError(f"{dataset}: the size of a streamed dataset is unknown; run without --dry-run")
+        raise ConfigError(f"{dataset}: is streamed, so its size is unknown; name files, or run without --dry-run")
     files = [(source, file) for source in find_files(sources, out) for file in expand(source)]
-    each = max(1, DOCUMENTS // len(files))
+    each = max(1, count // len(files))
     documents: list[Document] = []
     total_documents, seconds = 0.0, 0.0
     for source, file in files:

@@ -1,11 +1,14 @@
 """Settings of a whole run, one section per step, as in the YAML of a recipe; flags of commands fill them in."""
 
+import json
 from dataclasses import dataclass, field, make_dataclass, replace
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import require
+from dana.core.config import find_recipe, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
+from dana.core.logging import get_logger
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
@@ -15,6 +18,12 @@ from dana.stages.arms import Arm, parse_arms
 from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
+
+log = get_logger(__name__)
+
+RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
+# What dana run --quick changes: a first answer within minutes.
+QUICK: dict[str, Any] = {"arms": ["random", "dana"], "seeds": {"adaptations": 3}, "adapt": {"tokens": 250_000}}
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,41 @@ if TYPE_CHECKING:
     RunSettings = CoreSettings
 else:
     RunSettings = _with_studies()
+
+
+def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], Path]:
+    """Read the recipe of a name, a file or a folder of ``dana init``; paths of the latter start from the folder.
+
+    Args:
+        name: A YAML file, the name of a recipe that ships with dana, or a folder with ``recipe.yaml``.
+        quick: Replace the amount of work by that of :data:`QUICK`, in a folder ``quick`` below ``out``.
+
+    Returns:
+        The recipe's values and its file.
+
+    Raises:
+        ConfigError: If there is no such recipe.
+    """
+    folder = Path(name)
+    path = folder / RECIPE if folder.is_dir() else find_recipe(name)
+    require(path.is_file(), "recipe", str(name), f"a folder with {RECIPE}, which dana init writes, or a recipe's file")
+    values = read_yaml(path)
+    if folder.is_dir() or (path.parent / INIT).is_file():
+        values["hygiene"] = {key: _below(path.parent, value) for key, value in (values.get("hygiene") or {}).items()}
+        values |= {key: _below(path.parent, values[key]) for key in ("task", "general", "cards") if key in values}
+        values["out"] = str(path.parent / values.get("out", "."))
+    if quick:
+        values = merge_sections(values, {**QUICK, "out": str(Path(values.get("out", "runs/run")) / "quick")})
+        log.info("quick     %s, in %s", json.dumps(QUICK).replace('"', ""), values["out"])
+    return values, path
+
+
+def _below(folder: Path, value: Any) -> Any:
+    """Join a folder and the relative paths and patterns of a setting; names of cards, URLs and numbers stay."""
+    if isinstance(value, list):
+        return [_below(folder, one) for one in value]
+    is_path = isinstance(value, str) and bool((folder / value).exists() or has_magic(value))
+    return str(folder / value) if is_path else value
 
 
 def with_store(settings: RunSettings) -> RunSettings:

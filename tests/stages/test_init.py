@@ -1,0 +1,142 @@
+"""``dana init``: a table and a pool become the folder of a run, whole or not at all."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import dana
+from dana.cli.main import main
+from dana.core.config import load
+from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.schemas import Document
+from dana.stages.init import FILES, survey_pool
+from dana.stages.settings import QUICK, RunSettings, read_recipe
+from dana.tasks.card import TaskCard
+
+WORDS = [f"{letter}{vowel}{end}" for letter in "bdfgklmnprst" for vowel in "aeiou" for end in ("n", "r", "sk")]
+TOPICS = WORDS[:60], WORDS[30:90], WORDS[90:]
+
+
+def draw(topic, seed):
+    """A text of 14 words of a topic."""
+    return " ".join(np.random.default_rng([topic, seed]).choice(TOPICS[topic], 14)).capitalize() + "."
+
+
+TEXTS = [draw(n % 2, n) for n in range(80)]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A working directory with tickets.csv and pool/."""
+    monkeypatch.chdir(tmp_path)
+    table().to_csv("tickets.csv", index=False, sep=";")
+    (tmp_path / "pool").mkdir()
+    rows = [{"text": f"Before. {TEXTS[n]}" if n < 3 else draw(2, n)} for n in range(30)]
+    (tmp_path / "pool" / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def table():
+    return pd.DataFrame({"body": TEXTS, "kind": ["fruit", "metal"] * 40})
+
+
+def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
+    assert main(["init", "tickets.csv", "--pool", "pool"]) == 0
+    folder = home / "tickets"
+    assert {path.name for path in folder.iterdir()} == FILES
+    frame = pd.read_parquet(folder / "texts.parquet")
+    assert [*frame] == ["id", "text", "label", "fold"]
+    assert [*frame["text"]] == TEXTS
+    card = TaskCard.read(folder / "card.yaml")
+    assert (card.name, card.labels, card.folds) == ("tickets", ["fruit", "metal"], "fold")
+    summary = json.loads((folder / "init.json").read_text())
+    assert summary["labels"] == {"fruit": 40, "metal": 40}
+    assert (summary["folds"], summary["tested"], summary["pool"]["overlap"]) == (5, 80, 3)
+    out, err = capfd.readouterr()
+    assert out == "next:    dana run tickets --quick   # then without --quick\n"
+    for words in (
+        "80 of 80 rows, in 2 classes: fruit (40), metal (40)",
+        "separated by semicolons",
+        "5 folds",
+        "3 of the first 30",
+    ):
+        assert words in err
+    assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatch):
+    dana.init("tickets.csv", "pool", out="deep/tickets", label="kind")
+    values, path = read_recipe("deep/tickets")
+    assert str(path) == "deep/tickets/recipe.yaml"
+    paths = values["out"], values["task"], *values["general"], *values["hygiene"]["decontaminate"]
+    assert paths == ("deep/tickets", "deep/tickets/card.yaml", "deep/tickets/../../pool", "deep/tickets/card.yaml")
+    assert read_recipe("deep/tickets/recipe.yaml")[0] == values
+    settings = load(RunSettings, read_recipe("deep/tickets", quick=True)[0])
+    assert (settings.adapt.tokens, settings.adapt.batch_size) == (QUICK["adapt"]["tokens"], 32)
+    assert (settings.seeds.adaptations, settings.out) == (3, "deep/tickets/quick")
+    for folder in (home, home / "nope"):
+        with pytest.raises(ConfigError, match=folder.name):
+            read_recipe(folder)
+
+
+def test_a_table_in_memory_gives_the_bytes_of_its_file(home):
+    dana.init("tickets.csv", "pool", out="one")
+    assert str(dana.init(table(), ["pool"])) == "table"
+    assert (home / "one" / "texts.parquet").read_bytes() != b""
+    pd.testing.assert_frame_equal(
+        pd.read_parquet("one/texts.parquet").drop(columns="id"),
+        pd.read_parquet("table/texts.parquet").drop(columns="id"),
+    )
+    assert (home / "one" / "recipe.yaml").read_bytes() == (home / "table" / "recipe.yaml").read_bytes()
+
+
+def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
+    dana.init("tickets.csv", "pool")
+    dana.init("tickets.csv", "pool", folds=3)
+    assert pd.read_parquet("tickets/texts.parquet")["fold"].nunique() == 3
+    (home / "tickets" / "corpus").mkdir()
+    before = {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()}
+    for out in ("tickets", "tickets.csv"):
+        with pytest.raises(ArtifactError, match="name another folder by --out"):
+            dana.init("tickets.csv", "pool", out=out)
+    assert {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("pool", "settings", "error", "words"),
+    [
+        ("pol", {}, DataError, "did you mean 'pool'?"),
+        ([], {}, ConfigError, "pool"),
+        ("pool", {"label": "knid"}, ConfigError, "did you mean 'kind'?"),
+        ("pool", {"test": "nope.csv"}, DataError, "nope.csv"),
+        ("pool", {"folds": 50}, ConfigError, "50 folds"),
+    ],
+)
+def test_what_cannot_be_used_leaves_nothing(pool, settings, error, words, home):
+    before = sorted(home.rglob("*"))
+    with pytest.raises(error, match=words.replace("?", r"\?")):
+        dana.init("tickets.csv", pool, **settings)
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_folder_a_label_is_not_overwritten_by_its_run(home):
+    for n, text in enumerate(TEXTS):
+        (home / "mail" / "ab"[n % 2]).mkdir(parents=True, exist_ok=True)
+        (home / "mail" / "ab"[n % 2] / f"{n}.txt").write_text(text)
+    assert str(dana.init("mail", "pool")) == "mail-run"
+
+
+def test_the_pool_is_compared_with_the_texts():
+    near, far = ([Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2))
+    shares = [survey_pool([*near[:count], *far[count:]], TEXTS)["like"] for count in (0, 20, 80)]
+    assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
+    assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
+
+
+def test_recipes_of_plan_and_quick_are_settings(home):
+    dana.init("tickets.csv", "pool")
+    assert {*QUICK} <= {*load(RunSettings, read_recipe("tickets")[0]).__dict__}
+    assert yaml.safe_load((home / "tickets" / "recipe.yaml").read_text())["general"] == ["../pool"]

@@ -1,0 +1,221 @@
+"""Tables of labelled texts: every usual form is read as the same rows, and what cannot be used is named."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dana.core.errors import ConfigError, DataError
+from dana.tasks.labelled import find_columns, read_labelled
+
+FRUIT = [f"The größe of pear number {n}, and of an apple" for n in range(20)]
+METAL = [f"Iron; zinc and {n} pieces of lead" for n in range(20)]
+ROWS = [(text, label) for pair in zip(FRUIT, METAL, strict=True) for text, label in zip(pair, ("f", "m"), strict=True)]
+
+
+def delimited(separator, header=("body", "class"), quote='"'):
+    lines = [header, *ROWS] if header else ROWS
+    return "".join(separator.join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in lines)
+
+
+def rows_of(table, **names):
+    frame = read_labelled(table, **names)[0]
+    return sorted(zip(frame["text"], frame["label"], strict=True))
+
+
+def write_folder(path):
+    for number, (text, label) in enumerate(ROWS):
+        (path / label).mkdir(parents=True, exist_ok=True)
+        (path / label / f"{number}.txt").write_text(text, encoding="utf-8")
+
+
+FORMS = {
+    "comma.csv": lambda path: path.write_text(delimited(","), encoding="utf-8"),
+    "semicolon.csv": lambda path: path.write_text(delimited(";"), encoding="latin-1"),
+    "mark.csv": lambda path: path.write_text(delimited(";"), encoding="utf-8-sig"),
+    "wide.csv": lambda path: path.write_text(delimited("\t"), encoding="utf-16"),
+    "plain.tsv": lambda path: path.write_text(delimited("\t", header=None, quote=""), encoding="utf-8"),
+    "bars": lambda path: path.write_text(delimited("|", quote=""), encoding="utf-8"),
+    "nested.jsonl": lambda path: path.write_text(
+        "".join(
+            json.dumps({"doc": {"body": text, "size": n}, "class": label}) + "\n"
+            for n, (text, label) in enumerate(ROWS)
+        )
+    ),
+    "table.parquet": lambda path: pd.DataFrame(ROWS, columns=["text", "y"]).to_parquet(path),
+    "folder": write_folder,
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_a_table_gives_the_same_rows(name, tmp_path):
+    FORMS[name](tmp_path / name)
+    assert rows_of(tmp_path / name) == sorted(ROWS)
+
+
+def test_the_first_column_has_no_mark_in_its_name_and_a_tsv_is_divided_by_tabs(tmp_path):
+    (tmp_path / "mark.csv").write_text("body,kind\n" + delimited(",", header=None), encoding="utf-8-sig")
+    assert rows_of(tmp_path / "mark.csv", text="body", label="kind") == sorted(ROWS)
+    rows = [(f"{text}, and more", label) for text, label in zip(METAL, "fm" * 10, strict=True)]
+    (tmp_path / "even.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
+    assert rows_of(tmp_path / "even.tsv") == sorted(rows)
+
+
+def test_a_text_with_an_open_quote_loses_no_row(tmp_path):
+    path = tmp_path / "quotes.tsv"
+    path.write_text("".join(f'"{text}\t{label}\n' for text, label in ROWS))
+    assert rows_of(path) == sorted((f'"{text}', label) for text, label in ROWS)
+
+
+def frame_of(*extra, **columns):
+    frame = pd.DataFrame([*ROWS, *extra], columns=["text", "label"])
+    return frame.assign(**columns)
+
+
+def notes_of(frame, **names):
+    return "\n".join(read_labelled(frame, **names)[1])
+
+
+def test_what_cannot_be_used_is_left_out_counted_and_named():
+    extra = [("", "f"), ("A text", None), (FRUIT[0], "f"), (METAL[1], "f"), ("Alone", "single")]
+    frame, notes, count = read_labelled(frame_of(*extra))
+    assert sorted(zip(frame["text"], frame["label"], strict=True)) == sorted({*ROWS} - {(METAL[1], "m")})
+    assert (count, len(frame)) == (45, 39)
+    reasons = {
+        "left out: 1 without a text (row 40)",
+        "left out: 1 without a label (row 41)",
+        "left out: 1 repeated, with the same label (row 42)",
+        "left out: 2 of one text under several labels (row 3, row 43)",
+        "left out: 1 of a class with a single text (row 44)",
+    }
+    assert reasons == {*notes[1:]}
+
+
+def test_labels_of_any_type_are_names():
+    numbers = frame_of()["label"].map({"f": 1.0, "m": 0.0})
+    for labels in (numbers, numbers.astype(int), numbers.astype(int).astype("category").where(numbers.index > 0)):
+        assert {*read_labelled(frame_of().assign(label=labels))[0]["label"]} == {"0", "1"}
+
+
+def test_folds_hold_every_text_once_in_the_shares_of_the_labels():
+    frame = read_labelled(frame_of())[0]
+    assert (pd.crosstab(frame["fold"], frame["label"]) == 4).all(axis=None)
+    assert frame.equals(read_labelled(frame_of())[0])
+    assert read_labelled(frame_of(), folds=4)[0]["fold"].nunique() == 4
+
+
+def test_texts_with_the_same_words_or_group_stay_in_one_fold_also_over_others():
+    extra = [(f"<<{FRUIT[0]}>>!", "f"), (f"[[{FRUIT[0]}]]", "f")]
+    author = [f"a{n % 13}" for n in range(40)] + ["b", "c"]
+    frame = frame_of(*extra, author=author)
+    table = read_labelled(frame, group="author")[0].merge(frame, on="text")
+    groups = table.replace({"author": {"b": "a0", "c": "a0"}}).groupby("author")["fold"].nunique()
+    assert (groups == 1).all()
+    assert table["fold"].nunique() == 5
+
+
+def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
+    fold = read_labelled(frame_of(), folds=1)[0]["fold"]
+    assert [(fold == 0).sum(), (fold == -1).sum()] == [8, 32]
+    tests = pd.DataFrame({"text": ["A new pear", FRUIT[3], "Gold"], "label": ["f", "f", "other"]})
+    table, notes, _ = read_labelled(frame_of(), test=tests)
+    assert [*table["text"][table["fold"] == 0]] == ["A new pear", FRUIT[3]]
+    assert (len(table), FRUIT[3] in [*table["text"][table["fold"] == -1]]) == (41, False)
+    assert "a class that none trains (test row 2)" in "\n".join(notes)
+
+
+def test_a_large_table_has_one_split(monkeypatch):
+    monkeypatch.setattr("dana.tasks.labelled.MOST_IN_FOLDS", 39)
+    assert {*read_labelled(frame_of())[0]["fold"]} == {0, -1}
+
+
+def test_a_class_with_fewer_texts_than_folds_is_named():
+    extra = [(f"Silk {n}", "cloth") for n in range(3)]
+    assert "fewer texts than the 5 folds, so that some do not test them: cloth (3)" in notes_of(frame_of(*extra))
+
+
+@pytest.mark.parametrize(
+    ("column", "names", "words"),
+    [
+        ([f"{'ab'[n % 2]}-{n}" for n in range(40)], {}, "'a-' is f (row 0, row 2 and 18 more)"),
+        ([f"g{n % 6}" for n in range(40)], {"group": "extra"}, "'g1' is m"),
+        ([f"20{10 + n % 2}-03-{n % 28 + 1:02}" for n in range(40)], {}, "'2010-03' is f (row 0, row 2 and 18 more)"),
+    ],
+)
+def test_ids_groups_and_dates_that_give_the_label_away_are_said(column, names, words):
+    assert words in notes_of(frame_of(extra=column), **names)
+    mixed = [column[row] for row in np.random.default_rng(0).permutation(40)]
+    assert "gives the label away" not in notes_of(frame_of(extra=mixed), **names)
+
+
+def test_columns_are_found_by_looking():
+    frame = frame_of(
+        title="short", when=[f"2024-01-{n % 20 + 1:02}" for n in range(40)], size=[n % 9 / 7 for n in range(40)]
+    )
+    assert find_columns(frame.rename(columns={"label": "kind", "text": "body"})[["when", "kind", "body"]], {}) == {
+        "text": "body",
+        "label": "kind",
+    }
+    assert find_columns(frame, {"label": "title" and "label"})["text"] == "text"
+
+
+REFUSALS = [
+    (frame_of(premise="p", hypothesis="h").drop(columns="text"), {}, "a pair of texts"),
+    (frame_of(labels=[["f"]] * 40), {"label": "labels"}, "kind: multi_label"),
+    (frame_of(tags=[("a;b", "a", "b", "c;b", "c")[n % 5] for n in range(40)]), {"label": "tags"}, "kind: multi_label"),
+    (frame_of(score=[n / 7 for n in range(40)]), {"label": "score"}, "kind: regression"),
+    (frame_of(), {"label": "text"}, "40 values in 40 rows"),
+    (
+        frame_of().rename(columns={"label": "kind"}).assign(other=[n % 3 for n in range(40)]),
+        {},
+        "kind, other could hold",
+    ),
+    (frame_of()[["text"]], {}, "no column of text repeats"),
+    (frame_of(n=1)[["label", "n"]].assign(label=1), {}, "no column holds text"),
+    (frame_of(id="a").assign(text=[["a", "word"]] * 40), {}, "no column holds text"),
+    (frame_of(), {"text": "txt"}, "did you mean 'text'?"),
+    (frame_of(), {"group": "author"}, "the columns are text, label"),
+]
+
+
+@pytest.mark.parametrize(("frame", "names", "words"), REFUSALS)
+def test_columns_that_are_not_one_text_and_one_class_are_refused(frame, names, words):
+    with pytest.raises(ConfigError) as error:
+        read_labelled(frame, **names)
+    assert words in str(error.value)
+
+
+FILES = [
+    ("empty.csv", b"", "divides its first line"),
+    ("one.csv", b"text\nA pear\n", "no comma, tab, semicolon, bar"),
+    ("uneven.csv", b"text,label\nA pear,f\nAn apple, and a plum,f\nIron,m\n", "row 3: 3 cells between commas, but 2"),
+    ("nul.csv", "text,label\nA,b\n".encode("utf-16-le"), "NUL"),
+    ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text"\n', "bad.jsonl:2: not JSON"),
+    ("bad.parquet", b"PAR1", "bad.parquet: cannot be read"),
+    ("bad.xlsx", b"PK", "bad.xlsx"),
+    ("twice.csv", b"text,text\na,b\nc,d\n", "two columns are named 'text'"),
+    ("short.csv", b"text,label\nA pear,f\n", "1 rows"),
+    ("class.csv", b"text,label\n" + b"".join(b"pear %d,f\n" % n for n in range(9)), "9 texts, not of two classes"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "words"), FILES)
+def test_tables_that_cannot_be_read_are_refused_by_file_and_row(name, content, words, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((DataError, ConfigError)) as error:
+        read_labelled(tmp_path / name)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_folds_that_do_not_fit_are_refused():
+    for settings, words in (
+        ({"folds": 0}, "at least 1"),
+        ({"folds": 30}, "largest class: 20"),
+        ({"folds": 2, "test": frame_of()}, "--test"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_labelled(frame_of(), **settings)
+    with pytest.raises(ConfigError, match="1 sets"):
+        read_labelled(frame_of(author="one"), group="author")
