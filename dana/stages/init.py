@@ -150,8 +150,8 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
         Document(str(row), "", strip_markers(texts[row])) for row in random.permutation(len(texts))[:MOST_SCORED]
     ]
     sample = [rest[row] for row in random.permutation(len(rest))[:MOST_SCORED]]
-    third = len(labelled) // 3
-    parts = (labelled[third:], labelled[:third], sample)
+    third = len(task_texts) // 3
+    parts = (task_texts[third:], task_texts[:third], sample)
     task, others, pool = (Units.join(list(split_documents(part, Selection().splitter()))) for part in parts)
     selector = build_selector("lexical", "knn", Selection())
     sizes = selector.samples(len(task))
