@@ -146,12 +146,12 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
     if len(texts) < FEWEST_TEXTS or not rest:
         return survey
     random = generator(0, "init", "pool")
-    labelled = [
+    own_texts = [
         Document(str(row), "", strip_markers(texts[row])) for row in random.permutation(len(texts))[:MOST_SCORED]
     ]
     sample = [rest[row] for row in random.permutation(len(rest))[:MOST_SCORED]]
-    third = len(task_texts) // 3
-    parts = (task_texts[third:], task_texts[:third], sample)
+    third = len(own_texts) // 3
+    parts = (own_texts[third:], own_texts[:third], sample)
     task, others, pool = (Units.join(list(split_documents(part, Selection().splitter()))) for part in parts)
     selector = build_selector("lexical", "knn", Selection())
     sizes = selector.samples(len(task))
