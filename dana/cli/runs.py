@@ -28,6 +28,7 @@ def add_runs(add: AddCommand) -> None:
     report.add_argument(
         "--compare", type=local_folder, nargs="+", metavar="RUN", help="folders of runs, side by side on one page"
     )
+    report.add_argument("--json", action="store_true", help="print scores and verdicts as JSON, and write nothing")
     report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
 
 
@@ -69,13 +70,17 @@ def _report(args: argparse.Namespace) -> None:
     With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead: verdicts, paired
     differences and differing settings of several runs; the others are compared with the first.
     """
-    from dana.stages.report import compare_stage, report_stage
+    from dana.stages.report import compare_stage, report_stage, run_json
 
     if args.compare and args.folder:
         raise ConfigError(f"DIR {args.folder} and --compare: give the runs after --compare only")
     if args.out and not args.compare:
         raise ConfigError(f"--out {args.out} has no effect without --compare; remove it")
-    if args.compare:
+    if args.json and not args.folder:
+        raise ConfigError("--json: give it a run's folder")
+    if args.json:
+        print(run_json(args.folder))
+    elif args.compare:
         print(f"written: {compare_stage(args.compare, args.out or Path('comparison'))}")
     elif args.folder:
         print(f"written: {report_stage(args.folder)}")

@@ -23,6 +23,7 @@ from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
+FLOOR_TITLES = {"majority": "one constant answer", "tfidf": "TF-IDF", "vectors": "sentence vectors"}
 LONGEST = 24  # characters of a setting's value in a message
 IN_CELL = ("task", "preset", "settings")  # prefixes that messages omit
 
@@ -84,6 +85,7 @@ class ArmResult:
         predictions: Predictions on the test set.
         lineage: Origin of the model.
         adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and in order.
+        is_floor: True for a simple model without adaptation and seeds (``floors/TASK``).
         warnings: What of the task's data makes the scores mean less than they seem.
     """
 
@@ -97,6 +99,7 @@ class ArmResult:
     predictions: Predictions
     lineage: Lineage = field(default_factory=Lineage)
     adaptations: int = 1
+    is_floor: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -119,13 +122,14 @@ class ArmResult:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean; NaN with one model, which says nothing about others."""
-        return self.estimate.interval if self.estimate.units > 1 else (math.nan, math.nan)
+        return self.estimate.interval if self.estimate.units > 1 or self.is_floor else (math.nan, math.nan)
 
     def unlike(self, other: "ArmResult") -> list[str]:
         """List why the two results cannot be compared, this result's value first; empty if they can."""
-        reasons = _differences(self.settings, other.settings) + self._unlike_lineage(other)
         pairs = [{"metric": cell.metric, "direction": cell.direction} for cell in (self, other)]
-        reasons += _differences(*pairs)
+        if other.is_floor:
+            return _differences(*pairs) + self._unlike_test(other)
+        reasons = _differences(self.settings, other.settings) + self._unlike_lineage(other) + _differences(*pairs)
         if self.seeds != other.seeds:
             reasons.append(f"seeds {_some(self.seeds)} against {_some(other.seeds)}")
         return reasons + self._unlike_test(other)
@@ -234,8 +238,7 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
     with reading(file):
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
-        alone = manifest.get("nested")  # each seed with an adaptation of its own
-        units = {row["seed"]: row.get("adaptation", row["seed"] if alone else 0) for row in rows}
+        units = {row["seed"]: row.get("adaptation", 0) for row in rows}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         return ArmResult(
@@ -251,6 +254,28 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
             adaptations=len(set(units.values())),
             warnings=tuple(data_warnings(metrics)),
         )
+
+
+def read_floor(file: Path) -> ArmResult:
+    """Read a floor from ``metrics.json`` and the predictions beside it.
+
+    Raises:
+        ArtifactError: If a file is damaged.
+    """
+    metrics = read_object(file)
+    table = read_columns(file.parent / PREDICTIONS, ("adaptation", "id", "label", "prediction")).sort_by("id")
+    with reading(file):
+        kind = find_kind(metrics["kind"])(tuple(metrics["labels"]))
+        labels, answers = (kind.answers(table[name]) for name in ("label", "prediction"))
+        folds = table["adaptation"].to_numpy() if metrics["folds"] else None
+        predictions = Predictions(table["id"].to_numpy(), labels, answers[None], kind, folds)
+        head = (
+            metrics["task"],
+            FLOOR_TITLES.get(file.parent.name, file.parent.name),
+            metrics["metric"],
+            metrics["direction"],
+        )
+        return ArmResult(*head, {}, frozenset(), {}, predictions, is_floor=True)
 
 
 def _predictions(

@@ -13,7 +13,7 @@ from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, part_files
-from dana.report.cells import ArmResult, adaptations, output_weights, read_cell
+from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
 from dana.report.cells import weights as weight_digests
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
 from dana.report.page import Examples_
@@ -73,6 +73,7 @@ class RunFrames:
         scores: Scores and weights.
         evaluations: One row per arm and evaluation during training: arm and :data:`EVALUATION`.
         cells: Results of every fine-tuned arm of every task, in the order of the tables.
+        floors: Results of simple models on every task.
         stages: Manifest of each committed artifact by its path in the folder.
         settings: Settings that differ from the defaults, as YAML; empty if the folder has no ``settings.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
@@ -86,6 +87,7 @@ class RunFrames:
     scores: ScoreFrames | None = None
     evaluations: pd.DataFrame | None = None
     cells: tuple[ArmResult, ...] = ()
+    floors: tuple[ArmResult, ...] = ()
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     settings: str = ""
     is_grid: bool = False
@@ -113,6 +115,7 @@ def read_run(path: Path) -> RunFrames:
         scores=read_scores(path),
         evaluations=read_evaluations(path),
         cells=read_cells(path, stages),
+        floors=tuple(map(read_floor, sorted(path.glob("floors/*/*/metrics.json")))),
         stages=stages,
         settings=_settings(path),
         is_grid=(path / "cells").is_dir(),

@@ -65,7 +65,7 @@ class Analysis:
 
 def analyse(run: RunFrames) -> Analysis:
     """Compare the arms of a run and make every table that it has data for."""
-    scores, comparisons = run.scores, tuple(compare_arms(run.cells))
+    scores, comparisons = run.scores, tuple(compare_arms(run.cells, run.floors))
     candidates = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
     candidates.append(tables.variance_table(comparisons))
     if run.ranking is not None:
@@ -79,7 +79,7 @@ def analyse(run: RunFrames) -> Analysis:
     if run.evaluations is not None:
         candidates += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
     if run.cells:
-        candidates += [tables.seed_table(run.cells), tables.result_table(run.cells)]
+        candidates += [tables.seed_table(run.cells), tables.result_table([*run.cells, *run.floors])]
     return Analysis(run, comparisons, {table.name: table for table in candidates if table is not None})
 
 
@@ -204,7 +204,20 @@ def _task_verdicts(rows: Sequence[ArmComparison]) -> str:
         f"{CLAIMS[verdict].format(arm, ' and '.join(others))} ({reason})"
         for (verdict, arm, reason), others in alike.items()
     ]
-    return f"On {rows[0].task}, {'; '.join(claims)}."
+    return f"On {rows[0].task}, {'; '.join(claims)}." + _scores(rows)
+
+
+def _scores(rows: Sequence[ArmComparison]) -> str:
+    """Write the scores of the first arm, its rivals and the best floor, and whether it beats that."""
+    floors = [row for row in rows if row.is_floor]
+    if not floors:
+        return ""
+    beside = dict.fromkeys((row.other, row.other_score) for row in rows if row.arm == floors[0].arm)
+    scores = [(floors[0].arm, floors[0].arm_score), *beside]
+    losers = [row for row in floors if row.verdict != BETTER]
+    verdicts = "".join(f" {row.arm} does not beat {row.other}, which needs no adaptation." for row in losers)
+    metric = tables.metric_name(rows[0].metric)
+    return f" {metric}: {', '.join(f'{name} {number(score, 3)}' for name, score in scores)}.{verdicts}"
 
 
 def _collapse_warning(analysis: Analysis) -> list[str]:

@@ -245,7 +245,7 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
     """Tabulate mean, interval and deviation over seeds of each task and arm, like Table 3 of the paper."""
     rows = []
     for cell in cells:
-        seeds, (low, high) = mean_interval(list(cell.scores.values())), cell.interval
+        seeds, (low, high) = mean_interval(list(cell.scores.values()) or [cell.estimate.mean]), cell.interval
         spread = {"n": seeds.n, "mean": cell.estimate.mean, "low": low, "high": high, "std": seeds.std, "ddof": 1}
         rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)})  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)

@@ -32,6 +32,9 @@ class ArmComparison:
         other: The arm that it is compared with.
         asked: True for a question of the report; other rows get no verdict.
         n: Number of units; 0 if the two are not compared.
+        arm_score: Mean score of the first arm.
+        other_score: Mean score of the other.
+        is_floor: True if the other is the best floor of the task.
         unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of one adaptation.
         one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would do.
         models: Number of fine-tuned models of each arm.
@@ -59,6 +62,9 @@ class ArmComparison:
     other: str
     asked: bool = False
     n: int = 0
+    arm_score: float = math.nan
+    other_score: float = math.nan
+    is_floor: bool = False
     unit: str = SEED
     one_adaptation: bool = False
     models: int = 0
@@ -114,13 +120,28 @@ def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys([*questions(arms), *pairs, *others]))
 
 
-def compare_arms(cells: Sequence[ArmResult]) -> list[ArmComparison]:
-    """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them."""
+def best_floor(floors: Iterable[ArmResult], task: str) -> ArmResult | None:
+    """Return the floor of a task with the best score; None without floors."""
+    rows = [floor for floor in floors if floor.task == task]
+    return max(rows, key=lambda row: row.estimate.mean * (1 if row.direction == "higher" else -1), default=None)
+
+
+def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -> list[ArmComparison]:
+    """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them.
+
+    Args:
+        cells: Results of the arms.
+        floors: Simple models; the arms that a report is about must beat the best of each task.
+    """
     pairs: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
     for task in dict.fromkeys(cell.task for cell in cells):
         arms = {cell.arm: cell for cell in cells if cell.task == task}
         task_questions = questions(list(arms))
-        for pair in contrasts(list(arms)):
+        all_pairs = contrasts(list(arms))
+        if (floor := best_floor(floors, task)) is not None:
+            task_questions = [*task_questions, *((arm, floor.arm) for arm in main_arms(arms))]
+            arms = {**arms, floor.arm: floor}
+        for pair in dict.fromkeys([*task_questions, *all_pairs]):
             cell, other = arms[pair[0]], arms[pair[1]]
             pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell, other))
     is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
@@ -140,6 +161,7 @@ def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
 def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     """Measure the difference of two arms without a verdict, or give the reasons why they cannot be compared."""
     row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
+    row = replace(row, arm_score=cell.estimate.mean, other_score=other.estimate.mean, is_floor=other.is_floor)
     unlike = cell.unlike(other)
     if unlike:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
@@ -159,7 +181,7 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int) ->
     """Add the verdict to a row, or every reason why the question is undecided."""
     reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
     if row.n < 2:
-        reasons.append("one model of each arm says nothing about others")
+        reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:
         reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
     if not reasons:

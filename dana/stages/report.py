@@ -1,5 +1,6 @@
 """``dana report``: write the report of a run, or of several, as HTML, Markdown and CSV tables."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from dana.core.config import require
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
 from dana.report.run import read_run
-from dana.report.sections import build_report
+from dana.report.sections import analyse, build_report
+from dana.report.summary import summary
 from dana.stages.join import join_run
 
 TABLES = ("results.csv", "leaderboard.*")  # of a run, beside the files of its page
@@ -32,6 +34,15 @@ def report_stage(run: Path) -> Path:
     page = write_page(build_report(read_run(run)), run, "report")
     list_files(run, (file for pattern in TABLES for file in run.glob(pattern) if file.is_file()))
     return page
+
+
+def run_json(run: Path) -> str:
+    """Format the scores and verdicts of a run as JSON.
+
+    Raises:
+        ArtifactError: As :func:`report_stage`.
+    """
+    return json.dumps(summary(analyse(read_run(run))), indent=2)
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:

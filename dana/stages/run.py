@@ -13,6 +13,7 @@ from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, iterate_documents, part_files, write_parts
 from dana.core.studies import load_parts
 from dana.corpus.documents import document_tables
+from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
@@ -150,8 +151,10 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     cards = cards_by_name(read.cards or [read.task], names)
-    limit = min(folds.values(), default=settings.seeds.adaptations)
-    for index in range(min(limit, settings.seeds.adaptations)):
+    limit = min([*folds.values(), settings.seeds.adaptations])
+    for card, path in cards.items() if settings.floor_names else ():
+        yield _floor_cell(settings, card, path, limit if path in folds else None)
+    for index in range(limit):
         repeat = with_seed(settings, index)
         fold = index if read.task in folds else 0
         if fold == index:
@@ -183,6 +186,14 @@ def _task_cells(
         if arm.text == "task":
             arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
             yield Cell(f"text/{arm.name}{at}", f"{__name__}:task_corpus", arguments, (f"texts{at}",))
+
+
+def _floor_cell(settings: RunSettings, name: str, card: str, folds: int | None) -> Cell:
+    """Make the cell of the floors of a task, tested on its first folds, or on its test texts."""
+    texts = {name: getattr(settings.finetune, name) for name in ("max_train", "text_field", "label_field", "id_field")}
+    arguments = {"card": card, "out": Path(settings.out) / "floors" / name, "settings": FinetuneSettings(**texts)}
+    arguments |= {"names": settings.floor_names, "encoder": settings.selection.encoder, "data": settings.data}
+    return Cell(f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, ("texts",))
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:

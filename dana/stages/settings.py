@@ -24,6 +24,7 @@ log = get_logger(__name__)
 RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
 # What dana run --quick changes: a first answer within minutes.
 QUICK: dict[str, Any] = {"arms": ["random", "dana"], "seeds": {"adaptations": 3}, "adapt": {"tokens": 250_000}}
+FLOORS = ("majority", "tfidf", "vectors")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class CoreSettings:
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
         seeds: How often an arm is adapted, and each adapted model fine-tuned.
+        floors: Simple models that an adapted one must beat: majority, tfidf, vectors; or none.
         jobs: Number of cells of the recipe that run in parallel, each in a process of its own.
     """
 
@@ -108,6 +110,7 @@ class CoreSettings:
     cards: list[str] = field(default_factory=list)
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
     seeds: RunSeeds = field(default_factory=RunSeeds)
+    floors: str | list[str] = field(default_factory=lambda: list(FLOORS))
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -120,6 +123,8 @@ class CoreSettings:
         require(is_complete, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         parse_arms(self.arms, self.selector_spec, self.weigh)
+        names = ", ".join(FLOORS)
+        require(set(self.floor_names) <= set(FLOORS), "floors", self.floors, f"none, or a list of some of {names}")
 
     def section(self, study: str) -> Any:
         """Return the section of a study.
@@ -140,6 +145,12 @@ class CoreSettings:
     def selector_spec(self) -> str:
         """Spec of the selector, with its default."""
         return self.selector or ("auto" if self.detector == "auto" else "detector")
+
+    @property
+    def floor_names(self) -> list[str]:
+        """The floors of every task; empty for ``none``."""
+        names = [self.floors] if isinstance(self.floors, str) else self.floors
+        return [] if names == ["none"] else names
 
     @property
     def described_arms(self) -> tuple[Arm, ...]:

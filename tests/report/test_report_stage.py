@@ -69,7 +69,16 @@ def test_every_table_is_a_file(reported_run):
     assert files["kept_by_source"]["kept_units"].sum() == 192
     assert files["kept_by_source"]["share_of_kept_characters"].sum() == pytest.approx(1)
     assert len(files["seeds"]) == 32
-    assert list(files["differences"])[:8] == ["task", "metric", "arm", "other", "asked", "n", "unit", "one_adaptation"]
+    assert list(files["differences"])[:8] == [
+        "task",
+        "metric",
+        "arm",
+        "other",
+        "asked",
+        "n",
+        "arm_score",
+        "other_score",
+    ]
     assert {"collapsed", "units_to_decide", "texts_to_decide"} <= set(files["differences"])
 
 

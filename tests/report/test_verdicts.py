@@ -77,7 +77,7 @@ def test_a_gain_is_better_and_reversed_worse():
 
 def test_one_model_of_each_arm_decides_nothing_and_two_may():
     row = compare(base=grid(0.4, 1), dana=grid(0.8, 1))["dana", "base"]
-    assert (row.verdict, row.reasons) == ("undecided", "one model of each arm says nothing about others")
+    assert (row.verdict, row.reasons) == ("undecided", "one seed says nothing about others")
     assert np.isnan([row.low, row.detectable]).all()
     assert compare(base=grid(0.1, 2), dana=grid(0.9, 2))["dana", "base"].verdict == "better"
 

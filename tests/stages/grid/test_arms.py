@@ -126,7 +126,7 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
-    names = ["texts", "base", "text/tapt", "adapt/general", "adapt/tapt"]
+    names = ["texts", "base", "floors/toy", "text/tapt", "adapt/general", "adapt/tapt"]
     names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "tapt")]
     assert [*cells(["general", "tapt"], tmp_path)] == names
     assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf("base")

@@ -135,7 +135,7 @@ def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
     )
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    cells = ["texts", "base", "adapt/general", "finetune/toy/base/0", "finetune/toy/general/0"]
+    cells = ["texts", "base", "floors/toy", "adapt/general", "finetune/toy/base/0", "finetune/toy/general/0"]
     assert lines == [f"missing  {cell}" for cell in cells]
     assert not (tmp_path / "run").exists()
 

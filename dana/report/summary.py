@@ -1,0 +1,41 @@
+"""Summarise a run's scores and verdicts for programs, as JSON."""
+
+import math
+from typing import Any
+
+from dana.report.cells import ArmResult
+from dana.report.sections import Analysis
+
+
+def summary(analysis: Analysis) -> dict[str, Any]:
+    """Summarise the arms, floors and verdicts of a run's task as JSON values; of several, under ``tasks`` by name."""
+    run, tasks = analysis.run, {}
+    for task in dict.fromkeys(cell.task for cell in run.cells):
+        arms, floors = ([cell for cell in cells if cell.task == task] for cells in (run.cells, run.floors))
+        sizes = {cell.arm: {"n": len(cell.scores), "collapsed": len(cell.collapsed_seeds)} for cell in arms}
+        tasks[task] = {
+            "metric": arms[0].metric,
+            "n": len(arms[0].predictions.ids),
+            "folds": None if arms[0].predictions.folds is None else arms[0].adaptations,
+            "arms": {cell.arm: {**_score(cell), **sizes[cell.arm]} for cell in arms},
+            "floors": {cell.arm: _score(cell) for cell in floors},
+            "verdicts": [
+                {"a": row.arm, "b": row.other, "difference": _finite(row.mean), "interval": _ends(row.low, row.high)}
+                | {"p": _finite(row.p_holm), "decision": row.verdict}
+                for row in analysis.questions
+                if row.task == task
+            ],
+        }
+    return next(iter(tasks.values())) if len(tasks) == 1 else {"tasks": tasks}
+
+
+def _score(cell: ArmResult) -> dict[str, Any]:
+    return {"mean": cell.estimate.mean, "interval": _ends(*cell.interval)}
+
+
+def _ends(low: float, high: float) -> list[float] | None:
+    return [low, high] if math.isfinite(low) else None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,132 @@
+"""Floors: what a constant answer, TF-IDF and sentence vectors reach on a task, the last two with a linear model."""
+
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dana.core.artifacts import Artifact, Draft, make, write_json
+from dana.core.logging import get_logger
+from dana.core.registry import ENCODERS
+from dana.corpus.documents import source_digests
+from dana.encoders.base import encode, encoder_identity, has_vectors
+from dana.finetuning.results import METRICS, PREDICTIONS
+from dana.finetuning.settings import FinetuneSettings
+from dana.stages.finetune import DECISIVE
+from dana.tasks.card import SPLITS, TaskCard, load_card
+from dana.tasks.examples import Example, read_splits, subset
+from dana.tasks.kinds import DEFAULT
+
+log = get_logger(__name__)
+
+VERSION = 1  # of the numbers
+STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse strengths of the penalty, of which inner folds choose
+INNER_FOLDS = 3
+
+
+def floors_stage(
+    card: str,
+    out: Path,
+    settings: FinetuneSettings,
+    names: Sequence[str],
+    encoder: str,
+    data: str | None = None,
+    folds: int | None = None,
+) -> Artifact:
+    """Fit simple models to the training texts of a task and test them, as a floor under every adapted model.
+
+    Args:
+        card: A task card's name or YAML file.
+        out: Folder; each floor gets ``NAME/metrics.json`` and ``NAME/predictions.parquet``.
+        settings: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
+        names: ``majority`` answers always alike; ``tfidf`` and ``vectors`` are linear models (of classes: logistic
+            regression), left out where each word has a label.
+        encoder: Spec of the encoder of ``vectors``, which are left out if it is not installed.
+        data: Folder with the card's data.
+        folds: Number of folds that are tested, the first ones; None for a card without.
+
+    Raises:
+        ConfigError: If the card is unknown.
+        DataError: If the data is missing or does not fit the card.
+    """
+    task = settings.fields_of(load_card(card))
+    names = [name for name in names if name == "majority" or not task.target.per_word]
+    names = [name for name in names if name != "vectors" or has_vectors(encoder)]
+    inputs: dict[str, Any] = {"task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}}
+    inputs |= {"data": source_digests(task.files(data, SPLITS)), "max_train": settings.max_train}
+    inputs |= {} if task.folds is None else {"column": task.folds, "folds": folds}
+    identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None
+
+    def write(draft: Draft) -> None:
+        splits = [read_splits(task, data, fold) for fold in (range(folds) if folds else [None])]
+        for name in names:
+            _write_floor(draft.path / name, name, task, splits, settings.max_train, encoder)
+
+    return make(out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write)
+
+
+def _write_floor(
+    folder: Path, name: str, task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None, encoder: str
+) -> None:
+    tables = []
+    for fold, split in enumerate(folds):
+        test = split["test"]
+        answers = _predict(name, task, subset(split["train"], max_train), test, encoder)
+        ids, labels = [row.id for row in test], [row.label for row in test]
+        tables.append(pa.table({"adaptation": [fold] * len(ids), "id": ids, "label": labels, "prediction": answers}))
+    table = pa.concat_tables(tables)
+    score = task.target.scores(*map(task.target.answers, (table["prediction"], table["label"])))[task.metric]
+    metrics: dict[str, Any] = {"task": task.name, "metric": task.metric, "direction": task.direction, "kind": task.kind}
+    metrics |= {"labels": task.labels, "mean": score, "n": len(table), "folds": len(folds) if len(folds) > 1 else None}
+    folder.mkdir()
+    pq.write_table(table, folder / PREDICTIONS, compression="zstd")
+    write_json(folder / METRICS, metrics)
+    log.info("floor     %s %s: %s %.4f", task.name, name, task.metric, score)
+
+
+def _predict(name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:
+    """Fit a floor to training examples and return its answers to the test examples."""
+    labels: list[Any] = [row.label for row in train]
+    counts = Counter(labels).most_common(1)
+    if task.target.per_word:
+        [(tag, _)] = Counter(chain.from_iterable(labels)).most_common(1)
+        return [(tag,) * size for size in task.target.sizes([row.label for row in test])]
+    enough = counts[0][1] if task.kind == DEFAULT else len(labels)  # of one class in each inner fold
+    if name == "majority" or len(set(labels)) < 2 or enough < INNER_FOLDS:
+        return [counts[0][0] if task.target.has_labels else fmean(labels)] * len(test)
+    texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
+    if name == "vectors":
+        texts = [encode(ENCODERS.create(encoder), part, encoder).cpu().numpy() for part in texts]  # type: ignore[misc]
+    return _linear(name, task, texts[0], labels, texts[1])
+
+
+def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
+    """Fit a linear model, its penalty chosen by folds of the training texts, and return its answers to test texts."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model: Any = OneVsRestClassifier(LogisticRegression(max_iter=1000))
+    grid: dict[str, Any] = {"onevsrestclassifier__estimator__C": STRENGTHS}
+    if not task.target.has_labels:
+        model, grid = Ridge(), {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
+    # The pattern keeps punctuation, so that no text is empty.
+    words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
+    pipe = make_pipeline(words if name == "tfidf" else StandardScaler(), model)
+    scoring = {"macro_f1": "f1_macro", "micro_f1": "f1_micro"}.get(task.metric)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of classes with few texts
+        targets = task.target.targets(labels)
+        search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS).fit(train, np.squeeze(targets))
+        answers = search.predict(test)
+    return [tuple(np.flatnonzero(row).tolist()) for row in answers] if answers.ndim > 1 else answers.tolist()

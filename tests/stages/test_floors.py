@@ -1,0 +1,105 @@
+"""Floors: what they answer, on which texts they are fitted, and how a verdict takes the best of them."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import toy_task
+from sklearn.metrics import f1_score
+
+from dana.core.errors import ConfigError
+from dana.report.run import read_run
+from dana.report.sections import analyse, verdict
+from dana.report.summary import summary
+from dana.stages.finetune import FinetuneSettings
+from dana.stages.floors import floors_stage
+from dana.stages.settings import FLOORS, RunSettings
+from tests.report.conftest import write_results
+
+ENCODER = "hashing:dims=64,words=1"
+
+
+def floors(card, out, names=FLOORS, **settings):
+    floors_stage(str(card), out, FinetuneSettings(**settings), names, ENCODER)
+    return {name: json.loads((out / name / "metrics.json").read_text()) for name in names if (out / name).exists()}
+
+
+def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
+    card = toy_task.write_task(tmp_path)
+    scores = floors(card, tmp_path / "floors")
+    assert scores["majority"]["mean"] == pytest.approx(1 / 6)  # one of three even classes
+    assert scores["tfidf"]["mean"] > 0.9
+    assert scores["vectors"]["mean"] > 0.5
+    for name in FLOORS:
+        table = pq.read_table(tmp_path / "floors" / name / "predictions.parquet").to_pydict()
+        assert table["id"] == [row["id"] for row in toy_task.rows(60, 3)]
+        assert scores[name]["mean"] == pytest.approx(f1_score(table["label"], table["prediction"], average="macro"))
+        assert (scores[name]["n"], scores[name]["folds"], scores[name]["metric"]) == (60, None, "macro_f1")
+    same = floors(card, tmp_path / "again")
+    assert same == scores
+    assert floors(card, tmp_path / "few", max_train=9)["tfidf"]["mean"] < scores["tfidf"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "label", "labels"),
+    [
+        ("multi_label", "micro_f1", lambda row: [row["label"]], list(toy_task.SIGNS)),
+        ("regression", "pearson", lambda row: float(len(row["text"].split())), []),
+        (
+            "token_labels",
+            "span_f1",
+            lambda row: ["B-x" if word in toy_task.WORDS[40:] else "O" for word in row["text"].split()],
+            ["O", "B-x"],
+        ),
+    ],
+)
+def test_other_kinds_of_target(tmp_path, kind, metric, label, labels):
+    card = toy_task.write_task(tmp_path, kind=kind, metric=metric, labels=labels)
+    for seed, (split, count) in enumerate({"train": 120, "dev": 30, "test": 60}.items(), 1):
+        rows = [{**row, "label": label(row)} for row in toy_task.rows(count, seed)]
+        rows = [{**row, "text": row["text"].split()} for row in rows] if kind == "token_labels" else rows
+        toy_task.write_split(tmp_path / "toy", split, rows)
+    scores = floors(card, tmp_path / "floors")
+    assert set(scores) == ({"majority"} if kind == "token_labels" else set(FLOORS))
+    assert scores["majority"]["mean"] < 0.5
+    assert kind == "token_labels" or scores["tfidf"]["mean"] > scores["majority"]["mean"] + 0.2
+
+
+def test_floors_of_the_settings():
+    assert RunSettings().floor_names == list(FLOORS)
+    assert RunSettings(floors="none").floor_names == []
+    with pytest.raises(ConfigError, match=r"floors=.*none, or a list of some of majority, tfidf, vectors"):
+        RunSettings(floors=["forest"])
+
+
+def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
+    write_results(tmp_path, arms={"base": 0.5, "dana": 0.7})
+    texts, labels = np.arange(300), np.arange(300) % 3
+    for name, share in (("majority", 0.0), ("tfidf", 0.9), ("vectors", 0.5)):
+        right = np.random.default_rng(2).random(300) < share
+        answers = np.where(right, labels, 0)
+        folder = tmp_path / "floors" / "toy" / name
+        folder.mkdir(parents=True)
+        columns = {"adaptation": texts * 0, "id": [f"t{text:03d}" for text in texts], "label": labels}
+        pq.write_table(pa.table({**columns, "prediction": answers}), folder / "predictions.parquet")
+        head = {"task": "toy", "metric": "macro_f1", "direction": "higher", "kind": "single_label", "folds": None}
+        (folder / "metrics.json").write_text(json.dumps({**head, "labels": ["a", "b", "c"]}))
+    analysis = analyse(read_run(tmp_path))
+    rows = {row.other: row for row in analysis.questions}
+    assert list(rows) == ["base", "TF-IDF"]
+    assert (rows["TF-IDF"].verdict, rows["TF-IDF"].n) == ("worse", 8)
+    assert rows["base"].p_holm == pytest.approx(2 * max(rows["base"].p, rows["TF-IDF"].p), rel=1)
+    headline = verdict(analysis)
+    assert "macro-F1: dana 0.7" in headline
+    assert ", TF-IDF 0.9" in headline
+    assert "dana does not beat TF-IDF, which needs no adaptation." in headline
+    result = json.loads(json.dumps(summary(analysis)))
+    assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)
+    assert result["arms"]["dana"]["n"] == 8
+    assert set(result["floors"]) == {"one constant answer", "TF-IDF", "sentence vectors"}
+    low, high = result["floors"]["TF-IDF"]["interval"]
+    assert low < result["floors"]["TF-IDF"]["mean"] < high
+    decisions = {(row["a"], row["b"]): row["decision"] for row in result["verdicts"]}
+    assert decisions == {("dana", "base"): "better", ("dana", "TF-IDF"): "worse"}
