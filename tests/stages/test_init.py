@@ -15,6 +15,7 @@ from dana.core.schemas import Document
 from dana.stages.init import FILES, survey_pool
 from dana.stages.settings import QUICK, RunSettings, read_recipe
 from dana.tasks.card import TaskCard
+from tests.toy_task import rows, write_checkpoint
 
 WORDS = [f"{letter}{vowel}{end}" for letter in "bdfgklmnprst" for vowel in "aeiou" for end in ("n", "r", "sk")]
 TOPICS = WORDS[:60], WORDS[30:90], WORDS[90:]
@@ -34,8 +35,8 @@ def home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table().to_csv("tickets.csv", index=False, sep=";")
     (tmp_path / "pool").mkdir()
-    rows = [{"text": f"Before. {TEXTS[n]}" if n < 3 else draw(2, n)} for n in range(30)]
-    (tmp_path / "pool" / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = [{"text": f"Before. {TEXTS[n]}" if n < 3 else draw(2, n)} for n in range(30)]
+    (tmp_path / "pool" / "all.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
     return tmp_path
 
 
@@ -77,6 +78,8 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
     settings = load(RunSettings, read_recipe("deep/tickets", quick=True)[0])
     assert (settings.adapt.tokens, settings.adapt.batch_size) == (QUICK["adapt"]["tokens"], 32)
     assert (settings.seeds.adaptations, settings.out) == (3, "deep/tickets/quick")
+    dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
+    assert read_recipe("deep/other")[0]["general"] == ["deep/other/../../pool/*.jsonl", str(home / "pool")]
     for folder in (home, home / "nope"):
         with pytest.raises(ConfigError, match=folder.name):
             read_recipe(folder)
@@ -134,6 +137,24 @@ def test_the_pool_is_compared_with_the_texts():
     shares = [survey_pool([*near[:count], *far[count:]], TEXTS)["like"] for count in (0, 20, 80)]
     assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
     assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
+
+
+def test_two_commands_lead_from_a_table_to_predictions_of_each_text(home):
+    pd.DataFrame(rows(60, 1)).to_csv("toy.csv", index=False)
+    (home / "pool" / "more.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9)))
+    model, small = write_checkpoint(home / "model"), ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"]
+    tuning = ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
+    assert main(["init", "toy.csv", "--pool", "pool"]) == 0
+    seeds = ["seeds.adaptations=2", "seeds.finetunings=1"]
+    line = ["run", "toy", "--quick", "--set", f"model={model}", "selector=random", *small, *tuning, *seeds]
+    assert main(line) == 0
+    texts, results = pd.read_parquet("toy/texts.parquet"), home / "toy" / "quick" / "finetune" / "toy"
+    for arm in ("base", "random", "dana"):
+        table = pd.read_parquet(results / arm / "predictions.parquet")
+        assert sorted(table["id"]) == sorted(texts["id"][texts["fold"] < 2])
+    assert (home / "toy" / "quick" / "report.html").is_file()
+    with pytest.raises(ArtifactError, match="toy: holds quick"):
+        dana.init("toy.csv", "pool")
 
 
 def test_recipes_of_plan_and_quick_are_settings(home):
