@@ -192,6 +192,20 @@ CLIP = 1.0
 EVALUATION_TOKENS = 16384  # in one forward pass, padding included
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that a seed calls while it is run.
+
+    Attributes:
+        check_in: Called before every step and every batch of an evaluation; may raise to end the seed.
+        track: Called with numbers by name, and the step: the loss of each step, the dev score of each epoch. None
+            computes no score of an epoch that is not tested.
+    """
+
+    check_in: Callable[[], None] = lambda: None
+    track: Callable[[dict[str, float], int], None] | None = None
+
+
 def run_seed(
     model: str,
     splits: dict[str, EncodedSplit],
@@ -200,7 +214,7 @@ def run_seed(
     seed: int,
     precision: Precision,
     name: str = "seed",
-    check_in: Callable[[], None] = lambda: None,
+    calls: Callbacks = Callbacks(),
 ) -> tuple[Classifier, SeedResult]:
     """Fine-tune a checkpoint for one seed; returns the tested model and its result.
 
@@ -214,7 +228,7 @@ def run_seed(
         seed: Decides the head's initial weights, the order of the examples and dropout.
         precision: Device and number format. Processes share nothing: each works on other seeds.
         name: Name of the run in the progress bar: task, and arm or model.
-        check_in: Called before every step and every batch of an evaluation; may raise to end the seed.
+        calls: What is called meanwhile.
 
     Raises:
         ArtifactError: If the checkpoint cannot be used.
@@ -231,11 +245,11 @@ def run_seed(
     peak = float(preset.learning_rate)
     optimizer = make_optimizer(classifier, peak, WEIGHT_DECAY)
     in_epoch, epochs = -(-len(train.tokens) // preset.batch_size), preset.epochs_of(len(train.tokens))
-    steps, dev_scores, best = in_epoch * epochs, list[float](), {}
+    steps, dev_scores, best, log = in_epoch * epochs, list[float](), {}, calls.track or (lambda values, step: None)
 
     def losses(batch: tuple[int, np.ndarray]) -> list[Tensor]:
         step, rows = batch
-        check_in()
+        calls.check_in()
         classifier.train()
         batch_targets = torch.from_numpy(targets[train.units(rows)]).to(device)
         with torch_seed(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
@@ -247,21 +261,25 @@ def run_seed(
 
     batches = enumerate(rows for epoch in range(epochs) for rows in order(train, preset.batch_size, seed, epoch))
     with progress(what=f"{name} seed {seed}", unit="steps", total=steps) as bar:
-        for step, _ in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
+        for step, loss in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
             bar.update(1)
+            log({"train/loss": loss}, step)
             epoch, more = divmod(step, in_epoch)
-            if more or (preset.evaluate == "last" and epoch < epochs):
+            if more or (preset.evaluate == "last" and epoch < epochs and calls.track is None):
                 continue
-            predictions = kind.decode(predict(classifier, dev, kind, precision, check_in), dev.sizes)
+            predictions = kind.decode(predict(classifier, dev, kind, precision, calls.check_in), dev.sizes)
             dev_scores.append(kind.scores(predictions, references)[card.metric])
+            log({f"dev/{card.metric}": dev_scores[-1]}, step)
             bar.set_postfix(epoch=f"{epoch}/{epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:
                 best = {key: value.clone() for key, value in classifier.state_dict().items()}
     if best:
         classifier.load_state_dict(best)
+    else:
+        dev_scores = dev_scores[-1:]
     tested_epoch = _best(dev_scores, card) + 1 if best else epochs
     kind = kind.fold_into(classifier.out)
-    outputs = predict(classifier, splits["test"], kind, precision, check_in)
+    outputs = predict(classifier, splits["test"], kind, precision, calls.check_in)
     return classifier, SeedResult(seed, tested_epoch, dev_scores, outputs, round(time.monotonic() - start_time, 3))
 
 

@@ -20,6 +20,7 @@ from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
+from dana.tasks.tables import collapse_warning, collapsed_seeds
 
 CARD = """---
 {licence}library_name: transformers
@@ -36,12 +37,16 @@ tags: [dana]
 | base | {base} |
 | task | {task}, version {version} |
 | labels | {labels} |
+| data | {data} |
 | seed | {seed}: the best of its run on the development data, after epoch {epoch} |
-| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data; `metrics.json` of the run has all seeds |
+| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data |
+| {metric} of all seeds | {mean:.4f}{spread} on the test data, n = {n} |
+| licence | {terms}. Terms of the task's data: {notes} |
 | longest text | {max_tokens} tokens |
 
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
+SPLIT_NAMES = {"train": "training", "dev": "development", "test": "test"}
 LEAST_TOKENS = 2  # the special tokens
 ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
@@ -74,9 +79,9 @@ def write_model(
     result: SeedResult,
     card: TaskCard,
     tokenizer: Any,
-    test: Sequence[Example],
+    splits: dict[str, list[Example]],
     model: str,
-    warning: str = "",
+    metrics: dict[str, Any],
 ) -> None:
     """Write a classifier, its tokenizer and its model card into a draft.
 
@@ -86,16 +91,18 @@ def write_model(
         result: Result of its seed.
         card: The task.
         tokenizer: Its tokenizer, with the ``model_max_length`` of the training.
-        test: The test examples.
+        splits: Examples of all splits.
         model: The base checkpoint, a folder or a Hub name.
-        warning: Why its labels mean nothing, for the card and ``dana predict``.
+        metrics: ``metrics.json`` of all seeds.
     """
     save_classifier(classifier, tokenizer, card.target, draft.path)
+    warning = collapse_warning(metrics) if result.seed in collapsed_seeds(metrics) else ""
+    licence = licence_line(model)
     pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
     text = CARD.format(
         pipeline=pipeline,
         base=model_name(model),
-        licence=licence_line(model),
+        licence=licence,
         task=card.name,
         title=card.title,
         version=card.version,
@@ -104,7 +111,13 @@ def write_model(
         epoch=result.epoch,
         metric=card.metric,
         dev=result.dev_score,
-        test=scores_of(result, card, test)[0][card.metric],
+        test=scores_of(result, card, splits["test"])[0][card.metric],
+        mean=metrics["mean"],
+        spread="" if metrics["std"] is None else f" \u00b1 {metrics['std']:.4f}",
+        n=metrics["n"],
+        data=", ".join(f"{len(splits[split]):,} {name} texts" for split, name in SPLIT_NAMES.items()),
+        terms=f"that of {model_name(model)}, {licence.split()[1]}" if licence else f"see {model_name(model)}",
+        notes=" ".join(card.notes.split()) or "its card has no notes",
         max_tokens=tokenizer.model_max_length,
         how=PARTS if isinstance(classifier.model, PooledClassifier) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",

@@ -1,6 +1,6 @@
 """Define the settings of a fine-tuning: a preset of the task card, and values that override it."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from dana.core.config import load, require
@@ -50,6 +50,8 @@ class FinetuneSettings:
         label_field: Overrides the card's field of the label.
         id_field: Overrides the card's field of the example's id.
         save: Save the model of the seed with the best development score, in ``OUT-model``.
+        trackers: Experiment trackers for the loss of every step and the development score of every epoch, a run per
+            seed: ``tensorboard`` (in ``OUT-logs``), ``wandb``, or any other that Accelerate knows.
     """
 
     preset: str = AUTO
@@ -67,6 +69,7 @@ class FinetuneSettings:
     label_field: str | None = None
     id_field: str | None = None
     save: bool = False
+    trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")

@@ -9,10 +9,23 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.rng import derive_seed
-from dana.models.folder import load_backbone, load_own_tokenizer, load_with_head, loading, padding_id, running
+from dana.models.folder import (
+    load_backbone,
+    load_config,
+    load_own_tokenizer,
+    load_with_head,
+    loading,
+    padding_id,
+    running,
+)
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
+# What architectures with a choice call the poolings of their own classifiers; the others' take one token.
+OWN_POOLINGS = {
+    "modernbert": {"cls": "cls", "mean": "mean"},
+    "eurobert": {"cls": "bos", "mean": "mean"},
+}
 
 
 class Classifier(nn.Module):
@@ -161,8 +174,10 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
     Raises:
         ArtifactError: If there is no such checkpoint, its weights are pickled, or transformers has no head for it.
     """
-    if pooling == "cls":
-        network = _load_with_head(model, classes, per_word)
+    config = load_config(model)
+    names = OWN_POOLINGS.get(config.model_type, {"cls": ""})
+    if pooling in names:
+        network = _load_with_head(model, config, classes, per_word, names[pooling])
         layers = head_layers(network)
     else:
         network = PooledClassifier(load_backbone(model), classes, 1 if pooling == "mean" else 2)
@@ -172,11 +187,11 @@ def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, 
     return Classifier(network, per_word)
 
 
-def _load_with_head(model: str, classes: int, per_word: bool) -> Any:
+def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooling: str) -> Any:
     """Load transformers' classifier of an architecture, ignoring a head of another size in the checkpoint."""
-    network, _ = load_with_head(auto_class(per_word), model, num_labels=classes, ignore_mismatched_sizes=True)
-    if hasattr(network.config, "classifier_pooling"):  # ModernBERT's checkpoints may ask for the mean
-        network.config.classifier_pooling = "cls"
-    if network.config.pad_token_id is None:  # a decoder classifies by the last token before the padding
-        network.config.pad_token_id = padding_id(load_own_tokenizer(model))
-    return network
+    config.num_labels = classes
+    if pooling:  # a checkpoint may ask for another
+        config.classifier_pooling = pooling
+    if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
+        config.pad_token_id = padding_id(load_own_tokenizer(model))
+    return load_with_head(auto_class(per_word), model, config=config, ignore_mismatched_sizes=True)[0]

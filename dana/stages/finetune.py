@@ -33,7 +33,7 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.corpus.documents import Stamps, check_stamps, file_stamps, source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
-from dana.finetuning.loop import EncodedSplit, run_seed
+from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
@@ -44,8 +44,9 @@ from dana.stages.join import join_stage, part_folder
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, fold_count, overlap, read_splits, stream_examples, subset
 from dana.tasks.settings import AUTO, MARKERS, Preset
-from dana.tasks.tables import collapse_warning, collapsed_seeds, data_warnings
+from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision, make_accelerator, refuse_precision
+from dana.train.run import check_trackers, tracked
 
 log = get_logger(__name__)
 
@@ -78,6 +79,7 @@ def finetune_stage(
         ArtifactError: If the model cannot be used, or `out` or ``OUT-seeds`` hold something else.
         Preemption: If a signal asked to stop; finished seeds are stored.
     """
+    check_trackers(settings.trackers)
     task = settings.fields_of(load_card(card))
     config, tokenizer = load_tokenizer(model)
     preset, markers = _choose_pooling(settings, settings.resolve(task, config), task, data)
@@ -90,7 +92,7 @@ def finetune_stage(
             finetune_stage(model, card, replace(settings, seeds=seeds_of_fold), part, data, index)
         return on_rank_0(lambda: join_stage(parts, out))
     check_length(config, preset.max_tokens)
-    accelerator = make_accelerator()
+    accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
     decisive |= {} if task.folds is None else {"folds": task.folds}
@@ -295,9 +297,11 @@ class _FinetuneJob:
         from accelerate.utils import gather_object
 
         share = missing[self.accelerator.process_index :: self.accelerator.num_processes]
+        project, preset = arm_name(self.out, self.model), self.preset
         with StopRequest() as stop, single_process():
             for seed in share:
-                classifier, result = self._seed(seed, inputs, stop)
+                with tracked(self.accelerator, project, preset, f"seed-{seed}") as track:
+                    classifier, result = self._seed(seed, inputs, stop, track)
                 if self.settings.save:
                     self.seeds.keep_model(result, classifier)
                 self.seeds.write(result)
@@ -308,7 +312,9 @@ class _FinetuneJob:
         results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
         return [result for result in results if result is not None]
 
-    def _seed(self, seed: int, inputs: dict[str, EncodedSplit], stop: StopRequest) -> tuple[Classifier, SeedResult]:
+    def _seed(
+        self, seed: int, inputs: dict[str, EncodedSplit], stop: StopRequest, track: Callable[..., None] | None = None
+    ) -> tuple[Classifier, SeedResult]:
         """Run one seed; stop at the next step after a signal."""
 
         def check_in() -> None:
@@ -316,8 +322,8 @@ class _FinetuneJob:
                 progress = f"{self.seeds.count()} finished seeds are in {self.seeds.folder}"
                 raise Preemption(f"stopped by a signal in seed {seed}; {progress}: run the same command to resume")
 
-        name = f"{self.task.name} {arm_name(self.out, self.model)}"
-        return run_seed(self.model, inputs, self.task, self.preset, seed, self.precision, name, check_in)
+        name, calls = f"{self.task.name} {arm_name(self.out, self.model)}", Callbacks(check_in, track)
+        return run_seed(self.model, inputs, self.task, self.preset, seed, self.precision, name, calls)
 
     def _model_of(self, seed: int | None) -> dict[str, Any]:
         """Return what the model of a seed depends on, as JSON reads it."""
@@ -344,6 +350,7 @@ class _FinetuneJob:
 
         def write(draft: Draft) -> None:
             splits, result, kind = self.read(), best, self.task.target
+            splits["train"] = subset(splits["train"], self.settings.max_train)
             metrics, job = read_json(self.out / METRICS), self._with_rate([])
             classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
             if not self.seeds.restore(best.seed, classifier):
@@ -356,8 +363,7 @@ class _FinetuneJob:
             tokenizer.model_max_length = self.preset.max_tokens
             if self.markers:
                 classifier.model.config.markers = list(self.markers)
-            warning = collapse_warning(metrics) if best.seed in collapsed_seeds(metrics) else ""
-            write_model(draft, classifier, result, self.task, tokenizer, splits["test"], self.model, warning)
+            write_model(draft, classifier, result, self.task, tokenizer, splits, self.model, metrics)
 
         old_seed = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
         if old_seed != best.seed:  # the best of fewer seeds

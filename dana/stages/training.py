@@ -334,12 +334,13 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     return str(make_on_all_ranks(out, "model", depends_on, write).path)
 
 
-def publish_stage(folder: Path, name: str) -> str:
+def publish_stage(folder: Path, name: str, kind: str = "model") -> str:
     """Upload a model to the Hugging Face Hub; a new repository is private.
 
     Args:
-        folder: Output of ``dana adapt``.
+        folder: Output of ``dana adapt``, or ``OUT-model`` of ``dana finetune --save``.
         name: ``organisation/name``.
+        kind: Kind of the artifact: ``model``, or ``classifier`` of a fine-tuned model.
 
     Returns:
         URL of the upload.
@@ -350,7 +351,7 @@ def publish_stage(folder: Path, name: str) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    open_artifact(folder, "model", "dana adapt DIR --model ...")
+    open_artifact(folder, kind, {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}[kind])
     hub = HfApi()
     try:
         hub.create_repo(name, private=True, exist_ok=True)

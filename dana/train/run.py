@@ -1,9 +1,10 @@
 """Run a training: build examples from corpus and weights, train with checkpoints, and log to experiment trackers.
 
-Trackers are off unless ``execution.trackers`` names them.
+Trackers are off unless the settings name them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,38 @@ def check_trackers(names: list[str]) -> None:
         require(name in available, "trackers", name, allowed_values)
 
 
-def start_trackers(accelerator: Any, run: str, settings: TrainSettings) -> None:
-    """Start a run in every tracker of the accelerator, with the settings as its configuration."""
+def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:
+    """Start a run in every tracker of the accelerator, with a dataclass of settings as its configuration."""
     values = asdict(settings)
     for group in ("execution", "head_warmup"):
         values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
     plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
-    accelerator.init_trackers(run, config=plain)
+    accelerator.init_trackers(project, config=plain, init_kwargs={"wandb": {"name": run}} if run else {})
+
+
+def finish_trackers(accelerator: Any) -> None:
+    """End the run in every tracker; Accelerate's end_training would also end the process group."""
+    for tracker in accelerator.trackers:
+        tracker.finish()
+    accelerator.trackers.clear()
+
+
+@contextmanager
+def tracked(accelerator: Any, project: str, settings: Any, run: str) -> Iterator[Callable[..., None] | None]:
+    """Log one of several runs to the trackers, each in a folder of its own.
+
+    Yields:
+        Function that logs numbers by name, and a step; None without trackers.
+    """
+    if not accelerator.log_with:
+        yield None
+        return
+    accelerator.project_configuration.logging_dir = str(Path(accelerator.project_dir) / run)
+    start_trackers(accelerator, project, settings, run)
+    try:
+        yield accelerator.log
+    finally:
+        finish_trackers(accelerator)
 
 
 def track(accelerator: Any, record: Record) -> None:
@@ -183,8 +209,7 @@ class TrainingRun:
         if not any(record.loss for record in policy.records if isinstance(record, StepRecord)):
             raise DataError("no step had a token to predict: the tokenizer knows no word of the text; take another one")
         policy.finish(state)
-        for tracker in self.accelerator.trackers:  # Accelerate's end_training would also end the process group
-            tracker.finish()
+        finish_trackers(self.accelerator)
         return state, policy.records, notes
 
     def _shared_steps(self, steps: int) -> int:
