@@ -89,6 +89,7 @@ COMMANDS = [
     (RANK + "--text-field nope", "nope", DataError),
     (RANK + "--decontaminate nope", "nope", ConfigError),
     (TUNE_ONLY + "--preset quik", "quik", ConfigError),
+    (TUNE_ONLY + "--track nope", "trackers='nope': must be an installed tracker", ConfigError),
     (TUNE_ONLY + "--set finetune.learning_rate=fast", "learning_rate='fast': must be above 0, or auto", ConfigError),
     (TUNE_ONLY + "--set finetune.steps=-1", "steps=-1: must be at least 0", ConfigError),
     (TUNE_ONLY + "--set finetune.pooling=markers", "pooling='markers': must be cls or mean", ConfigError),

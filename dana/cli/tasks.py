@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_group
 from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
+from dana.cli.training import publish
 from dana.core.errors import CheckWarning
 from dana.core.text_table import tabulate
 
@@ -30,6 +31,7 @@ FINETUNE = [
         "hyper-parameters: auto (by the checkpoint), or the card's paper, default or quick",
     ),
     Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
+    Flag("--track", "finetune.trackers", "log each seed to trackers: tensorboard, wandb", MANY),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]
@@ -49,6 +51,8 @@ def add_tasks(add: AddCommand) -> None:
     finetune.set_defaults(processes=True)
     models = "checkpoints to fine-tune: folders or Hub names, or NAME=MODEL"
     finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
+    push = "also upload the model of --save, privately, as organisation/name"
+    finetune.add_argument("--push-to-hub", metavar="NAME", help=push)
     finetune.add_argument("--dry-run", action="store_true", help="list what is done and what is not; run nothing")
     predict = add_command(add, "predict", _predict, settings=False, json=True)
     predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
@@ -94,9 +98,13 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     require(bool(settings.cards), "--task", settings.cards, "at least one card")
     several = len(models) > 1 or len(settings.cards) > 1
     require(several or not args.dry_run, "--dry-run", True, "left out with one --model and one --task")
+    is_saved = settings.finetune.save and not several
+    hint = "used with --save, which writes the model, one --model and one --task"
+    require(is_saved or not args.push_to_hub, "--push-to-hub", args.push_to_hub, hint)
     if several:
         return _evaluate([Checkpoint.parse(model) for model in models], settings, args.dry_run)
-    return _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
+    answer = _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
+    return answer | publish(Path(f"{answer['out']}-model"), args.push_to_hub, "classifier")
 
 
 def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The command that trains language models: ``dana adapt``."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
 from dana.cli.settings import next_command, save_settings, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
@@ -29,6 +30,7 @@ ADAPT = [
     Flag("--extend", "adapt.execution.extend"),
     Flag("--resume", "adapt.execution.resume"),
     Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
+    Flag("--track", "adapt.execution.trackers", "log to trackers: tensorboard, wandb", MANY),
 ]
 
 
@@ -81,13 +83,20 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         save_settings(settings, folder)
     print(f"written: {artifact.path}")
     answer = {"model": artifact.path, "counts": artifact.manifest["counts"]}
-    if args.push_to_hub and is_main_process():
-        from dana.stages.training import publish_stage
-
-        answer["hub"] = publish_stage(artifact.path, args.push_to_hub)
-        print(f"uploaded: {answer['hub']}")
+    answer |= publish(artifact.path, args.push_to_hub, "model")
     if is_new:
         print(next_command("adapt", folder, "--model", artifact.path))
     else:
         print(next_command("report", folder, note="or, with labelled data, dana finetune: docs/guide/finetuning.md"))
     return answer
+
+
+def publish(folder: Path, name: str | None, kind: str) -> dict[str, str]:
+    """Upload a model to the Hub if a name is set, on the first process; returns its URL as ``hub``."""
+    if not name or not is_main_process():
+        return {}
+    from dana.stages.training import publish_stage
+
+    url = publish_stage(folder, name, kind)
+    print(f"uploaded: {url}")
+    return {"hub": url}

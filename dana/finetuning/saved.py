@@ -1,8 +1,7 @@
-"""Save and open fine-tuned classifiers; transformers opens their folders, except for those with own pooling.
+"""Save and open fine-tuned classifiers; transformers opens their folders, except for poolings that it lacks.
 
-A classifier with ``pooling: mean`` or ``markers`` is a :class:`dana.models.classifier.PooledClassifier`: ``backbone/``
-with config, weights and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both
-forms.
+A classifier with another pooling is a :class:`dana.models.classifier.PooledClassifier`: ``backbone/`` with config,
+weights and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both forms.
 """
 
 from collections.abc import Sequence

@@ -22,8 +22,9 @@ from dana.stages.settings import RunSettings
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
-# Settings of one command, which are not remembered: folder, parallel cells, whether training resumes.
-MOMENTARY = ("out", "jobs", "finetune.save", "adapt.execution.resume", "pretrain.execution.resume")
+# Settings of one command, which are not remembered: folder, parallel cells, trackers, whether training resumes.
+MOMENTARY = ["out", "jobs", "finetune.save", "finetune.trackers"]
+MOMENTARY += [f"{part}.execution.{name}" for part in ("adapt", "pretrain") for name in ("resume", "trackers")]
 
 RIVALS = (  # sets of settings that exclude each other
     {"adapt.steps", "adapt.tokens", "adapt.epochs"},

@@ -57,7 +57,7 @@ def test_trackers_are_checked_and_configured_with_flat_settings():
             check_trackers([name])
     check_trackers(["tensorboard"])
     values = {}
-    accelerator = SimpleNamespace(init_trackers=lambda name, config: values.update(config, run=name))
+    accelerator = SimpleNamespace(init_trackers=lambda name, config, init_kwargs: values.update(config, run=name))
     start_trackers(accelerator, "adapted", AdaptSettings(seed=7))
     assert values.items() >= {"run": "adapted", "seed": 7, "execution.layout": "auto", "head_warmup.steps": 100}.items()
     assert "tokens" not in values, "unset"
