@@ -36,7 +36,7 @@ tags: [dana]
 | base | {base} |
 | task | {task}, version {version} |
 | labels | {labels} |
-| data | {data} |
+| texts | {data} |
 | seed | {seed}: the best of its run on the development data, after epoch {epoch} |
 | {metric} | {dev:.4f} on the development data, {test:.4f} on the test data |
 | {metric} of all seeds | {mean:.4f}{spread} on the test data, n = {n} |
@@ -45,7 +45,6 @@ tags: [dana]
 
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
-SPLIT_NAMES = {"train": "training", "dev": "development", "test": "test"}
 LEAST_TOKENS = 2  # the special tokens
 ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
@@ -114,7 +113,7 @@ def write_model(
         mean=metrics["mean"],
         spread="" if metrics["std"] is None else f" \u00b1 {metrics['std']:.4f}",
         n=metrics["n"],
-        data=", ".join(f"{len(splits[split]):,} {name} texts" for split, name in SPLIT_NAMES.items()),
+        data=", ".join(f"{len(part):,} in {name}" for name, part in splits.items()),
         terms=f"that of {model_name(model)}, {licence.split()[1]}" if licence else f"see {model_name(model)}",
         notes=" ".join(card.notes.split()) or "its card has no notes",
         max_tokens=tokenizer.model_max_length,

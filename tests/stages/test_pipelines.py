@@ -101,7 +101,7 @@ def test_a_fine_tuned_model_is_uploaded_with_a_card_of_data_seeds_scores_and_lic
     assert (options, name, folder) == ({"private": True, "exist_ok": True}, "org/toy", tmp_path / "out-model")
     assert text.startswith("---\nlicense: cc-by-sa-4.0\n")
     metrics = toy_kinds.metrics(tmp_path / "out")
-    assert "| data | 60 training texts, 30 development texts, 60 test texts |" in text
+    assert "| texts | 60 in train, 30 in dev, 60 in test |" in text
     spread = f"{metrics['mean']:.4f} ± {metrics['std']:.4f}"
     assert f"| macro_f1 of all seeds | {spread} on the test data, n = 2 |" in text
     assert "| licence | that of bert, cc-by-sa-4.0. Terms of the task's data: its card has no notes |" in text
