@@ -22,7 +22,7 @@ from dana.models.folder import (
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
 # What architectures with a choice call the poolings of their own classifiers; the others' take one token.
-OWN_POOLINGS = {"modernbert": {"cls": "cls", "mean": "mean"}, "eurobert": {"cls": "bos", "mean": "mean"}}
+OWN_POOLINGS = {"modernbert": {"cls": "cls"}, "eurobert": {"cls": "bos", "mean": "mean"}}
 
 
 class Classifier(nn.Module):
