@@ -46,7 +46,7 @@ from dana.tasks.examples import Example, fold_count, overlap, read_splits, strea
 from dana.tasks.settings import AUTO, MARKERS, Preset
 from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision, make_accelerator, refuse_precision
-from dana.train.run import check_trackers, tracked
+from dana.train.run import check_trackers, tracker_run
 
 log = get_logger(__name__)
 
@@ -300,7 +300,7 @@ class _FinetuneJob:
         project, preset = arm_name(self.out, self.model), self.preset
         with StopRequest() as stop, single_process():
             for seed in share:
-                with tracked(self.accelerator, project, preset, f"seed-{seed}") as track:
+                with tracker_run(self.accelerator, project, preset, f"seed-{seed}") as track:
                     classifier, result = self._seed(seed, inputs, stop, track)
                 if self.settings.save:
                     self.seeds.keep_model(result, classifier)

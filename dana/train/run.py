@@ -116,7 +116,7 @@ def finish_trackers(accelerator: Any) -> None:
 
 
 @contextmanager
-def tracked(accelerator: Any, project: str, settings: Any, run: str) -> Iterator[Callable[..., None] | None]:
+def tracker_run(accelerator: Any, project: str, settings: Any, run: str) -> Iterator[Callable[..., None] | None]:
     """Log one of several runs to the trackers, each in a folder of its own.
 
     Yields:

@@ -53,8 +53,8 @@ def test_a_pipeline_labels_texts_as_dana_predict_does(kind, pooling, model_of, c
     answers = pipeline("text-classification", model)([row["text"] for row in rows], truncation=True)
     assert [answer["label"] for answer in answers] == [row["label"] for row in rows]
     assert [answer["score"] for answer in answers] == pytest.approx([row["probability"] for row in rows], abs=1e-5)
-    opened = auto_class(per_word=False).from_pretrained(model)
-    assert type(opened).__name__.lower() == f"{kind}forsequenceclassification"
+    network = auto_class(per_word=False).from_pretrained(model)
+    assert type(network).__name__.lower() == f"{kind}forsequenceclassification"
     assert (
         f"opens with `{auto_class(False).__name__}.from_pretrained`" in (tmp_path / "out-model/README.md").read_text()
     )
@@ -73,16 +73,16 @@ def test_a_pipeline_labels_words_as_dana_predict_does(kind, model_of, tmp_path):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """Replace the Hub by a list of what it is sent."""
-    sent = []
+    """Replace the Hub by a list of what it gets."""
+    uploads = []
 
     def upload(self, repo_id, folder_path, **_):
-        sent.append((repo_id, Path(folder_path), (Path(folder_path) / "README.md").read_text(encoding="utf-8")))
+        uploads.append((repo_id, Path(folder_path), (Path(folder_path) / "README.md").read_text(encoding="utf-8")))
         return f"https://hub/{repo_id}"
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda self, name, **options: sent.append(options))
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", lambda self, name, **options: uploads.append(options))
     monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
-    return sent
+    return uploads
 
 
 def test_a_fine_tuned_model_is_uploaded_with_a_card_of_data_seeds_scores_and_licence(
