@@ -20,7 +20,9 @@ SMALL = {
     r"--steps (\d)\d*": r"--steps \g<1>0 --batch-size 4 --max-tokens 32",
     r"--seeds 8": "--seeds 2",
     r"steps: 1000": "steps: 2, batch_size: 4, max_tokens: 32",
-    r"finetune: \{seeds: 9\}": "finetune: {seeds: 2, epochs: 1, max_tokens: 32}",
+    r"seeds: \{adaptations: 5, finetunings: 2\}": (
+        "seeds: {adaptations: 2, finetunings: 1}\nfinetune: {epochs: 1, max_tokens: 32}"
+    ),
     r"steps=1000": "steps=10, batch_size=4, max_tokens=32",
     r"seeds=[58]": "seeds=1, epochs=1, max_tokens=24",
     r"max_tokens=256": "max_tokens=24",

@@ -145,6 +145,7 @@ weigh.sharpness=.inf weigh.sharpness=-1 weigh.midpoint=.nan weigh.below=.nan wei
 weigh.gamma=1e12 weigh.balance=nowhere:0= weigh.budget=50 weigh.budget=50pages weigh.budget=0units
 pretrain.vocabulary=3 pretrain.vocabulary=2000000 pretrain.max_positions=2000000 pretrain.max_tokens=4000
 pretrain.dropout=2
+seeds.adaptations=0 seeds.finetunings=0
 finetune.seeds=0 finetune.seeds=[0,0] finetune.epochs=0 finetune.batch_size=0 finetune.max_tokens=1 finetune.max_train=0
 finetune.evaluate=middle finetune.warmup=1 finetune.save=perhaps finetune.learning_rate=.inf
 """
