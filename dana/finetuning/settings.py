@@ -36,8 +36,8 @@ class FinetuneSettings:
         preset: ``auto``, ``paper``, ``default`` or ``quick``; a card may have others. ``auto`` takes learning rate and
             pooling from the checkpoint: the entry ``dana`` of its config.json, else its width; texts with two marked
             entities are pooled at the markers. It trains for 3 epochs and at least 320 steps.
-        epochs: Overrides the preset.
-        steps: Overrides the preset: the least number of steps.
+        epochs: Overrides the preset, also its number of steps.
+        steps: Overrides the preset: the least number of steps; more epochs follow for it.
         learning_rate: Overrides the preset; ``auto`` finds one on a part of the training data.
         batch_size: Overrides the preset.
         warmup: Overrides the preset.
@@ -104,4 +104,5 @@ class FinetuneSettings:
 
     def _overrides(self) -> dict[str, Any]:
         names = (item.name for item in fields(Preset))
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        overrides = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {"steps": 0, **overrides} if "epochs" in overrides else overrides

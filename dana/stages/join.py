@@ -12,7 +12,6 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, list_differences, make, open_artifact, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.schemas import NESTED
-from dana.finetuning.results import join_results
 from dana.tasks.kinds import find_kind
 
 
@@ -70,20 +69,20 @@ def join_stage(parts: Mapping[int, Path], folder: Path) -> Artifact:
     if "parts" in old:
         shutil.rmtree(folder)
     inputs = first.manifest["depends_on"]
-    task, seeds = (
-        inputs["task"],
-        [artifact.manifest["depends_on"]["preset"]["seeds"] for artifact in artifacts.values()],
-    )
+    task = inputs["task"]
+    seeds = [seed for artifact in artifacts.values() for seed in artifact.manifest["depends_on"]["preset"]["seeds"]]
     kind = find_kind(task["kind"])(tuple(task["labels"]))
 
     def write(draft: Draft) -> None:
+        from dana.finetuning.results import join_results  # loads torch
+
         join_results({index: artifact.path for index, artifact in artifacts.items()}, draft.path, kind)
         draft.counts |= first.manifest["counts"]
         draft.notes |= {"precision": first.manifest["precision"], "parts": fingerprints}
 
     depends_on = {key: value for key, value in inputs.items() if key != "fold"}
     depends_on |= {"model": {**inputs["model"], "parts": fingerprints}}
-    depends_on |= {"preset": {**inputs["preset"], "seeds": [seed for part in seeds for seed in part]}}
+    depends_on |= {"preset": {**inputs["preset"], "seeds": seeds}}
     return make(folder, "finetune", depends_on, write)
 
 

@@ -256,9 +256,11 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
         (tmp_path / name).mkdir()
         write_results(tmp_path / name, toy_card, {"settings": {}, "split_overlap": overlap(splits)}, [result], splits)
     (tmp_path / "both").mkdir()
-    join_results([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
+    join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target)
     assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
-    assert pq.read_table(tmp_path / "both" / "predictions.parquet") == pq.read_table(tmp_path / "predictions.parquet")
+    joined, table = (pq.read_table(tmp_path / part / "predictions.parquet") for part in ("both", "."))
+    assert joined["adaptation"].to_pylist() == [0] * 5 + [1] * 5
+    assert joined.drop(["adaptation"]) == table.drop(["adaptation"])
 
 
 def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_precision(tmp_path):

@@ -34,6 +34,13 @@ def test_epochs_follow_from_the_least_number_of_steps(examples, batch, epochs):
 
 
 @pytest.mark.parametrize(
+    ("overrides", "epochs"), [({}, 32), ({"epochs": 1}, 1), ({"epochs": 1, "steps": 30}, 3), ({"steps": 50}, 5)]
+)
+def test_given_epochs_are_not_lengthened_to_the_presets_steps(toy_card, overrides, epochs):
+    assert FinetuneSettings(**overrides).resolve(toy_card, config(128)).epochs_of(80) == epochs
+
+
+@pytest.mark.parametrize(
     ("checkpoint", "rate", "pooling"),
     [
         (config(768), 3e-5, "cls"),
