@@ -252,9 +252,10 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     assert seen == {"test_in_train": 1, "test_in_dev": 1, "seen": 2, "unseen": 3, "unseen_mean": np.mean(means)}
     warning = f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
     assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
+    details = {"settings": {}, "folds": None}
     for name, result in zip("ab", results, strict=True):
         (tmp_path / name).mkdir()
-        write_results(tmp_path / name, toy_card, {"settings": {}, "split_overlap": overlap(splits)}, [result], splits)
+        write_results(tmp_path / name, toy_card, {**details, "split_overlap": overlap(splits)}, [result], splits)
     (tmp_path / "both").mkdir()
     join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target)
     assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
