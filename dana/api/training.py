@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dana.api.inputs import Texts, write_card
 from dana.api.keywords import Folder, run_folder, settings_of, with_messages
 from dana.api.selection import remember_settings
+from dana.core.announce import announce, is_dry, scratch
 from dana.core.config import require
 from dana.core.errors import DataError
 
@@ -54,6 +55,7 @@ def adapt(
         DataError: If columns of the table are missing.
         DanaError: See :func:`dana.stages.training.adapt_stage`.
     """
+    from dana.stages.cost import training_estimate
     from dana.stages.texts import held_out_folders, open_texts
     from dana.stages.training import adapt_stage
     from dana.train.hf_trainer import load_model
@@ -61,11 +63,14 @@ def adapt(
     with ExitStack() as stack:
         run = stack.enter_context(run_folder(out))
         ready = settings_of("adapt", run, settings, ADAPT, task, general)
-        if task is not None or general is not None:
-            open_texts(ready, selects=False)
         where = None if unweighted else weights_folder(weights, run, out)
         require(not unweighted or weights is None, "weights", weights, "None with unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
+        if task is not None or general is not None:
+            if is_dry():  # the text is not read
+                target = ready.adapt, run / "corpus", where, run / "adapted"
+                announce(lambda: training_estimate(checkpoint, "", *target))
+            open_texts(ready, selects=False)
         artifact = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
         if out is not None:
             remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
@@ -248,4 +253,4 @@ def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Fold
         table = pa.Table.from_pandas(columns, schema=WEIGHTS, preserve_index=False)
         draft.counts["units"] = write_parts([table], draft.path, WEIGHTS)
 
-    return make(run / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write).path
+    return make(scratch(run) / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write).path

@@ -96,8 +96,16 @@ def add_command(
     flag_names = {flag.setting: flag.name for flag in flags}
     read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
     command = parser.prog.removeprefix("dana ")
-    parser.set_defaults(run=run, command=command, flags=flag_names, reads=read, processes=False, json=False)
+    parser.set_defaults(
+        run=run, command=command, flags=flag_names, reads=read, processes=False, json=False, dry_run=False
+    )
     return parser
+
+
+def add_dry_run(parser: Any) -> None:
+    """Add ``--dry-run`` to a command, or to a group of its arguments."""
+    text = "check the inputs, say what would be done and how long it takes here; write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
 
 
 def add_group(add: AddCommand, name: str, text: str) -> AddCommand:

@@ -17,6 +17,7 @@ from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
 from dana.cli.training import add_training
+from dana.core.announce import DryRun, announcements
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
 from dana.core.launch import leave_launch, processes, report_errors_once, stop_on_signal, use_all_cores
 from dana.core.logging import get_logger, is_main_process, progress, setup
@@ -82,7 +83,12 @@ def _run(args: argparse.Namespace) -> None:
     # A stream, because DeepSpeed flushes it when it builds its kernels.
     out = redirect_stdout(sys.stderr) if args.json else nullcontext()
     with out if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
-        answer = args.run(args)
+        try:
+            with announcements(args.dry_run):
+                answer = args.run(args)
+        except DryRun as plan:
+            print(plan)
+            answer = plan.answer
     if args.json and is_main_process():
         print(json.dumps(answer, default=str, ensure_ascii=False))
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 from dana.core.errors import ConfigError
@@ -16,11 +16,13 @@ def add_runs(add: AddCommand) -> None:
         add: ``add_parser`` of the command line's subparsers.
     """
     out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
-    add_command(add, "quickstart", _quickstart, [out], reads=None).set_defaults(processes=True)
+    quickstart = add_command(add, "quickstart", _quickstart, [out], reads=None)
+    quickstart.set_defaults(processes=True)
+    add_dry_run(quickstart)
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs")], reads=None)
     run.set_defaults(processes=True)
-    run.add_argument("--dry-run", action="store_true", help="list the cells and which of them are done; run nothing")
+    add_dry_run(run)
     run.add_argument("--quick", action="store_true", help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens")
     run.add_argument("recipe", help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart")
     report = add_command(add, "report", _report, settings=False)
@@ -53,13 +55,9 @@ def _run(args: argparse.Namespace) -> None:
     refuses others, naming the differences. A cell that fails stops only the cells that need it. With --jobs N, N cells
     run in parallel, each with its share of GPUs and cores and a log in OUT/cells.
     """
-    from dana.stages.run import plan_run, run_recipe
+    from dana.stages.run import run_recipe
 
-    settings = settings_from(args, args.recipe)
-    if args.dry_run:
-        print("\n".join(f"{state:<8} {cell}" for cell, state in plan_run(settings).states().items()))
-    else:
-        print(f"report: {run_recipe(settings)}")
+    print(f"report: {run_recipe(settings_from(args, args.recipe))}")
 
 
 def _report(args: argparse.Namespace) -> None:

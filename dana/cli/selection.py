@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def add_selection(add: AddCommand) -> None:
     part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
     part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text")
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
-    part.add_argument(
-        "--dry-run", action="store_true", help="estimate time, memory and disk from a sample; write nothing"
-    )
+    add_dry_run(part)
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
+    add_dry_run(weigh)
     weigh.add_argument(
         "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
     )
@@ -97,15 +96,13 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     share (weigh.beta) of the general text, with a 95 % interval over documents. Of the detectors within one standard
     error of the best, the most stable is chosen. --set ranking.detectors=[knn,lof] names some.
     """
-    from dana.stages.score import estimate_score, open_prepared, open_scoring, run_score
+    from dana.stages.score import open_prepared, open_scoring, run_score
 
     settings = settings_from(args)
     answer: dict[str, Any] = {"out": settings.out, "selector": settings.selector_spec}
     if args.rank_only:
         return _rank(settings)
-    if args.dry_run:
-        print(estimate_score(settings))
-    elif args.prepare:
+    if args.prepare:
         scoring = open_scoring(settings)
         scoring.prepare()
         save_settings(settings, Path(settings.out))

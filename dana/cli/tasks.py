@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_group
+from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_dry_run, add_group
 from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
 from dana.cli.training import publish
 from dana.core.errors import CheckWarning
@@ -49,12 +49,13 @@ def add_tasks(add: AddCommand) -> None:
     """
     finetune = add_command(add, "finetune", _finetune, FINETUNE, reads=("model",), json=True)
     finetune.set_defaults(processes=True)
+    add_dry_run(finetune)
     models = "checkpoints to fine-tune: folders or Hub names, or NAME=MODEL"
     finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
     push = "also upload the model of --save, privately, as organisation/name"
     finetune.add_argument("--push-to-hub", metavar="NAME", help=push)
-    finetune.add_argument("--dry-run", action="store_true", help="list what is done and what is not; run nothing")
     predict = add_command(add, "predict", _predict, settings=False, json=True)
+    add_dry_run(predict)
     predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
     predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
     predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
@@ -97,12 +98,11 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     require(all(models), "--model", models, "the checkpoint to fine-tune: a folder or a Hub name")
     require(bool(settings.cards), "--task", settings.cards, "at least one card")
     several = len(models) > 1 or len(settings.cards) > 1
-    require(several or not args.dry_run, "--dry-run", True, "left out with one --model and one --task")
     is_saved = settings.finetune.save and not several
     hint = "used with --save, which writes the model, one --model and one --task"
     require(is_saved or not args.push_to_hub, "--push-to-hub", args.push_to_hub, hint)
     if several:
-        return _evaluate([Checkpoint.parse(model) for model in models], settings, args.dry_run)
+        return _evaluate([Checkpoint.parse(model) for model in models], settings)
     answer = _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
     return answer | publish(Path(f"{answer['out']}-model"), args.push_to_hub, "classifier")
 
@@ -124,14 +124,10 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, A
     return {"out": artifact.path, **read_json(artifact.path / "metrics.json")}
 
 
-def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings", dry_run: bool) -> dict[str, Any]:
+def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings") -> dict[str, Any]:
     """Fine-tune every checkpoint on every task and rank them."""
-    from dana.stages.evaluate import leaderboard, plan_evaluate, run_evaluate
+    from dana.stages.evaluate import leaderboard, run_evaluate
 
-    if dry_run:
-        states = plan_evaluate(checkpoints, settings).states()
-        print("\n".join(f"{state:<8} {cell}" for cell, state in states.items()))
-        return {"cells": states}
     table = run_evaluate(checkpoints, settings)
     print(leaderboard(table))
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, local_folder
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.settings import next_command, save_settings, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
@@ -44,6 +44,7 @@ def add_training(add: AddCommand) -> None:
         add, "adapt", _adapt, ADAPT, folder="corpus/, weights/ and task/", reads=["pretrain"], json=True
     )
     adapt.set_defaults(processes=True)
+    add_dry_run(adapt)
     adapt.add_argument("--weights", type=local_folder, help="folder of the weights (default: DIR/weights)")
     adapt.add_argument("--unweighted", action="store_true", help="train on the whole corpus with weight 1")
     out = "folder of the model (default: DIR/adapted, or DIR/base with --from-scratch)"

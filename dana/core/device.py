@@ -1,9 +1,11 @@
-"""Find a torch device by name, and measure whether bfloat16 is faster than float32 on it."""
+"""Find and name a torch device, and measure whether bfloat16 is faster than float32 on it."""
 
 import time
 from functools import cache
 
 import torch
+
+from dana.core.launch import cores
 
 TURNS = 6  # of each precision; all of them take a tenth of a second
 WORTHWHILE = 1.2  # minimum speed relative to float32 at which bfloat16 is used
@@ -12,6 +14,11 @@ WORTHWHILE = 1.2  # minimum speed relative to float32 at which bfloat16 is used
 def find_device(name: str = "auto") -> torch.device:
     """Return the device of a name; ``auto`` is this process's CUDA device, or the CPU if there is none."""
     return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+
+
+def describe_machine() -> str:
+    """Name what this process computes on: its GPU, or the number of CPU cores."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cores()} CPU core(s)"
 
 
 def has_bf16(device: torch.device) -> bool:

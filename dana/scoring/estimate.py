@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from dana.core.announce import Cost, is_dry
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import format_duration
@@ -27,6 +28,7 @@ DOCUMENTS = 400  # to read, over all files
 UNITS = 512  # to encode
 SCORE_BYTES = 24  # of a row of scores, compressed
 CORPUS_SHARE = 0.4  # of the text's bytes, compressed
+SMALL = 200_000  # characters; to score fewer takes less than a minute
 PACKED = (".gz", ".zst")
 
 
@@ -39,8 +41,8 @@ def estimate(
     selector: Selector,
     processes: int,
     share: float = 1.0,
-) -> str:
-    """Estimate the time, memory and disk that a scoring run takes on this machine; return them as a table of text.
+) -> Cost:
+    """Estimate the time, memory and disk that a scoring run takes on this machine.
 
     Args:
         sources: Files, folders, globs and URLs of the general text.
@@ -57,7 +59,9 @@ def estimate(
     """
     require(bool(sources), "general", sources, "at least one file, folder or glob")
     documents, total_documents, reading = sample_documents(sources, out, inputs, on_bad_record)
-    characters = np.mean([len(document.text) for document in documents])
+    characters = sum(len(document.text) for document in documents) / len(documents)
+    if total_documents * characters < SMALL and not is_dry():
+        return Cost("", 0.0)
     splitter, began = selection.splitter(), time.monotonic()
     texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
     splitting = (time.monotonic() - began) / len(documents)
@@ -68,8 +72,9 @@ def estimate(
     fit_units = selection.max_task_units + min(unit_count, sum(selector.samples(selection.max_task_units).values()))
     fitting = fit_units / rate if rate else 0.0
     scoring = document_count * splitting + (unit_count / rate if rate else 0.0)
+    seconds = reading + fitting + scoring / processes
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    disk = (document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES) / 1e9
+    disk = document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES
     parts = f"reading {format_duration(reading)}, scoring {format_duration(scoring)} over {processes} process(es)"
     fits = f"encodes up to {fit_units:,.0f} units of task and general text; plus the fits" if rate else "the fits"
     rows = [
@@ -77,15 +82,16 @@ def estimate(
         ("units", f"{unit_count:,.0f}", f"{units:.1f} a document"),
         ("encoding", f"{rate:,.0f} units/s" if rate else "none", f"{selection.encoder}, one process, after a warm-up"),
         ("fitting", format_duration(fitting) if rate else "unknown", fits),
-        ("time", format_duration(reading + fitting + scoring / processes), f"{parts}, and fitting"),
+        ("time", format_duration(seconds), f"{parts}, and fitting"),
         ("memory", f"{memory * 1.3:,.0f} MB a process", "1.3 times what the sample took; the corpus adds none"),
-        ("disk", f"{disk:,.2f} GB", "corpus and scores"),
+        ("disk", f"{disk / 1e9:,.2f} GB", "corpus and scores"),
     ]
     if selection.store:
         unit_bytes = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20
         where = f"{unit_bytes} bytes a distinct unit, in {selection.store}; none with --store none"
         rows.append(("store", f"{unit_count * unit_bytes / 1e9:,.2f} GB", where))
-    return "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
+    table = "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
+    return Cost(f"read and score {unit_count:,.0f} units, into {out}", seconds, disk, table)
 
 
 def sample_documents(

@@ -13,6 +13,7 @@ from dana.core.statistics import mean_interval
 from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
+from dana.stages.cost import announce_cells
 from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
@@ -67,7 +68,7 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
     require_shared_cells(settings.jobs)
     grid = plan_evaluate(checkpoints, settings)
     refuse_mixed_precision(grid)
-    outputs = run_grid(grid, settings.jobs)
+    outputs = run_grid(grid, settings.jobs, announce_cells(grid, settings))
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
     return on_rank_0(lambda: _collect(grid, outputs, origins))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dana.core.announce import announce
 from dana.core.artifacts import (
     Artifact,
     Draft,
@@ -40,6 +41,7 @@ from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, new_classifier
 from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
+from dana.stages.cost import finetuning_estimate, labelled_sizes
 from dana.stages.join import join_stage, part_folder
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, fold_count, overlap, read_splits, stream_examples, subset
@@ -84,6 +86,10 @@ def finetune_stage(
     config, tokenizer = load_tokenizer(model)
     preset, markers = _choose_pooling(settings, settings.resolve(task, config), task, data)
     folds = on_rank_0(lambda: fold_count(task, data))
+    check_length(config, preset.max_tokens)
+    if fold is None:
+        sizes = partial(labelled_sizes, task, settings, data)
+        announce(lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out)
     if folds > 1 and fold is None:
         parts = {index: part_folder(out, index) for index in range(folds)}
         step = max(preset.seed_list) + 1
@@ -91,7 +97,6 @@ def finetune_stage(
             seeds_of_fold = [seed + index * step for seed in preset.seed_list]
             finetune_stage(model, card, replace(settings, seeds=seeds_of_fold), part, data, index)
         return on_rank_0(lambda: join_stage(parts, out))
-    check_length(config, preset.max_tokens)
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}

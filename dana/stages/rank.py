@@ -15,7 +15,7 @@ from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_o
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_texts
+from dana.stages.texts import announce_score, open_texts
 
 log = get_logger(__name__)
 
@@ -26,6 +26,7 @@ HIDDEN = ["f1_std", "tied"]  # columns that are not printed
 
 def run_rank(settings: RunSettings) -> Artifact:
     """Read the task and general text of a run and rank its detectors; see :func:`rank_stage`."""
+    announce_score(settings, Path(settings.out) / RANKING)
     encoder_identity(ENCODERS.create(settings.selection.encoder))
     task, general = open_texts(settings)
     folder = Path(settings.out) / RANKING

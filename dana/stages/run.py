@@ -19,6 +19,7 @@ from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
+from dana.stages.cost import announce_cells
 from dana.stages.finetune_cells import (
     cards_by_name,
     check_results,
@@ -69,7 +70,7 @@ def run_recipe(settings: RunSettings) -> Path:
     require_shared_cells(settings.jobs)
     grid = plan_run(settings)
     refuse_mixed_precision(grid)
-    run_grid(grid, settings.jobs)
+    run_grid(grid, settings.jobs, announce_cells(grid, settings))
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
     on_rank_0(lambda: join_run(out, ["base", *(arm.name for arm in settings.described_arms)]))
@@ -146,9 +147,8 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield from study_cells
     tables = {cell.name for cell in study_cells}
     base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
-    work = settings.pretrain.tokens if settings.model is None else None
     base |= {"adapt": _of_head(settings)}
-    yield Cell("base", f"{__name__}:base_model", base, ("texts",), **_training(work, settings))
+    yield Cell("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     cards = cards_by_name(read.cards or [read.task], names)
     limit = min([*folds.values(), settings.seeds.adaptations])
@@ -260,14 +260,7 @@ def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]
             },
             (f"texts{suffix(fold)}",),
             labels={"arm": arm.name},
-            **_training(settings.adapt.tokens, settings),
         )
-
-
-def _training(tokens: int | None, settings: RunSettings) -> dict[str, Any]:
-    """Return the work estimate of a training cell; token counts compare only if the base is trained from scratch."""
-    alike = settings.model is None and settings.pretrain.tokens and settings.adapt.tokens
-    return {"kind": "training", "amount": float(tokens)} if alike and tokens else {}
 
 
 def read_texts(settings: RunSettings) -> Artifact:

@@ -3,20 +3,19 @@
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
-from dana.core.launch import processes
 from dana.core.logging import get_logger
-from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import check_names, find_task, open_texts
+from dana.stages.texts import announce_score, open_texts
 
 log = get_logger(__name__)
 
 
 def open_scoring(settings: RunSettings) -> Scoring:
     """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
+    announce_score(settings, Path(settings.out) / "scores")
     task, general = open_texts(settings)
     selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
     if settings.detector == "auto" and "detector" in selector.uses:
@@ -58,23 +57,6 @@ def _of_read(out: Path, home: Path, selector: str, detector: str, selection: Sel
         log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
         built = build_selector(selector, ranking["chosen"], selection)
     return Scoring(task, general, selection, built, folder, selector)
-
-
-def estimate_score(settings: RunSettings) -> str:
-    """Estimate the time, memory and disk space of :func:`run_score` on this machine, as a table."""
-    if settings.task:
-        find_task(settings.task)
-    check_names(settings)
-    return estimate(
-        settings.general,
-        Path(settings.out),
-        settings.selection,
-        settings.inputs,
-        settings.on_bad_record,
-        selector=build_selector(settings.selector_spec, settings.detector, settings.selection),
-        processes=processes(),
-        share=settings.hygiene.sample or 1.0,
-    )
 
 
 def run_score(settings: RunSettings) -> Artifact:

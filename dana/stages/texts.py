@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.known_sources import KnownSources
-from dana.core.launch import on_rank_0
+from dana.core.launch import on_rank_0, processes
 from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.core.storage import is_url
 from dana.corpus.documents import (
     Stamps,
     Tally,
@@ -30,6 +32,7 @@ from dana.corpus.slices import reading_processes
 from dana.corpus.sources import expand, find_files
 from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
+from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
@@ -217,6 +220,29 @@ def check_names(settings: RunSettings) -> None:
     build_selector(settings.selector_spec, detector, settings.selection).identity()  # makes its encoders and detectors
     if settings.model:
         check_checkpoint(settings.model)
+
+
+def announce_score(settings: RunSettings, folder: Path) -> None:
+    """Announce the reading and scoring of a run's text, whose result goes to a folder."""
+    if is_dry() or not any(map(is_url, settings.general)):  # a URL is read once
+        announce(lambda: estimate_score(settings), folder)
+
+
+def estimate_score(settings: RunSettings) -> Cost:
+    """Estimate the time, memory and disk space of reading and scoring a run's text on this machine."""
+    if settings.task:
+        find_task(settings.task)
+    check_names(settings)
+    return estimate(
+        settings.general,
+        Path(settings.out),
+        settings.selection,
+        settings.inputs,
+        settings.on_bad_record,
+        selector=build_selector(settings.selector_spec, settings.detector, settings.selection),
+        processes=processes(),
+        share=settings.hygiene.sample or 1.0,
+    )
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:

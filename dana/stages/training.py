@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dana.core.announce import Cost, announce
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ArtifactError
@@ -14,6 +15,7 @@ from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
+from dana.stages.cost import training_estimate
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
@@ -104,6 +106,7 @@ class TrainingJob:
         load: Loads the model and its tokenizer; called only if there is work to do.
         data: Inputs.
         settings: Settings of the training.
+        estimate: Measures what it will take.
         head_warmup: Warm-up of a missing language-model head.
         licence: Line of a model card with the licence of the base; empty if unknown.
     """
@@ -112,6 +115,7 @@ class TrainingJob:
     load: Callable[[], LanguageModel]
     data: TrainingData
     settings: TrainSettings
+    estimate: Callable[[], Cost]
     head_warmup: HeadWarmup
     licence: str = ""
 
@@ -141,6 +145,7 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     execution = job.settings.execution
     check_trackers(execution.trackers)
     job.data.input_fingerprints()  # missing inputs are reported before processes wait for each other
+    announce(job.estimate, out)
     accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # not in `out`, which is committed whole
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
@@ -244,6 +249,7 @@ def adapt_stage(
         load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
         data=TrainingData(corpus, weights, task_heldout, general_heldout),
         settings=settings,
+        estimate=lambda: training_estimate(model, "", settings, corpus, weights, out),
         head_warmup=settings.head_warmup,
         licence=licence_line(model),
     )
@@ -287,9 +293,11 @@ def pretrain_stage(
         dropout, seed = settings.dropout, settings.seed
         return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
 
-    return run_job(
-        TrainingJob(f"{settings.architecture}-{size}", load, data, settings, HeadWarmup()), {"size": size}, out
+    name = f"{settings.architecture}-{size}"
+    job = TrainingJob(
+        name, load, data, settings, lambda: training_estimate(None, size, settings, corpus, None, out), HeadWarmup()
     )
+    return run_job(job, {"size": size}, out)
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:

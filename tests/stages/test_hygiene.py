@@ -8,13 +8,13 @@ from toy_task import write_split, write_task
 
 from dana.cli.main import build_parser
 from dana.cli.settings import settings_from
+from dana.core.announce import announcements
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.settings import Selection
-from dana.stages.score import estimate_score
 from dana.stages.settings import RunSettings
-from dana.stages.texts import corpus_stage, open_texts, task_stage
+from dana.stages.texts import corpus_stage, estimate_score, open_texts, task_stage
 from dana.tasks import hygiene
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split
@@ -173,7 +173,8 @@ def test_the_estimate_of_a_scoring_counts_the_sample(tmp_path):
 
     def estimate(share):
         settings = RunSettings(str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share))
-        rows = [line.split() for line in estimate_score(settings).splitlines()]
+        with announcements(dry=True):
+            rows = [line.split() for line in estimate_score(settings).table.splitlines()]
         return [float(row[1].replace(",", "")) for row in rows if row[0] in ("documents", "units")]
 
     documents, units = estimate(None)

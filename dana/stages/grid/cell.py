@@ -7,8 +7,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from dana.core.announce import announcements
 from dana.core.artifacts import Artifact, canonical
 from dana.core.config import load
+
+# What a cell does, by the first part of its name; {} are the other parts.
+WORDS = {"harvest": "reading the installed packages", "texts": "reading the texts", "rank": "comparing detectors"}
+WORDS |= {"base": "preparing the base model", "text": "taking the text of {}", "score": "scoring text for {}"}
+WORDS |= {"weigh": "selecting text for {}", "adapt": "adapting on {} text", "finetune": "fine-tuning {1} on {0}"}
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,6 @@ class Cell:
         settings: Keyword arguments; a :class:`OutputOf` is replaced by what that cell returned.
         after: Names of cells that must be finished first, beside those of :class:`OutputOf`.
         labels: Columns of the table of results that say what the cell stands for, such as task and arm.
-        kind: Cells of one kind take times in proportion to their `amount`; empty takes the stage.
-        amount: Units of work, for the estimate of the time left.
     """
 
     name: str
@@ -44,8 +48,14 @@ class Cell:
     settings: Mapping[str, Any]
     after: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    kind: str = ""
-    amount: float = 1.0
+
+    @property
+    def words(self) -> str:
+        """What it does, in words; the number of a repetition follows, from 1."""
+        first, *rest = self.name.split("/")
+        number = f" ({int(rest.pop()) + 1})" if rest and rest[-1].isdigit() else ""
+        words = WORDS.get(first, "")
+        return words.format(*rest) + number if words and words.count("{") == len(rest) else self.name
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -70,7 +80,9 @@ def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | N
     module, _, name = stage.partition(":")
     function = getattr(import_module(module), name)
     hints = get_type_hints(function)
-    output = function(**{key: _convert(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()})
+    values = {key: _convert(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()}
+    with announcements(loud=False):
+        output = function(**values)
     if isinstance(output, Artifact):
         return str(output.path), output.manifest.get("seconds")
     return str(output) if isinstance(output, str | Path) else "", None

@@ -5,11 +5,10 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from dana.core.config import require
@@ -41,7 +40,7 @@ class CellError(DanaError):
         return CellError, (str(self), self.exit_code)
 
 
-def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
+def run_grid(grid: Grid, jobs: int = 1, seconds: Mapping[str, float] | None = None) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
 
     Every stage is called and reuses its artifact if nothing it depends on has changed: after an interruption only
@@ -51,6 +50,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
     Args:
         grid: The cells.
         jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this process.
+        seconds: Estimates for cells that are not done, by name, if a cell has the whole machine.
 
     Returns:
         Output of each cell, by name.
@@ -61,7 +61,7 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
         Preemption: At once, if a cell was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    run = _GridRun(grid, jobs)
+    run = _GridRun(grid, jobs, seconds or {})
     try:
         with _team_of(jobs) as submit:
             run.begin(submit)
@@ -80,8 +80,8 @@ def run_grid(grid: Grid, jobs: int = 1) -> dict[str, str]:
 class _GridRun:
     """State of a running grid: cells that wait, run, are done and failed."""
 
-    def __init__(self, grid: Grid, jobs: int) -> None:
-        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
+    def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
+        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs, seconds)
         self.waiting = list(grid.cells)
         self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
@@ -92,8 +92,8 @@ class _GridRun:
         ready = [cell for cell in self.waiting if set(cell.needs) <= self.made.keys()]
         for cell in ready[: self.jobs - len(self.running)]:
             self.waiting.remove(cell)
-            position = f"{len(self.grid.cells) - len(self.waiting)}/{len(self.grid.cells)}"
-            log.info("cell %-7s %s   (%s)", position, cell.name, self.clock.text())
+            position = f"{len(self.grid.cells) - len(self.waiting)} of {len(self.grid.cells)}"
+            log.info("%-9s %-38s %s", position, cell.words, self.clock.text())
             start = time.monotonic()
             with progress_label(f"{position} {cell.name}"):
                 outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
@@ -196,27 +196,35 @@ def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome
 
 
 class Clock:
-    """Estimate the time left from finished cells of the same kind."""
+    """Estimate the time left from estimates of the cells, corrected by finished cells of the same stage.
 
-    def __init__(self, grid: Grid, jobs: int) -> None:
-        self._jobs = jobs
-        self._ahead = {cell.name: (cell.kind or cell.stage, cell.amount) for cell in grid.cells}
-        self._measured: dict[str, list[float]] = defaultdict(list)  # seconds a unit of work, by kind
-        self._begun = time.monotonic()
+    Args:
+        grid: The cells.
+        jobs: Number of cells that run in parallel and share the machine.
+        seconds: Estimates for cells, by name, if a cell has the whole machine. A stage without any is left out until
+            one of its cells is finished.
+    """
+
+    def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
+        self._jobs, self._seconds, self._begun = jobs, seconds, time.monotonic()
+        self._ahead = {cell.name: (cell.stage, seconds.get(cell.name, 1.0)) for cell in grid.cells}
+        self._known = {cell.stage for cell in grid.cells if cell.name in seconds}
+        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # seconds measured and estimated
 
     def count(self, cell: Cell, seconds: float) -> None:
         """Count a finished cell and the seconds that making its artifact took."""
-        kind, amount = self._ahead.pop(cell.name)
-        self._measured[kind].append(seconds / amount)
+        stage, estimate = self._ahead.pop(cell.name)
+        if cell.name in self._seconds or stage not in self._known:
+            sums = self._sums[stage]
+            self._sums[stage] = [sums[0] + seconds / self._jobs, sums[1] + estimate]
 
     def text(self) -> str:
-        """Format the time spent and the time left; kinds not yet measured are only counted."""
-        estimates = [
-            fmean(self._measured[kind]) * amount for kind, amount in self._ahead.values() if kind in self._measured
-        ]
-        spent = format_duration(time.monotonic() - self._begun)
-        if not estimates:
-            return f"{spent} so far"
-        unknown = len(self._ahead) - len(estimates)
-        rest = f"about {format_duration(sum(estimates) / self._jobs)} left"
-        return f"{spent} so far, {rest}" + (f", plus {unknown} cell(s) not timed yet" if unknown else "")
+        """Format the time spent and the time left."""
+        left = sum(estimate * self._factor(stage) for stage, estimate in self._ahead.values())
+        spent = f"{format_duration(time.monotonic() - self._begun)} so far"
+        return f"{spent}, about {format_duration(left)} left" if left >= 1 else spent
+
+    def _factor(self, stage: str) -> float:
+        """Return how much longer the cells of a stage take than estimated."""
+        seconds, prior = self._sums[stage]
+        return seconds / prior if prior else float(stage in self._known)

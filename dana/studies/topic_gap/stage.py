@@ -235,7 +235,7 @@ def cells_of_topic(card: str, settings: RunSettings, topic: int, split: TopicSpl
         tuning = {"model": settings.model, "card": grid / task_cell / CARD, "settings": replace(finetune, seeds=[seed])}
         labels = {"topic": str(topic), "texts": str(split.n), "arm": arm}
         stage = "dana.stages.finetune:finetune_stage"
-        yield Cell(name, stage, {**tuning, "out": grid / name}, (task_cell,), labels, amount=float(split.n))
+        yield Cell(name, stage, {**tuning, "out": grid / name}, (task_cell,), labels)
 
 
 def _results(grid: Grid, paths: dict[str, str], words: dict[int, str]) -> pd.DataFrame:

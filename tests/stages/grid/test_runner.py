@@ -53,9 +53,9 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, h
     with heard.at_level("INFO", logger="dana"):
         assert run_grid(grid)["last"] == str(tmp_path / "last")
     assert calls(tmp_path) in (["first", "other", "last"], ["first", "last", "other"])
-    messages = [record.getMessage() for record in heard.records if record.getMessage().startswith("cell")]
-    assert messages[0] == "cell 1/4     first   (0 s so far)"
-    assert [line.split()[1:3] for line in messages[1:4]] == [["2/4", "last"], ["3/4", "other"], ["4/4", "weights"]]
+    messages = [record.getMessage() for record in heard.records if " of 4 " in record.getMessage()]
+    assert messages[0].split() == ["1", "of", "4", "first", "0", "s", "so", "far"]
+    assert [line.split()[0:4:3] for line in messages[1:4]] == [["2", "last"], ["3", "other"], ["4", "weights"]]
     assert messages[4].startswith("cells     4 of 4 done")
     results = (tmp_path / "results.csv").read_bytes()
     run_grid(grid)
@@ -253,26 +253,29 @@ def clock(monkeypatch):
     return now
 
 
-def test_time_left_goes_by_the_cells_of_the_same_kind_and_their_amounts(clock, tmp_path):
-    cells = [
-        Cell("base", "m:f", {}, kind="training", amount=2.0),
-        Cell("adapt/general", "m:f", {}, kind="training"),
-        Cell("adapt/dana", "m:f", {}, kind="training"),
-        Cell("finetune", "m:g", {}),
-    ]
-    clock_of_one = Clock(Grid(tmp_path, tuple(cells)), 1)
-    assert clock_of_one.text() == "0 s so far"
-    for cell, seconds, text in [
-        (cells[0], 40, "40 s so far, about 40 s left, plus 1 cell(s) not timed yet"),
-        (cells[1], 30, "70 s so far, about 25 s left, plus 1 cell(s) not timed yet"),
-        (cells[2], 20, "2 min so far"),
-    ]:
-        clock[0] += seconds
-        clock_of_one.count(cell, seconds)
-        assert clock_of_one.text() == text
-    side_by_side = Clock(Grid(tmp_path, tuple(cells)), 2)
-    side_by_side.count(cells[0], 300.0)  # reused: it took this long when it was made
-    assert side_by_side.text().startswith("0 s so far, about 2 min left")
+def test_time_left_goes_by_the_estimates_and_by_finished_cells_of_the_same_stage(clock, tmp_path):
+    cells = [Cell(name, "m:f", {}) for name in ("base", "adapt/general", "adapt/dana", "adapt/done")]
+    grid = Grid(tmp_path, (*cells, Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {})))
+    seconds = {"base": 80.0, "adapt/general": 40.0, "adapt/dana": 40.0, "finetune/toy/base": 10.0}
+    for jobs in (1, 2):  # two cells side by side take twice as long
+        clock[0] = 0.0
+        estimates = Clock(grid, jobs, seconds)
+        assert estimates.text() == "0 s so far, about 3 min left", "of cells without an estimate nothing is known"
+        for cell, spent, left in ((cells[0], 40.0, 50), (cells[1], 20.0, 30), (cells[3], 900.0, 30)):
+            estimates.count(cell, spent * jobs)  # the last was done before, so it has no estimate
+            assert estimates.text() == f"0 s so far, about {left} s left"
+    clock[0] = 100.0
+    assert estimates.text() == "2 min so far, about 30 s left"
+    unknown = Clock(grid, 1, {})
+    unknown.count(cells[0], 20.0)
+    assert unknown.text().endswith("about 60 s left"), "the others of its stage take as long"
+
+
+def test_a_cell_says_in_words_what_it_does():
+    names = ("texts", "adapt/random", "finetune/toy/dana/2", "score/dana/1", "adapt", "plant/3", "cluster/a/b")
+    words = [Cell(name, "m:f", {}).words for name in names]
+    assert words[:3] == ["reading the texts", "adapting on random text", "fine-tuning dana on toy (3)"]
+    assert words[3:] == ["scoring text for dana (2)", "adapt", "plant/3", "cluster/a/b"]
 
 
 def test_a_bar_carries_the_cell_s_number_and_name(capsys):

@@ -1,0 +1,132 @@
+"""Long work is announced before it begins, by a probe of the model; a dry run says so of any command and ends there."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+import dana
+from dana.cli.main import main
+from dana.core.announce import Cost, announce, announcements
+from dana.core.errors import DataError
+from dana.core.schemas import iterate_documents
+from dana.finetuning.settings import FinetuneSettings
+from dana.stages import cost
+from dana.tasks.card import load_card
+from tests.stages.tiny_training import ADAPT, adapt
+from tests.toy_task import write_checkpoint, write_task
+
+
+def snapshot(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Let every model train on ten tokens a second."""
+    monkeypatch.setattr(cost, "SHORT", 0)
+    monkeypatch.setattr(cost, "training_rate", lambda *arguments: 10.0)
+
+
+def test_a_probe_measures_a_model_and_leaves_random_numbers_and_weights_alone(checkpoint):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    rate = cost.training_rate(checkpoint, "", 1000, False)  # more than it has positions for
+    assert rate > cost.training_rate(checkpoint, "", 1000, True) / 3 > 0
+    assert torch.equal(torch.rand(3), expected)
+    assert cost.training_rate(None, "tiny", 64, True) > cost.training_rate(None, "small", 64, True)
+
+
+def test_seconds_are_the_tokens_by_the_rate(slow, tmp_path, opened):
+    def seconds(weights=None, **settings):
+        plan = replace(ADAPT, **{"steps": None, **settings})
+        return cost.training_estimate("m", "", plan, opened[2] / "corpus", weights, tmp_path).seconds
+
+    characters = sum(len(document.text) for document in iterate_documents(opened[2] / "corpus"))
+    assert seconds(steps=4) == 4 * 16 * 48 / 10
+    assert seconds(steps=4, batch_tokens=100) == 40
+    assert seconds(tokens=500) == 50
+    assert seconds(epochs=3) == pytest.approx(3 * characters / cost.CHARACTERS / 10)
+    card = load_card(str(write_task(tmp_path)))
+    settings = FinetuneSettings("quick", epochs=2, seeds=3, max_train=60)
+    sizes = cost.labelled_sizes(card, settings, None)
+    assert sizes[:2] == (60, 90)
+    tokens = round(min(24, 2 + sizes[2] / cost.CHARACTERS))
+    estimate = cost.finetuning_estimate(str(write_checkpoint(tmp_path / "m")), card, sizes, settings, tmp_path)
+    assert estimate.seconds == pytest.approx(3 * (2 * 60 + 90 / 3) * tokens / 10)
+
+
+def test_only_long_work_is_announced_and_only_once(heard, tmp_path):
+    calls = []
+
+    def estimate(seconds):
+        calls.append(seconds)
+        return Cost("dig a well", seconds, 2e9)
+
+    def broken():
+        raise DataError("no text")
+
+    with heard.at_level("INFO", logger="dana"):
+        announce(lambda: estimate(59))
+        announce(lambda: estimate(7200))
+        announce(lambda: estimate(7201), tmp_path)  # it is there already
+        announce(broken)
+        with announcements(loud=False):
+            announce(lambda: estimate(7202))
+    assert calls == [59, 7200]
+    assert len(heard.messages) == 1
+    assert re.fullmatch(r"time      about 2.0 h, 2.00 GB on \S.*: dig a well", heard.messages[0])
+
+
+def test_a_training_is_announced_before_it_begins_and_not_again(slow, base, inputs, tmp_path, heard):
+    with heard.at_level("INFO", logger="dana"):
+        for _ in range(2):
+            adapt(base, inputs, tmp_path / "out")
+    lines = [message for message in heard.messages if message.startswith("time ")]
+    assert len(lines) == 1
+    assert "about 5 min" in lines[0]
+    assert heard.messages.index(lines[0]) < next(at for at, line in enumerate(heard.messages) if "launch" in line)
+
+
+def test_a_dry_run_of_any_command_checks_its_inputs_says_how_long_it_takes_and_writes_nothing(
+    opened, texts, tmp_path, capsys, base
+):
+    run, card, model, new = opened[2], write_task(tmp_path), write_checkpoint(tmp_path / "model"), tmp_path / "new"
+    classifier = shutil.copytree(model, tmp_path / "classifier")
+    AutoModelForSequenceClassification.from_pretrained(model, num_labels=3).save_pretrained(classifier)
+    before = snapshot(tmp_path), snapshot(run), snapshot(texts)
+    pool = str(texts / "pool.jsonl")
+    text = ["--task", str(texts / "cells.txt"), "--general", pool, "--selector", "random"]
+    labelled = ["--model", str(model), "--task", str(card), "--preset", "quick"]
+    unweighted = ["--model", str(base), "--unweighted", "--steps"]
+    for words, what in (
+        (["score", *text, "--out", str(new)], "read and score"),
+        (["weigh", str(run)], "weigh"),
+        (["adapt", str(run), *unweighted, "900"], "train .* on 58,982,400 tokens"),
+        (["adapt", str(run), "--from-scratch", "tiny", "--steps", "1"], "train a new model of size tiny"),
+        (["finetune", *labelled, "--out", str(new)], "fine-tune .* on 120 texts of toy, 2 time"),
+        (["predict", str(classifier), pool, "--out", str(new / "labels.jsonl")], "label 120 texts"),
+        (["quickstart", "--out", str(new)], "12 of 12 cells"),
+    ):
+        assert main([*words, "--dry-run"]) == 0, words
+        out = capsys.readouterr().out
+        assert re.search(rf"time      about \d.* on .*: {what}", out), out
+        assert out.endswith("nothing was written\n")
+    assert before == (snapshot(tmp_path), snapshot(run), snapshot(texts))
+    assert main(["adapt", str(tmp_path), *unweighted, "9", "--dry-run"]) == 2, "its text is missing"
+
+
+def test_a_dry_run_in_python_prints_returns_none_and_writes_nothing(tmp_path, capsys, base):
+    texts = [f"The cell number {number} divides." for number in range(30)]
+    out = tmp_path / "run"
+    assert dana.score(texts, texts, out=out, selector="random", dry_run=True) is None
+    assert dana.adapt(str(base), texts, texts, out=out, unweighted=True, steps=900, dry_run=True) is None
+    assert dana.weigh(np.arange(5.0), dry_run=True) is None
+    assert not out.exists()
+    printed = capsys.readouterr().out
+    assert [what in printed for what in ("read and score 30 units", "train ", "weigh 5 scores")] == [True] * 3
