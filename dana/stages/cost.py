@@ -145,32 +145,35 @@ def _model_bytes(model: str | None) -> float:
 
 
 def announce_cells(grid: Grid, settings: RunSettings) -> dict[str, float]:
-    """Announce the cells of a grid that are not done; in a dry run list all of them.
+    """Announce the cells of a grid; in a dry run list them. Returns seconds by cell, if it has the whole machine.
 
     Args:
         grid: Cells of a run, or of several fine-tunings.
         settings: Settings of the run.
-
-    Returns:
-        Estimated seconds of cells, by name, if a cell has the whole machine.
 
     Raises:
         DryRun: In a dry run.
     """
     if processes() > 1 and not is_dry():
         return {}
+    cost, seconds = cells_cost(grid, settings)
+    announce(lambda: cost)
+    return seconds
+
+
+def cells_cost(grid: Grid, settings: RunSettings) -> tuple[Cost, dict[str, float]]:
+    """Estimate the cells of a grid that are not done; in all, and the seconds by cell, if it has the whole machine."""
     states = grid.states()
     ahead = [cell for cell in grid.cells if states[cell.name] != "done"]
     estimates = cell_estimates(ahead, settings)
-    times = {name: estimate.seconds for name, estimate in estimates.items()}
-    seconds = sum(times.values()) + REST * (len(ahead) - len(times))
-    rows = [(states[cell.name], cell.name, times.get(cell.name)) for cell in grid.cells]
+    seconds = {name: estimate.seconds for name, estimate in estimates.items()}
+    total = sum(seconds.values()) + REST * (len(ahead) - len(seconds))
+    times = {name: format_duration(estimate) for name, estimate in seconds.items()}
     table = "\n".join(
-        f"{state:<8} {name:<38} {format_duration(time) if time else ''}".rstrip() for state, name, time in rows
+        f"{states[cell.name]:<8} {cell.name:<38} {times.get(cell.name, '')}".rstrip() for cell in grid.cells
     )
     what = f"{len(ahead)} of {len(grid.cells)} cells, into {grid.folder}"
-    announce(lambda: Cost(what, seconds, sum(estimate.bytes for estimate in estimates.values()), table))
-    return times
+    return Cost(what, total, sum(estimate.bytes for estimate in estimates.values()), table), seconds
 
 
 def cell_estimates(cells: Sequence[Cell], settings: RunSettings) -> dict[str, Cost]:

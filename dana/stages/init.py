@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import write_json
-from dana.core.config import require
+from dana.core.config import load, require
 from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
@@ -26,7 +27,9 @@ from dana.corpus.unit_stream import Units, split_documents
 from dana.scoring.estimate import sample_documents
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
-from dana.stages.settings import INIT, RECIPE
+from dana.stages.cost import cells_cost
+from dana.stages.run import plan_run
+from dana.stages.settings import INIT, RECIPE, RunSettings, read_recipe, with_store
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.labelled import Table, list_names, read_labelled
 from dana.tasks.settings import Hygiene
@@ -113,6 +116,8 @@ def init(
     card = {"name": folder.resolve().name, "title": "Made by dana init", "version": 1, "labels": sorted(labels)}
     card |= {"metric": "macro_f1", "splits": {}, "data": {"file": Path(TEXTS).stem}, "folds": "fold"}
     summary = {"rows": rows, "texts": len(frame), "labels": labels, "notes": notes, "folds": count, "tested": tests}
+    if is_dry():
+        announce(lambda: Cost(f"write {folder}", 0.0))
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         frame.to_parquet(draft / TEXTS, index=False)
         (draft / CARD).write_text(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -122,6 +127,9 @@ def init(
             shutil.rmtree(folder)
         draft.rename(folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
+    for quick in (False, True):
+        settings = with_store(load(RunSettings, read_recipe(folder, quick)[0]))
+        log.info("%s", cells_cost(plan_run(settings), settings)[0])
     return folder
 
 
