@@ -111,7 +111,7 @@ def test_a_dry_run_of_any_command_checks_its_inputs_says_how_long_it_takes_and_w
         (["adapt", str(run), "--from-scratch", "tiny", "--steps", "1"], "train a new model of size tiny"),
         (["finetune", *labelled, "--out", str(new)], "fine-tune .* on 120 texts of toy, 2 time"),
         (["predict", str(classifier), pool, "--out", str(new / "labels.jsonl")], "label 120 texts"),
-        (["quickstart", "--out", str(new)], "12 of 12 cells"),
+        (["quickstart", "--out", str(new)], r"(\d+) of \1 cells"),
     ):
         assert main([*words, "--dry-run"]) == 0, words
         out = capsys.readouterr().out
