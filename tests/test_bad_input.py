@@ -301,17 +301,17 @@ def fail(*inputs):
     return 1 / 0
 
 
-# Where a line names it, what a plug-in is, and its methods that are wrong.
+# A line that names it, what a plug-in is, and its methods that are wrong.
 PLUG_INS = {
-    "FailsToEncode": (RANK + "--encoder", Encodes, {"encode": fail}),
-    "GivesOneRow": (RANK + "--encoder", Encodes, {"encode": lambda self, texts: torch.ones(1, 3)}),
-    "FailsToIdentify": (RANK + "--encoder", Encodes, {"identity": fail}),
-    "FailsToBeMade": (RANK + "--encoder", Encodes, {"__init__": fail}),
-    "NotThere": (RANK + "--encoder", None, {}),
-    "FailsToFit": (RANK.replace("[knn] ", ""), Fits, {"fit": fail}),
-    "FailsToScore": (RANK.replace("[knn] ", ""), Fits, {"score": fail}),
-    "FailsToSelect": (SELECT[:-1], Selector, {"learn": fail}),
-    "IsNoSelector": (SELECT[:-1], Fits, {}),
+    "FailsToEncode": (RANK + "--encoder NAME", Encodes, {"encode": fail}),
+    "GivesOneRow": (RANK + "--encoder NAME", Encodes, {"encode": lambda self, texts: torch.ones(1, 3)}),
+    "FailsToIdentify": (RANK + "--encoder NAME", Encodes, {"identity": fail}),
+    "FailsToBeMade": (RANK + "--encoder NAME", Encodes, {"__init__": fail}),
+    "NotThere": (RANK + "--encoder NAME", None, {}),
+    "FailsToFit": (RANK.replace("knn", "NAME"), Fits, {"fit": fail}),
+    "FailsToScore": (RANK.replace("knn", "NAME"), Fits, {"score": fail}),
+    "FailsToSelect": (SELECT + "NAME", Selector, {"learn": fail}),
+    "IsNoSelector": (SELECT + "NAME", Fits, {}),
 }
 
 
@@ -325,4 +325,4 @@ def test_plug_ins_that_fail_are_named_with_their_package(name, workspace_copy, c
     ours, entry = registry.entry_points, EntryPoint(name, f"somebodys:{name}", "")
     monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), entry])
     stays = ("task", "corpus", "embeddings")
-    refuse(f"{line} {name}", ("somebody", name), workspace_copy, capfd, stays, PluginError)
+    refuse(line.replace("NAME", name), ("somebody", name), workspace_copy, capfd, stays, PluginError)
