@@ -39,10 +39,11 @@ FORMS = {
     "bars": lambda path: path.write_text(delimited("|", quote=""), encoding="utf-8"),
     "nested.jsonl": lambda path: path.write_text(
         "".join(
-            json.dumps({"doc": {"body": text, "size": n}, "class": label}) + "\n"
+            json.dumps({"doc": {"body": text, "size": n}, "meta": {"class": label, "year": n % 3}}) + "\n"
             for n, (text, label) in enumerate(ROWS)
         )
     ),
+    "trailing.csv": lambda path: path.write_text("".join(f'"{a}",{b},\n' for a, b in [("text", "label"), *ROWS])),
     "table.parquet": lambda path: pd.DataFrame(ROWS, columns=["text", "y"]).to_parquet(path),
     "folder": write_folder,
 }
@@ -106,13 +107,12 @@ def test_folds_hold_every_text_once_in_the_shares_of_the_labels():
 
 
 def test_texts_with_the_same_words_or_group_stay_in_one_fold_also_over_others():
-    extra = [(f"<<{FRUIT[0]}>>!", "f"), (f"[[{FRUIT[0]}]]", "f")]
-    author = [f"a{n % 13}" for n in range(40)] + ["b", "c"]
-    frame = frame_of(*extra, author=author)
-    table = read_labelled(frame, group="author")[0].merge(frame, on="text")
-    groups = table.replace({"author": {"b": "a0", "c": "a0"}}).groupby("author")["fold"].nunique()
-    assert (groups == 1).all()
-    assert table["fold"].nunique() == 5
+    chain = [(f"<<{FRUIT[0]}>>!", "f"), ("A fig", "f"), ("[[A fig]]", "f"), ("Gold", "m")]
+    frame = frame_of(*chain, author=[f"a{n % 13}" for n in range(40)] + ["b", "b", "c", "d"], id="same")
+    table = read_labelled(frame, group="author")[0].merge(frame.drop(columns="id"), on="text")
+    sets = table.replace({"author": {"b": "a0", "c": "a0"}}).groupby("author")["fold"].nunique()
+    assert (sets == 1).all()
+    assert (table["fold"].nunique(), table["id"].nunique()) == (5, 44)
 
 
 def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
@@ -145,19 +145,19 @@ def test_a_class_with_fewer_texts_than_folds_is_named():
 )
 def test_ids_groups_and_dates_that_give_the_label_away_are_said(column, names, words):
     assert words in notes_of(frame_of(extra=column), **names)
+    assert "gives" not in notes_of(frame_of(extra=[f"{'ab'[n % 2] if n < 4 else chr(99 + n)}-{n}" for n in range(40)]))
     mixed = [column[row] for row in np.random.default_rng(0).permutation(40)]
     assert "gives the label away" not in notes_of(frame_of(extra=mixed), **names)
 
 
-def test_columns_are_found_by_looking():
-    frame = frame_of(
-        title="short", when=[f"2024-01-{n % 20 + 1:02}" for n in range(40)], size=[n % 9 / 7 for n in range(40)]
+def test_columns_are_found_by_looking(monkeypatch):
+    monkeypatch.setattr("dana.tasks.labelled.MOST_NUMBERS", 8)
+    days, sizes = [f"2024-01-{n % 20 + 1:02}" for n in range(40)], [n % 9 / 7 for n in range(40)]
+    frame = pd.DataFrame(
+        {"title": "short", "when": days, "size": sizes, "body": [*FRUIT, *METAL], "kind": [*"fm"] * 20}
     )
-    assert find_columns(frame.rename(columns={"label": "kind", "text": "body"})[["when", "kind", "body"]], {}) == {
-        "text": "body",
-        "label": "kind",
-    }
-    assert find_columns(frame, {"label": "title" and "label"})["text"] == "text"
+    assert find_columns(frame, {}) == {"text": "body", "label": "kind"}
+    assert find_columns(frame.rename(columns={"title": "text"}), {"label": "kind"})["text"] == "text"
 
 
 REFUSALS = [
