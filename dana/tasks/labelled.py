@@ -27,7 +27,6 @@ SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")  # usual names
 PAIRS = [{"premise", "hypothesis"}, {"question", "answer"}, {"sentence1", "sentence2"}, {"text1", "text2"}]
 PAIRS += [{"question1", "question2"}, {"text_a", "text_b"}, {"sentence_a", "sentence_b"}]
-LONGEST_NAME = 60  # characters of a column's name; a longer cell is a text
 MOST_NUMBERS = 20  # distinct numbers of a label; more are values to predict by regression
 CARD = "write a task card (docs/reference/task-cards.md)"
 
@@ -161,7 +160,7 @@ def _read_delimited(path: Path, content: str, is_tsv: bool, notes: list[str]) ->
         raise DataError(f"{path}: row {wrong[0]}: {cells}; quote texts that hold a {separator}")
     frame = pd.DataFrame(rows, index=range(1, len(rows) + 1), columns=range(1, len(rows[0]) + 1)).astype(object)
     first, body = frame.iloc[0], frame.iloc[1:]
-    is_data = first.str.len().max() > LONGEST_NAME or ((body == first).any() & (first.str.strip() != "")).any()
+    is_data = ((body == first).any() & (first.str.strip() != "")).any()  # names of columns do not come again in them
     notes.append(f"separated by {separator}s{f'; no header: columns 1 to {len(first)}' if is_data else ''}")
     return frame if is_data else body.set_axis([name.strip() or str(at) for at, name in first.items()], axis=1)
 

@@ -53,6 +53,7 @@ FORMS = {
 def test_every_form_of_a_table_gives_the_same_rows(name, tmp_path):
     FORMS[name](tmp_path / name)
     assert rows_of(tmp_path / name) == sorted(ROWS)
+    assert ("no header" in "; ".join(read_labelled(tmp_path / name)[1])) == (name == "plain.tsv")
 
 
 def test_the_first_column_has_no_mark_in_its_name_and_a_tsv_is_divided_by_tabs(tmp_path):
