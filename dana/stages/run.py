@@ -45,7 +45,7 @@ from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import check_unused
-from dana.stages.weigh import WeighSettings
+from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import load_card
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
@@ -70,11 +70,17 @@ def run_recipe(settings: RunSettings) -> Path:
     require_shared_cells(settings.jobs)
     grid = plan_run(settings)
     refuse_mixed_precision(grid)
-    run_grid(grid, settings.jobs, announce_cells(grid, settings))
+    run_grid(grid, settings.jobs, announce_cells(grid, settings), _show_selection)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
     on_rank_0(lambda: join_run(out, ["base", *(arm.name for arm in settings.described_arms)]))
     return on_rank_0(lambda: report_stage(out))
+
+
+def _show_selection(cell: Cell, output: str) -> None:
+    """Log a first look at the text that an arm selects, of the first adaptation."""
+    if cell.stage == "dana.stages.weigh:weigh_stage" and cell.name == f"weigh/{cell.labels['arm']}" != "weigh/random":
+        log.info("selected  %s: %s", cell.labels["arm"], first_look(open_artifact(Path(output), "weights")))
 
 
 def plan_run(settings: RunSettings) -> Grid:

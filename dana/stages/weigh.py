@@ -1,9 +1,13 @@
 """``dana weigh``: turn the scores of one or several targets into weights and selected text (DANA, section 3.2)."""
 
+import gzip
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +47,7 @@ log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
 SAMPLE_UNITS = 100_000  # weighed in a dry run
+MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
 LARGEST_POOL = 1_000_000  # units that the in-domain share is estimated from; larger pools are sampled by document
 TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: not selected for any target
 SCORE_FIRST = "dana score --task ... --general ... --out DIR"
@@ -303,6 +308,21 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
     write_text(draft.path / CURVE, csv_text(curve))
     write_text((draft.path / CURVE).with_suffix(".svg"), amount_curve(curve, amount.beta).svg)
     draft.notes["beta"] = asdict(amount)
+
+
+def first_look(weights: Artifact, passages: int = 5) -> str:
+    """Describe selected text by its amount, its largest sources and a few passages, one a line."""
+    counts, text = weights.manifest["counts"], weights.path / SELECTED_TEXT
+    by_source = {source: row["kept_characters"] for source, row in counts["by_source"].items()}
+    total, largest = sum(by_source.values()) or 1, sorted(by_source, key=by_source.__getitem__, reverse=True)
+    shares = ", ".join(f"{source} {by_source[source] / total:.0%}" for source in largest[:passages])
+    lines = [f"{counts['units']['kept']:,} of {counts['units']['in']:,} units; of its text {shares}"]
+    if text.is_file():
+        with gzip.open(text, "rt", encoding="utf-8") as stream:
+            records = [json.loads(line) for line in islice(stream, MOST_SHOWN)]
+        step = max(1, len(records) // passages)
+        lines += [f"{record['source']}: {shorten(record['text'], 100)}" for record in records[::step][:passages]]
+    return "\n          ".join(lines)
 
 
 def weights_text(weights: Artifact) -> str:

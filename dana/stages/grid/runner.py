@@ -40,7 +40,12 @@ class CellError(DanaError):
         return CellError, (str(self), self.exit_code)
 
 
-def run_grid(grid: Grid, jobs: int = 1, seconds: Mapping[str, float] | None = None) -> dict[str, str]:
+def run_grid(
+    grid: Grid,
+    jobs: int = 1,
+    seconds: Mapping[str, float] | None = None,
+    tell: Callable[[Cell, str], None] | None = None,
+) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
 
     Every stage is called and reuses its artifact if nothing it depends on has changed: after an interruption only
@@ -51,6 +56,7 @@ def run_grid(grid: Grid, jobs: int = 1, seconds: Mapping[str, float] | None = No
         grid: The cells.
         jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this process.
         seconds: Estimates for cells that are not done, by name, if a cell has the whole machine.
+        tell: Called in this process with each finished cell and its output.
 
     Returns:
         Output of each cell, by name.
@@ -66,7 +72,9 @@ def run_grid(grid: Grid, jobs: int = 1, seconds: Mapping[str, float] | None = No
         with _team_of(jobs) as submit:
             run.begin(submit)
             while run.running:
-                run.finish()
+                for cell in run.finish():
+                    if tell and is_writer():
+                        tell(cell, run.made[cell.name])
                 run.begin(submit)
     finally:
         if is_writer():
@@ -99,8 +107,8 @@ class _GridRun:
                 outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
             self.running[outcome] = cell, start
 
-    def finish(self) -> None:
-        """Wait for a cell and record its output; raise only if it was stopped by a signal."""
+    def finish(self) -> Iterator[Cell]:
+        """Wait for a cell, record its output and yield it; raise only if it was stopped by a signal."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
             cell, start = self.running.pop(outcome)
             error = outcome.exception()
@@ -112,6 +120,7 @@ class _GridRun:
                 self.clock.count(cell, seconds)
                 if is_writer():
                     self.grid.write_record(cell.name, self.made[cell.name], seconds)
+                yield cell
                 continue
             log.error("failed    %s: %s", cell.name, error)
             self.failed[cell.name] = error
