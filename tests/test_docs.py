@@ -105,11 +105,6 @@ def test_the_table_of_rooms_is_that_of_the_imports():
     assert sorted(table) == sorted(set(architecture.graph()) - {"dana", "__main__"})
 
 
-def test_the_python_of_the_readme_begins_the_page_of_the_interface():
-    (block,), page = fenced(ROOT / "README.md", "python"), fenced(ROOT / "docs" / "guide" / "python.md", "python")
-    assert page[0].startswith(block)
-
-
 def test_the_guide_has_ten_short_pages():
     words = {path.name: len(path.read_text("utf-8").split()) for path in (ROOT / "docs" / "guide").glob("*.md")}
     assert len(words) <= 10

@@ -35,13 +35,13 @@ CARD_NAME = "scipy_docs"
 TARGET = "scipy"
 PLANTED = f"{TARGET} (planted)"
 NOT_TEXT = "dana"  # its text changes during development, its version does not
-METHOD = 2  # incremented when the same settings select other text
+METHOD = 3  # incremented when the same settings select other text
 MOST_LABELS = 8
 FEWEST_IN_LABEL = 40
 NEAR_DUPLICATE = 0.4
 READ_SHARES = (0.04, 0.12)  # largest share of one source in general_documents; the second if the first is too small
 MOST_LICENCES = 100
-SPLITS = {"train": 0.5, "dev": 0.12, "test": 0.24, "planted": 0.14}
+SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
 OWN_TEXT = """
 next, on your own text (JSONL, Parquet, CSV, plain text; files, globs or folders)
   dana score --task YOUR_TEXT.jsonl --general YOUR_POOL/ --out runs/mine
