@@ -7,11 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Collection
+from itertools import islice
 from pathlib import Path
 
 import pandas as pd
 
 from dana.cli.main import main
+from dana.corpus.harvest import drop_repeats, iterate_docstrings, list_distributions
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^( *)```(bash|python|yaml)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -25,11 +28,23 @@ SMALL = {
     ),
     r"steps=1000": "steps=10, batch_size=4, max_tokens=32",
     r"seeds=[258]": "seeds=1, epochs=1, max_tokens=24",
+    r"quick=True": "quick=True, selector='lexical', adapt={'tokens': 400, 'batch_size': 4, 'max_tokens': 32}, "
+    "finetune={'epochs': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
     r"max_tokens=256": "max_tokens=24",
     r"num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
     r"gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
 }
 FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1"]
+RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "seeds.finetunings=1"]
+CARD = """\
+name: tickets
+title: Which team should answer a support ticket?
+version: 1
+data: {local: parts}
+labels: [billing, hardware]
+metric: macro_f1
+splits: {train: 80, dev: 20, test: 20}
+"""
 FAST_ENCODER = "hashing:dims=64,words=1"
 
 
@@ -54,6 +69,10 @@ def write_reader_files(texts: list[str]) -> None:
     words = [("invoice", "billing"), ("disk", "hardware")] * 60
     tickets = [{"text": f"{word} {text}", "label": label} for text, (word, label) in zip(texts, words, strict=False)]
     pd.DataFrame(tickets).to_csv("tickets.csv", index=False)
+    Path("parts").mkdir()
+    for part, rows in {"test": tickets[:20], "dev": tickets[20:40], "train": tickets[40:]}.items():
+        pd.DataFrame(rows).to_csv(f"parts/{part}.csv", index=False)
+    Path("tickets.yaml").write_text(CARD, encoding="utf-8")
     for folder in ("pool", "more/extra"):
         Path(folder).mkdir(parents=True)
     pool = "".join(json.dumps({"text": text}) + "\n" for text in texts[120:])
@@ -70,7 +89,25 @@ def write_reader_files(texts: list[str]) -> None:
     pd.DataFrame(laws).to_csv("law.csv", index=False)
 
 
-def run_page(path: Path, model: Path, start: dict[str, object] | None = None) -> dict[str, object]:
+def write_installed_texts() -> None:
+    """Write docstrings of two parts of scipy as labelled texts, and those of numpy as a pool, in the current folder."""
+    docstrings = {}
+    for name, distribution in list_distributions().items():
+        if name in ("scipy", "numpy"):
+            docstrings[name] = drop_repeats(iterate_docstrings(name, distribution, 400), 150, set())
+    tickets = [
+        {"text": one.text, "label": label}
+        for one in docstrings["scipy"]
+        if (label := one.module.split("/")[1]) in ("linalg", "signal")
+    ]
+    table = pd.DataFrame(tickets).groupby("label").head(40)
+    table.to_csv("tickets.csv", index=False)
+    Path("pool").mkdir()
+    pool = [json.dumps({"text": one.text}) + "\n" for one in islice(docstrings["numpy"], 80)]
+    Path("pool/general.jsonl").write_text("".join(pool), encoding="utf-8")
+
+
+def run_page(path: Path, model: Path, languages: Collection[str] = ("bash", "python", "yaml")) -> dict[str, object]:
     """Run a page's blocks in order, in the current folder.
 
     A block of YAML or Python whose first line is a comment with a file's name is written to that file; such a file
@@ -79,15 +116,17 @@ def run_page(path: Path, model: Path, start: dict[str, object] | None = None) ->
     Args:
         path: The page.
         model: Small checkpoint that stands for ``bert-base-uncased`` and ``dana-mini``.
-        start: Names that the page's Python finds.
+        languages: Languages of the blocks that are run.
 
     Returns:
         The names that the page's Python has made.
     """
-    names, page = dict(start or {}), path.read_text(encoding="utf-8")
+    names, page = {}, path.read_text(encoding="utf-8")
     for folder in re.findall(r"""(?:dana (?:score|studies clusters) .*--out |out=")(runs/\w+)""", page):
         remember_encoder(Path(folder))
     for _, language, block in BLOCK.findall(page):
+        if language not in languages:
+            continue
         text = reduce_size(block, model)
         file = re.match(r"# ([\w-]+\.(?:yaml|py))\n", text)
         if file:
@@ -126,6 +165,8 @@ def run_commands(lines: str) -> None:
         assert words[0] == "dana", line
         if {"finetune", "topic-gap"} & set(words[1:3]):
             words += ["--set", *FINETUNED]
+        if words[1:3] == ["run", "tickets"] and "--dry-run" not in words:
+            words += ["--set", *RUN, *FINETUNED]
         if words[2] == "compare":
             words += ["--others", "100"]
         assert main(words[1:]) == 0, line

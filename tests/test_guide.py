@@ -5,18 +5,17 @@ import shlex
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
-import yaml
 
 from dana.cli.main import main
-from tests.guide import ROOT, fenced, run_page, write_reader_files
+from tests.guide import ROOT, run_page, write_installed_texts, write_reader_files
 from tests.present import needs_studies
 
 pytestmark = [needs_studies, pytest.mark.slow]
 
 FIRST = ROOT / "docs" / "guide" / "first-adaptation.md"
-LATER = [ROOT / "README.md", *sorted({*ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/studies/*.md")} - {FIRST})]
+LATER = sorted({*ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/studies/*.md")} - {FIRST})
+LATER.append(ROOT / "docs" / "reference" / "python.md")
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +41,23 @@ def first_adaptation(tmp_path_factory, small_model, repository_texts):
 
 
 def test_the_first_adaptation_leaves_what_its_page_names(first_adaptation):
-    card = yaml.safe_load(fenced(FIRST, "yaml")[0])
-    rows = [len(pd.read_csv(first_adaptation / f"tickets/{part}.csv")) for part in card["splits"]]
-    assert rows == list(card["splits"].values()), "the card says what was printed"
-    names = re.findall(r"`(runs/\S+)`", FIRST.read_text(encoding="utf-8"))
-    assert "runs/tickets/report.html" in names
+    names = re.findall(r"`(tickets/\S+)`", FIRST.read_text(encoding="utf-8"))
+    assert {"tickets/report.html", "tickets/quick/report.html"} <= {*names}
     assert [name for name in names if not (first_adaptation / name).exists()] == []
     assert (first_adaptation / "labelled.parquet").is_file()
+
+
+@pytest.mark.parametrize("language", ["bash", "python"])
+def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypatch, small_model):
+    """In a fresh folder, without data of anyone's: from docstrings of installed packages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DANA_DATA", raising=False)
+    write_installed_texts()
+    run_page(ROOT / "README.md", small_model, languages=[language])
+    runs = {"bash": ["tickets/quick", "tickets"], "python": ["runs/tickets/quick"]}[language]
+    for run in runs:
+        page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
+        assert "tfidf" in page.lower()
 
 
 @pytest.mark.parametrize("page", LATER, ids=lambda page: page.stem)

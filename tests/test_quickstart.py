@@ -34,7 +34,10 @@ def run(tmp_path_factory):
 def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana(run):
     folder, process = run
     assert str(folder / "report.html") in process.stdout
-    assert "dana score --task YOUR_TEXT.jsonl" in process.stdout
+    assert "dana init YOUR_TABLE.csv" in process.stdout
+    look = re.search(r"selected  dana: .*scipy \(planted\) \d+%.*\n((?: {10}\S.*: .*\n){5})", process.stderr)
+    assert look, "sources and five passages"
+    assert look.start() < process.stderr.index("adapt/dana"), "before anything is trained on them"
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
     assert not re.search('(src|href)="http', page)

@@ -43,10 +43,9 @@ READ_SHARES = (0.04, 0.12)  # largest share of one source in general_documents; 
 MOST_LICENCES = 100
 SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
 OWN_TEXT = """
-next, on your own text (JSONL, Parquet, CSV, plain text; files, globs or folders)
-  dana score --task YOUR_TEXT.jsonl --general YOUR_POOL/ --out runs/mine
-  dana weigh runs/mine
-  dana adapt runs/mine --model bert-base-uncased --steps 1000"""
+next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and other documents
+  dana init YOUR_TABLE.csv --pool YOUR_POOL/
+  dana run YOUR_TABLE --quick"""
 Rows = list[dict[str, str]]
 
 
