@@ -37,10 +37,10 @@ def add_runs(add: AddCommand) -> None:
 def _quickstart(args: argparse.Namespace) -> None:
     """Run the whole job on text from this machine: no data, no Hub, no GPU.
 
-    Harvests the documentation of the installed Python packages, with scipy's planted in it as the text to find; compares
-    selectors, selects, and within the first minute shows sources and five passages. Then it adapts the small model
-    that ships with dana, once on the selected and once on as much random text, fine-tunes all three eight times and
-    writes runs/quickstart/report.html. About five minutes on two cores. Run it again to resume.
+    Harvests the documentation of the installed Python packages, with scipy's planted in it as the text to find,
+    compares selectors, selects, and shows sources and five passages within the first minute. Then it adapts the small
+    model that ships with dana, once on the selected and once on as much random text, fine-tunes all three eight times
+    and writes runs/quickstart/report.html. About five minutes on two cores. Run it again to resume.
     """
     from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe
