@@ -23,18 +23,17 @@ SMALL = {
     r"--steps (\d)\d*": r"--steps \g<1>0 --batch-size 4 --max-tokens 32",
     r"--seeds [28]": "--seeds 1",
     r"steps: 1000": "steps: 2, batch_size: 4, max_tokens: 32",
-    r"seeds: \{adaptations: 5, finetunings: 2\}": (
-        "seeds: {adaptations: 2, finetunings: 1}\nfinetune: {epochs: 1, max_tokens: 32}"
-    ),
+    r"seeds: \{adaptations: 5, finetunings: 2\}": "seeds: {adaptations: 2, finetunings: 1}\n"
+    "finetune: {epochs: 1, steps: 1, max_tokens: 32}",
     r"steps=1000": "steps=10, batch_size=4, max_tokens=32",
-    r"seeds=[258]": "seeds=1, epochs=1, max_tokens=24",
+    r"seeds=[258]": "seeds=1, epochs=1, steps=1, max_tokens=24",
     r"quick=True": "quick=True, selector='lexical', adapt={'tokens': 400, 'batch_size': 4, 'max_tokens': 32}, "
-    "finetune={'epochs': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
+    "finetune={'epochs': 1, 'steps': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
     r"max_tokens=256": "max_tokens=24",
     r"num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
     r"gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
 }
-FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1"]
+FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1", "finetune.steps=1"]
 RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "seeds.finetunings=1"]
 CARD = """\
 name: tickets
