@@ -34,7 +34,8 @@ SMALL = {
     r"gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
 }
 FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1", "finetune.steps=1"]
-RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "seeds.finetunings=1"]
+RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "adapt.evaluations=0"]
+RUN += ["seeds.finetunings=1"]
 CARD = """\
 name: tickets
 title: Which team should answer a support ticket?
