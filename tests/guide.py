@@ -34,6 +34,7 @@ SMALL = {
     r"gradient_accumulation_steps=8": "gradient_accumulation_steps=2",
 }
 FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1", "finetune.steps=1"]
+FINETUNED += ["finetune.pooling=cls"]  # that of BERT-base, which a narrow model stands for
 RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "adapt.evaluations=0"]
 RUN += ["seeds.finetunings=1"]
 CARD = """\

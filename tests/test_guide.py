@@ -54,7 +54,7 @@ def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypa
     monkeypatch.delenv("DANA_DATA", raising=False)
     write_installed_texts()
     run_page(ROOT / "README.md", small_model, languages=[language])
-    runs = {"bash": ["tickets/quick", "tickets"], "python": ["runs/tickets/quick"]}[language]
+    runs = {"bash": ["tickets/quick", "tickets"], "python": ["tickets-python/quick"]}[language]
     for run in runs:
         page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
         assert re.search("(better|worse|undecided)(.|\n)*TF-IDF", page), "a verdict, and a floor in it"
