@@ -9,7 +9,7 @@ An artifact is reused only if its fingerprint is that of the command.
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from hashlib import blake2b
 from itertools import chain
@@ -24,6 +24,7 @@ from dana.core.files import (
     find_damage,
     find_strays,
     folder_lock,
+    lock_file,
     make_parent,
     seal,
     sync,
@@ -309,6 +310,9 @@ def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | N
         existing = open_artifact(path, kind)
         if existing.fingerprint == fingerprint(inputs):
             list_artifact(path, is_new=False)  # who wrote it may have been killed before
+            if lock_file(path.resolve()).exists():  # or after
+                with suppress(ArtifactError), folder_lock(path):
+                    pass
             log.info("%-9s reused   %s", kind, path)
             return existing
         raise Contradiction(path, list_differences(existing.manifest["depends_on"], inputs))

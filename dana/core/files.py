@@ -198,6 +198,11 @@ def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
+def lock_file(path: Path) -> Path:
+    """Return the file that :func:`folder_lock` locks."""
+    return path.with_name(f".{path.name}.lock")
+
+
 @contextmanager
 def folder_lock(path: Path) -> Iterator[None]:
     """Hold the lock ``.NAME.lock`` of `path`, so that no other process writes it.
@@ -208,7 +213,7 @@ def folder_lock(path: Path) -> Iterator[None]:
     Raises:
         ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id, host and start.
     """
-    file = path.with_name(f".{path.name}.lock")
+    file = lock_file(path)
     handle = _acquire(file, path)
     try:
         yield

@@ -12,9 +12,7 @@ Vectors are rounded before they are returned, so a text has the same bits whethe
 stored without geometry, which is fitted later on each corpus.
 """
 
-import os
 import shutil
-import signal
 import threading
 import time
 import weakref
@@ -31,7 +29,7 @@ import numpy as np
 
 from dana.core.artifacts import fingerprint, read_json, write_json
 from dana.core.config import require
-from dana.core.errors import ArtifactError, DataError, Preemption
+from dana.core.errors import ArtifactError, DataError
 from dana.core.files import file_digest, sync, text_digest
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
@@ -206,8 +204,6 @@ def _flush_last(vectors: "VectorFolder") -> None:
         vectors.flush()
     except ArtifactError as error:
         log.warning("%s; the last texts will be encoded again", error)
-    except Preemption:  # Python drops what a finaliser raises, so the signal comes again when it has ended
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
 
 class VectorFolder:

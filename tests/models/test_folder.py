@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, ModernBertModel
 
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, Preemption
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.classifier import new_classifier
 from dana.models.folder import (
@@ -21,6 +21,7 @@ from dana.models.folder import (
     model_identity,
     padding_id,
     resolve_model,
+    running,
 )
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import load_language_model
@@ -190,3 +191,8 @@ def test_a_card_hands_on_the_licence_of_its_base(tmp_path, card, line):
     (tmp_path / "README.md").write_text(card)
     assert licence_line(str(tmp_path)) == line
     assert licence_line("dana-mini") == "license: cc-by-sa-4.0\n"
+
+
+def test_a_signal_during_a_forward_pass_is_no_fault_of_the_model():
+    with pytest.raises(Preemption), running(SimpleNamespace(config=None)):
+        raise Preemption("stopped")
