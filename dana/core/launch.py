@@ -288,12 +288,12 @@ def stop_on_signal() -> Iterator[None]:
             return
         raise Preemption("stopped by a signal; finished work is saved, and the same command resumes")
 
-    def send_again(ignored: Any) -> None:
+    def send_again(report: Any) -> None:
         """Repeat a signal whose exception Python drops, because it came in a finaliser or a callback of C."""
-        if isinstance(ignored.exc_value, Preemption):
+        if isinstance(report.exc_value, Preemption):
             threading.Timer(0.1, os.kill, (process, signal.SIGTERM)).start()
         else:
-            hook(ignored)
+            hook(report)
 
     hook, sys.unraisablehook = sys.unraisablehook, send_again
     try:
