@@ -272,6 +272,12 @@ def _is_connected() -> bool:
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
+class Stop(BaseException):
+    """A signal to stop, which no ``except Exception`` takes for a fault of a model or a plug-in."""
+
+    exit_code = Preemption.exit_code
+
+
 @contextmanager
 def stop_on_signal() -> Iterator[None]:
     """Raise :class:`Preemption` on a signal to stop, so that locks and temporary folders are removed.
@@ -286,11 +292,11 @@ def stop_on_signal() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        raise Preemption("stopped by a signal; finished work is saved, and the same command resumes")
+        raise Stop
 
     def send_again(report: Any) -> None:
         """Repeat a signal whose exception Python drops, because it came in a finaliser or a callback of C."""
-        if isinstance(report.exc_value, Preemption):
+        if isinstance(report.exc_value, Stop):
             threading.Timer(0.1, os.kill, (process, signal.SIGTERM)).start()
         else:
             hook(report)
@@ -299,6 +305,8 @@ def stop_on_signal() -> Iterator[None]:
     try:
         with _listening(end):
             yield
+    except Stop:
+        raise Preemption("stopped by a signal; finished work is saved, and the same command resumes") from None
     finally:
         sys.unraisablehook = hook
 

@@ -255,8 +255,6 @@ def running(network: Any) -> Iterator[None]:
     """
     try:
         yield
-    except DanaError:  # a signal, for one
-        raise
     except Exception as error:
         if isinstance(error, MemoryError) or re.search("out of memory|ALLOC_FAILED|allocate", str(error)):
             raise

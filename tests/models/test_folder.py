@@ -1,7 +1,10 @@
 """Foreign folders: their code never runs, half a model is an error, and every file that is read is part of identity."""
 
 import json
+import os
 import shutil
+import signal
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, ModernBertModel
 
 from dana.core.errors import ArtifactError, Preemption
+from dana.core.launch import stop_on_signal
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.classifier import new_classifier
 from dana.models.folder import (
@@ -194,5 +198,9 @@ def test_a_card_hands_on_the_licence_of_its_base(tmp_path, card, line):
 
 
 def test_a_signal_during_a_forward_pass_is_no_fault_of_the_model():
-    with pytest.raises(Preemption), running(SimpleNamespace(config=None)):
-        raise Preemption("stopped")
+    def forward():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    with pytest.raises(Preemption), stop_on_signal(), running(SimpleNamespace(config=None)):
+        forward()
