@@ -22,7 +22,7 @@ from dana.models.folder import (
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
 # What architectures with a choice call the poolings of their own classifiers; the others' take one token.
-OWN_POOLINGS = {"modernbert": {"cls": "cls"}, "eurobert": {"cls": "bos", "mean": "mean"}}
+OWN_POOLINGS = {"modernbert": {"cls": "cls", "mean": "mean"}, "eurobert": {"cls": "bos", "mean": "mean"}}
 
 
 class Classifier(nn.Module):
@@ -189,6 +189,8 @@ def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooli
     config.num_labels = classes
     if pooling:  # a checkpoint may ask for another
         config.classifier_pooling = pooling
+    if pooling == "mean":  # the head that narrow models were measured with; ModernBERT's own has GELU and no dropout
+        config.classifier_activation, config.classifier_dropout, config.classifier_bias = "tanh", DROPOUT, True
     if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
         config.pad_token_id = padding_id(load_own_tokenizer(model))
     return load_with_head(auto_class(per_word), model, config=config, ignore_mismatched_sizes=True)[0]

@@ -27,7 +27,7 @@ ARCHITECTURES = {
     "modernbert": {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "norm_bias": True},
     "eurobert": {"num_key_value_heads": 2},
 }
-POOLINGS = [*((kind, "cls") for kind in ARCHITECTURES), ("eurobert", "mean")]
+POOLINGS = [*((kind, "cls") for kind in ARCHITECTURES), ("modernbert", "mean"), ("eurobert", "mean")]
 
 
 @pytest.fixture
