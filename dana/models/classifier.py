@@ -25,6 +25,11 @@ BACKBONE, HEAD = "backbone", "head.safetensors"
 OWN_POOLINGS = {"modernbert": {"cls": "cls", "mean": "mean"}, "eurobert": {"cls": "bos", "mean": "mean"}}
 
 
+def mean_head_origin(config: Any, pooling: str) -> dict[str, int]:
+    """Name the version of an architecture's own head of mean tokens for a fingerprint; others have no entry."""
+    return {"head": 2} if pooling == "mean" and pooling in OWN_POOLINGS.get(config.model_type, {}) else {}
+
+
 class Classifier(nn.Module):
     """Wrap a sequence or token classifier of transformers, with one interface for texts and words.
 
@@ -189,7 +194,7 @@ def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooli
     config.num_labels = classes
     if pooling:  # a checkpoint may ask for another
         config.classifier_pooling = pooling
-    if pooling == "mean":  # the head that narrow models were measured with; ModernBERT's own has GELU and no dropout
+    if (config.model_type, pooling) == ("modernbert", "mean"):  # as PooledClassifier, but for the norm of its head
         config.classifier_activation, config.classifier_dropout, config.classifier_bias = "tanh", DROPOUT, True
     if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
         config.pad_token_id = padding_id(load_own_tokenizer(model))

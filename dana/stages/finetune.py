@@ -38,7 +38,7 @@ from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
 from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
-from dana.models.classifier import Classifier, new_classifier
+from dana.models.classifier import Classifier, mean_head_origin, new_classifier
 from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.stages.cost import finetuning_estimate, labelled_sizes
@@ -110,6 +110,7 @@ def finetune_stage(
         "preset": hyper,
         "max_train": settings.max_train,
         **({} if fold is None else {"fold": fold}),
+        **mean_head_origin(config, preset.pooling),
     }
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)

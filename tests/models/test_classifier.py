@@ -95,6 +95,20 @@ def test_logits_are_the_head_on_the_first_token_or_the_mean_of_real_ones_by_hand
         assert torch.allclose(logits[1], alone[0], atol=1e-6), "padding changes nothing"
 
 
+def test_mean_tokens_of_modernbert_pass_a_tanh_then_the_norm_of_its_own_head(tmp_path):
+    config = AutoConfig.for_model("modernbert", **toy_task.SIZE, **SHAPES["modernbert"][0])
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    classifier = new_classifier(str(tmp_path), 3, 0, pooling="mean").eval()
+    dense, norm = classifier.model.head.dense, classifier.model.head.norm
+    with torch.no_grad():
+        states = classifier.model.base_model(input_ids=IDS, attention_mask=MASK)[0]
+        vectors = torch.stack([states[0].mean(0), states[1, :3].mean(0)])
+        inner = norm(torch.tanh(vectors @ dense.weight.T + dense.bias))
+        logits = inner @ classifier.out.weight.T + classifier.out.bias
+        assert torch.allclose(classifier(IDS, MASK), logits, atol=1e-6)
+    assert classifier.model.drop.p == 0.1
+
+
 def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_path):
     AutoModelForMaskedLM.from_pretrained(checkpoint).to(torch.bfloat16).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path)

@@ -46,7 +46,9 @@ def model_of(checkpoint, tmp_path):
 @pytest.mark.parametrize(("kind", "pooling"), POOLINGS)
 def test_a_pipeline_labels_texts_as_dana_predict_does(kind, pooling, model_of, card, tmp_path):
     """By the architecture's own class, texts beyond ``max_tokens`` included."""
-    finetune_stage(model_of(kind), card, FinetuneSettings(**{**vars(QUICK), "pooling": pooling}), tmp_path / "out")
+    settings = FinetuneSettings(**{**vars(QUICK), "pooling": pooling})
+    result = finetune_stage(model_of(kind), card, settings, tmp_path / "out")
+    assert ("head" in result.manifest["depends_on"]) == (pooling == "mean"), "results of another head are not reused"
     model, test = str(tmp_path / "out-model"), Path(card).parent / "toy" / "test.jsonl"
     rows = label(model, test)
     rows += label(model, toy_task.write_split(tmp_path, "long", [{"text": "owl apple " * 20}]))
