@@ -92,7 +92,7 @@ def source_bars(frame: pd.DataFrame) -> Figure:
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
     """Draw the perplexity of held-out task text by the selected share of the pool, for ranked and for random text.
 
-    A second axis shows the in-domain share of the selected text.
+    A second axis shows how much of the selected text scores like held-out task text.
 
     Args:
         curve: One row per cut: :class:`dana.weighting.amount.Cut`.
@@ -112,10 +112,10 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
         if curve["in_domain"].notna().any():
             beside = axes.twinx()
             lines += beside.plot(share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--")
-            beside.set(ylim=(0, 103), ylabel="% of the selected text in-domain")
+            beside.set(ylim=(0, 103), ylabel="% that scores like held-out task text")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
-            labels.append("in-domain, %")
+            labels.append("scores like held-out task text, %")
         axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
 
     best = float(curve["share"].iloc[curve["perplexity"].argmin()])

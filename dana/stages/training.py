@@ -174,6 +174,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = training_examples(tokens, data.weights, exclude, collator.special_tokens, settings)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
+    heldout = heldout.with_selected(examples) if data.weights else heldout
     trained_model, records, notes = run.train(language_model, examples, collator, heldout)
     save_model(trained_model, tokenizer, draft.path if draft else None)
     if draft is not None:

@@ -1,7 +1,7 @@
 """Measure the held-out loss of a model: mean nats per predicted token, with its standard error over examples."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 
 SEED = 20211
+BASE_TOKENS = 20_000  # most tokens of the selected and of the random text that the base is tested on
 
 
 class HeldoutLoss(NamedTuple):
@@ -32,8 +33,13 @@ class HeldoutLoss(NamedTuple):
 
 
 def heldout_sample(examples: Examples, max_tokens: int) -> Examples:
-    """Sample examples pseudo-randomly, the same on every call, up to `max_tokens` tokens; at least one example."""
-    order = np.argsort(hash_uniform(derive_seed(SEED, "heldout"), examples.ids), kind="stable")
+    """Sample examples pseudo-randomly, by weight, the same on every call, up to `max_tokens` tokens; at least one.
+
+    References:
+        Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir (the exponential keys).
+    """
+    keys = -np.log1p(-hash_uniform(derive_seed(SEED, "heldout"), examples.ids)) / examples.weights
+    order = np.argsort(keys, kind="stable")
     fits = np.cumsum(examples.lengths[order]) <= max_tokens
     return examples.rows(order[: max(1, int(fits.sum()))])
 
@@ -43,12 +49,21 @@ class HeldOut:
     """Held-out text of a run.
 
     Attributes:
-        texts: Examples, under ``task`` and ``general``; their weights are not used.
+        texts: Examples, under ``task`` and ``general``, and from :meth:`with_selected` under ``selected`` and
+            ``random``; their weights are not used.
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
 
     texts: Mapping[str, Examples]
     collator: Collator
+
+    def with_selected(self, examples: Examples) -> "HeldOut":
+        """Add samples of the selected text and of general text, the latter cut to lengths of the former."""
+        selection = heldout_sample(examples.rows(np.arange(examples.selected_weights.size)), BASE_TOKENS)
+        general = self.texts["general"]
+        sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))  # less context predicts worse
+        random = heldout_sample(replace(general, sizes=sizes), BASE_TOKENS)
+        return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
 
 def measure_loss(

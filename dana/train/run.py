@@ -16,14 +16,14 @@ from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, RunCheckpoint, extension_checkpoints
-from dana.train.evaluation import HeldOut, heldout_sample
+from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.execution import Precision
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.plan import Plan
-from dana.train.planner import choose_execution
+from dana.train.planner import choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.tokens import Tokens
@@ -72,6 +72,18 @@ def heldout_examples(
         examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
         texts[name] = heldout_sample(examples, settings.evaluation_tokens)
     return HeldOut(texts, collator)
+
+
+def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
+    """Measure the loss of an untrained state on selected and random text, in nats per token, for the manifest."""
+    if "selected" not in heldout.texts:
+        return {}
+    how = heldout.collator, state.shape, state.accelerator
+    with explain_out_of_memory("evaluation before training", state.shape.budget):
+        selected, random = (measure_loss(state.module, heldout.texts[name], *how) for name in ("selected", "random"))
+    log.info("base      its loss on the selected text: %s; on random text: %s", selected, random)
+    names = ("selected", "selected_se", "random", "random_se")
+    return {"base_losses": dict(zip(names, (*selected, *random), strict=True))}
 
 
 def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
@@ -188,6 +200,7 @@ class TrainingRun:
             "precision": Precision.of(self.accelerator).name,
         }
         state = prepare(language_model.model, settings, self.accelerator, shape)
+        notes |= {} if checkpoint else base_losses(state, heldout)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
         if checkpoint:
             policy.resume(state, checkpoint)

@@ -28,7 +28,9 @@ REPLICATES = 200
 THRESHOLDS = 200  # equally spaced quantiles of the task's scores
 CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
 LEAST_DOCUMENTS = 10  # task documents at or below a threshold: with fewer T(t) is too noisy
+FEWEST_DOCUMENTS = 5  # held-out task documents: with fewer nothing is estimated
 LEAST_UNITS = 20  # held-out task units: with fewer nothing is estimated
+WIDE = 0.5  # width of the interval of the selected text's share beyond which nothing is said
 LOW = 0.7  # in-domain share of the selected text below which there is a warning
 RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
 
@@ -267,9 +269,11 @@ def estimate_purity(
         ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and ``kept_share``, the mean
         weight; or ``unknown``, the reason why nothing is estimated.
     """
-    if task.num_rows < LEAST_UNITS:
-        besides = f" besides the {chose} that chose beta" if chose else ""
-        return {"unknown": f"{task.num_rows} held-out task units{besides}; an estimate needs {LEAST_UNITS}"}
+    besides = f" besides the {chose} units that chose beta" if chose else ""
+    documents = int(document_numbers(task)[-1]) + 1 if task.num_rows else 0
+    for count, noun, least in ((task.num_rows, "units", LEAST_UNITS), (documents, "documents", FEWEST_DOCUMENTS)):
+        if count < least:
+            return {"unknown": f"{count} held-out task {noun}{besides}; an estimate needs {least}"}
     value, weights, document = (sample.table()[name].to_numpy() for name in ("value", "weight", "document"))
     of_task = UnitScores(ranking_values(task, settings, components), document_numbers(task))
     of_pool = UnitScores(value, np.unique(document, return_inverse=True)[1])
@@ -277,6 +281,11 @@ def estimate_purity(
     estimate = in_domain(of_task, keep, of_pool, share, sample.random)
     if not estimate.tells_apart:
         return {"unknown": "the scores do not tell held-out task text from the pool"}
+    if estimate.recall.low <= share < 1:
+        return {"unknown": "the selection would hold no more held-out task text than a random one"}
+    low, high = estimate.precision.low, estimate.precision.high
+    if high - low > WIDE:
+        return {"unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"}
     shares = {"kept" if name == "precision" else name: value for name, value in asdict(estimate).items()}
     return {**shares, "kept_share": share}
 
@@ -284,17 +293,17 @@ def estimate_purity(
 def describe_purity(shares: dict[str, Any]) -> str:
     """Format the shares of :func:`estimate_purity` in one line, or the reason why they are unknown."""
     if "unknown" in shares:
-        return f"in-domain share of the selected text: unknown ({shares['unknown']})"
+        return f"share that scores like held-out task text: unknown ({shares['unknown']})"
     precision, pool = shares["kept"], shares["pool"]
     return (
-        f"in-domain, by the scores of held-out task text: at most about {precision['value']:.0%} of the selected text "
+        f"scores like held-out task text: at most about {precision['value']:.0%} of the selected text "
         f"({precision['low']:.0%} to {precision['high']:.0%}), {pool['value']:.0%} of the pool "
-        f"({pool['low']:.0%} to {pool['high']:.0%})"
+        f"({pool['low']:.0%} to {pool['high']:.0%}); text of the same subject in another style does not"
     )
 
 
 def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None:
-    """Warn if less than 70 % of the selected text is in-domain, and suggest a budget with less filler.
+    """Warn if less than 70 % of the selected text scores like held-out task text, and suggest a smaller budget.
 
     No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive selectors also react to
     style, so related text of another style scores low; it may still be what the user wants.
@@ -308,14 +317,15 @@ def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None
     precision, pool = shares["kept"]["value"], shares["pool"]["value"]
     budget, mostly = shares["kept_share"], shares["mostly"]
     if mostly > 0 and pool < RARE:
-        text = "by the scores hardly any of the pool (%.2g %%) is in-domain for %s; the selected text is the nearest"
+        text = "hardly any of the pool (%.2g %%) scores like held-out text of %s; the selected text is the nearest"
         log.warning("weights   " + text + " there is: inspect it with dana report", 100 * pool, target)
         return
-    text = f"the pool has about {100 * pool:.2g} % such text, and {100 * budget:.2g} % is selected, "
-    text += f"so {100 - 100 * precision:.0f} % of the selected text is filler"
+    text = f"{100 * budget:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
     if mostly == 0:
-        text += "; by the scores none of the pool is in-domain"
+        text += "; no score of the pool makes task text likely"
     elif mostly < budget and target == "the task":
-        text += f"; try --beta {mostly:.2g}, beyond which a unit is more likely filler than not"
-    share = "at most about %.0f %% of the selected text is in-domain for %s: %s"
-    log.warning("weights   " + share, 100 * precision, target, text)
+        text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
+    share = "at most about %.0f %% of the selected text scores like held-out text of %s: %s"
+    log.warning(
+        "weights   " + share + ". Text of the same subject in another style does not", 100 * precision, target, text
+    )

@@ -12,6 +12,7 @@ from dana.core.config import load, read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
+from dana.train.evaluation import HeldOut
 from dana.train.objectives import batch
 from dana.train.settings import Execution
 from tests.stages.tiny_training import ADAPT, PAIRS, PRETRAIN, REPOSITORY, adapt, assert_same_weights, records
@@ -70,6 +71,18 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     first = records(artifact.path, "step")[0]
     assert first["loss"] == pytest.approx(first["plain_loss"] / 2, rel=0.1), "`batch` halves it with every weight"
     assert not (tmp_path / "logs").exists(), "no tracker was named"
+
+
+def test_the_base_is_tested_on_the_selected_text_and_on_random_text_and_nothing_else_changes(
+    inputs, base, tmp_path, unit_weights, monkeypatch
+):
+    weights, settings = unit_weights(40, 0.5), replace(ADAPT, dropout=0.3)
+    artifact = adapt(base, inputs, tmp_path / "adapted", settings, weights)
+    losses = artifact.manifest["base_losses"]
+    assert losses["selected"] < losses["random"], "it was trained on the former"
+    assert "base_losses" not in adapt(base, inputs, tmp_path / "all", settings).manifest, "all text is not selected"
+    monkeypatch.setattr(HeldOut, "with_selected", lambda heldout, examples: heldout)
+    assert weights_of(adapt(base, inputs, tmp_path / "without", settings, weights)) == weights_of(artifact)
 
 
 def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(inputs, adapted_to, tmp_path):

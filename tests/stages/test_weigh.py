@@ -146,29 +146,28 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     assert in_domain["kept"]["value"] == pytest.approx(truth, abs=0.12)
     percent = 100 * in_domain["kept"]["value"]
     assert f"at most about {percent:.0f} % of the selected text" in heard.text
-    filler = f"20 % is selected, so {100 - percent:.0f} % of the selected text is filler"
-    assert policy == "sigmoid" or filler in heard.text
-    beta = float(re.search(r"try --beta (0\.\d+), beyond which a unit is more likely filler", heard.text)[1])
+    assert policy == "sigmoid" or re.search("20 % is selected, and about .* % of the pool scores so", heard.text)
+    beta = float(re.search(r"--beta (0\.\d+) ends where other text becomes more likely", heard.text)[1])
     assert beta == pytest.approx(in_domain["mostly"], rel=0.05) == pytest.approx(0.1, abs=0.02)
     assert f"at most about {percent:.0f}% of the selected text" in describe_purity(in_domain)
     heard.clear()
     lean = write_weights_of(planted_run, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0)
     assert lean.manifest["in_domain"]["kept"]["value"] > 0.8
-    assert "like the task" not in heard.text
+    assert "like held-out" not in heard.text
 
 
 @pytest.mark.parametrize(
     ("pool", "mostly", "message"),
     [
         (0.0016, 4e-5, "hardly any of the pool (0.16 %)"),
-        (0.0016, 0.0, "none of the pool is in-domain"),
-        (0.01, 0.004, "try --beta 0.004, beyond which a unit is more likely filler than not"),
+        (0.0016, 0.0, "no score of the pool makes task text likely"),
+        (0.01, 0.004, "--beta 0.004 ends where other text becomes more likely"),
     ],
 )
 def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(heard, pool, mostly, message):
     warn_of_low_purity({"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly})
     assert message in heard.text
-    assert ("filler" in heard.text) == ("hardly any" not in message)
+    assert "filler" not in heard.text
 
 
 def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run, tmp_path, monkeypatch):
@@ -185,9 +184,16 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run,
     unknown = in_domain("w", held_out)
     assert unknown == {"unknown": "the scores do not tell held-out task text from the pool"}
     assert "unknown (the scores do not tell" in describe_purity(unknown)
+    alone = held_out.set_column(0, "doc_id", pa.array(map(str, range(held_out.num_rows))))
+    assert in_domain("alone", alone) == {
+        "unknown": "the selection would hold no more held-out task text than a random one"
+    }
     few = held_out.slice(0, 19)
     assert in_domain("few", few) == {"unknown": "19 held-out task units; an estimate needs 20"}
-    reason = "0 held-out task units besides the 19 that chose beta; an estimate needs 20"
+    one = held_out.set_column(0, "doc_id", pa.array(["one"] * held_out.num_rows))
+    one = one.set_column(2, "unit", pa.array(range(held_out.num_rows), pa.int32()))
+    assert in_domain("one", one) == {"unknown": "1 held-out task documents; an estimate needs 5"}
+    reason = "0 held-out task units besides the 19 units that chose beta; an estimate needs 20"
     assert in_domain("auto", few, beta="auto") == {"unknown": reason}
 
 

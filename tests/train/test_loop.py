@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
 from dana.train import DENOMINATORS
-from dana.train.evaluation import HeldoutLoss, _ratio, heldout_sample
+from dana.train.evaluation import HeldOut, HeldoutLoss, _ratio, heldout_sample
 from dana.train.examples import Batch
 from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
@@ -236,6 +236,14 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
     backwards = examples.rows(np.arange(len(examples))[::-1])
     assert set(heldout_sample(backwards, 50).ids.tolist()) == set(sample.ids.tolist())
     assert heldout_sample(examples, 10**6).lengths.sum() == examples.lengths.sum()
+    heavy = replace(examples, weights=np.where(np.arange(len(examples)) % 2, 1, 1e-6).astype(np.float32))
+    assert set(heldout_sample(heavy, 50).ids.tolist()) <= set(examples.ids[1::2].tolist())
+
+
+def test_random_text_is_cut_as_short_as_the_selected_text(examples):
+    selection = replace(examples.with_replay(examples), sizes=np.append(np.full(len(examples), 2), examples.sizes))
+    texts = HeldOut({"general": examples}, None).with_selected(selection).texts
+    assert texts["selected"].sizes.tolist() == texts["random"].sizes.tolist() == [2] * len(examples)
 
 
 def poisoned(examples, step=0):
