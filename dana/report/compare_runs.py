@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from dana.report.analysis import Analysis, analyse
 from dana.report.files import flatten
+from dana.report.headline import headline
 from dana.report.page import Column, Finding, Report, Section, Table, number, text_columns
 from dana.report.provenance import versions
 from dana.report.run import RunFrames
-from dana.report.sections import Analysis, analyse, verdict
 from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, P, metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
@@ -31,7 +32,7 @@ def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
 def compare_runs(runs: Sequence[RunFrames]) -> Report:
     """Build the page that compares the other runs with the first."""
     analyses = named_runs(runs)
-    findings, first = [Finding(name, verdict(one)) for name, one in analyses.items()], next(iter(analyses))
+    findings, first = [Finding(name, headline(one)) for name, one in analyses.items()], next(iter(analyses))
     differences, between = difference_rows(analyses), between_rows(analyses)
     settings = setting_rows(analyses)
     sections = [

@@ -191,6 +191,7 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
     """Select the rows of a forest plot: questions and comparisons with base or random text that have a number."""
     is_drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)
+    is_drawn &= differences["collapsed"] == 0
     return differences[is_drawn]
 
 

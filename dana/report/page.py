@@ -66,6 +66,7 @@ class Table:
         frame: All values, not rounded; the content of the CSV file.
         columns: Columns on the page; if empty, only the file is written.
         bold: Whether to set each row in bold; empty for none.
+        grey: Whether to show each row as no measurement; empty for none.
         max_rows: Number of rows on the page; the file has all.
         folded: Show only on demand.
     """
@@ -75,13 +76,16 @@ class Table:
     frame: pd.DataFrame
     columns: tuple[Column, ...] = ()
     bold: tuple[bool, ...] = ()
+    grey: tuple[bool, ...] = ()
     max_rows: int = 10**6
     folded: bool = False
 
-    def rows(self) -> Iterator[tuple[list[str], bool]]:
-        """Yield the cells of each row on the page, and whether it is bold."""
+    def rows(self) -> Iterator[tuple[list[str], str]]:
+        """Yield the cells of each row on the page, and its class: ``marked``, ``grey`` or empty."""
         for index, row in enumerate(each(self.frame.head(self.max_rows))):
-            yield [column.cell(row) for column in self.columns], bool(self.bold and self.bold[index])
+            classes = {"marked": self.bold, "grey": self.grey}
+            look = next((name for name, flags in classes.items() if flags and flags[index]), "")
+            yield [column.cell(row) for column in self.columns], look
 
     @property
     def hidden_rows(self) -> int:
@@ -174,6 +178,7 @@ class Report:
         sections: Sections in reading order.
         versions: Versions of packages by name.
         figure_folder: Folder for the figures as SVG and PNG, relative to the page; empty writes none.
+        notes: Sentences below the numbers.
     """
 
     name: str
@@ -182,6 +187,7 @@ class Report:
     sections: list[Section]
     versions: dict[str, str] = field(default_factory=dict)
     figure_folder: str = ""
+    notes: list[str] = field(default_factory=list)
 
     @property
     def tables(self) -> list[Table]:

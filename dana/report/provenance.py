@@ -65,7 +65,7 @@ def step_table(run: RunFrames) -> Table | None:
         "reused step costs nothing again. The fingerprint identifies settings and inputs: equal fingerprints, equal "
         "results."
     )
-    return Table("steps", caption, frame, columns)
+    return Table("steps", caption, frame, columns, folded=True)
 
 
 def setting_table(run: RunFrames) -> Table:
@@ -101,10 +101,11 @@ def cost_finding(table: Table) -> str:
     seconds = table.frame.groupby("kind")["seconds"].sum()
     total = seconds.sum()
     parts = [f"{words} {percent(seconds[kind] / total)}" for kind, words in WORK.items() if seconds.get(kind, 0)]
-    return f"{_duration(total)} in total{': ' if parts else ''}{', '.join(parts)}."
+    return f"{duration(total)} in total{': ' if parts else ''}{', '.join(parts)}."
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Format seconds as seconds, minutes or hours."""
     if seconds < 120:
         return f"{number(seconds, 1)} seconds"
     return f"{number(seconds / 60, 1)} minutes" if seconds < 7200 else f"{number(seconds / 3600, 1)} hours"

@@ -1,6 +1,6 @@
 """Read a run's folder into data frames, the input of every table and figure; missing parts are None."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow as pa
 from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
-from dana.core.schemas import HELD_OUT_TASK, SCORES, WEIGHTS, part_files
+from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files
 from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
 from dana.report.cells import weights as weight_digests
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
@@ -78,6 +78,7 @@ class RunFrames:
         settings: Settings that differ from the defaults, as YAML; empty if the folder has no ``settings.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
+        missing: What a run that was stopped has not made yet, in words.
         stale: A sentence for each model and result that was made before what it should be made from.
     """
 
@@ -92,6 +93,7 @@ class RunFrames:
     settings: str = ""
     is_grid: bool = False
     step_seconds: dict[str, float] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
 
 
@@ -108,18 +110,20 @@ def read_run(path: Path) -> RunFrames:
         for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
+    cells = read_cells(path, stages)
     run = RunFrames(
         path,
         ranking=read_ranking(path),
         choice=read_choice(path),
         scores=read_scores(path),
         evaluations=read_evaluations(path),
-        cells=read_cells(path, stages),
+        cells=cells,
         floors=tuple(map(read_floor, sorted(path.glob("floors/*/*/metrics.json")))),
         stages=stages,
         settings=_settings(path),
         is_grid=(path / "cells").is_dir(),
         step_seconds={step: recorded_seconds(path / step) for step in stages},
+        missing=tuple(find_missing(stages, cells)),
         stale=tuple(find_stale(stages)),
     )
     if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
@@ -128,6 +132,24 @@ def read_run(path: Path) -> RunFrames:
             " start with: dana score --task ... --general ... --out DIR"
         )
     return run
+
+
+def find_missing(stages: Iterable[str], cells: Sequence[ArmResult]) -> Iterator[str]:
+    """Yield what is missing of a run whose fine-tuning has begun: adapted arms without a result, or adaptations.
+
+    Args:
+        stages: Path of each artifact in the run.
+        cells: Results of the arms.
+    """
+    paths = [Path(stage).parts for stage in stages]
+    models = dict.fromkeys(path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted")
+    indices = {path[1] for path in paths if path[0] == NESTED}
+    for task in dict.fromkeys(cell.task for cell in cells):
+        arms = {cell.arm: cell for cell in cells if cell.task == task}
+        yield from (f"{arm} is not fine-tuned on {task}" for arm in models if arm not in arms)
+        count = min(cell.adaptations for cell in arms.values())
+        if count < len(indices):
+            yield f"{count} of {len(indices)} adaptations are fine-tuned on {task}"
 
 
 def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from dana.report.analysis import Analysis
 from dana.report.cells import ArmResult
-from dana.report.sections import Analysis
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from dana.core.statistics import mean_interval
 from dana.report.cells import ArmResult
 from dana.report.page import Column, Table, decimals, interval_text, number, p_text, shares, text_columns
 from dana.report.run import Candidates, ScoreFrames
-from dana.report.verdicts import ArmComparison
+from dana.report.verdicts import INCOMPARABLE, ArmComparison
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
@@ -175,7 +175,7 @@ def source_table(scores: ScoreFrames) -> Table:
     frame["source"] = frame["source"].astype(str)
     columns = text_columns("source") + decimals(0, "units") + shares("share_of_its_units_kept", "share_of_characters")
     columns += shares("share_of_kept_units", "share_of_kept_characters")
-    caption = "Kept: the sum of weights."
+    caption = "Unit: a sentence or window of a text, which is scored. Kept: selected, the sum of weights."
     return Table("kept_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
 
 
@@ -221,8 +221,9 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         Column("perplexity", lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"),
     )
     caption = (
-        "Held-out text: nats per masked token ± standard error over examples. The same tokens are masked every time "
-        "and in every arm, so differences are more certain than these errors suggest. Perplexity: exp(loss)."
+        "Held-out text: loss in nats per masked token (0: always guessed; lower is better) ± standard error over "
+        "examples. The same tokens are masked every time and in every arm, so differences are more certain than these "
+        "errors suggest. Perplexity: exp(loss)."
     )
     return Table("losses", caption, frame, columns)
 
@@ -253,11 +254,14 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
     columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
     columns += (Column("std", lambda row: number(row.std, 4)), Column("collapsed", lambda row: str(row.degenerate)))
     caption = (
-        "n: fine-tuned models. Mean: with folds, of the predictions of all folds pooled. Interval: over models and "
-        "test texts. Std: over seeds, ddof 1. A collapsed model does not beat the largest class: its score says "
-        "nothing about the arm."
+        "Arm: base is not adapted; dana or adapted is adapted to the selected text, random to as much random text; "
+        "others without std are simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the "
+        "predictions of all folds pooled. Interval: over models and test texts. Std: over seeds, ddof 1. A grey row is "
+        "no measurement: a collapsed model does not beat the largest class."
     )
-    return Table("results", caption, frame, columns)
+    if "macro_f1" in set(frame["metric"]):
+        caption += " Macro-F1: mean over classes of F1, which is high only if precision and recall are."
+    return Table("results", caption, frame, columns, grey=tuple(frame["degenerate"] > 0))
 
 
 def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
@@ -265,21 +269,28 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not comparisons:
         return None
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns=CSV_COLUMNS)
-    mean = decimals(4, "mean", sign=True)
+    number_columns = map(_if_measured, (*decimals(4, "mean", sign=True), INTERVAL, P, P_HOLM))
     collapse_column = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–")
     verdict_column = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *mean, INTERVAL, P, P_HOLM, collapse_column, verdict_column)
+    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *number_columns, collapse_column, verdict_column)
     caption = (
         "Differences of arms on the same texts. n: adaptations, folds, or seeds of one adaptation. Interval and p: "
-        "Student's t with a standard error over these and over test texts. Holm's adjustment covers the questions of "
-        "all tasks. A verdict needs p of at most 0.05 after Holm and no collapsed model. Other rows get no verdict."
+        "Student's t with a standard error over these and over test texts; p is how often chance alone would give such "
+        "a difference. Holm's adjustment of p allows for asking several questions, those of all tasks. A verdict needs "
+        "p of at most 0.05 after Holm and no collapsed model. Other rows get no verdict; grey ones are no measurement."
     )
-    return Table("differences", caption, frame, columns)
+    grey = tuple((frame["collapsed"] > 0) | (frame["verdict"] == INCOMPARABLE))
+    return Table("differences", caption, frame, columns, grey=grey)
+
+
+def _if_measured(column: Column) -> Column:
+    """Make a column that is a dash where a model collapsed."""
+    return replace(column, cell=lambda row: "–" if row.collapsed else column.cell(row))
 
 
 def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     """Tabulate what the difference of each question varies over; None without a question that has a number."""
-    rows = [asdict(row) for row in comparisons if row.asked and not math.isnan(row.error)]
+    rows = [asdict(row) for row in comparisons if row.asked and not math.isnan(row.error) and not row.collapsed_models]
     if not rows:
         return None
     names = ["task", "arm", "other", "unit", "n", "texts", "unit_std", "seed_std", "text_std", "error", "detectable"]
@@ -293,7 +304,7 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         "fine-tunings of one unit; between test sets of this size. The last column would be decided in four of five "
         "reruns of this size."
     )
-    return Table("variance", caption, pd.DataFrame(rows)[names], columns)
+    return Table("variance", caption, pd.DataFrame(rows)[names], columns, folded=True)
 
 
 def _four_decimals(name: str) -> Callable[[Any], str]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from dana.core.artifacts import list_files
 from dana.core.config import require
+from dana.report.analysis import analyse
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
 from dana.report.run import read_run
-from dana.report.sections import analyse, build_report
+from dana.report.sections import build_report
 from dana.report.summary import summary
 from dana.stages.join import join_run
 

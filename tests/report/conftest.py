@@ -13,8 +13,8 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, make, write_json
 from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
+from dana.report.analysis import analyse
 from dana.report.run import read_run
-from dana.report.sections import analyse
 from dana.tasks.kinds.single_label import SingleLabel
 
 UNITS = 12  # in a document

@@ -6,9 +6,9 @@ import xml.etree.ElementTree as tree
 import pytest
 
 from dana.report import figures
+from dana.report.analysis import analyse
 from dana.report.figures import forest, forest_rows
 from dana.report.run import read_run
-from dana.report.sections import analyse
 from dana.report.svg import Figure
 from tests.report.conftest import write_results
 

@@ -1,6 +1,8 @@
 """Pages and findings, word by word, as golden files; a failing test names the command that rewrites them."""
 
 import json
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +10,24 @@ import pandas as pd
 import pytest
 
 from dana.core.artifacts import MANIFEST
-from dana.report import sections
+from dana.report import headline, sections
+from dana.report.analysis import analyse
+from dana.report.headline import MOST_WORDS
 from dana.report.page import to_markdown
 from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
-from dana.report.sections import analyse, build_report
+from dana.report.sections import build_report
 from dana.report.tables import ranking_table
 from tests.golden import check_golden
-from tests.report.conftest import choice_notes, edit_json, write_ranking, write_results, write_selection, write_training
+from tests.report.conftest import (
+    choice_notes,
+    commit,
+    edit_json,
+    write_ranking,
+    write_results,
+    write_selection,
+    write_training,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -60,7 +72,7 @@ SCENARIOS = {
 
 
 def run_verdict(run: Path) -> str:
-    return sections.verdict(analyse(read_run(run)))
+    return headline.headline(analyse(read_run(run)))
 
 
 def test_golden_findings(tmp_path):
@@ -70,10 +82,38 @@ def test_golden_findings(tmp_path):
         for part in parts:
             write_results(tmp_path / name, **part)
         analysis = analyse(read_run(tmp_path / name))
-        lines = [f"# {name}", sections.verdict(analysis)]
-        lines += [f"{finding.value}  {finding.meaning}" for finding in sections.highlights(analysis)]
+        lines = [f"# {name}", headline.headline(analysis), *headline.notes(analysis)]
+        assert len(lines[1].split()) <= MOST_WORDS
+        assert not lines[1].startswith(("No", "Un")) or not re.search(r"\d", lines[1])
+        lines += [f"{finding.value}  {finding.meaning}" for finding in headline.highlights(analysis)]
         blocks.append("\n".join([*lines, sections.results_finding(analysis)]))
     check_golden(GOLDEN / "findings.txt", "\n\n".join(blocks) + "\n")
+
+
+def test_an_unfinished_run_has_no_number_on_its_first_screen_and_says_what_is_missing(whole_run):
+    shutil.rmtree(whole_run / "finetune" / "toy" / "random")
+    for index in ("0", "1"):
+        commit(whole_run / "nested" / index / "scores", {"selector": "knn"})
+    analysis = analyse(read_run(whole_run))
+    assert headline.headline(analysis) == "Unfinished: results are missing, so there is no verdict yet."
+    assert headline.highlights(analysis)[0].value == "–"
+    assert "Missing: random is not fine-tuned on toy." in headline.notes(analysis)
+    assert "Missing: 1 of 2 adaptations are fine-tuned on toy." in headline.notes(analysis)
+    assert all(look == "grey" for name in ("results", "differences") for _, look in analysis.tables[name].rows())
+
+
+@pytest.mark.parametrize(
+    ("selected", "error", "sentence"),
+    [
+        (2.1, 0.1, "better than random text (2.10 against 3.40 nats a token, lower is better): little to gain"),
+        (3.9, 0.1, "worse than random text (3.90 against 3.40 nats a token, lower is better): much to gain"),
+        (2.1, 0.7, "as well as random text (2.10 against 3.40 nats a token, lower is better): neither little nor much"),
+    ],
+)
+def test_the_page_says_whether_the_base_knows_the_selected_text(whole_run, selected, error, sentence):
+    losses = {"selected": selected, "selected_se": error, "random": 3.4, "random_se": None}
+    edit_json(whole_run / "arms" / "dana" / "adapted" / MANIFEST, base_losses=losses)
+    assert f"The base predicts the selected text {sentence}" in " ".join(build_report(read_run(whole_run)).notes)
 
 
 RECALL = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
@@ -96,7 +136,7 @@ def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
     run.scores.units["weight"] = 0.3
     lines.append(sections.selection_finding(analyse(run)))
     evaluations = run.evaluations.assign(task_loss=float("nan"))
-    lines.append(sections.verdict(analyse(RunFrames(tmp_path, evaluations=evaluations))))
+    lines.append(headline.headline(analyse(RunFrames(tmp_path, evaluations=evaluations))))
     for seconds in (119, 120, 7199, 9000):
         stages = {"a": {"kind": "task", "seconds": seconds}, "b": {"kind": "scores", "seconds": 0}}
         lines.append(cost_finding(step_table(RunFrames(tmp_path, stages=stages))))

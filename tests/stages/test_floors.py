@@ -10,8 +10,9 @@ import toy_task
 from sklearn.metrics import f1_score
 
 from dana.core.errors import ConfigError
+from dana.report.analysis import analyse
+from dana.report.headline import headline, next_step
 from dana.report.run import read_run
-from dana.report.sections import analyse, verdict
 from dana.report.summary import summary
 from dana.stages.finetune import FinetuneSettings
 from dana.stages.floors import floors_stage
@@ -91,10 +92,8 @@ def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
     assert list(rows) == ["base", "TF-IDF"]
     assert (rows["TF-IDF"].verdict, rows["TF-IDF"].n) == ("worse", 8)
     assert rows["base"].p_holm == pytest.approx(2 * max(rows["base"].p, rows["TF-IDF"].p), rel=1)
-    headline = verdict(analysis)
-    assert "macro-F1: dana 0.7" in headline
-    assert ", TF-IDF 0.9" in headline
-    assert "dana does not beat TF-IDF, which needs no adaptation." in headline
+    assert headline(analysis) == "Adapted 0.69 beats not adapted 0.50, does not beat TF-IDF 0.92 on toy."
+    assert next_step(analysis).startswith("use TF-IDF, which needs no adaptation")
     result = json.loads(json.dumps(summary(analysis)))
     assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)
     assert result["arms"]["dana"]["n"] == 8

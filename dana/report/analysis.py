@@ -1,0 +1,61 @@
+"""Compare the arms of a run and make the tables that its report is written from."""
+
+from dataclasses import dataclass, replace
+
+from dana.report import provenance, tables
+from dana.report.page import Table
+from dana.report.run import RunFrames
+from dana.report.verdicts import ArmComparison, compare_arms
+
+COMPARED = ("results", "differences", "variance")  # tables that say nothing for sure of an unfinished run
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Comparisons and tables of a run.
+
+    Attributes:
+        run: Data of the run.
+        comparisons: All pairs of arms that are shown, with their verdicts.
+        tables: Tables that the run has data for, by name.
+    """
+
+    run: RunFrames
+    comparisons: tuple[ArmComparison, ...]
+    tables: dict[str, Table]
+
+    @property
+    def questions(self) -> list[ArmComparison]:
+        """Comparisons that get a verdict."""
+        return [row for row in self.comparisons if row.asked]
+
+    def get(self, *names: str) -> tuple[Table, ...]:
+        """Return the tables of these names that exist."""
+        return tuple(self.tables[name] for name in names if name in self.tables)
+
+
+def analyse(run: RunFrames) -> Analysis:
+    """Compare the arms of a run and make every table that it has data for."""
+    scores, comparisons = run.scores, tuple(compare_arms(run.cells, run.floors))
+    candidates = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
+    candidates.append(tables.variance_table(comparisons))
+    if run.ranking is not None:
+        candidates.append(tables.ranking_table(run.ranking))
+    if run.choice is not None:
+        candidates.append(tables.choice_table(run.choice))
+    if scores is not None:
+        candidates += [tables.histogram(scores), tables.separation_table(scores)]
+        if "weight" in scores.units:
+            candidates += [tables.source_table(scores), tables.planted_table(scores)]
+    if run.evaluations is not None:
+        candidates += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
+    if run.cells:
+        candidates += [tables.seed_table(run.cells), tables.result_table([*run.cells, *run.floors])]
+    available = {table.name: table for table in candidates if table is not None}
+    if run.missing:
+        available |= {
+            name: replace(available[name], grey=(True,) * len(available[name].frame))
+            for name in COMPARED
+            if name in available
+        }
+    return Analysis(run, comparisons, available)

@@ -1,0 +1,158 @@
+"""Write the first screen of a report: a headline of at most fifteen words, the numbers, and what to make of them.
+
+No sentence claims more than the verdict. A collapsed, unlike or unfinished comparison has no number here.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import hypot
+
+from dana.report import provenance
+from dana.report.analysis import Analysis
+from dana.report.page import Finding, interval_text, number, percent
+from dana.report.run import ADAPTED
+from dana.report.tables import metric_name
+from dana.report.verdicts import BETTER, INCOMPARABLE, UNDECIDED, WORSE, ArmComparison, main_arms
+from dana.tasks.tables import REMEDY
+
+MOST_WORDS = 15
+NAMES = {"dana": "adapted", ADAPTED: "adapted", "base": "not adapted", "random": "random text"}
+CLAIMS = {BETTER: "beats", WORSE: "loses to", UNDECIDED: "is undecided against"}
+UNBEATEN = "does not beat"
+# What a run has, last first, and its headline before anything is compared.
+STAGES = {
+    "results": "there is nothing to compare the results with",
+    "losses": "a model is adapted, none is fine-tuned",
+    "kept_by_source": "text is selected, no model is trained",
+    "separation": "text is scored, not selected",
+    "ranking": "detectors are compared, no text is scored",
+}
+
+
+def headline(analysis: Analysis) -> str:
+    """Write the headline: the outcome of the questions, or why there is none."""
+    rows, tables = analysis.questions, analysis.tables
+    if analysis.run.missing:
+        return "Unfinished: results are missing, so there is no verdict yet."
+    if not rows:
+        return f"No verdict yet: {next(words for name, words in STAGES.items() if name in tables)}."
+    flaws, tasks = [_flaw(analysis, row) for row in rows], len({row.task for row in rows})
+    is_one = tasks == 1 and len({row.arm for row in rows}) == 1
+    if all(flaws) or (is_one and flaws[0]):
+        return f"No verdict: {flaws[0]}."
+    if not is_one:
+        counts = [(verdict, sum(row.verdict == verdict for row in rows)) for verdict in (*CLAIMS, INCOMPARABLE)]
+        parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        return f"Of {len(rows)} questions on {tasks} task{'s' if tasks > 1 else ''}: {parts}."
+    comparisons = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
+    only = ["planted text"] if "planted" in tables else []
+    only += ["one adaptation"] if rows[0].one_adaptation else []
+    where, scope = f" on {rows[0].task}", f" ({', '.join(only)})" if only else ""
+    short = [row for row in comparisons if row.other != "random" or row.verdict != UNDECIDED]
+    endings = [(comparisons, where + scope), (comparisons, scope), (short, where + scope), (short, scope), (short, "")]
+    sentences = [f"{_outcome(part)}{ending}." for part, ending in endings]
+    return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
+
+
+def _outcome(rows: Sequence[ArmComparison]) -> str:
+    """Write one sentence of an arm's score and of those that it beats, does not beat, or is undecided against."""
+    rivals: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
+        claim = UNBEATEN if row.is_floor and row.verdict != BETTER else CLAIMS[row.verdict]
+        rivals.setdefault(claim, []).append(f"{name(row.other)} {number(row.other_score, 2)}")
+    claims = [f"{claim} {' and '.join(names)}" for claim, names in rivals.items()]
+    subject = f"{name(rows[0].arm)} {number(rows[0].arm_score, 2)}"
+    return f"{subject[0].upper()}{subject[1:]} {', '.join(claims)}"
+
+
+def name(arm: str) -> str:
+    """Name an arm for a reader who knows no arms: "adapted", "not adapted"."""
+    return NAMES.get(arm, arm)
+
+
+def _flaw(analysis: Analysis, row: ArmComparison) -> str:
+    """Say why a comparison is no measurement; empty if it is one."""
+    if row.verdict == INCOMPARABLE:
+        return f"{row.arm} and {row.other} were made differently"
+    cells = [cell for cell in analysis.run.cells if cell.task == row.task and cell.arm in (row.arm, row.other)]
+    arms = [cell.arm for cell in cells if cell.collapsed_seeds]
+    return f"models of {' and '.join(arms)} on {row.task} collapsed" if arms else ""
+
+
+def highlights(analysis: Analysis) -> list[Finding]:
+    """Choose the numbers of the first task: before, after, floor, difference and cost; none of a flawed comparison."""
+    rows, tables, findings = analysis.questions, analysis.tables, []
+    if rows and (analysis.run.missing or _flaw(analysis, rows[0])):
+        findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
+    elif rows:
+        first = rows[0]
+        cells = {cell.arm: cell for cell in (*analysis.run.cells, *analysis.run.floors) if cell.task == first.task}
+        floors = [row.other for row in rows if row.is_floor and row.task == first.task]
+        for when, arm in [("before", first.other), ("after", first.arm), *(("floor", floor) for floor in floors[:1])]:
+            ends = interval_text(*cells[arm].interval, 3, sign=False)
+            meaning = f"{when}: {name(arm)}, {metric_name(first.metric)} on {first.task} (95 % interval {ends})"
+            findings.append(Finding(number(cells[arm].estimate.mean), meaning))
+        meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
+        findings.append(Finding(number(first.mean, 3, sign=True), meaning))
+    if "steps" in tables:
+        seconds = float(tables["steps"].frame["seconds"].sum())
+        findings.append(Finding(provenance.duration(seconds), "computing time of all steps"))
+    if "planted" in tables:
+        recall = tables["planted"].frame.iloc[0]
+        meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
+        findings.append(Finding(percent(recall["value"]), meaning))
+    return findings
+
+
+def notes(analysis: Analysis) -> list[str]:
+    """List what the numbers do not say: warnings, what they are averaged over, what the base knows, what to do next."""
+    run, rows = analysis.run, analysis.questions
+    first = {cell.task: cell for cell in reversed(run.cells)}
+    lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
+    lines += [f"On {task} ({cell.arm}): {warning}" for task, cell in first.items() for warning in cell.warnings]
+    flaws = [_flaw(analysis, row) for row in rows]
+    lines += [f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]]
+    lines += [f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts."] if rows and not flaws[0] else []
+    return [*lines, *_familiarity(analysis), f"Next: {next_step(analysis)}."]
+
+
+def _familiarity(analysis: Analysis) -> Iterator[str]:
+    """Say whether the base predicts the selected text better than random text: text that it knows teaches little."""
+    steps = analysis.run.stages
+    arms = main_arms(step.split("/")[1] for step in steps if step.startswith("arms/"))
+    for step in (*(f"arms/{arm}/adapted" for arm in arms), "adapted"):
+        losses = steps.get(step, {}).get("base_losses", {})
+        if None in (selection := losses.get("selected"), random := losses.get("random")):
+            continue
+        error = hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
+        how, gain = ("better than", "little") if selection < random else ("worse than", "much")
+        how, gain = (how, gain) if abs(selection - random) > 2 * error else ("as well as", "neither little nor much")
+        numbers = f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
+        yield f"The base predicts the selected text {how} random text ({numbers}): {gain} to gain."
+        return
+
+
+def next_step(analysis: Analysis) -> str:
+    """Advise what to do after this outcome."""
+    rows = analysis.questions
+    if analysis.run.missing:
+        return "run the same command again, which makes only what is missing"
+    if not rows:
+        return "make what the first section names"
+    row, floor = rows[0], next((row for row in rows if row.is_floor), None)
+    if row.verdict == INCOMPARABLE:
+        return f"make both alike ({row.reasons})"
+    if _flaw(analysis, row):
+        return REMEDY.split(": ")[1].rstrip(".")
+    if floor is not None and floor.verdict != BETTER:
+        return (
+            f"use {floor.other}, which needs no adaptation, or try more labelled texts, more training or a larger base"
+        )
+    if row.verdict == UNDECIDED:
+        return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:]])
+    if row.verdict == WORSE:
+        return "keep the model without adaptation, or adapt it on more text with replay=0.5"
+    random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
+    if random != BETTER:
+        reason = "random text did better" if random == WORSE else "that the choice of text mattered is not shown"
+        return f"use the adapted model; {reason}, so try more or other text"
+    return "use the adapted model: dana finetune --save, then dana predict"
