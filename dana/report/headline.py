@@ -138,6 +138,8 @@ def next_step(analysis: Analysis) -> str:
         return "run the same command again, which makes only what is missing"
     if not rows:
         return "make what the first section names"
+    if len({(row.task, row.arm) for row in rows}) > 1:
+        return "read the verdict of each question below"
     row, floor = rows[0], next((row for row in rows if row.is_floor), None)
     if row.verdict == INCOMPARABLE:
         return f"make both alike ({row.reasons})"

@@ -80,10 +80,10 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
         return {}
     how = heldout.collator, state.shape, state.accelerator
     with explain_out_of_memory("evaluation before training", state.shape.budget):
-        selected, random = (measure_loss(state.module, heldout.texts[name], *how) for name in ("selected", "random"))
-    log.info("base      its loss on the selected text: %s; on random text: %s", selected, random)
+        selection, random = (measure_loss(state.module, heldout.texts[name], *how) for name in ("selected", "random"))
+    log.info("base      its loss on the selected text: %s; on random text: %s", selection, random)
     names = ("selected", "selected_se", "random", "random_se")
-    return {"base_losses": dict(zip(names, (*selected, *random), strict=True))}
+    return {"base_losses": dict(zip(names, (*selection, *random), strict=True))}
 
 
 def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:

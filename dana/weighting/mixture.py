@@ -30,7 +30,7 @@ CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) an
 LEAST_DOCUMENTS = 10  # task documents at or below a threshold: with fewer T(t) is too noisy
 FEWEST_DOCUMENTS = 5  # held-out task documents: with fewer nothing is estimated
 LEAST_UNITS = 20  # held-out task units: with fewer nothing is estimated
-WIDE = 0.5  # width of the interval of the selected text's share beyond which nothing is said
+WIDE = 0.9  # width of the interval of the selected text's share beyond which nothing is said
 LOW = 0.7  # in-domain share of the selected text below which there is a warning
 RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
 
@@ -271,9 +271,9 @@ def estimate_purity(
     """
     besides = f" besides the {chose} units that chose beta" if chose else ""
     documents = int(document_numbers(task)[-1]) + 1 if task.num_rows else 0
-    for count, noun, least in ((task.num_rows, "units", LEAST_UNITS), (documents, "documents", FEWEST_DOCUMENTS)):
-        if count < least:
-            return {"unknown": f"{count} held-out task {noun}{besides}; an estimate needs {least}"}
+    for count, noun, minimum in ((task.num_rows, "units", LEAST_UNITS), (documents, "documents", FEWEST_DOCUMENTS)):
+        if count < minimum:
+            return {"unknown": f"{count} held-out task {noun}{besides}; an estimate needs {minimum}"}
     value, weights, document = (sample.table()[name].to_numpy() for name in ("value", "weight", "document"))
     of_task = UnitScores(ranking_values(task, settings, components), document_numbers(task))
     of_pool = UnitScores(value, np.unique(document, return_inverse=True)[1])

@@ -51,7 +51,7 @@ def test_the_verdict_comes_first_and_tables_scroll(page):
     body = html.split("<body>")[1]
     assert body.index("<h1>") < body.index('<ul class="numbers">') < body.index("<section")
     assert 'name="viewport" content="width=device-width, initial-scale=1"' in html
-    assert len(re.findall(r'<div class="table">\s*<table>', body)) == body.count("<table>") > 8
+    assert len(re.findall(r'<div class="table" tabindex="0">\s*<table>', body)) == body.count("<table>") > 8
     assert re.search(r"^\.table \{[^}]*overflow-x: auto", html, re.M)
     assert re.search(r"^pre \{[^}]*overflow: auto", html, re.M)
     for svg in re.findall(r"<svg [^>]*>", body):

@@ -1,6 +1,7 @@
 """Tables of a report, by hand-computed numbers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -108,16 +109,21 @@ def test_result_and_difference_table_by_hand():
     texts = {row[1]: row[index] for row, _ in table.rows()}
     assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
     assert table.frame["collapsed"].tolist() == [1, 1, 2]
-    (row,) = tables.variance_table(compare_arms(cells[::2])).frame.itertuples()
+    assert tables.variance_table(compare_arms(cells)) is None, "collapsed models vary over nothing"
+    intact = [replace(cell, collapsed_seeds=frozenset()) for cell in cells[::2]]
+    (row,) = tables.variance_table(compare_arms(intact)).frame.itertuples()
     assert row.unit_std == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
     assert (row.unit, row.n, row.texts) == ("seed", 3, 10)
     assert tables.variance_table([]) is None
 
 
 def test_difference_table_of_one_seed_has_dashes():
-    table = tables.difference_table(compare_arms(results(base=[0.1], dana=[0.9])))
-    ((cells, _),) = table.rows()
-    assert cells[:7] == ["t", "dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"]
+    pair = results(base=[0.1], dana=[0.9])
+    ((cells, look),) = tables.difference_table(compare_arms(pair)).rows()
+    assert (cells[3:7], look) == (["–"] * 4, "grey"), "base collapsed"
+    intact = [replace(cell, collapsed_seeds=frozenset()) for cell in pair]
+    ((cells, look),) = tables.difference_table(compare_arms(intact)).rows()
+    assert (cells[1:7], look) == (["dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"], "")
     assert tables.difference_table(compare_arms(results(dana=[0.1]))) is None
 
 
