@@ -19,6 +19,7 @@ import yaml
 from dana.core.artifacts import Artifact, Draft, make
 from dana.core.errors import DataError
 from dana.core.files import text_digest, write_gzip_lines
+from dana.core.registry import DISTRIBUTION
 from dana.core.rng import derive_seed
 from dana.corpus.harvest import (
     PackageText,
@@ -34,7 +35,6 @@ RECIPE = "quickstart"
 CARD_NAME = "scipy_docs"
 TARGET = "scipy"
 PLANTED = f"{TARGET} (planted)"
-NOT_TEXT = "dana"  # its text changes during development, its version does not
 METHOD = 3  # incremented when the same settings select other text
 MOST_LABELS = 8
 FEWEST_IN_LABEL = 40
@@ -63,7 +63,8 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
         ArtifactError: If the folder holds a harvest with other settings or of another installation.
         DataError: If scipy's docstrings cannot be read (an installation without sources).
     """
-    present = {name: distribution for name, distribution in list_distributions().items() if name != NOT_TEXT}
+    present = list_distributions()
+    present.pop(DISTRIBUTION, None)  # its text changes during development, its version does not
     versions = {name: distribution.version for name, distribution in present.items()}
 
     def write(draft: Draft) -> None:

@@ -231,5 +231,6 @@ def test_what_a_model_cannot_do_is_refused(checkpoint, monkeypatch):
 
 
 def test_the_identity_of_a_model_of_the_hub_is_its_commit(monkeypatch):
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: SimpleNamespace(_commit_hash="abc"))
+    config = SimpleNamespace(_commit_hash="abc", architectures=[])
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: config)
     assert model_identity("org/name") == {"name": "org/name", "commit": "abc"}
