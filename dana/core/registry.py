@@ -236,7 +236,8 @@ def other_owners() -> list[str]:
     for distribution in distributions():
         modules = (distribution.read_text("top_level.txt") or "").split()
         records = "" if modules else distribution.read_text("RECORD") or ""
-        if distribution.name != DISTRIBUTION and (OURS in modules or f"\n{OURS}/" in f"\n{records}"):
+        is_installed = distribution.read_text("METADATA") is not None  # else what a build left in a checkout
+        if is_installed and distribution.name != DISTRIBUTION and (OURS in modules or f"\n{OURS}/" in f"\n{records}"):
             owners.append(f"{distribution.name} {distribution.version}")
     return sorted(set(owners))
 

@@ -33,15 +33,13 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
         assert code == 0, output
         return output
 
-    output = step(
-        (*TORCHRUN, *DANA), "score", "--rank-only", *texts, "--set", "ranking.detectors=[knn,pca]", "ranking.folds=2"
-    )
+    ranking = ("--set", "ranking.detectors=[knn,pca]", "ranking.folds=2")
+    output = step((*TORCHRUN, *DANA), "score", "--rank-only", *texts, *ranking)
     assert output.count("ranking   written") == 1
-    assert "launch    this command needs one process of 2" in output
-    output = step(ACCELERATE, "score", *texts, "--selector", "detector")
+    output = step(ACCELERATE, "score", *texts, "--selector", "detector", *ranking)
     assert output.count("scores    written") == output.count("selector  written") == 1
     assert "ranking   reused" in output
-    step((*TORCHRUN, *DANA), "weigh", run)
+    assert "launch    this command needs one process of 2" in step((*TORCHRUN, *DANA), "weigh", run)
     adapt = (run, "--model", inputs.model, "--set", *in_section("adapt"))
     output = step((*TORCHRUN, *DANA), "adapt", *adapt)
     assert "launch    2 process(es) on cpu, MULTI_CPU" in output
@@ -72,7 +70,8 @@ def test_a_whole_recipe_and_a_model_from_scratch(inputs):
         "arms": ["random", "dana"],
         "model": inputs.model,
         "adapt": TRAINING,
-        "finetune": {"preset": "quick", "epochs": 1, "seeds": 2},
+        "finetune": {"preset": "quick", "epochs": 1},
+        "seeds": {"adaptations": 1, "finetunings": 2},
     }
     recipe.write_text(json.dumps(values))
     code, output = launch((*TORCHRUN, *DANA), "run", recipe, "--out", run)
