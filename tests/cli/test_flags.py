@@ -15,7 +15,9 @@ from dana.stages.settings import RunSettings
 from tests.guide import leaves
 
 PARSERS = leaves(build_parser())
-FLAGS = [(name, flag, setting) for name, one in PARSERS.items() for setting, flag in one._defaults.get("flags", {}).items()]
+FLAGS = [
+    (name, flag, setting) for name, one in PARSERS.items() for setting, flag in one._defaults.get("flags", {}).items()
+]
 
 
 def settings(value, prefix=""):

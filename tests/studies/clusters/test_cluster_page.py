@@ -92,7 +92,7 @@ def test_the_page_says_what_is_in_the_pool(pool, tmp_path):
     assert farthest.frame["text"].tolist() == [TEXTS[2], TEXTS[1], TEXTS[0], TEXTS[3]]
     assert next(farthest.rows())[0] == ["judge, jury", "−9.0", TEXTS[2]]
     choice = _section(report, "Why so many")
-    assert list(choice.tables[0].rows()) == [(["2", "30", "0.50"], False), (["3", "20", "0.80"], True)]
+    assert list(choice.tables[0].rows()) == [(["2", "30", "0.50"], ""), (["3", "20", "0.80"], "marked")]
 
 
 def test_true_domains_are_told_by_purity_confusions_and_outliers(pool):
