@@ -1,7 +1,7 @@
 """Announce work that takes longer than a minute before it begins; in a dry run, end where it would begin."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -52,8 +52,8 @@ class DryRun(Exception):
 @contextmanager
 def announcements(dry: bool = False, loud: bool = True) -> Iterator[None]:
     """Within the block, raise :class:`DryRun` where work would begin, or announce nothing if it is not loud."""
-    with TemporaryDirectory(prefix="dana-") as folder:
-        token = _mode.set((Path(folder) if dry else None, loud))
+    with TemporaryDirectory(prefix="dana-") if dry else nullcontext() as folder:
+        token = _mode.set((Path(folder) if folder else None, loud))
         try:
             yield
         finally:

@@ -20,6 +20,7 @@ from dana.models.heads import positions_of
 from dana.models.language_model import new_encoder
 from dana.stages.grid.cell import Cell
 from dana.stages.grid.grid import Grid
+from dana.stages.harvest import SPLITS
 from dana.stages.settings import RunSettings
 from dana.stages.texts import estimate_score
 from dana.tasks.card import TaskCard, load_card
@@ -36,7 +37,6 @@ PREDICTED = 0.15  # share of the tokens that a language model predicts
 CHARACTERS = 4.5  # of a token
 FORWARD = 1 / 3  # of the work of a training step
 REST = 2.0  # seconds of a cell without an estimate
-HARVEST_SHARES = 0.5, 0.36  # of the documents of a harvest: its train split, dev and test
 SHIPPED = "dana-mini"  # its speed stands for a model that is not there yet
 Sizes = tuple[int, int, float]  # training texts, other texts, mean characters
 
@@ -212,7 +212,8 @@ def cell_estimates(cells: Sequence[Cell], settings: RunSettings) -> dict[str, Co
 def _task_of(card: str, settings: RunSettings, plan: FinetuneSettings) -> tuple[TaskCard, Sizes]:
     """Read a card and the sizes of its task; a harvest will write them by its settings."""
     if settings.harvest is not None and not Path(card).exists():
-        train, others = (round(settings.harvest.task_documents * share) for share in HARVEST_SHARES)
+        shares = SPLITS["train"], SPLITS["dev"] + SPLITS["test"]
+        train, others = (round(settings.harvest.task_documents * share) for share in shares)
         task = TaskCard("the harvest", "", 1, ["", " "], "accuracy", {}, {"local": "task"})
         return task, (train, others, settings.harvest.max_characters)
     task = plan.fields_of(load_card(card))
