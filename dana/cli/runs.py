@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.selection import TEXTS
@@ -25,12 +26,11 @@ def add_runs(add: AddCommand) -> None:
     add_dry_run(run)
     run.add_argument("--quick", action="store_true", help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens")
     run.add_argument("recipe", help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart")
-    report = add_command(add, "report", _report, settings=False)
+    report = add_command(add, "report", _report, settings=False, json=True)
     report.add_argument("folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything")
     report.add_argument(
         "--compare", type=local_folder, nargs="+", metavar="RUN", help="folders of runs, side by side on one page"
     )
-    report.add_argument("--json", action="store_true", help="print scores and verdicts as JSON, and write nothing")
     report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
 
 
@@ -61,15 +61,16 @@ def _run(args: argparse.Namespace) -> None:
     print(f"report: {run_recipe(settings_from(args, args.recipe))}")
 
 
-def _report(args: argparse.Namespace) -> None:
+def _report(args: argparse.Namespace) -> dict[str, Any] | None:
     """Write report.html, report.md and tables/*.csv of a run's folder.
 
     The page needs no other file. For steps that were not run the report names the command.
 
     With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead: verdicts, paired
-    differences and differing settings of several runs; the others are compared with the first.
+    differences and differing settings of several runs; the others are compared with the first. With --json it prints
+    scores and verdicts, and writes nothing.
     """
-    from dana.stages.report import compare_stage, report_stage, run_json
+    from dana.stages.report import compare_stage, report_stage, run_summary
 
     if args.compare and args.folder:
         raise ConfigError(f"DIR {args.folder} and --compare: give the runs after --compare only")
@@ -78,10 +79,11 @@ def _report(args: argparse.Namespace) -> None:
     if args.json and not args.folder:
         raise ConfigError("--json: give it a run's folder")
     if args.json:
-        print(run_json(args.folder))
-    elif args.compare:
+        return run_summary(args.folder)
+    if args.compare:
         print(f"written: {compare_stage(args.compare, args.out or Path('comparison'))}")
     elif args.folder:
         print(f"written: {report_stage(args.folder)}")
     else:
         raise ConfigError("DIR is missing: give a run's folder, or several after --compare")
+    return None

@@ -1,8 +1,8 @@
 """``dana report``: write the report of a run, or of several, as HTML, Markdown and CSV tables."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from dana.core.artifacts import list_files
 from dana.core.config import require
@@ -37,13 +37,13 @@ def report_stage(run: Path) -> Path:
     return page
 
 
-def run_json(run: Path) -> str:
-    """Format the scores and verdicts of a run as JSON.
+def run_summary(run: Path) -> dict[str, Any]:
+    """Summarise the scores and verdicts of a run for a program; writes nothing.
 
     Raises:
         ArtifactError: As :func:`report_stage`.
     """
-    return json.dumps(summary(analyse(read_run(run))), indent=2)
+    return summary(analyse(read_run(run)))
 
 
 def compare_stage(runs: Sequence[Path], out: Path) -> Path:

@@ -50,6 +50,16 @@ def test_the_same_run_gives_the_same_bytes(reported_run):
     assert before.keys() >= {"report.html", "report.md", "seeds.csv"}
 
 
+def test_json_is_one_object_on_standard_output_and_writes_nothing(reported_run, capsys):
+    before = contents(reported_run)
+    assert main(["report", str(reported_run), "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    answer, cells = json.loads(line), read_run(reported_run).cells
+    assert answer.keys() == {"metric", "n", "folds", "arms", "floors", "verdicts"}
+    assert {arm: row["mean"] for arm, row in answer["arms"].items()} == {cell.arm: cell.estimate.mean for cell in cells}
+    assert contents(reported_run) == before
+
+
 def test_the_page_needs_no_other_file_and_escapes_text(reported_run):
     page = read_page(reported_run)
     tags = [element.tag.rpartition("}")[2] for element in page.iter()]
