@@ -23,7 +23,7 @@ from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
-FLOOR_TITLES = {"majority": "one constant answer", "tfidf": "TF-IDF", "vectors": "sentence vectors"}
+FLOOR_TITLES = {"majority": "constant answer", "tfidf": "TF-IDF", "vectors": "sentence vectors"}
 LONGEST = 24  # characters of a setting's value in a message
 IN_CELL = ("task", "preset", "settings")  # prefixes that messages omit
 

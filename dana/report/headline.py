@@ -44,13 +44,19 @@ def headline(analysis: Analysis) -> str:
         parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
         return f"Of {len(rows)} questions on {tasks} task{'s' if tasks > 1 else ''}: {parts}."
     comparisons = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
-    only = ["planted text"] if "planted" in tables else []
-    only += ["one adaptation"] if rows[0].one_adaptation else []
-    where, scope = f" on {rows[0].task}", f" ({', '.join(only)})" if only else ""
+    planted = ["planted text"] if "planted" in tables else []
+    only = [*planted, *(["one adaptation"] if rows[0].one_adaptation else [])]
+    where, scope, least = f" on {rows[0].task}", _brackets(only), _brackets(planted)
     short = [row for row in comparisons if row.other != "random" or row.verdict != UNDECIDED]
-    endings = [(comparisons, where + scope), (comparisons, scope), (short, where + scope), (short, scope), (short, "")]
+    few = [row for row in comparisons if row.other != "random"]
+    endings = [(comparisons, where + scope), (comparisons, scope), (short, where + scope), (short, scope)]
+    endings += [(short, least), (few, least), (few, " (planted)" if planted else "")]
     sentences = [f"{_outcome(part)}{ending}." for part, ending in endings]
     return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
+
+
+def _brackets(words: Sequence[str]) -> str:
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _outcome(rows: Sequence[ArmComparison]) -> str:
@@ -94,8 +100,8 @@ def highlights(analysis: Analysis) -> list[Finding]:
         meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
         findings.append(Finding(number(first.mean, 3, sign=True), meaning))
     if "steps" in tables:
-        seconds = float(tables["steps"].frame["seconds"].sum())
-        findings.append(Finding(provenance.duration(seconds), "computing time of all steps"))
+        seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
+        findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
     if "planted" in tables:
         recall = tables["planted"].frame.iloc[0]
         meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"

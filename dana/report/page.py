@@ -19,6 +19,7 @@ from dana.core.text_table import csv_text
 from dana.report.svg import Figure
 
 REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # makes text read in another order than it is written
+NOISE = 1e-12  # of a sum that is zero
 log = get_logger(__name__)
 
 
@@ -259,7 +260,8 @@ def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
     """Format a number with a true minus sign; an en dash for None, NaN and infinity."""
     if value is None or not np.isfinite(value):
         return "–"
-    value = round(float(value), digits) + 0.0  # no minus before a zero
+    if not sign or abs(value) < NOISE:
+        value = round(float(value), digits) + 0.0  # no minus before a zero
     return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
 
 

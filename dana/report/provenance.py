@@ -101,7 +101,7 @@ def cost_finding(table: Table) -> str:
     seconds = table.frame.groupby("kind")["seconds"].sum()
     total = seconds.sum()
     parts = [f"{words} {percent(seconds[kind] / total)}" for kind, words in WORK.items() if seconds.get(kind, 0)]
-    return f"{duration(total)} in total{': ' if parts else ''}{', '.join(parts)}."
+    return f"{duration(total)} of computing{': ' if parts else ''}{', '.join(parts)}."
 
 
 def duration(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """Read a run's folder into data frames, the input of every table and figure; missing parts are None."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,7 @@ class RunFrames:
         settings: Settings that differ from the defaults, as YAML; empty if the folder has no ``settings.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
+        wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0 without cells.
         missing: What a run that was stopped has not made yet, in words.
         stale: A sentence for each model and result that was made before what it should be made from.
     """
@@ -93,6 +95,7 @@ class RunFrames:
     settings: str = ""
     is_grid: bool = False
     step_seconds: dict[str, float] = field(default_factory=dict)
+    wall_seconds: float = 0.0
     missing: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
 
@@ -123,6 +126,7 @@ def read_run(path: Path) -> RunFrames:
         settings=_settings(path),
         is_grid=(path / "cells").is_dir(),
         step_seconds={step: recorded_seconds(path / step) for step in stages},
+        wall_seconds=_wall_seconds(path),
         missing=tuple(find_missing(stages, cells)),
         stale=tuple(find_stale(stages)),
     )
@@ -132,6 +136,16 @@ def read_run(path: Path) -> RunFrames:
             " start with: dana score --task ... --general ... --out DIR"
         )
     return run
+
+
+def _wall_seconds(path: Path) -> float:
+    """Add up the time in which at least one cell was at work."""
+    seconds, first = 0.0, math.inf
+    records = [record for file in path.glob("cells/**/*.json") if "ended" in (record := read_object(file))]
+    for end, spent in sorted(((float(row["ended"]), float(row["seconds"])) for row in records), reverse=True):
+        seconds += max(0.0, min(end, first) - (end - spent))
+        first = min(first, end - spent)
+    return seconds
 
 
 def find_missing(stages: Iterable[str], cells: Sequence[ArmResult]) -> Iterator[str]:

@@ -4,7 +4,9 @@ import math
 from typing import Any
 
 from dana.report.analysis import Analysis
-from dana.report.cells import ArmResult
+from dana.report.cells import FLOOR_TITLES, ArmResult
+
+FLOOR_NAMES = {title: name for name, title in FLOOR_TITLES.items()}  # as in the settings
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
@@ -18,9 +20,10 @@ def summary(analysis: Analysis) -> dict[str, Any]:
             "n": len(arms[0].predictions.ids),
             "folds": None if arms[0].predictions.folds is None else arms[0].adaptations,
             "arms": {cell.arm: {**_score(cell), **sizes[cell.arm]} for cell in arms},
-            "floors": {cell.arm: _score(cell) for cell in floors},
+            "floors": {FLOOR_NAMES.get(cell.arm, cell.arm): _score(cell) for cell in floors},
             "verdicts": [
-                {"a": row.arm, "b": row.other, "difference": _finite(row.mean), "interval": _ends(row.low, row.high)}
+                {"a": row.arm, "b": FLOOR_NAMES.get(row.other, row.other) if row.is_floor else row.other}
+                | {"difference": _finite(row.mean), "interval": _ends(row.low, row.high)}
                 | {"p": _finite(row.p_holm), "decision": row.verdict}
                 for row in analysis.questions
                 if row.task == task

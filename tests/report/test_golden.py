@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,12 +14,14 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.report import headline, sections
 from dana.report.analysis import analyse
+from dana.report.cells import FLOOR_TITLES
 from dana.report.headline import MOST_WORDS
 from dana.report.page import to_markdown
 from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
 from dana.report.sections import build_report
 from dana.report.tables import ranking_table
+from dana.report.verdicts import ArmComparison
 from tests.golden import check_golden
 from tests.report.conftest import (
     choice_notes,
@@ -104,6 +108,21 @@ def test_an_unfinished_run_has_no_number_on_its_first_screen_and_says_what_is_mi
     assert "Missing: random is not fine-tuned on toy." in headline.notes(analysis)
     assert "Missing: 1 of 2 adaptations are fine-tuned on toy." in headline.notes(analysis)
     assert all(look == "grey" for name in ("results", "differences") for _, look in analysis.tables[name].rows())
+
+
+def test_every_headline_of_planted_text_says_so_in_fifteen_words():
+    run = SimpleNamespace(missing=(), cells=())
+    for verdicts, floor, once in product(product(headline.CLAIMS, repeat=3), FLOOR_TITLES.values(), (True, False)):
+        rows = [
+            ArmComparison(
+                "my-task", "f1", "dana", other, True, 8, 0.7, 0.6, other == floor, "seed", once, verdict=verdict
+            )
+            for other, verdict in zip(("base", "random", floor), verdicts, strict=True)
+        ]
+        text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
+        assert "(planted" in text, text
+        assert floor in text, text
+        assert len(text.split()) <= MOST_WORDS, text
 
 
 @pytest.mark.parametrize(

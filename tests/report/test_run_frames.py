@@ -10,7 +10,10 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
 from dana.core.schemas import HELD_OUT_TASK
+from dana.report.analysis import analyse
 from dana.report.files import recorded_seconds
+from dana.report.headline import highlights
+from dana.report.page import Finding
 from dana.report.provenance import cost_finding, setting_table, step_table
 from dana.report.run import RunFrames, arm_order, find_stale, read_run
 from dana.report.sections import build_report
@@ -129,12 +132,23 @@ def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
     counts = ["in 8; kept 7", "units 30", "tokens_seen 120,000; tokens_text 7", "train 50; test 9"]
     assert frame["counts"].tolist() == counts
     finding = cost_finding(step_table(run)).replace("\N{NO-BREAK SPACE}", " ")
-    assert finding == "100.0 seconds in total: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
+    assert finding == "100.0 seconds of computing: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
     of_seeds = {"nested/1/finetune/toy/dana": stages["finetune"], "nested/1/arms/dana/adapted": stages["adapted"]}
     assert len(step_table(replace(run, stages=stages | of_seeds)).frame) == 5
     ((cells, _),) = step_table(RunFrames(tmp_path, stages={"b": {"kind": "model"}})).rows()
     assert cells[1:4] == ["0.0", "0.0\N{NO-BREAK SPACE}%", ""]
     assert step_table(RunFrames(tmp_path)) is None
+
+
+def test_wall_time_counts_cells_side_by_side_once_and_no_pause(whole_run):
+    for number, (begin, end) in enumerate([(0, 60), (10, 20), (30, 90), (500, 560), (20, 80)]):
+        file = whole_run / "cells" / "x" / f"{number}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"ended": 1e9 + end, "seconds": end - begin}))
+    (whole_run / "cells" / "old.json").write_text('{"seconds": 9}')  # of an earlier version
+    run = read_run(whole_run)
+    assert run.wall_seconds == 150
+    assert Finding("2.5 minutes", "wall time of all steps") in highlights(analyse(run))
 
 
 def test_seconds_include_every_restart(whole_run):

@@ -86,7 +86,7 @@ def test_twenty_sources_are_shown():
 def test_numbers_have_a_true_minus_and_no_minus_zero():
     assert number(-0.1234, 2) == "−0.12"
     assert number(-0.0001, 2) == "0.00"
-    assert number(0.5, 1, sign=True) == "+0.5"
+    assert [number(x, 3, sign=True) for x in (0.5, -0.0003, 0.0003, -1e-17)] == ["+0.500", "−0.000", "+0.000", "+0.000"]
     assert number(1234567, 0) == "1,234,567"
     assert number(None) == number(float("nan")) == "–"
     assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"

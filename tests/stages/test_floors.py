@@ -97,8 +97,8 @@ def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
     result = json.loads(json.dumps(summary(analysis)))
     assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)
     assert result["arms"]["dana"]["n"] == 8
-    assert set(result["floors"]) == {"one constant answer", "TF-IDF", "sentence vectors"}
-    low, high = result["floors"]["TF-IDF"]["interval"]
-    assert low < result["floors"]["TF-IDF"]["mean"] < high
+    assert set(result["floors"]) == {"majority", "tfidf", "vectors"}
+    low, high = result["floors"]["tfidf"]["interval"]
+    assert low < result["floors"]["tfidf"]["mean"] < high
     decisions = {(row["a"], row["b"]): row["decision"] for row in result["verdicts"]}
-    assert decisions == {("dana", "base"): "better", ("dana", "TF-IDF"): "worse"}
+    assert decisions == {("dana", "base"): "better", ("dana", "tfidf"): "worse"}

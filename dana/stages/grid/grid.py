@@ -1,5 +1,6 @@
 """Hold the cells of an experiment in the order of their dependencies, records of finished cells, and the results."""
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,8 +65,9 @@ class Grid:
         return read_json(path) if path.is_file() else {}
 
     def write_record(self, name: str, output: str, seconds: float) -> None:
-        """Record that a cell is done: fingerprint, output and seconds."""
+        """Record that a cell is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
         record = {"fingerprint": self.fingerprints[name], "made": output, "seconds": round(seconds, 3)}
+        record |= {"ended": round(time.time(), 3)}
         write_json(self.file(name, ".json"), record)
 
     def states(self) -> dict[str, str]:

@@ -90,7 +90,7 @@ class _GridRun:
 
     def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
         self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs, seconds)
-        self.waiting = list(grid.cells)
+        self.waiting, self.states = list(grid.cells), grid.states()
         self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
@@ -118,7 +118,7 @@ class _GridRun:
                 self.made[cell.name], seconds = outcome.result()
                 seconds = max(time.monotonic() - start, seconds or 0)
                 self.clock.count(cell, seconds)
-                if is_writer():
+                if is_writer() and self.states[cell.name] != "done":  # a reused one keeps its time
                     self.grid.write_record(cell.name, self.made[cell.name], seconds)
                 yield cell
                 continue

@@ -57,8 +57,10 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, h
     assert messages[0].split() == ["1", "of", "4", "first", "0", "s", "so", "far"]
     assert [line.split()[0:4:3] for line in messages[1:4]] == [["2", "last"], ["3", "other"], ["4", "weights"]]
     assert messages[4].startswith("cells     4 of 4 done")
-    results = (tmp_path / "results.csv").read_bytes()
+    results, record = (tmp_path / "results.csv").read_bytes(), grid.record("last")
+    assert time.time() - 60 < record["ended"] <= time.time()
     run_grid(grid)
+    assert grid.record("last") == record, "when it was made, not when it was reused"
     assert len(calls(tmp_path)) == 3
     assert (tmp_path / "results.csv").read_bytes() == results
     assert set(grid.states().values()) == {"done"}
