@@ -44,13 +44,13 @@ def headline(analysis: Analysis) -> str:
         parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
         return f"Of {len(rows)} questions on {tasks} task{'s' if tasks > 1 else ''}: {parts}."
     comparisons = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
-    planted = ["planted text"] if "planted" in tables else []
-    only = [*planted, *(["one adaptation"] if rows[0].one_adaptation else [])]
-    where, scope, least = f" on {rows[0].task}", _brackets(only), _brackets(planted)
+    plants = ["planted text"] if "planted" in tables else []
+    only = [*plants, *(["one adaptation"] if rows[0].one_adaptation else [])]
+    where, scope, ending = f" on {rows[0].task}", _brackets(only), _brackets(plants)
     short = [row for row in comparisons if row.other != "random" or row.verdict != UNDECIDED]
     few = [row for row in comparisons if row.other != "random"]
     endings = [(comparisons, where + scope), (comparisons, scope), (short, where + scope), (short, scope)]
-    endings += [(short, least), (few, least), (few, " (planted)" if planted else "")]
+    endings += [(short, ending), (few, ending), (few, " (planted)" if plants else "")]
     sentences = [f"{_outcome(part)}{ending}." for part, ending in endings]
     return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
 
