@@ -39,6 +39,17 @@ RENAMED = {"rank": "score --rank-only", "pretrain": "adapt --from-scratch SIZE",
 RENAMED |= {f"{kind}s": f"plugins list {kind}" for kind in ("detector", "selector", "encoder", "objective")}
 
 
+def plain_flags(names: str, section: str = "") -> list[Flag]:
+    """Make the flags that are named like their settings.
+
+    Args:
+        names: Names in words; one that ends in ``+`` takes several values.
+        section: Section of the settings, with a dot.
+    """
+    keys = [(name.rstrip("+"), MANY if name.endswith("+") else {}) for name in names.split()]
+    return [Flag(f"--{key.replace('_', '-')}", section + key, "", options) for key, options in keys]
+
+
 def add_command(
     add: AddCommand,
     name: str,
@@ -69,36 +80,19 @@ def add_command(
     if folder:
         parser.add_argument("folder", type=local_folder, metavar="DIR", help=f"a run's folder, with {folder}")
     for flag in flags:
-        metavar = None if flag.options.get("nargs") == 0 else flag.name[2:].replace("-", "_").upper()
-        parser.add_argument(
-            flag.name,
-            action=FillSetting,
-            dest=flag.setting,
-            help=flag.text or flag.setting,
-            metavar=metavar,
-            **flag.options,
-        )
+        texts: dict[str, Any] = {"help": flag.text or flag.setting, "metavar": flag.name[2:].replace("-", "_").upper()}
+        parser.add_argument(flag.name, action=FillSetting, dest=flag.setting, **texts, **flag.options)
     if settings:
-        parser.add_argument(
-            "--config", help="a recipe's YAML, or the name of one that ships with dana; flags override it"
-        )
-        parser.add_argument(
-            "--set",
-            dest="overrides",
-            nargs="+",
-            action="extend",
-            default=[],
-            metavar="key=value",
-            help="other settings",
-        )
+        recipe = "a recipe's YAML, or the name of one that ships with dana; flags override it"
+        parser.add_argument("--config", help=recipe)
+        many: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "key=value"}
+        parser.add_argument("--set", dest="overrides", help="other settings", **many)
     if json:
         parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to stderr")
     flag_names = {flag.setting: flag.name for flag in flags}
     read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
-    command = parser.prog.removeprefix("dana ")
-    parser.set_defaults(
-        run=run, command=command, flags=flag_names, reads=read, processes=False, json=False, dry_run=False
-    )
+    parser.set_defaults(run=run, command=parser.prog.removeprefix("dana "), flags=flag_names, reads=read)
+    parser.set_defaults(processes=False, json=False, dry_run=False)
     return parser
 
 

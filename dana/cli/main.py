@@ -9,10 +9,8 @@ from collections.abc import Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
-from dana.cli.files import add_files
+from dana.cli.files import add_files, add_plugins
 from dana.cli.flags import Parser, add_group
-from dana.cli.init import add_init
-from dana.cli.plugins import add_plugins
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks
@@ -122,7 +120,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     parser.add_argument("--verbose", action="store_true", help="also log details")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    for group in (add_runs, add_init, add_selection, add_training, add_tasks, add_plugins):
+    for group in (add_runs, add_selection, add_training, add_tasks, add_plugins):
         group(commands.add_parser)
     parts = {name for study in studies() for name in study.commands}
     study_add = add_group(commands.add_parser, "studies", f"experiments: {', '.join(sorted(parts))}")

@@ -1,4 +1,4 @@
-"""The commands for whole runs: ``dana quickstart``, ``run`` and ``report``."""
+"""The commands for whole runs: ``dana quickstart``, ``init``, ``run`` and ``report``."""
 
 import argparse
 from pathlib import Path
@@ -6,8 +6,14 @@ from typing import Any
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.selection import TEXTS
-from dana.cli.settings import settings_from
+from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
+
+COLUMNS = {
+    "text": "column of the text (default: text, or else the column with the most words)",
+    "label": "column of the label (default: one with a usual name, or else the only one whose values repeat)",
+    "group": "column of a group, for example an author, whose texts stay in one fold",
+}
 
 
 def add_runs(add: AddCommand) -> None:
@@ -20,6 +26,15 @@ def add_runs(add: AddCommand) -> None:
     quickstart = add_command(add, "quickstart", _quickstart, [out], reads=None)
     quickstart.set_defaults(processes=True)
     add_dry_run(quickstart)
+    init = add_command(add, "init", _init, settings=False)
+    table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
+    init.add_argument("table", metavar="TABLE", help=table)
+    init.add_argument("--pool", nargs="+", required=True, help="general text: files, folders, globs or URLs")
+    init.add_argument("--out", type=local_folder, metavar="FOLDER", help="(default: the name of TABLE without suffix)")
+    for name, text in COLUMNS.items():
+        init.add_argument(f"--{name}", metavar="FIELD", help=text)
+    init.add_argument("--test", metavar="FILE", help="labelled texts to test on, instead of folds")
+    init.add_argument("--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs")], reads=None)
     run.set_defaults(processes=True)
@@ -28,9 +43,8 @@ def add_runs(add: AddCommand) -> None:
     run.add_argument("recipe", help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart")
     report = add_command(add, "report", _report, settings=False, json=True)
     report.add_argument("folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything")
-    report.add_argument(
-        "--compare", type=local_folder, nargs="+", metavar="RUN", help="folders of runs, side by side on one page"
-    )
+    several = "folders of runs, side by side on one page"
+    report.add_argument("--compare", type=local_folder, nargs="+", metavar="RUN", help=several)
     report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
 
 
@@ -47,6 +61,20 @@ def _quickstart(args: argparse.Namespace) -> None:
 
     settings = settings_from(args, RECIPE)
     print(f"report: {run_recipe(settings)}\n{OWN_TEXT}")
+
+
+def _init(args: argparse.Namespace) -> None:
+    """Prepare a run from a table of labelled texts and a pool of other documents.
+
+    Finds separator, encoding and columns by looking, drops repeats, divides the texts into stratified folds, compares
+    the pool with them, and writes FOLDER with card.yaml, texts.parquet, recipe.yaml and init.json. It says how small a
+    difference so many texts can show, and how long the run takes here. Then: dana run FOLDER.
+    """
+    from dana.stages.init import init
+
+    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds")}
+    folder = init(args.table, args.pool, args.out, **options)
+    print(next_command("run", folder, "--quick", note="then without --quick"))
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -4,44 +4,24 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder, plain_flags
 from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
 TEXTS = [
-    Flag("--task", "task"),
-    Flag("--general", "general", options=MANY),
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
+    *plain_flags("task general+ data task_path+"),
     Flag("--on-bad-record", "on_bad_record", "what to do with a record that cannot be read: fail or skip"),
-    Flag("--text-field", "inputs.text_field", options=MANY),
-    Flag("--id-field", "inputs.id_field"),
-    Flag("--text-documents", "inputs.text_documents"),
-    Flag("--decontaminate", "hygiene.decontaminate", options=MANY),
-    Flag("--near-duplicates", "hygiene.near_duplicates"),
-    Flag("--sample", "hygiene.sample"),
+    *plain_flags("text_field+ id_field text_documents", "inputs."),
+    *plain_flags("decontaminate+ near_duplicates sample", "hygiene."),
     Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
-    Flag("--geometry", "selection.geometry"),
-    Flag("--units", "selection.units"),
-    Flag("--language", "selection.language"),
-    Flag("--seed", "selection.seed"),
-    Flag("--store", "selection.store"),
+    *plain_flags("geometry units language seed store", "selection."),
     Flag("--out", "out"),
 ]
 SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
 SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR)]
-WEIGH = [
-    Flag("--policy", "weigh.policy"),
-    Flag("--beta", "weigh.beta"),
-    Flag("--budget", "weigh.budget"),
-    Flag("--below", "weigh.below"),
-    Flag("--balance", "weigh.balance"),
-    Flag("--gamma", "weigh.gamma"),
-    Flag("--sharpness", "weigh.sharpness"),
-    Flag("--midpoint", "weigh.midpoint"),
-]
+WEIGH = plain_flags("policy beta budget below balance gamma sharpness midpoint", "weigh.")
 
 
 def add_selection(add: AddCommand) -> None:
@@ -60,9 +40,8 @@ def add_selection(add: AddCommand) -> None:
     add_dry_run(part)
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
     add_dry_run(weigh)
-    weigh.add_argument(
-        "others", type=local_folder, nargs="*", metavar="DIR", help="runs of other targets on the same pool"
-    )
+    others = "runs of other targets on the same pool"
+    weigh.add_argument("others", type=local_folder, nargs="*", metavar="DIR", help=others)
     weigh.add_argument("--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3")
     weights = "folder of the weights (default: DIR/weights)"
     weigh.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=weights)

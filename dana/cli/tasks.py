@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_dry_run, add_group
+from dana.cli.flags import MANY, SWITCH, AddCommand, Flag, add_command, add_dry_run, add_group, plain_flags
 from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
 from dana.cli.training import publish
 from dana.core.errors import CheckWarning
@@ -17,27 +17,20 @@ if TYPE_CHECKING:
     from dana.stages.evaluate import Checkpoint
     from dana.stages.settings import RunSettings
 
+CARDS = plain_flags("data task_path+")
+PRESET = "hyper-parameters: auto (by the checkpoint), or the card's paper, default or quick"
 FINETUNE = [
     Flag("--task", "cards", "names or YAML files of task cards", MANY),
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
+    *CARDS,
     Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's; a.b for a nested one"),
     Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
     Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
     Flag("--seeds", "finetune.seeds"),
-    Flag(
-        "--preset",
-        "finetune.preset",
-        "hyper-parameters: auto (by the checkpoint), or the card's paper, default or quick",
-    ),
+    Flag("--preset", "finetune.preset", PRESET),
     Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
     Flag("--track", "finetune.trackers", "log each seed to trackers: tensorboard, wandb", MANY),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
-]
-CARDS = [
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
 ]
 
 

@@ -4,31 +4,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, local_folder
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, local_folder, plain_flags
 from dana.cli.settings import next_command, save_settings, settings_from
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 
+SIZES = "train a tokenizer and an encoder of this size instead: tiny, mini, small, medium, base"
 ADAPT = [
     Flag("--model", "model", "checkpoint to adapt: a folder or a Hub name"),
-    Flag(
-        "--from-scratch",
-        "size",
-        "train a tokenizer and an encoder of this size instead: tiny, mini, small, medium, base",
-    ),
-    Flag("--steps", "adapt.steps"),
-    Flag("--tokens", "adapt.tokens"),
-    Flag("--epochs", "adapt.epochs"),
-    Flag("--schedule", "adapt.schedule"),
-    Flag("--replay", "adapt.replay"),
+    Flag("--from-scratch", "size", SIZES),
+    *plain_flags("steps tokens epochs schedule replay", "adapt."),
     Flag("--objective", "adapt.objective", "masked or next_sentence, with parameters as masked:mask_rate=0.3"),
-    Flag("--batch-size", "adapt.batch_size"),
-    Flag("--max-tokens", "adapt.max_tokens"),
-    Flag("--learning-rate", "adapt.learning_rate"),
+    *plain_flags("batch_size max_tokens learning_rate", "adapt."),
     Flag("--denominator", "adapt.denominator", "batch, weight_sum or token_count: docs/design.md, Loss"),
-    Flag("--seed", "adapt.seed"),
-    Flag("--extend", "adapt.execution.extend"),
-    Flag("--resume", "adapt.execution.resume"),
+    *plain_flags("seed", "adapt."),
+    *plain_flags("extend resume", "adapt.execution."),
     Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
     Flag("--track", "adapt.execution.trackers", "log to trackers: tensorboard, wandb", MANY),
 ]
@@ -40,9 +30,8 @@ def add_training(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    adapt = add_command(
-        add, "adapt", _adapt, ADAPT, folder="corpus/, weights/ and task/", reads=["pretrain"], json=True
-    )
+    folder = "corpus/, weights/ and task/"
+    adapt = add_command(add, "adapt", _adapt, ADAPT, folder=folder, reads=["pretrain"], json=True)
     adapt.set_defaults(processes=True)
     add_dry_run(adapt)
     adapt.add_argument("--weights", type=local_folder, help="folder of the weights (default: DIR/weights)")
