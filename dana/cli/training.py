@@ -13,7 +13,8 @@ SIZES = "train a tokenizer and an encoder of this size instead: tiny, mini, smal
 ADAPT = [
     Flag("--model", "model", "checkpoint to adapt: a folder or a Hub name"),
     Flag("--from-scratch", "size", SIZES),
-    *plain_flags("steps tokens epochs schedule replay", "adapt."),
+    *plain_flags("steps tokens epochs schedule", "adapt."),
+    Flag("--mix", "adapt.mix", "shares of the text by kind, such as '{selected: 0.7, general: 0.3}'; also task"),
     Flag("--objective", "adapt.objective", "masked or next_sentence, with parameters as masked:mask_rate=0.3"),
     *plain_flags("batch_size max_tokens learning_rate", "adapt."),
     Flag("--denominator", "adapt.denominator", "batch, weight_sum or token_count: docs/design.md, Loss"),

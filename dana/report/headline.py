@@ -158,7 +158,7 @@ def next_step(analysis: Analysis) -> str:
     if row.verdict == UNDECIDED:
         return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:]])
     if row.verdict == WORSE:
-        return "keep the model without adaptation, or adapt it on more text with replay=0.5"
+        return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, general: 0.5}"
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
     if random != BETTER:
         reason = "random text did better" if random == WORSE else "that the choice of text mattered is not shown"

@@ -30,6 +30,11 @@ CONTROLS = ("base", "general", "random")
 ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
 
+def is_control(arm: str) -> bool:
+    """Return whether an arm is one that others are compared with: those above, and NAME+random."""
+    return arm in CONTROLS or arm.endswith("+random")
+
+
 @dataclass(frozen=True)
 class Candidates:
     """A comparison of detectors or selectors.
@@ -221,7 +226,7 @@ def _candidates(rows: list[Any], choice: str, columns: Sequence[str], content: d
 
 def _arm_folders(path: Path) -> list[Path]:
     """List the run's folder, then those of its arms, controls last."""
-    arms = sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", arm.name in CONTROLS, arm.name))
+    arms = sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name))
     return [path, *arms]
 
 

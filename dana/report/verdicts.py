@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dana.core import statistics
 from dana.core.statistics import ALPHA, TwoLevel, two_level
 from dana.report.cells import ArmResult
-from dana.report.run import ADAPTED, CONTROLS
+from dana.report.run import ADAPTED, is_control
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
@@ -93,29 +93,36 @@ class ArmComparison:
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
-    """Return the arms that a report is about: dana or adapted if present, otherwise all but the controls."""
+    """Return the arms that a report is about: dana (or adapted) and NAME+dana if present, else all but the controls."""
     names = list(arms)
-    dana_arms = [arm for arm in ("dana", ADAPTED) if arm in names]
-    return dana_arms[:1] or [arm for arm in names if arm not in CONTROLS]
+    dana_arms = [arm for arm in ("dana", ADAPTED) if arm in names][:1] + [arm for arm in names if arm.endswith("+dana")]
+    return dana_arms or [arm for arm in names if not is_control(arm)]
+
+
+def rivals_of(arm: str) -> tuple[str, ...]:
+    """Name the controls that an arm must beat: base and random; of NAME+dana NAME+random and NAME alone."""
+    name, plus, _ = arm.rpartition("+dana")
+    return (f"{name}+random", name) if plus else RIVALS
 
 
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """List the questions of a task as pairs of arms: ours against base and random text, or else against all others.
+    """List the questions of a task as pairs of arms: ours against their controls, or else against all others.
 
     If all arms are controls, each of them is compared with base.
     """
     ours = main_arms(arms)
     if not ours:
         return [(arm, "base") for arm in arms if arm != "base" and "base" in arms]
-    rivals = [arm for arm in RIVALS if arm in arms] or [arm for arm in arms if arm not in ours]
-    return [(arm, rival) for arm in ours for rival in rivals] or [(ours[0], arm) for arm in ours[1:]]
+    pairs = [(arm, rival) for arm in ours for rival in rivals_of(arm) if rival in arms]
+    pairs = pairs or [(arm, rival) for arm in ours for rival in arms if rival not in ours]
+    return pairs or [(ours[0], arm) for arm in ours[1:]]
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
     """List the pairs of arms to show: the questions, every arm with base, selections with random, ours with others."""
     ours = main_arms(arms)[:1]
     pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
-    pairs += [(arm, "random") for arm in reversed(arms) if arm not in CONTROLS and "random" in arms]
+    pairs += [(arm, "random") for arm in reversed(arms) if not is_control(arm) and "random" in arms]
     others = [(our_arm, arm) for our_arm in ours for arm in reversed(arms) if arm != our_arm]
     return list(dict.fromkeys([*questions(arms), *pairs, *others]))
 

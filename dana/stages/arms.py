@@ -1,55 +1,73 @@
-"""Parse the arms of a recipe: the text that each arm is adapted on, and how it is selected."""
+"""Parse the arms of a recipe: the mixture of text of each, how its text is selected, and what it starts from."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dana.core.config import load, require
+from dana.core.config import load, merge_sections, require
 from dana.core.errors import ConfigError, suggestion
+from dana.train.settings import AdaptSettings, check_mix
 from dana.weighting.settings import WeighSettings
 
-NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
-KEYS = ("selector", "detector", "weigh")
+NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+KEYS = ("mix", "after", "selector", "detector", "weigh", "adapt")
 BESIDE = ("-seeds", "-model")  # suffixes of the folders that fine-tuning writes beside an arm's
-TEXTS = {"base": "the model as it is", "general": "all general text", "task": "the task's own text to fit on"}
+TEXTS: dict[str, dict[str, float]] = {"base": {}, "general": {"general": 1.0}, "task": {"task": 1.0}}
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
+SHARE = 0.3  # of the task's own text beside selected text, as in the pilot of docs/results/adaptation.md
 # Arms that a recipe can list by name; an empty mapping uses the selector and the weights of the run.
 READY: dict[str, Any] = {
     "base": "base",
     "general": "general",
     "random": {"selector": "random"},
     "dana": {},
-    "tapt": "task",
+    "task": "task",
+    "task+random": {"mix": {"task": SHARE, "selected": 1 - SHARE}, "selector": "random"},
+    "task+dana": {"mix": {"task": SHARE, "selected": 1 - SHARE}},
 }
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm of a comparison; the last three fields are for selected text.
+    """One arm of a comparison; selector, detector and weights are for selected text.
 
     Attributes:
         name: Name, also of its folder.
-        text: ``base`` (no adaptation), ``general``, ``task`` (Gururangan et al. 2020, TAPT) or ``selected``.
+        mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020: TAPT alone, DAPT
+            with TAPT beside the others) and ``general``; empty for the model as it is.
+        after: The arm whose adapted model it starts from; empty for the base.
+        adapt: Settings of the training. Its ``tokens`` are those of the arm alone, without those of ``after``.
         selector: Spec of the selector.
         detector: Spec of the detector; None takes the run's.
         weigh: How scores become weights.
     """
 
     name: str
-    text: str
+    mix: Mapping[str, float] = field(default_factory=dict)
+    after: str = ""
+    adapt: AdaptSettings = field(default_factory=AdaptSettings)
     selector: str = ""
     detector: str | None = None
     weigh: WeighSettings | None = None
 
+    @property
+    def selects(self) -> bool:
+        """Whether it is adapted on selected text."""
+        return "selected" in self.mix
 
-def parse_arms(spec: Sequence[str] | Mapping[str, Any], selector: str, weigh: WeighSettings) -> tuple[Arm, ...]:
+
+def parse_arms(
+    spec: Sequence[str] | Mapping[str, Any], selector: str, weigh: WeighSettings, adapt: AdaptSettings
+) -> tuple[Arm, ...]:
     """Parse a list of ready-made arms, or a mapping of names to values.
 
     Args:
-        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, tapt: task}``.
+        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, task: task}``.
         selector: Selector of the run, for arms without one.
         weigh: Weight settings of the run; an arm's ``weigh`` overrides them.
+        adapt: Training settings of the run; an arm's ``adapt`` overrides them, and its ``tokens`` are the whole budget
+            of the arm: those of the arms that it comes after are taken off.
 
     Raises:
         ConfigError: If an arm is unknown or wrongly described; names the arm and what is allowed.
@@ -60,36 +78,76 @@ def parse_arms(spec: Sequence[str] | Mapping[str, Any], selector: str, weigh: We
             require(name in READY, "arms", name, f"among {', '.join(READY)}, or be described in a mapping")
         require(len(set(spec)) == len(spec), "arms", list(spec), "distinct")
         spec = {name: READY[name] for name in spec}
-    arms = tuple(_arm(name, value, selector, weigh) for name, value in spec.items())
-    names = {"base", *(arm.name for arm in arms)}
-    for folder in (f"{name}{suffix}" for name in names for suffix in BESIDE):
-        require(folder not in names, "arms", folder, "another name: the fine-tuning of the arm before the - uses it")
-    return arms
+    arms = {name: _arm(name, value, selector, weigh, adapt) for name, value in spec.items()}
+    for folder in (f"{name}{suffix}" for name in {"base", *arms} for suffix in BESIDE):
+        require(folder not in arms, "arms", folder, "another name: the fine-tuning of the arm before the - uses it")
+    return tuple(_rest_of_budget(arm, arms) for arm in arms.values())
 
 
-def _arm(name: str, item: Any, selector: str, weigh: WeighSettings) -> Arm:
+def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: AdaptSettings) -> Arm:
     key = f"arms.{name}"
     fits = isinstance(name, str) and NAME.fullmatch(name) is not None
-    require(fits, "arms", name, "named by letters, digits, _ . and -")
+    require(fits, "arms", name, "named by letters, digits, _ . + and -")
     if isinstance(item, str) and item in TEXTS:
         require(name != "base" or item == "base", key, item, "base: it is what all others are compared with")
-        return Arm(name, item)
+        return Arm(name, TEXTS[item], adapt=replace(adapt, mix=TEXTS[item]))
     require(isinstance(item, Mapping) and name != "base", key, item, "base" if name == "base" else ALLOWED)
     for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")
-    specs = {name: item[name] for name in ("selector", "detector") if name in item}
+    specs = {part: item[part] for part in ("selector", "detector", "after") if part in item}
     for part, spec in specs.items():
-        require(isinstance(spec, str) and bool(spec.strip()), f"{key}.{part}", spec, f"a {part}'s spec")
+        require(isinstance(spec, str) and bool(spec.strip()), f"{key}.{part}", spec, f"a {part}'s spec or name")
+    for part in ("mix", "weigh", "adapt"):
+        require(isinstance(item.get(part, {}), Mapping), f"{key}.{part}", item.get(part), "a mapping")
+    mix = item.get("mix") or adapt.mix or {"selected": 1.0}
+    check_mix(f"{key}.mix", mix)
     usual = "detector" if selector == "auto" and "detector" in specs else selector
-    return Arm(name, "selected", specs.get("selector", usual), specs.get("detector"), _weigh(key, item, weigh))
+    settings = replace(_adapt(key, item.get("adapt", {}), adapt), mix=mix)
+    arm = Arm(name, mix, specs.get("after", ""), settings)
+    if not arm.selects:
+        for part in ("selector", "detector", "weigh"):
+            require(part not in item, f"{key}.{part}", item.get(part), f"absent: mix={mix} has no selected text")
+        return arm
+    weights = _weigh(key, item.get("weigh", {}), weigh)
+    return replace(arm, selector=specs.get("selector", usual), detector=specs.get("detector"), weigh=weights)
 
 
-def _weigh(key: str, value: Mapping[str, Any], weigh: WeighSettings) -> WeighSettings:
-    differing = value.get("weigh", {})
-    require(isinstance(differing, Mapping), f"{key}.weigh", differing, "a mapping of settings")
+def _weigh(key: str, differing: Mapping[str, Any], weigh: WeighSettings) -> WeighSettings:
     if not differing:
         return weigh
     usual = asdict(weigh)
     if {"beta", "budget", "below"} & differing.keys():  # an arm's own amount replaces the run's
         usual |= {"budget": None, "below": None}
     return load(WeighSettings, {**usual, **differing}, origin=f"{key}.weigh")
+
+
+def _adapt(key: str, differing: Mapping[str, Any], adapt: AdaptSettings) -> AdaptSettings:
+    require(
+        "seed" not in differing,
+        f"{key}.adapt.seed",
+        differing.get("seed"),
+        "that of the run, which grows with the adaptation",
+    )
+    usual = asdict(adapt)
+    if {"steps", "tokens", "epochs"} & differing.keys():
+        usual |= {"steps": None, "tokens": None, "epochs": None}
+    return load(AdaptSettings, merge_sections(usual, dict(differing)), origin=f"{key}.adapt")
+
+
+def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
+    """Take the tokens of the arms that an arm comes after off its own, so that the totals of all arms compare."""
+    if not arm.after:
+        return arm
+    key, path, before = f"arms.{arm.name}", {arm.name}, arm
+    while before.after:
+        others = ", ".join(name for name, one in arms.items() if one.mix and name not in path)
+        fits = before.after in arms and bool(arms[before.after].mix) and before.after not in path
+        require(fits, f"arms.{before.name}.after", before.after, f"another arm with text: {others or 'there is none'}")
+        before = arms[before.after]
+        path.add(before.name)
+    first, total = arms[arm.after].adapt.tokens, arm.adapt.tokens
+    for name, tokens in ((arm.after, first), (arm.name, total)):
+        require(tokens is not None, f"arms.{name}.adapt.tokens", tokens, f"set, as {arm.name} comes after {arm.after}")
+    more = f"more than the {first:,} of {arm.after}, which count in it; give {arm.after} fewer by its own adapt"
+    require(total > first, f"{key}.adapt.tokens", total, more)  # type: ignore[operator]
+    return replace(arm, adapt=replace(arm.adapt, tokens=total - first))  # type: ignore[operator]

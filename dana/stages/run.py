@@ -5,14 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import Artifact, Draft, make, open_artifact
+from dana.core.artifacts import Artifact, open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.core.schemas import DOCUMENTS, iterate_documents, part_files, write_parts
+from dana.core.schemas import part_files
 from dana.core.studies import load_parts
-from dana.corpus.documents import document_tables
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.scoring.inputs import GeneralCorpus, TaskText
@@ -92,7 +91,7 @@ def plan_run(settings: RunSettings) -> Grid:
     check_results(settings)
     selectors = {}
     for arm in settings.described_arms:
-        if arm.text == "selected":
+        if arm.selects:
             try:
                 _refuse_unused(arm, settings)
                 selectors[arm.name] = _selector_of(arm, settings)
@@ -167,7 +166,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             yield from _task_cells(repeat, texts, selectors, fold)
         yield from _weights(repeat, selectors, tables, index, fold)
         yield from _adapt_cells(repeat, index, fold)
-        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" for arm in arms if arm.text != "base"}
+        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" for arm in arms if arm.mix}
         models = {"base": "base", **{arm.name: makers.get(arm.name, "base") for arm in arms}}
         for card, path in cards.items():
             for arm_name, model in models.items():
@@ -178,7 +177,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
 def _task_cells(
     settings: RunSettings, texts: RunSettings, selectors: dict[str, tuple[str, str]], fold: int
 ) -> Iterator[Cell]:
-    """Yield the cells of the task text of a run, or of one fold: reading, ranking, and the text to adapt on."""
+    """Yield the cells of the task text of a run, or of one fold: reading and ranking."""
     out, at = home(Path(settings.out), fold), suffix(fold)
     if fold:
         arguments = {"settings": texts, "folder": out / "task", "fold": fold}
@@ -188,10 +187,6 @@ def _task_cells(
         ranking = replace(texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh)
         arguments = {"settings": ranking, "home": out}
         yield Cell(f"rank{at}", f"{__name__}:rank_texts", arguments, (f"texts{at}",))
-    for arm in settings.described_arms:
-        if arm.text == "task":
-            arguments = {"task": out / "task", "folder": out / "arms" / arm.name / "corpus"}
-            yield Cell(f"text/{arm.name}{at}", f"{__name__}:task_corpus", arguments, (f"texts{at}",))
 
 
 def _floor_cell(settings: RunSettings, name: str, card: str, folds: int | None) -> Cell:
@@ -223,7 +218,7 @@ def _weights(
     out, score_cells = Path(settings.out), dict[tuple[str, str], str]()
     at, arms_of = suffix(index), home(out, index)
     for arm in settings.described_arms:
-        if arm.text != "selected":
+        if not arm.selects:
             continue
         selector, detector = selectors[arm.name]
         folder = arms_of / "arms" / arm.name
@@ -251,17 +246,17 @@ def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]
     out, at = Path(settings.out), suffix(index)
     held_out = {"task_heldout": held_out_folders(home(out, fold))[0], "general_heldout": held_out_folders(out)[1]}
     for arm in settings.described_arms:
-        if arm.text == "base":
+        if not arm.mix:
             continue
         yield Cell(
             f"adapt/{arm.name}{at}",
             "dana.stages.training:adapt_stage",
             {
-                "model": OutputOf("base"),
-                "corpus": OutputOf(f"text/{arm.name}{suffix(fold)}") if arm.text == "task" else out / "corpus",
-                "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.text == "selected" else None,
+                "model": OutputOf(f"adapt/{arm.after}{at}" if arm.after else "base"),
+                "corpus": out / "corpus",
+                "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.selects else None,
                 **held_out,
-                "settings": settings.adapt,
+                "settings": arm.adapt,
                 "out": home(out, index) / "arms" / arm.name / "adapted",
             },
             (f"texts{suffix(fold)}",),
@@ -309,19 +304,3 @@ def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettin
         base = head_stage(model, TrainingData(corpus, None, *held_out), adapt, out / "base")
     pack_stage(corpus, load_own_tokenizer(base))
     return base
-
-
-def task_corpus(task: Path, folder: Path) -> Artifact:
-    """Write the task text to fit on as a corpus to train on (Gururangan et al. 2020, TAPT).
-
-    Args:
-        task: Folder of a task artifact.
-        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
-    """
-    artifact = open_artifact(task, "task")
-
-    def write(draft: Draft) -> None:
-        documents = iterate_documents(task / "fit")
-        draft.counts["documents"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
-
-    return make(folder, "corpus", {"task": artifact.fingerprint}, write)

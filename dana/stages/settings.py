@@ -78,9 +78,10 @@ class CoreSettings:
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
         size: Size of a base from scratch: tiny, mini, small, medium or base.
         pretrain: Training of a base from scratch.
-        adapt: Continued pretraining, the same for every arm.
-        arms: What is compared with the base: ready-made arms by name (general, random, dana, tapt), or a mapping of
-            names to ``general``, ``task`` or ``{selector: SPEC, detector: SPEC, weigh: {what differs}}``.
+        adapt: Continued pretraining of every arm.
+        arms: What is compared with the base: ready-made arms by name (general, random, dana, task, task+random,
+            task+dana), or a mapping of names to ``general``, ``task`` or ``{mix: SHARES, after: ARM, selector: SPEC,
+            detector: SPEC, weigh: {what differs}, adapt: {what differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
         seeds: How often an arm is adapted, and each adapted model fine-tuned.
@@ -122,7 +123,7 @@ class CoreSettings:
         is_complete = all(source.strip() for source in self.general)
         require(is_complete, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
         require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
-        parse_arms(self.arms, self.selector_spec, self.weigh)
+        _ = self.described_arms  # checks them
         names = ", ".join(FLOORS)
         require(set(self.floor_names) <= set(FLOORS), "floors", self.floors, f"none, or a list of some of {names}")
 
@@ -154,8 +155,8 @@ class CoreSettings:
 
     @property
     def described_arms(self) -> tuple[Arm, ...]:
-        """Every arm with its selector and weight settings."""
-        return parse_arms(self.arms, self.selector_spec, self.weigh)
+        """Every arm with its settings."""
+        return parse_arms(self.arms, self.selector_spec, self.weigh, self.adapt)
 
 
 def _with_studies() -> type[CoreSettings]:

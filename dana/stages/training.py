@@ -1,7 +1,7 @@
 """``dana adapt``: train a language model on a weighted corpus and commit it as a folder."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
 from dana.train.checkpoints import RECORDS, Checkpoints, find_checkpoint
-from dana.train.examples import Examples, build_examples
+from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
-from dana.train.run import TrainingRun, check_trackers, heldout_examples, training_examples
-from dana.train.settings import AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
+from dana.train.run import TrainingRun, check_trackers, heldout_examples
+from dana.train.settings import PARTS, AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
@@ -37,19 +37,38 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The four inputs of a training run.
+    """The inputs of a training run.
 
     Attributes:
         corpus: Folder of documents to train on.
         weights: Folder of their weights; None gives everything weight 1.
         task_heldout: Folder of held-out task documents.
         general_heldout: Folder of held-out general documents; made from the corpus if missing.
+        mix: Shares of the mixture; empty trains on what has weights, or on the whole corpus without weights.
+
+    Raises:
+        ConfigError: If the mixture has selected text, and there are no weights.
     """
 
     corpus: Path
     weights: Path | None
     task_heldout: Path
     general_heldout: Path
+    mix: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        selects = "selected" in self.mix if self.mix else self.weights is not None
+        require(
+            not selects or self.weights is not None, "mix", dict(self.mix), "without selected, as there are no weights"
+        )
+        mix = self.mix or {"selected" if selects else "general": 1.0}
+        object.__setattr__(self, "mix", {name: float(mix[name]) for name in PARTS if name in mix})
+        object.__setattr__(self, "weights", self.weights if selects else None)
+
+    @property
+    def task(self) -> Path:
+        """Folder of the task's own text to fit on, beside the held-out one."""
+        return self.task_heldout.with_name("fit")
 
     def hold_out(self) -> None:
         """Hold out general documents if the folder is missing, or of another corpus of its run, which is refused."""
@@ -58,14 +77,39 @@ class TrainingData:
             held_out_stage(self.corpus, self.general_heldout)
 
     def identity(self) -> dict[str, Any]:
-        """Return the fingerprints of all four inputs."""
+        """Return the fingerprints of all inputs, and the mixture."""
         return {**self.input_fingerprints(), "general_heldout": table_identity(self.general_heldout, DOCUMENTS)}
 
     def input_fingerprints(self) -> dict[str, Any]:
-        """Return the fingerprints of the three inputs that must exist; checks them (:func:`table_identity`)."""
+        """Return mixture and fingerprints of the inputs that must exist; checks them (:func:`table_identity`)."""
         weights = table_identity(self.weights, WEIGHTS) if self.weights else None
-        documents = {name: table_identity(getattr(self, name), DOCUMENTS) for name in ("corpus", "task_heldout")}
-        return {**documents, "weights": weights}
+        names = ("corpus", "task_heldout", *(["task"] if "task" in self.mix else []))
+        documents = {name: table_identity(getattr(self, name), DOCUMENTS) for name in names}
+        return {**documents, "weights": weights, "mix": dict(self.mix)}
+
+    def examples(
+        self, tokenizer: Any, special_tokens: SpecialTokens, max_tokens: int
+    ) -> tuple[Examples, dict[str, int]]:
+        """Cut each part of the mixture into examples and join them.
+
+        Returns:
+            The examples, and counts: of the first part those of :func:`dana.train.examples.build_examples`, of the
+            others the windows.
+
+        Raises:
+            DataError: See :func:`dana.train.examples.build_examples`.
+            ConfigError: Likewise.
+        """
+        parts, counts, exclude = dict[str, Examples](), dict[str, int](), self.heldout_ids()
+        for name in self.mix:
+            weights = self.weights if name == "selected" else None
+            if name == "task":
+                tokens = Tokens.of(iterate_documents(self.task), tokenizer)
+            else:
+                tokens = Tokens.open(pack_stage(self.corpus, tokenizer).path)
+            parts[name], of_part = build_examples(tokens, weights, special_tokens, max_tokens, exclude)
+            counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
+        return Examples.mixture(parts, self.mix), counts
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
@@ -92,9 +136,7 @@ def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_to
     data.input_fingerprints()
     data.hold_out()
     special_tokens = OBJECTIVES.create(objective).collator(tokenizer, 0).special_tokens
-    tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
-    examples, _ = build_examples(tokens, data.weights, special_tokens, max_tokens, data.heldout_ids())
-    return examples
+    return data.examples(tokenizer, special_tokens, max_tokens)[0]
 
 
 @dataclass(frozen=True)
@@ -169,9 +211,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         checkpoint_gradients(language_model.model)
     objective = settings.make_objective()
     collator = objective.collator(tokenizer, settings.seed)
-    tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
-    exclude = data.heldout_ids()
-    examples, counts = training_examples(tokens, data.weights, exclude, collator.special_tokens, settings)
+    examples, counts = data.examples(tokenizer, collator.special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
     heldout = heldout.with_selected(examples) if data.weights else heldout
@@ -194,15 +234,15 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     identity = job.data.identity()
     skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
     draft.counts |= {"steps_skipped": skips} if skips else {}
-    counts = {"examples": examples.selected_weights.size, "steps": steps, "tokens_seen": evaluations[-1].tokens}
+    counts = {"examples": len(examples.first_part), "steps": steps, "tokens_seen": evaluations[-1].tokens}
     draft.counts |= counts
     inputs = {
         "weighting": _weighting(job.data.weights),
         "corpus fingerprint": f"`{identity['corpus']}`",
         "weights fingerprint": identity["weights"] or "none",
     }
-    settings = job.settings if identity["weights"] else replace(job.settings, replay=0.0)  # without weights no effect
-    card = model_card(job.base, inputs, settings, evaluations, counts, draft.notes, job.licence)
+    inputs |= {"mixture": ", ".join(f"{share:.0%} {name}" for name, share in job.data.mix.items())}
+    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
 
@@ -232,7 +272,8 @@ def adapt_stage(
         model: Folder with safetensors, or Hub name.
         corpus: Folder of a corpus artifact.
         weights: Folder of its weights; None trains on all of it equally.
-        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`).
+        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`); the task's text of a
+            mixture is in the folder ``fit`` beside it.
         general_heldout: Folder of held-out general documents.
         settings: Settings of the training.
         out: Folder for the model.
@@ -243,14 +284,15 @@ def adapt_stage(
             processes joined than were launched.
     """
     check_checkpoint(model)
-    if weights is not None:
-        _check_scores(weights)
+    data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.mix)
+    if data.weights is not None:
+        _check_scores(data.weights)
     job = TrainingJob(
         base=model_name(model),
         load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
-        data=TrainingData(corpus, weights, task_heldout, general_heldout),
+        data=data,
         settings=settings,
-        estimate=lambda: training_estimate(model, "", settings, corpus, weights, out),
+        estimate=lambda: training_estimate(model, "", settings, corpus, data.weights, out),
         head_warmup=settings.head_warmup,
         licence=licence_line(model),
     )

@@ -51,7 +51,6 @@ def model_card(
         licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
-    replay = f"; {settings.replay:.0%} of the examples from the corpus as it is" if settings.replay else ""
     facts = {
         "base": base,
         **inputs,
@@ -59,7 +58,7 @@ def model_card(
         "tokens seen": f"{counts['tokens_seen']:,} in {counts['steps']:,} steps, {notes['epochs']:,.4g} times through "
         "the examples",
         "learning rate": f"{settings.learning_rate:g} at its peak, schedule `{settings.schedule}`",
-        "objective": f"{terms.objective}{replay}",
+        "objective": terms.objective,
         "denominator": f"`{settings.denominator}`",
         "seed": str(settings.seed),
     }

@@ -59,7 +59,7 @@ class HeldOut:
 
     def with_selected(self, examples: Examples) -> "HeldOut":
         """Add samples of the selected text and of general text, the latter cut to lengths of the former."""
-        selection = heldout_sample(examples.rows(np.arange(examples.selected_weights.size)), BASE_TOKENS)
+        selection = heldout_sample(examples.first_part, BASE_TOKENS)
         general = self.texts["general"]
         sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))  # less context predicts worse
         random = heldout_sample(replace(general, sizes=sizes), BASE_TOKENS)

@@ -5,8 +5,9 @@ gap between selected units or the end of a document, and no token of a run is di
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -87,32 +88,45 @@ class Examples:
             and so the same masks and rank in the epoch's order, in every arm.
         weights: float32 of shape (examples,), λ > 0.
         special_tokens: Special tokens of every example.
-        replay_count: The last so many examples are general text for replay, not selected text.
+        parts: Number of examples and share of the examples to draw of each part of a mixture, in order; empty for one.
     """
 
-    stream: np.ndarray
+    stream: "np.ndarray | JoinedStream"
     starts: np.ndarray
     sizes: np.ndarray
     ids: np.ndarray
     weights: np.ndarray
     special_tokens: SpecialTokens
-    replay_count: int = 0
+    parts: tuple[tuple[int, Fraction], ...] = ()
 
     def __len__(self) -> int:
         return self.ids.size
 
-    @property
-    def selected_weights(self) -> np.ndarray:
-        """The weights of the examples of selected text."""
-        return self.weights[: self.ids.size - self.replay_count]
+    @classmethod
+    def mixture(cls, parts: Mapping[str, "Examples"], mix: Mapping[str, float]) -> "Examples":
+        """Join the parts of a mixture.
 
-    def with_replay(self, others: "Examples") -> "Examples":
-        """Append examples of the same stream as replay."""
-        columns = ("starts", "sizes", "ids", "weights")
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(others, name)]) for name in columns
-        }
-        return replace(self, **arrays, replay_count=len(others))
+        Args:
+            parts: Examples by name, all with the same special tokens.
+            mix: Share of the tokens of text of each part, above 0; divided by the part's mean length it gives the
+                share of the examples, here to a millionth of the largest.
+        """
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        rates = {name: mix[name] / part.sizes.mean() for name, part in parts.items()}
+        millionths = {name: max(1, round(rate / max(rates.values()) * 10**6)) for name, rate in rates.items()}
+        all_parts = list(parts.values())
+        stream = JoinedStream([part.stream for part in all_parts])
+        starts = [part.starts + edge for part, edge in zip(all_parts, stream.edges, strict=False)]
+        columns = ("sizes", "ids", "weights")
+        sizes, ids, weights = (np.concatenate([getattr(part, name) for part in all_parts]) for name in columns)
+        shares = ((len(part), Fraction(millionths[name], sum(millionths.values()))) for name, part in parts.items())
+        return cls(stream, np.concatenate(starts), sizes, ids, weights, all_parts[0].special_tokens, tuple(shares))
+
+    @property
+    def first_part(self) -> "Examples":
+        """The examples of a mixture's first part; all, where there is one."""
+        return self.rows(np.arange(self.parts[0][0])) if self.parts else self
 
     @property
     def lengths(self) -> np.ndarray:
@@ -141,6 +155,27 @@ class Examples:
         tokens[offsets[:-1, None] + np.arange(frame.before.size)] = frame.before
         tokens[offsets[1:, None] - frame.after.size + np.arange(frame.after.size)] = frame.after
         return Batch(tokens, offsets, self.ids[indices], self.weights[indices])
+
+
+class JoinedStream:
+    """Read token streams end to end by position, without copying them.
+
+    Args:
+        streams: Integers, each of shape (tokens,).
+
+    Attributes:
+        edges: Position of each stream's first token, and the number of tokens.
+    """
+
+    def __init__(self, streams: Sequence[Any]) -> None:
+        self._streams, self.edges = streams, np.cumsum([0, *(stream.size for stream in streams)])
+
+    def __getitem__(self, positions: np.ndarray) -> np.ndarray:
+        """Look up the tokens at positions, int32 of the same shape."""
+        tokens, which = np.empty(positions.shape, np.int32), np.searchsorted(self.edges, positions, side="right") - 1
+        for index, stream in enumerate(self._streams):
+            tokens[which == index] = stream[positions[which == index] - self.edges[index]]
+        return tokens
 
 
 def weighted_documents(tokens: Tokens, weights: Path | None) -> Iterator[tuple[DocumentSpan, pa.Table | None]]:

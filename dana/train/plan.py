@@ -3,14 +3,15 @@
 Epochs follow each other in one endless stream; a step is its next `batch_size` examples, or its next `batch_tokens`
 tokens. Any step can be computed alone, so a run resumes without going through the steps before.
 
-With a replay share r, a stream of selected text and a stream of general text are merged: of the first m examples,
-⌊r·m⌋ are general text, for every m. So each step has that share to within one example, and a budget counts both.
+The parts of a mixture are streams of their own: of the first m examples, ⌊r·m⌋ are of the last part, r its share of the
+examples; the rest is divided likewise among the others. So each step has every share to within an example or two.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -52,26 +53,31 @@ class Plan(Sequence[Step]):
     Args:
         lengths: Shape (examples,), tokens of each.
         ids: uint64 of shape (examples,).
-        settings: Budget, step size, replay share and seed.
-        replay_count: The last so many examples are for replay.
+        settings: Budget, step size and seed.
+        parts: Number of examples and share of the examples to draw of each part of a mixture, in order; empty for one.
     """
 
-    def __init__(self, lengths: np.ndarray, ids: np.ndarray, settings: TrainSettings, replay_count: int = 0) -> None:
-        count = ids.size - replay_count
-        self._settings = settings
-        self._selection = _Stream(lengths[:count], ids[:count], settings.seed)
-        self._replay = _Stream(lengths[count:], ids[count:], settings.seed)
-        share = min(Fraction(settings.replay).limit_denominator(10**6), 1 - Fraction(1, 10**6))
-        self._share = share if replay_count else Fraction(0)
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        ids: np.ndarray,
+        settings: TrainSettings,
+        parts: Sequence[tuple[int, Fraction]] = (),
+    ) -> None:
+        counts, shares = zip(*(parts or [(ids.size, Fraction(1))]), strict=True)
+        self._settings, self._shares = settings, shares
+        self._firsts = [0, *accumulate(counts)]
+        spans = pairwise(self._firsts)
+        self._streams = [_Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans]
+        # of the examples that are of none of the later parts, the share of each part but the first
+        self._ratios = [share / total for share, total in zip(shares, accumulate(shares), strict=True)][1:]
         if settings.steps is not None:
             self._steps, self._end = settings.steps, self._start(settings.steps)
             return
         if settings.tokens is not None:
             self._end = self._examples_before(settings.tokens)
         else:
-            examples_seen = max(1, round((settings.epochs or 1) * count))
-            # the shortest stream with so many selected examples
-            self._end = int((examples_seen - 1) / (1 - self._share)) + 1
+            self._end = self._examples_of_epochs(settings.epochs or 1)
         if settings.batch_tokens is not None:
             self._steps = self._tokens_before(self._end - 1) // settings.batch_tokens + 1
         else:
@@ -79,7 +85,7 @@ class Plan(Sequence[Step]):
 
     @classmethod
     def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
-        return cls(examples.lengths, examples.ids, settings, examples.replay_count)
+        return cls(examples.lengths, examples.ids, settings, examples.parts)
 
     def __len__(self) -> int:
         return self._steps
@@ -88,12 +94,13 @@ class Plan(Sequence[Step]):
         if not 0 <= step < self._steps:
             raise IndexError(step)
         positions = np.arange(self._start(step), min(self._start(step + 1), self._end))
-        before = self._replays_before(positions)
-        is_replay = self._replays_before(positions + 1) > before
         rows, epochs = np.empty_like(positions), np.empty_like(positions)
-        rows[~is_replay], epochs[~is_replay] = self._selection.rows((positions - before)[~is_replay])
-        rows[is_replay], epochs[is_replay] = self._replay.rows(before[is_replay])
-        return Step(rows + is_replay * self._selection.size, epochs)
+        counts = zip(self._counts(positions), self._counts(positions + 1), strict=True)
+        for stream, first, (before, after) in zip(self._streams, self._firsts, counts, strict=False):
+            in_step = after > before
+            rows[in_step], epochs[in_step] = stream.rows(before[in_step])
+            rows[in_step] += first
+        return Step(rows, epochs)
 
     @property
     def tokens(self) -> int:
@@ -102,34 +109,47 @@ class Plan(Sequence[Step]):
 
     @property
     def epochs(self) -> float:
-        """Number of passes over the selected text."""
-        return (self._end - int(self._replays_before(self._end))) / self._selection.size
+        """Number of passes over the text, or over the first part of a mixture."""
+        return int(self._counts(self._end)[0]) / self._streams[0].size
 
     def _start(self, step: int) -> int:
         if self._settings.batch_tokens is None:
             return step * self._settings.batch_size
         return self._examples_before(step * self._settings.batch_tokens)
 
-    def _replays_before(self, position: Any) -> Any:
-        """Count the replay examples among the first `position` examples of the stream: ⌊r · position⌋."""
-        return position * self._share.numerator // self._share.denominator
+    def _counts(self, position: Any) -> list[Any]:
+        """Count the examples of each part among the first `position` examples."""
+        counts = []
+        for ratio in reversed(self._ratios):
+            counts.append(position * ratio.numerator // ratio.denominator)
+            position = position - counts[-1]
+        return [position, *reversed(counts)]
 
     def _tokens_before(self, position: int) -> int:
-        """Count the tokens of the first `position` examples of the stream."""
-        replay_count = self._replays_before(position)
-        return self._selection.tokens(position - replay_count) + self._replay.tokens(replay_count)
+        """Count the tokens of the first `position` examples."""
+        return sum(stream.tokens(count) for stream, count in zip(self._streams, self._counts(position), strict=True))
 
     def _examples_before(self, tokens: int) -> int:
-        """Count the examples that start before token number `tokens` of the stream."""
-        share = float(self._share)
-        low = high = int(tokens / ((1 - share) * self._selection.mean + share * self._replay.mean))
-        width = 1
-        while low > 0 and self._tokens_before(low) >= tokens:
-            low, width = max(0, low - width), 2 * width
-        width = 1
-        while self._tokens_before(high) < tokens:
-            high, width = high + width, 2 * width
-        return low + bisect_left(range(low, high + 1), tokens, key=self._tokens_before)
+        """Count the examples that start before token number `tokens`."""
+        mean = sum(float(share) * stream.mean for share, stream in zip(self._shares, self._streams, strict=True))
+        return _first_position(tokens, int(tokens / mean), self._tokens_before)
+
+    def _examples_of_epochs(self, epochs: float) -> int:
+        """Count the examples of the shortest run with so many passes over the first part."""
+        first = max(1, round(epochs * self._streams[0].size))
+        return _first_position(first, int(first / self._shares[0]), lambda position: self._counts(position)[0])
+
+
+def _first_position(target: int, guess: int, count: Callable[[int], int]) -> int:
+    """Return the first position at which a count that grows with the position is at target `target`."""
+    low = high = guess
+    width = 1
+    while low > 0 and count(low) >= target:
+        low, width = max(0, low - width), 2 * width
+    width = 1
+    while count(high) < target:
+        high, width = high + width, 2 * width
+    return low + bisect_left(range(low, high + 1), target, key=count)
 
 
 class _Stream:
@@ -140,11 +160,11 @@ class _Stream:
         self._epoch = int(lengths.sum())
         self._cached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.size: int = ids.size
-        self.mean: float = self._epoch / max(1, ids.size)
+        self.mean: float = self._epoch / ids.size
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look up the examples at positions of the stream, and the epoch of each."""
-        epochs = positions // max(1, self.size)
+        epochs = positions // self.size
         rows = np.empty_like(positions)
         for epoch in np.unique(epochs):
             in_epoch = epochs == epoch
@@ -153,7 +173,7 @@ class _Stream:
 
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
-        epochs, rest = divmod(count, max(1, self.size))
+        epochs, rest = divmod(count, self.size)
         return epochs * self._epoch + (int(self._order(epochs)[1][rest]) if rest else 0)
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 Trackers are off unless the settings name them.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, RunCheckpoint, extension_checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
-from dana.train.examples import Examples, SpecialTokens, build_examples
+from dana.train.examples import Examples, build_examples
 from dana.train.execution import Precision
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import TrainingState, prepare, train
@@ -33,33 +33,9 @@ log = get_logger(__name__)
 OVERFIT_FROM = 20  # epochs over the same text after which the model memorises it
 MANY_EPOCHS = (
     "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will memorise them. "
-    "Select more text (a larger beta), train shorter (epochs=3), or mix in general text (replay=0.5)"
+    "Select more text (a larger beta), train shorter (epochs=3), or mix in general text "
+    "(mix={{selected: 0.5, general: 0.5}})"
 )
-
-
-def training_examples(
-    tokens: Tokens,
-    weights: Path | None,
-    exclude: Collection[str],
-    special_tokens: SpecialTokens,
-    settings: TrainSettings,
-) -> tuple[Examples, dict[str, int]]:
-    """Build the examples of the selected text, followed by those of the whole corpus for replay.
-
-    Returns:
-        The examples, and counts of documents, of runs of neighbouring units, of windows (examples) and of tokens.
-
-    Raises:
-        DataError: See :func:`dana.train.examples.build_examples`.
-        ConfigError: Likewise.
-    """
-    examples, counts = build_examples(tokens, weights, special_tokens, settings.max_tokens, exclude)
-    if settings.replay and weights is None:
-        log.info("replay    has no effect without weights: the run trains on the whole corpus")
-    elif settings.replay:
-        general, _ = build_examples(tokens, None, special_tokens, settings.max_tokens, exclude)
-        examples, counts = examples.with_replay(general), {**counts, "windows_to_replay": len(general)}
-    return examples, counts
 
 
 def heldout_examples(
@@ -88,7 +64,7 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
 
 def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
     """Describe examples and epochs for the manifest; warn if the run has so many epochs that it would overfit."""
-    weights, epochs = examples.selected_weights, plan.epochs
+    weights, epochs = examples.first_part.weights, plan.epochs
     size = effective_sample_size(weights)
     log.info("weights   %d examples count as %.0f", weights.size, size)
     warnings = [MANY_EPOCHS.format(epochs=epochs, examples=weights.size)] if epochs >= OVERFIT_FROM else []

@@ -1,6 +1,7 @@
 """Define the settings of a training run; they are checked without loading a model or torch."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
+PARTS = ("selected", "task", "general")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
 MOST_ROWS = 1 << 20  # of a table of embeddings; far more exceed any memory
 
@@ -98,7 +100,6 @@ class TrainSettings:
         betas: Of AdamW, two numbers.
         eps: Of AdamW.
         clip: Largest gradient norm.
-        replay: Share of each step's examples drawn from the whole corpus, with weight 1, against forgetting.
         denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.batch`.
         seed: Decides masks, order, dropout and new weights.
         evaluations: Number of evaluations on held-out text between the first step and the last.
@@ -125,7 +126,6 @@ class TrainSettings:
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
     eps: float = 1e-8
     clip: float = 1.0
-    replay: float = 0.0
     denominator: str = "batch"
     seed: int = 0
     evaluations: int = 4
@@ -137,7 +137,6 @@ class TrainSettings:
     def __post_init__(self) -> None:
         self._check_budget()
         self._check_descent()
-        require(0 <= self.replay < 1, "replay", self.replay, "in [0, 1)")
         for key, choices in (("denominator", DENOMINATORS), ("final", FINAL)):
             require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
         budget, minimum = self.execution.micro_batch_tokens, f"at least max_tokens={self.max_tokens}"
@@ -209,26 +208,38 @@ class TrainSettings:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that the result depends on: all but those of the execution."""
-        values = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective")}
+        """Return the settings that the result depends on: all but the execution; the mixture is one of the inputs."""
+        values = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective", "mix")}
         return values | self.make_objective().decisive()
+
+
+def check_mix(key: str, mix: Mapping[str, float]) -> None:
+    """Check the shares of a mixture, by the name of the setting."""
+    fits = all(name in PARTS and isinstance(share, int | float) and 0 < share <= 1 for name, share in mix.items())
+    allowed_values = f"shares above 0 of {', '.join(PARTS)} that sum to 1"
+    require(fits and (not mix or abs(sum(mix.values()) - 1) < 1e-9), key, mix, allowed_values)
 
 
 @dataclass(frozen=True)
 class AdaptSettings(TrainSettings):
-    """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, dropout and the warm-up of a new head.
+    """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, mixture, dropout, warm-up of a new head.
 
     Attributes:
+        mix: Shares of the predicted tokens of every step by their text: ``selected`` (with its weights), ``task`` (the
+            task's own text to fit on) and ``general`` (the whole corpus, against forgetting), the last two with weight
+            1: ``{task: 0.3, selected: 0.7}``. Empty: selected text only, or the whole corpus without weights.
         head_warmup: Training of a new head, for a checkpoint without one for language modelling.
         dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model has the
             checkpoint's dropout in any case.
     """
 
+    mix: dict[str, float] = field(default_factory=dict)
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     dropout: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_mix("mix", self.mix)
         require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1), or null")
 
 

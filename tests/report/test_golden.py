@@ -21,7 +21,7 @@ from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
 from dana.report.sections import build_report
 from dana.report.tables import ranking_table
-from dana.report.verdicts import SEED, ArmComparison
+from dana.report.verdicts import ArmComparison
 from tests.golden import check_golden
 from tests.report.conftest import (
     choice_notes,

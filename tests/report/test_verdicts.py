@@ -41,6 +41,11 @@ def compare(*cells: ArmResult, **arms: np.ndarray):
         ("base adapted", "adapted-base"),
         ("base random bm25 mine", "bm25-base bm25-random mine-base mine-random"),
         ("base mine dana", "dana-base"),
+        (
+            "base dana random task task+dana task+random",
+            "dana-base dana-random task+dana-task+random task+dana-task",
+        ),
+        ("base random task", "task-base task-random"),
         ("bm25 mine", "bm25-mine"),
         ("one two three", "one-two one-three"),
         ("roberta adapted", "adapted-roberta"),

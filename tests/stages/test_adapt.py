@@ -10,6 +10,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertFor
 from dana.core.artifacts import MANIFEST
 from dana.core.config import load, read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.schemas import DOCUMENTS, table_identity
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.train.evaluation import HeldOut
@@ -169,26 +170,47 @@ def test_many_times_through_little_text_is_a_warning_in_the_manifest_and_the_car
     assert "Warning" not in (adapted_to(ADAPT).path / "README.md").read_text()
 
 
-def test_replay_draws_that_share_from_the_whole_corpus_with_weight_1(inputs, base, tmp_path, unit_weights, monkeypatch):
+def test_a_mixture_draws_its_shares_of_tokens_and_what_is_not_selected_has_weight_1(
+    inputs, base, tmp_path, unit_weights, monkeypatch
+):
     original, weights_of_steps = batch.loss_scale, []
     monkeypatch.setattr(
         batch, "loss_scale", lambda weights, *rest: weights_of_steps.append(weights) or original(weights, *rest)
     )
-    settings, weights = replace(ADAPT, replay=0.25, evaluations=0, steps=None, tokens=3000), unit_weights(40, 0.5)
-    mixture = adapt(base, inputs, tmp_path / "mixed", settings, weights)
+    settings, weights = replace(ADAPT, evaluations=0, steps=None, tokens=3000), unit_weights(40, 0.5)
+    mixed = replace(settings, mix={"general": 0.25, "selected": 0.75})
+    mixture = adapt(base, inputs, tmp_path / "mixed", mixed, weights)
     steps = [step for step in weights_of_steps if step.size == 16 and 0.5 in step]
     assert steps
-    assert all((step == 1).sum() == 4 for step in steps)
+    assert all(0 < (step == 1).sum() < 8 for step in steps)
     counts = mixture.manifest["counts"]
-    assert counts["windows_to_replay"] > 200 > 100 > counts["examples"]
+    assert counts["windows_of_general"] > 200 > 100 > counts["examples"]
     assert mixture.manifest["effective_sample_size"] == counts["examples"], "that of what was selected"
-    plain = adapt(base, inputs, tmp_path / "plain", replace(settings, replay=0.0), weights)
+    plain = adapt(base, inputs, tmp_path / "plain", settings, weights)
     assert abs(plain.manifest["counts"]["tokens_seen"] - counts["tokens_seen"]) <= 48, "equal tokens"
     assert plain.manifest["epochs"] > mixture.manifest["epochs"]
-    assert "25% of the examples from the corpus as it is" in (mixture.path / "README.md").read_text()
-    general = adapt(base, inputs, tmp_path / "unweighted", settings)
-    assert "from the corpus as it is" not in (general.path / "README.md").read_text()
-    assert "windows_to_replay" not in general.manifest["counts"], "the general arm is the whole corpus as it is"
+    assert "| mixture | 75% selected, 25% general |" in (mixture.path / "README.md").read_text()
+    with pytest.raises(ConfigError, match=r"mix=.*: must be without selected, as there are no weights"):
+        adapt(base, inputs, tmp_path / "none", mixed)
+
+
+def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(inputs, base, tmp_path, unit_weights):
+    corpus, _, general = inputs
+    task = write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
+    held_out = write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30])
+    settings, texts = replace(ADAPT, evaluations=0, steps=20), (corpus, held_out, general)
+    alone, mixed = (
+        adapt(base, texts, tmp_path / name, replace(settings, mix=mix), unit_weights(40, 0.5))
+        for name, mix in (("alone", {"task": 1}), ("mixed", {"task": 0.5, "selected": 0.5}))
+    )
+    assert alone.manifest["counts"]["documents_kept"] == 2
+    assert alone.manifest["depends_on"]["weights"] is None
+    assert mixed.manifest["counts"]["windows_of_task"] == alone.manifest["counts"]["examples"]
+    assert (
+        alone.manifest["depends_on"]["task"] == mixed.manifest["depends_on"]["task"] == table_identity(task, DOCUMENTS)
+    )
+    after = [one.manifest["losses"]["after"]["task_loss"] for one in (alone, mixed)]
+    assert after[0] < after[1] < alone.manifest["losses"]["before"]["task_loss"]
 
 
 def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, base, adapted_to, tmp_path):

@@ -18,7 +18,7 @@ from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
 from dana.train import DENOMINATORS
 from dana.train.evaluation import HeldOut, HeldoutLoss, _ratio, heldout_sample
-from dana.train.examples import Batch
+from dana.train.examples import Batch, Examples
 from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import take_step, train
@@ -241,7 +241,8 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
 
 
 def test_random_text_is_cut_as_short_as_the_selected_text(examples):
-    selection = replace(examples.with_replay(examples), sizes=np.append(np.full(len(examples), 2), examples.sizes))
+    short = replace(examples, sizes=np.full(len(examples), 2))
+    selection = Examples.mixture({"selected": short, "general": examples}, {"selected": 0.5, "general": 0.5})
     texts = HeldOut({"general": examples}, None).with_selected(selection).texts
     assert texts["selected"].sizes.tolist() == texts["random"].sizes.tolist() == [2] * len(examples)
 

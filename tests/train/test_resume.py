@@ -9,6 +9,7 @@ import signal
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +38,10 @@ def train(weighted_examples, pair_examples, tmp_path):
         policy = CheckpointPolicy(Checkpoints(tmp_path / name, {"name": name}), settings, {})
         if checkpoint := policy.checkpoints.newest():
             policy.resume(state, checkpoint)
-        examples = pair_examples if pairs else replace(weighted_examples, replay_count=10 if settings.replay else 0)
+        examples = pair_examples if pairs else weighted_examples
+        if settings.schedule == "cosine":
+            parts = ((len(examples) - 10, Fraction("0.7")), (10, Fraction("0.3")))
+            examples = replace(examples, parts=parts)
         records = loop.train(state, examples, PAIRS if pairs else MASKED, settings, TEXTS, policy.records)
         for record in policy.watch(state, records):
             at_record(record)
@@ -55,7 +59,7 @@ def same(one, other):
 
 @pytest.mark.parametrize(
     ("change", "stops"),
-    [({}, [1, 4, 12]), ({"objective": "next_sentence"}, [5]), ({"replay": 0.3, "schedule": "cosine"}, [5])],
+    [({}, [1, 4, 12]), ({"objective": "next_sentence"}, [5]), ({"schedule": "cosine"}, [5])],
 )
 def test_stopped_by_a_signal_it_resumes_bit_for_bit(train, change, stops):
     settings = replace(SETTINGS, **change)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from dana.core.config import load
 from dana.core.errors import ConfigError
 from dana.stages.settings import RunSettings
+from dana.train.examples import Examples, SpecialTokens
 from dana.train.loop import evaluation_steps
 from dana.train.plan import Plan, epoch_order
 from dana.train.schedule import SCHEDULES, learning_rate_at, rate_at
@@ -18,7 +20,7 @@ from tests.train.conftest import run, steps
 EDGES = """
 steps=1 tokens=1 epochs=1e-9 batch_size=1 batch_tokens=256 max_tokens=3 max_tokens=8192 learning_rate=1e-12
 warmup=0.0 warmup=0.999 warmup_steps=0 schedule=wsd schedule=cosine schedule=constant floor=0.0 floor=1.0
-cooldown=1e-9 cooldown=1.0 weight_decay=0.0 betas=[0.0,0.999] eps=1e-30 clip=1e-9 replay=0.0 replay=0.999
+cooldown=1e-9 cooldown=1.0 weight_decay=0.0 betas=[0.0,0.999] eps=1e-30 clip=1e-9
 denominator=token_count evaluations=0 eval_every=1 evaluation_tokens=1 final=best dropout=0.0 dropout=0.999
 objective=masked:mask_rate=1e-9 objective=masked:mask_rate=0.999 execution.layout=padded execution.layout=unpadded
 execution.micro_batch_tokens=256 execution.resume=never execution.save_every=0 execution.export_every=0
@@ -28,7 +30,7 @@ BEYOND = """
 steps=0 steps=2000000000000000 tokens=0 epochs=0.0 epochs=1e7 epochs=-1.0 batch_tokens=255 max_tokens=2 max_tokens=8193
 learning_rate=0.0 batch_size=0 batch_size=2000000000000000 warmup=-1e-9 warmup=1.0 warmup_steps=-1 schedule=wds
 floor=-1e-9 floor=1.000000001 cooldown=0.0 cooldown=1.000000001 weight_decay=-1e-9 betas=[0.9] betas=[0.9,0.9,0.9]
-betas=[-1e-9,0.9] betas=[0.9,1.0] eps=0.0 clip=0.0 replay=-1e-9 replay=1.0 denominator=mean evaluations=-1 eval_every=0
+betas=[-1e-9,0.9] betas=[0.9,1.0] eps=0.0 clip=0.0 denominator=mean evaluations=-1 eval_every=0
 evaluation_tokens=0 final=first dropout=-1e-9 dropout=1.0 objective=masked:mask_rate=0.0 objective=masked:mask_rate=1.0
 execution.layout=loose execution.micro_batch_tokens=0 execution.resume=always execution.save_every=-1
 execution.export_every=-1 head_warmup.steps=-1 head_warmup.batch_size=0 head_warmup.learning_rate=0.0
@@ -96,9 +98,9 @@ def test_the_fingerprint_has_every_setting_but_those_of_the_execution():
     decisive = TrainSettings().decisive()
     assert set(decisive) == set(vars(TrainSettings())) - {"execution"}
     assert decisive == TrainSettings(execution=Execution(layout="padded")).decisive()
-    for change in ({"schedule": "wsd"}, {"replay": 0.1}, {"weight_decay": 0.0}):
+    for change in ({"schedule": "wsd"}, {"clip": 0.5}, {"weight_decay": 0.0}):
         assert TrainSettings(**change).decisive() == decisive | change
-    assert AdaptSettings(dropout=0.0).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
+    assert AdaptSettings(dropout=0.0, mix={"task": 1.0}).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
 
 
 LINEAR = {"warmup": 0.2}
@@ -146,14 +148,14 @@ def test_a_run_uses_its_schedule_betas_and_eps(examples):
 GENERATOR = np.random.default_rng(0)
 LENGTHS = GENERATOR.integers(3, 20, 37)
 IDS = GENERATOR.integers(0, 2**63, 37).astype(np.uint64)
-SELECTED, REPLAY = 12, 25  # the last examples are for replay
+SELECTED, GENERAL = 12, 25  # the parts of a mixture
 
 by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
 
 
 def plan(share=None, **settings):
-    replay = 0 if share is None else REPLAY
-    return Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=share or 0.0, **settings), replay)
+    parts = () if share is None else ((SELECTED, 1 - Fraction(share)), (GENERAL, Fraction(share)))
+    return Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, **settings), parts)
 
 
 def stream(steps):
@@ -182,7 +184,7 @@ def test_epochs_follow_each_other_each_in_its_own_order():
 
 
 @by_size
-@pytest.mark.parametrize("share", [None, 0.0, 0.3])
+@pytest.mark.parametrize("share", [None, "0.3"])
 def test_a_token_budget_is_met_to_within_one_example(size, share):
     for tokens in (60, 300, 1000):
         steps = plan(share, tokens=tokens, **size)
@@ -212,32 +214,63 @@ def test_epochs_are_passes_over_the_selected_examples():
         assert steps.epochs == pytest.approx(epochs, abs=0.02)
     assert plan(batch_size=8, steps=37).epochs == 8
     assert len(stream(plan(batch_tokens=50, epochs=2.0))) == 74
-    replay = plan(0.25, epochs=2.0, batch_size=8)
-    assert sum(row < SELECTED for _, row in stream(replay)) == 24
-    assert replay.epochs == 2
-    assert Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, replay=0.9999999, epochs=1 / 20), 17).epochs >= 1 / 20
+    mixture = plan("0.25", epochs=2.0, batch_size=8)
+    assert sum(row < SELECTED for _, row in stream(mixture)) == 24
+    assert mixture.epochs == 2
+    assert plan("0.999999", epochs=1 / 20).epochs >= 1 / 20
 
 
 @by_size
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
-def test_replay_has_its_share_of_every_step_and_of_every_beginning(share, size):
-    examples = replays = 0
+@pytest.mark.parametrize("share", ["0.1", "0.25", "0.5", "0.9"])
+def test_a_part_has_its_share_of_every_step_and_of_every_beginning(share, size):
+    examples = of_part = 0
     steps = list(plan(share, steps=40, **size))
     for step in steps:
         count = int((step.rows >= SELECTED).sum())
-        assert abs(count - share * step.rows.size) < 1
-        examples, replays = examples + step.rows.size, replays + count
-        assert replays == int(round(share * 100) * examples // 100)
+        assert abs(count - float(share) * step.rows.size) < 1
+        examples, of_part = examples + step.rows.size, of_part + count
+        assert of_part == int(Fraction(share) * examples)
     fresh = plan(share, steps=40, **size)
     for index in (17, 3, 39, 0):  # any step can be computed alone
         np.testing.assert_array_equal(fresh[index].rows, steps[index].rows)
         np.testing.assert_array_equal(fresh[index].epochs, steps[index].epochs)
 
 
-def test_selected_text_and_replay_have_their_own_epochs():
-    rows = stream(plan(0.5, batch_size=8, steps=20))
-    selection, replay = [pair for pair in rows if pair[1] < SELECTED], [pair for pair in rows if pair[1] >= SELECTED]
-    for pairs, size in ((selection, SELECTED), (replay, REPLAY)):
+def test_every_part_of_three_has_its_share_of_every_beginning():
+    parts = ((5, Fraction(1, 2)), (7, Fraction(1, 5)), (25, Fraction(3, 10)))
+    rows = [row for _, row in stream(Plan(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts))]
+    for first, end, share in ((0, 5, 0.5), (5, 12, 0.2), (12, 37, 0.3)):
+        count = np.cumsum([first <= row < end for row in rows])
+        assert np.abs(count - share * np.arange(1, 241)).max() < 2
+
+
+def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep_their_text():
+    frame = SpecialTokens(np.array([1]), np.array([2]))
+    parts = {
+        name: Examples(
+            np.full(900, token),
+            np.arange(count) * size,
+            np.full(count, size),
+            np.arange(count, dtype=np.uint64),
+            np.ones(count),
+            frame,
+        )
+        for name, token, count, size in (("selected", 7, 90, 10), ("task", 8, 15, 40), ("general", 9, 300, 3))
+    }
+    examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "general": 0.2})
+    assert Examples.mixture({"task": parts["task"]}, {"task": 1.0}) is parts["task"]
+    assert examples.first_part.ids.tolist() == parts["selected"].ids.tolist()
+    tokens = sum(
+        np.bincount(examples.take(step.rows).tokens, minlength=10)
+        for step in Plan.of(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
+    )
+    assert tokens[7:] / tokens[7:].sum() == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
+
+
+def test_the_parts_have_their_own_epochs():
+    rows = stream(plan("0.5", batch_size=8, steps=20))
+    selection, general = [pair for pair in rows if pair[1] < SELECTED], [pair for pair in rows if pair[1] >= SELECTED]
+    for pairs, size in ((selection, SELECTED), (general, GENERAL)):
         assert [epoch for epoch, _ in pairs] == [at // size for at in range(80)]
         assert sorted(row for epoch, row in pairs if epoch == 0) == sorted({row for _, row in pairs})
     alone = TrainSettings(max_tokens=20, batch_size=8, steps=10)

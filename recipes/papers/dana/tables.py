@@ -30,7 +30,6 @@ COLUMNS = {
     "general": "General",
     "random": "Random",
     "task": "Task",
-    "tapt": "Task",
     "lm": "LM",
     "distance": "Distance",
     "dana": "DANA",

@@ -1,5 +1,7 @@
 """Arms are data: ready-made ones by name, any selector with any weights, shared scores, errors that name the arm."""
 
+from dataclasses import replace
+
 import pytest
 
 from dana.core.artifacts import make
@@ -12,6 +14,7 @@ from dana.stages.grid.grid import Grid
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.weigh import WeighSettings
+from dana.train.settings import AdaptSettings
 from tests.toy_task import write_task
 
 ARMS = {
@@ -19,8 +22,10 @@ ARMS = {
     "random": {"selector": "random"},
     "dana": {},
     "tight": {"weigh": {"policy": "sigmoid", "beta": 0.1}},
-    "lof": {"detector": "lof:k=7"},
-    "tapt": "task",
+    "lof": {"detector": "lof:k=7", "adapt": {"tokens": 600}},
+    "task": "task",
+    "task+lof": {"mix": {"task": 0.3, "selected": 0.7}, "detector": "lof:k=7"},
+    "then": {"after": "lof", "mix": {"task": 1}, "adapt": {"tokens": 1000, "learning_rate": 1e-5}},
 }
 
 
@@ -35,40 +40,75 @@ def cells(arms, tmp_path, **settings):
 
 
 def test_a_list_names_ready_made_arms_and_a_mapping_any():
-    usual = WeighSettings(gamma=7)
-    arms = parse_arms(["base", "general", "random", "dana", "tapt"], "cascade", usual)
-    assert arms == (
-        Arm("base", "base"),
-        Arm("general", "general"),
-        Arm("random", "selected", "random", None, usual),
-        Arm("dana", "selected", "cascade", None, usual),
-        Arm("tapt", "task"),
-    )
-    by_name = {arm.name: arm for arm in parse_arms(ARMS, "detector", usual)}
-    assert by_name["dana"] == Arm("dana", "selected", "detector", None, usual)
-    assert by_name["lof"] == Arm("lof", "selected", "detector", "lof:k=7", usual)
+    usual, adapt = WeighSettings(gamma=7), AdaptSettings(tokens=900, learning_rate=1e-3)
+
+    def arm(name, mix, *selection, after="", **changes):
+        return Arm(name, mix, after, replace(adapt, mix=mix, **changes), *selection)
+
+    def parse(spec, selector="random", weigh=usual):
+        return {one.name: one for one in parse_arms(spec, selector, weigh, adapt)}
+
+    mixed = {"task": 0.3, "selected": 0.7}
+    assert [*parse(["base", "general", "random", "dana", "task", "task+dana"], "cascade").values()] == [
+        arm("base", {}),
+        arm("general", {"general": 1}),
+        arm("random", {"selected": 1}, "random", None, usual),
+        arm("dana", {"selected": 1}, "cascade", None, usual),
+        arm("task", {"task": 1}),
+        arm("task+dana", mixed, "cascade", None, usual),
+    ]
+    by_name = parse(ARMS, "detector")
+    assert by_name["dana"] == arm("dana", {"selected": 1}, "detector", None, usual)
+    assert by_name["lof"] == arm("lof", {"selected": 1}, "detector", "lof:k=7", usual, tokens=600)
+    assert by_name["task+lof"] == arm("task+lof", mixed, "detector", "lof:k=7", usual)
+    assert by_name["then"] == arm("then", {"task": 1}, after="lof", tokens=1000 - 600, learning_rate=1e-5)
+    chain = {"a": {"adapt": {"tokens": 100}}, "b": {"after": "a", "adapt": {"tokens": 300}}, "c": {"after": "b"}}
+    assert [one.adapt.tokens for one in parse(chain).values()] == [100, 200, 600], "900 in all"
     assert by_name["tight"].weigh == WeighSettings(gamma=7, policy="sigmoid", beta=0.1)
     in_units = WeighSettings(budget="50 units")
-    assert parse_arms({"a": {"weigh": {"beta": 0.1}}}, "random", in_units)[0].weigh == WeighSettings(beta=0.1)
-    assert parse_arms({"a": {"weigh": {"below": 0.0}}}, "random", in_units)[0].weigh == WeighSettings(below=0.0)
     below = WeighSettings(below=0.0, gamma=7)
-    assert parse_arms({"a": {"weigh": {"budget": 0.1}}}, "random", below)[0].weigh == WeighSettings(budget=0.1, gamma=7)
+    for run, change, expected in (
+        (in_units, {"beta": 0.1}, WeighSettings(beta=0.1)),
+        (in_units, {"below": 0.0}, WeighSettings(below=0.0)),
+        (below, {"budget": 0.1}, WeighSettings(budget=0.1, gamma=7)),
+    ):
+        assert parse({"a": {"weigh": change}}, weigh=run)["a"].weigh == expected
+    assert parse({"a": {"adapt": {"steps": 5}}})["a"].adapt == replace(adapt, steps=5, tokens=None, mix={"selected": 1})
 
 
 @pytest.mark.parametrize(
     ("arms", "says"),
     [
-        (["dane"], "arms='dane': must be among base, general, random, dana, tapt, or be described in a mapping"),
+        (
+            ["dane"],
+            "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be",
+        ),
         (["dana", "dana"], "must be distinct"),
         ({"a/b": "general"}, "arms='a/b': must be named by letters"),
         ({"..": "general"}, "must be named by letters"),
-        ({"mine": "random"}, "arms.mine='random': must be base, general, task, or a mapping with any of selector"),
+        ({"mine": "random"}, "arms.mine='random': must be base, general, task, or a mapping with any of mix"),
         ({"base": "general"}, "arms.base='general': must be base"),
         ({"base": {}}, "arms.base={}: must be base"),
         ({"mine": {"detectr": "knn"}}, "arms.mine: unknown key 'detectr'; did you mean 'detector'"),
         ({"mine": {"weigh": {"beata": 0.1}}}, "arms.mine.weigh: unknown key 'beata'; did you mean 'beta'"),
         ({"mine": {"weigh": {"beta": 9}}}, "arms.mine.weigh: beta=9.*in .0, 1."),
         ({"mine": {"selector": ""}}, "arms.mine.selector='': must be a selector's spec"),
+        (
+            {"mine": {"mix": {"task": 0.3}}},
+            r"arms.mine.mix=.*must be shares above 0 of selected, task, general that sum",
+        ),
+        ({"mine": {"mix": {"taks": 1}}}, "arms.mine.mix=.*must be shares above 0 of selected, task, general"),
+        ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
+        ({"mine": {"mix": {"task": 1}, "selector": "random"}}, "arms.mine.selector='random': must be absent"),
+        ({"mine": {"adapt": {"seed": 1}}}, "arms.mine.adapt.seed=1: must be that of the run"),
+        ({"mine": {"adapt": {"rate": 1}}}, "arms.mine.adapt: unknown key 'rate'"),
+        ({"mine": {"after": "dana"}, "task": "task"}, "arms.mine.after='dana': must be another arm with text: task"),
+        (
+            {"mine": {"after": "a"}, "a": {"after": "mine"}},
+            "arms.a.after='mine': must be another arm with text: there is",
+        ),
+        ({"a": {}, "b": {"after": "a"}}, "arms.a.adapt.tokens=None: must be set, as b comes after a"),
+        ({"a": {"adapt": {"tokens": 9}}, "b": {"after": "a", "adapt": {"tokens": 9}}}, "more than the 9 of a"),
         (None, "arms=null: must be list or dict"),
         ({"a": {}, "a-seeds": "task"}, "arms='a-seeds': must be another name"),
         ({"base-model": "task"}, "arms='base-model': must be another name"),
@@ -106,7 +146,10 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert by_name["score/dana"].needs == ("rank",)
     assert by_name["score/lof"].needs == ("texts",)
     assert by_name["score/lof"].settings["selector"] == "detector"
-    assert by_name["adapt/tapt"].settings["corpus"] == OutputOf("text/tapt")
+    assert by_name["weigh/task+lof"].settings["scores"] == OutputOf("score/lof")
+    assert by_name["adapt/then"].settings["model"] == OutputOf("adapt/lof")
+    assert by_name["adapt/then"].settings["settings"].tokens == 400
+    assert by_name["adapt/task+lof"].settings["settings"].mix == {"task": 0.3, "selected": 0.7}
     assert by_name["adapt/general"].settings["weights"] is None
     cascades = cells({"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}}, tmp_path)
     assert cascades["score/plain"].needs == ("rank",)
@@ -126,9 +169,9 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
-    names = ["texts", "base", "floors/toy", "text/tapt", "adapt/general", "adapt/tapt"]
-    names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "tapt")]
-    assert [*cells(["general", "tapt"], tmp_path)] == names
+    names = ["texts", "base", "floors/toy", "adapt/general", "adapt/task"]
+    names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "task")]
+    assert [*cells(["general", "task"], tmp_path)] == names
     assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf("base")
     harvest = cells(["general"], tmp_path, harvest={}, task="", general=[])  # planned before its card is there
     assert [*harvest][:2] == ["harvest", "texts"]
@@ -166,7 +209,7 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
     }
     assert {*two} - {*one} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
-        *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof")),
+        *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof", "task+lof")),
         *(f"adapt/{arm}/1" for arm in ARMS),
         *(f"finetune/toy/{arm}/1" for arm in ("base", *ARMS)),
     }
@@ -179,7 +222,7 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
     assert of["weigh/tight/1"]["scores"] == OutputOf("score/dana/1")
     assert of["adapt/dana/1"]["weights"] == OutputOf("weigh/dana/1")
     assert of["adapt/dana/1"]["model"] == OutputOf("base")
-    assert of["adapt/tapt/1"]["corpus"] == OutputOf("text/tapt")
+    assert of["adapt/then/1"]["model"] == OutputOf("adapt/lof/1")
     for arm, models in (("dana", ("adapt/dana", "adapt/dana/1")), ("base", ("base", "base"))):
         for index, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
             part = of[f"finetune/toy/{arm}/{index}"]

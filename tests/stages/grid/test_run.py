@@ -23,7 +23,7 @@ ARMS = {
     "random": {"selector": "random"},
     "dana": {"weigh": {"beta": 0.3}},
     "mine": {"selector": "shortest:power=2"},
-    "tapt": "task",
+    "task": "task",
 }
 
 
@@ -105,7 +105,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs
     weights = read_table(tmp_path / "run" / "arms" / "mine" / "weights").to_pandas()
     lengths = (weights["end"] - weights["start"]).groupby(weights["weight"] > 0).mean()
     assert lengths[True] < lengths[False], "the plug-in's scores decide"
-    assert read_manifest(tmp_path / "run" / "arms" / "tapt" / "corpus")["counts"]["documents"] == 120
+    assert read_manifest(tmp_path / "run" / "arms" / "task" / "adapted")["counts"]["documents_in"] == 120
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
     run_recipe(settings)
     assert {path: path.stat().st_mtime_ns for path in before} == before, "a second run makes nothing"

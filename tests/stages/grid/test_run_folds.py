@@ -10,7 +10,7 @@ import pytest
 from dana.core.artifacts import read_manifest
 from dana.core.config import load
 from dana.core.errors import ConfigError, Preemption
-from dana.core.schemas import iterate_documents
+from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.text import words
 from dana.stages import finetune
 from dana.stages.grid.runner import run_grid
@@ -21,7 +21,13 @@ from dana.tasks.card import load_card
 from dana.tasks.examples import read_folds, read_splits
 from tests.toy_task import rows, write_checkpoint, write_folds, write_split, write_task
 
-ARMS = {"random": {"selector": "random"}, "dana": {}, "ranked": {"selector": "detector"}, "tapt": "task"}
+ARMS = {
+    "random": {"selector": "random"},
+    "dana": {},
+    "ranked": {"selector": "detector"},
+    "task": "task",
+    "both": {"mix": {"task": 0.3, "selected": 0.7}},
+}
 FOLDS = range(3)
 
 
@@ -81,7 +87,10 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
     assert fit == {words(example.text) for example in splits["train"]}
     assert held_out == dev
     assert not (tested | dev) & fit
-    assert texts(folder / "arms" / "tapt" / "corpus") == fit
+    for arm in ("task", "both"):
+        assert depends_on(folder / "arms" / arm / "adapted")["task"] == table_identity(
+            folder / "task" / "fit", DOCUMENTS
+        )
     task, corpus = read_manifest(folder / "task")["fingerprint"], read_manifest(run / "corpus")["fingerprint"]
     for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
         inputs_of = depends_on(folder / scores)
@@ -117,7 +126,7 @@ def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
     cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path / "run")).cells]
     tuned = [name for name in cells if name.startswith("finetune/")]
     assert tuned == [f"finetune/toy/{arm}/{fold}" for fold in FOLDS for arm in ("base", *ARMS)]
-    assert cells.index("texts/1") > cells.index("finetune/toy/tapt/0")
+    assert cells.index("texts/1") > cells.index("finetune/toy/both/0")
     two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).cells
     assert [cell.name for cell in two] == cells[: len(two)], "fewer adaptations test the first folds"
 
