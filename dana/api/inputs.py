@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from filecmp import cmp
 from glob import has_magic, iglob
 from itertools import chain
@@ -16,7 +16,7 @@ import yaml
 from dana.core.artifacts import MANIFEST
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, DataError
-from dana.core.files import temp_file
+from dana.core.files import make_parent, temp_file
 from dana.core.storage import is_url
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, field_at
@@ -85,19 +85,12 @@ def stored_text(path: Path, artifact: Path) -> Iterator[IO[str]]:
     Raises:
         ArtifactError: If the content differs.
     """
-    fresh = [folder for folder in (path.parent, path.parent.parent) if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with temp_file(path) as temporary:
-            # UTF-8 cannot hold a lone surrogate; JSON can escape it.
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
-                yield stream
-            if path.exists() and (artifact / MANIFEST).is_file() and not cmp(path, temporary, shallow=False):
-                raise ArtifactError(f"{artifact} was made from other text than that of this call; choose another out")
-    finally:
-        for folder in fresh:
-            with suppress(OSError):  # not empty
-                folder.rmdir()
+    with make_parent(path.parent), make_parent(path), temp_file(path) as temporary:
+        # UTF-8 cannot hold a lone surrogate; JSON can escape it.
+        with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
+            yield stream
+        if path.exists() and (artifact / MANIFEST).is_file() and not cmp(path, temporary, shallow=False):
+            raise ArtifactError(f"{artifact} was made from other text than that of this call; choose another out")
 
 
 def _is_source(text: str) -> bool:
@@ -128,7 +121,8 @@ def as_rows(texts: Any) -> Iterable[Any]:
 
 def _record(location: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, Any]:
     """Convert a row to its record: text, id and source."""
-    record, text = {}, row
+    record: dict[str, Any] = {}
+    text = row
     if isinstance(row, Mapping):
         fields = dict(row)
         texts = [value for name in inputs.text_field if (value := field_at(fields, name)) is not MISSING]
@@ -137,12 +131,8 @@ def _record(location: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, A
         if not texts:
             text_fields, names = " or ".join(map(repr, inputs.text_field)), ", ".join(map(str, fields))
             raise ConfigError(f"{location}: expected a field {text_fields}, got {names}; set text_field=NAME")
-        text = texts[0]
-        ids = {inputs.id_field} if inputs.id_field else {"id", "doc_id"}
-        for name in (*ids, "source"):
-            value = field_at(fields, name)
-            if not is_missing(value):
-                record[name] = value
+        text, ids = texts[0], [inputs.id_field] if inputs.id_field else ["id", "doc_id"]
+        record = {name: value for name in (*ids, "source") if not is_missing(value := field_at(fields, name))}
     if skips and not isinstance(text, str):
         text = None
     elif not isinstance(text, str):
@@ -180,9 +170,7 @@ def write_card(
     target = find_kind(kind)
     metric = metric or target.main_metric
     require(metric in target.metrics, "metric", metric, f"one of {', '.join(target.metrics)}")
-    labels: set[str] = set()
-    types: dict[str, str] = {}
-    counts: dict[str, int] = {}
+    labels, types, counts = set[str](), dict[str, str](), dict[str, int]()
     data = folder / CARD
     data.mkdir()
     for split in SPLITS:
@@ -209,11 +197,8 @@ def write_card(
 def _split(splits: Mapping[str, Any], name: str) -> Any:
     names = [split for split in (name, *OTHER_NAMES.get(name, ())) if split in splits]
     if len(names) != 1:
-        splits_text, problem = (
-            ", ".join(map(str, splits)),
-            f"{' and '.join(names)} are one" if names else f"no {name!r}",
-        )
-        raise DataError(f"task: expected the splits train, dev and test, got {splits_text}: {problem}")
+        problem = f"{' and '.join(names)} are one" if names else f"no {name!r}"
+        raise DataError(f"task: expected train, dev and test, got {', '.join(map(str, splits))}: {problem}")
     rows = splits[names[0]]
     if not isinstance(rows, Iterable):
         raise DataError(f"{names[0]}: is {type(rows).__name__}, not rows with a text and a label")

@@ -124,12 +124,9 @@ def with_messages(function: Callable[P, R]) -> Callable[P, R]:
             progress.write(str(plan))
             return cast(R, None)
 
-    signature = inspect.signature(function)
-    *parameters, last = signature.parameters.values()
-    parameters += [] if last.kind is inspect.Parameter.VAR_KEYWORD else [last]
-    for name in ("quiet", "dry_run"):
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool))
-    parameters += [last] if last.kind is inspect.Parameter.VAR_KEYWORD else []
+    signature, switch = inspect.signature(function), {"default": False, "annotation": bool}
+    switches = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **switch) for name in ("quiet", "dry_run")]
+    parameters = sorted([*signature.parameters.values(), *switches], key=lambda parameter: parameter.kind)
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Callable[P, R], call)
 

@@ -9,6 +9,7 @@ from dana.api.keywords import Folder, run_folder, settings_of, with_messages
 from dana.core.announce import Cost, announce, is_dry
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
+from dana.stages.remember import remember
 from dana.stages.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -168,12 +169,9 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     is_table = isinstance(scores, pd.DataFrame)
     choices = "a run's folder, a table from dana.score, an array or a Series"
     require(is_table, "scores", type(scores).__name__, choices)
-    missing = [name for name in NEEDED if name not in scores.columns]
-    if missing:
-        columns = ", ".join(map(str, scores.columns))
-        raise DataError(f"scores: no column {', '.join(missing)}, got {columns}")
-    if twice := [name for name in NEEDED if list(scores.columns).count(name) > 1]:
-        raise DataError(f"scores: more than one column {twice[0]!r}; rename or drop one")
+    if wrong := [name for name in NEEDED if [*scores].count(name) != 1]:
+        columns = ", ".join(map(str, scores))
+        raise DataError(f"scores: one column each of these is needed: {', '.join(wrong)}; it has {columns}")
     budget, balance = ready.weigh.budget, ready.weigh.balance
     for is_set, what in (
         (ready.weigh.effective_budget.kind == "tokens", f"budget={budget!r}: tokens are counted"),
@@ -213,25 +211,22 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
         raise DataError(f"scores: the column 'doc_id' must hold text or numbers: {error}") from error
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
-    if (again := scores["doc_id"][new].duplicated().to_numpy()).any():
-        row = int(np.flatnonzero(new)[again.argmax()])
-        raise DataError(f"scores[{row}]: the document {documents[row]!r} comes again; give each document once")
-    gaps = np.flatnonzero(unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1))
-    if gaps.size:
-        row = int(gaps[0])
-        raise DataError(
-            f"scores[{row}]: unit {scores['unit'].iloc[row]} of {documents[row]!r} does not follow the row before it; "
-            "give all units of a document in order, and filter the weights afterwards"
-        )
-    invalid = np.flatnonzero(~np.isfinite(score.to_numpy(dtype=float)))
-    if invalid.size:
-        raise DataError(f"scores[{invalid[0]}]: score {scores['score'].iloc[invalid[0]]}: must be a finite number")
+    again = new.copy()
+    again[new] = scores["doc_id"][new].duplicated()
+    gaps = unit != np.where(new, 0, np.append(-1, unit[:-1]) + 1)
+    remedy = "give all units of a document in order, and filter the weights afterwards"
+    for problem, rows in (
+        ("the document {!r} comes again; give each document once", again),
+        (f"unit {{1}} of {{0!r}} does not follow the row before it; {remedy}", gaps),
+        ("score {2}: must be a finite number", ~np.isfinite(score.to_numpy(dtype=float))),
+    ):
+        if rows.any():
+            row = int(rows.argmax())
+            raise DataError(f"scores[{row}]: {problem.format(*(scores[name].iloc[row] for name in NEEDED))}")
 
 
 def remember_settings(settings: RunSettings, out: Folder | None) -> None:
     """Save the settings in the folder, unless it is temporary, for later calls and commands."""
-    from dana.stages.remember import remember
-
     if out is not None:
         remember(settings, Path(out))
 

@@ -110,12 +110,8 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
         words: The typed words. Commands of studies are loaded only if they are among them; the others have only their
             line in ``dana --help``. None loads all.
     """
-    parser = Parser(
-        prog="dana",
-        description="Find the general text that looks like yours, adapt a language model to it, measure the gain.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "Find the general text that looks like yours, adapt a language model to it, measure the gain."
+    parser = Parser(prog="dana", description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--version", action="version", version=f"dana {version(DISTRIBUTION)}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

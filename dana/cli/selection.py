@@ -159,10 +159,9 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     elsewhere = [] if out == folder / "weights" else ["--weights", out, "--out", folder / f"adapted-{out.name}"]
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
-    notes: dict[str, Any] = {
-        name: artifact.manifest[name] for name in ("in_domain", "targets") if name in artifact.manifest
-    }
-    return {"weights": artifact.path, "units": artifact.manifest["counts"]["units"], **notes}
+    manifest = artifact.manifest
+    answer = {"weights": artifact.path, "units": manifest["counts"]["units"]}
+    return answer | {name: manifest[name] for name in ("in_domain", "targets") if name in manifest}
 
 
 def _proportions(args: argparse.Namespace) -> list[float]:

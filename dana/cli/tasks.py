@@ -32,6 +32,13 @@ FINETUNE = [
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]
+READING = {
+    "text_field": "field with the text, or a.b (default: the card's, or text)",
+    "text_pair_field": "field with the second text, for a model of pairs (default: the card's)",
+    "id_field": "field with the id (default: id, or the file and line)",
+    "text_documents": "what one text of a .txt file is: line, paragraph, file or auto (default)",
+    "on_bad_record": "fail (default) or skip records that cannot be read",
+}
 
 
 def add_tasks(add: AddCommand) -> None:
@@ -52,17 +59,8 @@ def add_tasks(add: AddCommand) -> None:
     predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
     predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
     predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
-    predict.add_argument(
-        "--text-field", metavar="NAME", help="field with the text, or a.b (default: the card's, or text)"
-    )
-    pair = "field with the second text, for a model of pairs (default: the card's)"
-    predict.add_argument("--text-pair-field", metavar="NAME", help=pair)
-    predict.add_argument("--id-field", metavar="NAME", help="field with the id (default: id, or the file and line)")
-    documents = "what one text of a .txt file is: line, paragraph, file or auto (default)"
-    predict.add_argument("--text-documents", metavar="WHAT", help=documents)
-    predict.add_argument(
-        "--on-bad-record", default="fail", metavar="WHAT", help="fail (default) or skip records that cannot be read"
-    )
+    for name, text in READING.items():
+        predict.add_argument(f"--{name.replace('_', '-')}", help=text)
     _add_task_cards(add)
 
 
@@ -141,14 +139,7 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
     from dana.core.config import require
     from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
 
-    text = NewText(
-        args.files,
-        text_field=args.text_field,
-        id_field=args.id_field,
-        text_documents=args.text_documents or "auto",
-        on_bad_record=args.on_bad_record,
-        text_pair_field=args.text_pair_field,
-    )
+    text = NewText(args.files, **{name: getattr(args, name) for name in READING if getattr(args, name) is not None})
     require(args.out is not None or not args.json, "--json", args.json, "with --out; without, each line is JSON")
     if args.out is None:
         for table in predict_stage(args.model, text):

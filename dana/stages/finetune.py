@@ -104,14 +104,9 @@ def finetune_stage(
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
     identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
-    origin = {
-        "model": identity,
-        "task": {**decisive, "data": digests},
-        "preset": hyper,
-        "max_train": settings.max_train,
-        **({} if fold is None else {"fold": fold}),
-        **mean_head_origin(config, preset.pooling),
-    }
+    origin: dict[str, Any] = {"model": identity, "task": {**decisive, "data": digests}, "preset": hyper}
+    origin |= {"max_train": settings.max_train, **mean_head_origin(config, preset.pooling)}
+    origin |= {} if fold is None else {"fold": fold}
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
@@ -229,11 +224,8 @@ class _FinetuneJob:
     def _encode(self, splits: dict[str, list[Example]]) -> dict[str, EncodedSplit]:
         """Encode train and dev with labels and test without: test labels are read only for the results."""
         cut, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
-        train = subset(splits["train"], self.settings.max_train)
-        inputs = {
-            "train": EncodedSplit.with_labels(train, *cut, kind, self.markers),
-            "dev": EncodedSplit.with_labels(splits["dev"], *cut, kind, self.markers),
-        }
+        parts = {"train": subset(splits["train"], self.settings.max_train), "dev": splits["dev"]}
+        inputs = {name: EncodedSplit.with_labels(part, *cut, kind, self.markers) for name, part in parts.items()}
         return {**inputs, "test": EncodedSplit.of(splits["test"], *cut, self.markers)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:

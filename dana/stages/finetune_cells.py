@@ -24,12 +24,7 @@ from dana.train.execution import Precision, refuse_precision
 
 
 def finetune_cell(
-    settings: RunSettings,
-    card: str,
-    task: str,
-    name: str,
-    model: str | OutputOf,
-    labels: Mapping[str, str],
+    settings: RunSettings, card: str, task: str, name: str, model: str | OutputOf, labels: Mapping[str, str]
 ) -> Cell:
     """Make the cell ``finetune/TASK/NAME``, whose result is written to the folder of that name.
 
@@ -55,11 +50,8 @@ def repeated_cell(cell: Cell, settings: RunSettings, index: int, has_folds: bool
         index: Index of the adaptation.
         has_folds: Whether the task has folds: the index is that of the fold that is tested.
     """
-    arguments = {
-        **cell.settings,
-        "settings": replace(settings.finetune, seeds=settings.seeds.of(index)),
-        "out": part_folder(cell.settings["out"], index),
-    }
+    repeat = replace(settings.finetune, seeds=settings.seeds.of(index))
+    arguments = {**cell.settings, "settings": repeat, "out": part_folder(cell.settings["out"], index)}
     arguments |= {"fold": index} if has_folds else {}
     return replace(cell, name=f"{cell.name}/{index}", settings=arguments)
 
@@ -142,9 +134,8 @@ def check_results(settings: RunSettings) -> None:
     Raises:
         ConfigError: Names the setting or folder and what to do.
     """
-    require(
-        settings.finetune.seeds is None, "finetune.seeds", settings.finetune.seeds, "left out: set seeds.finetunings"
-    )
+    seeds = settings.finetune.seeds
+    require(seeds is None, "finetune.seeds", seeds, "left out: set seeds.finetunings")
     for arm in ("base", *(arm.name for arm in settings.described_arms)):
         for folder in sorted(Path(settings.out).glob(f"finetune/*/{arm}")):
             manifest = read_manifest(folder)

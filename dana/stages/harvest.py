@@ -158,16 +158,9 @@ def _general(present: Mapping[str, Distribution], settings: HarvestSettings, dig
 def _card(labels: list[str], counts: dict[str, int]) -> str:
     """Write the task card as YAML; the quick preset suits a base from scratch, which needs a higher learning rate."""
     quick = {"epochs": 6, "learning_rate": 7e-4, "seeds": 5, "max_tokens": 64, "pooling": "mean"}
-    card = {
-        "name": CARD_NAME,
-        "title": "Which sub-package of scipy is a docstring from?",
-        "version": 1,
-        "notes": "Harvested from the installed scipy (BSD-3-Clause); texts may name their own module.",
-        "data": {"local": "task"},
-        "labels": labels,
-        "splits": counts,
-        "metric": "macro_f1",
-        "presets": {"default": {"evaluate": "last", "seeds": 5}, "quick": quick},
-        "citation": "Virtanen et al. 2020, Nature Methods 17 (SciPy)",
-    }
+    notes = "Harvested from the installed scipy (BSD-3-Clause); texts may name their own module."
+    card = {"name": CARD_NAME, "title": "Which sub-package of scipy is a docstring from?", "version": 1, "notes": notes}
+    card |= {"data": {"local": "task"}, "labels": labels, "splits": counts, "metric": "macro_f1"}
+    card["presets"] = {"default": {"evaluate": "last", "seeds": 5}, "quick": quick}
+    card["citation"] = "Virtanen et al. 2020, Nature Methods 17 (SciPy)"
     return yaml.safe_dump(card, sort_keys=False, allow_unicode=True)

@@ -48,7 +48,6 @@ PLAN = """\
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 general: {pool}
-hygiene: {{decontaminate: [card.yaml]}}   # documents with a labelled text are left out
 model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
@@ -110,8 +109,7 @@ def init(
     log.info(LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words")
     if overlap := survey["overlap"]:
         log.info(LINE, "", f"{overlap:,} of the first {len(documents):,} hold your texts: left out by dana run")
-    is_fixed = {source: is_url(source) or Path(source).is_absolute() for source in sources}
-    paths = [source if is_fixed[source] else os.path.relpath(source, folder) for source in sources]
+    paths = [one if is_url(one) or Path(one).is_absolute() else os.path.relpath(one, folder) for one in sources]
     recipe = PLAN.format(pool=json.dumps(paths, ensure_ascii=False))
     card = {"name": folder.resolve().name, "title": "Made by dana init", "version": 1, "labels": sorted(labels)}
     card |= {"metric": "macro_f1", "splits": {}, "data": {"file": Path(TEXTS).stem}, "folds": "fold"}
@@ -154,17 +152,14 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
     if len(texts) < FEWEST_TEXTS or not rest:
         return survey
     random = generator(0, "init", "pool")
-    own_texts = [
-        Document(str(row), "", strip_markers(texts[row])) for row in random.permutation(len(texts))[:MOST_SCORED]
-    ]
+    order = random.permutation(len(texts))[:MOST_SCORED]
+    own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
     sample = [rest[row] for row in random.permutation(len(rest))[:MOST_SCORED]]
     third = len(own_texts) // 3
     parts = (own_texts[third:], own_texts[:third], sample)
     task, others, pool = (Units.join(list(split_documents(part, Selection().splitter()))) for part in parts)
     selector = build_selector("lexical", "knn", Selection())
-    sizes = selector.samples(len(task))
-    model = selector.fit(
-        task, {name: pool.rows(random.permutation(len(pool))[:size]) for name, size in sizes.items()}, 0
-    )
+    sizes = selector.samples(len(task)).items()
+    model = selector.fit(task, {name: pool.rows(random.permutation(len(pool))[:size]) for name, size in sizes}, 0)
     near, far = (np.bincount(units.owners, model.score(units)) / np.bincount(units.owners) for units in (others, pool))
     return survey | {"like": round(float((far <= np.nanquantile(near, LIKE)).mean()), 3)}

@@ -161,9 +161,8 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
         waiting = text.examples(trained_on, classifier.kind)
         while examples := list(islice(waiting, BATCH)):
             inputs = EncodedSplit.of(examples, classifier.tokenizer, classifier.max_tokens, classifier.markers)
-            columns = classifier.kind.prediction_columns(
-                predict(module, inputs, classifier.kind, precision), inputs.sizes
-            )
+            outputs = predict(module, inputs, classifier.kind, precision)
+            columns = classifier.kind.prediction_columns(outputs, inputs.sizes)
             texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
             if examples[0].pair is not None:
                 texts["text_pair"] = [str(example.pair) for example in examples]

@@ -52,15 +52,10 @@ def rank_stage(
         PluginError: If a detector named in the settings fails, or none is left.
     """
     specs = settings.specs()
-    depends_on = {
-        "task": task.artifact.fingerprint,
-        "general": general.artifact.fingerprint,
-        "selection": {**selection.identity(), "encoder": selection.context("").encoder_identity()},
-        **settings.identity(),
-        "detectors": specs,
-        "code": detector_origins(specs),
-        "budget": budget if settings.protocol == "grouped" else None,
-    }
+    texts = {"task": task.artifact.fingerprint, "general": general.artifact.fingerprint}
+    units = {**selection.identity(), "encoder": selection.context("").encoder_identity()}
+    depends_on = {**texts, "selection": units, **settings.identity(), "detectors": specs}
+    depends_on |= {"code": detector_origins(specs), "budget": budget if settings.protocol == "grouped" else None}
 
     def write(draft: Draft) -> None:
         texts = texts_to_rank(task, general, selection, settings)
@@ -68,18 +63,12 @@ def rank_stage(
         write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
-        draft.notes = {
-            "chosen": best,
-            "detectors": rows,
-            "left_out": failures,
-            **{name: getattr(selection, name) for name in ("geometry", "encoder", "units", "general_share")},
-            "repetitions": settings.seeds,
-            "protocol": settings.protocol,
-            "budget": depends_on["budget"],
-            "prevalence": settings.prevalence,
-            "task": task.artifact.manifest["depends_on"]["name"],
-            "rule": RULES[settings.protocol],
-        }
+        of_selection = ("geometry", "encoder", "units", "general_share")
+        draft.notes = {"chosen": best, "detectors": rows, "left_out": failures}
+        draft.notes |= {name: getattr(selection, name) for name in of_selection}
+        draft.notes |= {"repetitions": settings.seeds, "protocol": settings.protocol, "budget": depends_on["budget"]}
+        name = task.artifact.manifest["depends_on"]["name"]
+        draft.notes |= {"prevalence": settings.prevalence, "task": name, "rule": RULES[settings.protocol]}
 
     return make(folder, "ranking", depends_on, write)
 

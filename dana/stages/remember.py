@@ -26,13 +26,10 @@ HEAD = """\
 MOMENTARY = ["out", "jobs", "finetune.save", "finetune.trackers"]
 MOMENTARY += [f"{part}.execution.{name}" for part in ("adapt", "pretrain") for name in ("resume", "trackers")]
 
-RIVALS = (  # sets of settings that exclude each other
-    {"adapt.steps", "adapt.tokens", "adapt.epochs"},
-    {"adapt.batch_size", "adapt.batch_tokens"},
-    {"pretrain.steps", "pretrain.tokens", "pretrain.epochs"},
-    {"pretrain.batch_size", "pretrain.batch_tokens"},
-    {"weigh.beta", "weigh.budget", "weigh.below"},
-)
+AMOUNTS = ("steps tokens epochs", "batch_size batch_tokens")
+# Sets of settings that exclude each other.
+RIVALS = [{f"{part}.{name}" for name in names.split()} for part in ("adapt", "pretrain") for names in AMOUNTS]
+RIVALS += [{"weigh.beta", "weigh.budget", "weigh.below"}]
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -98,11 +95,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
 def differences(settings: Any, others: Any) -> dict[str, Any]:
     """Return the settings by full name that differ from others, without those of one command."""
     usual = dict(leaves(others))
-    return {
-        key: value
-        for key, value in leaves(settings)
-        if key not in MOMENTARY and (key not in usual or usual[key] != value)
-    }
+    return {key: value for key, value in leaves(settings) if key not in MOMENTARY and usual.get(key, ...) != value}
 
 
 def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:

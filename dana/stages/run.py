@@ -166,8 +166,8 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             yield from _task_cells(repeat, texts, selectors, fold)
         yield from _weights(repeat, selectors, tables, index, fold)
         yield from _adapt_cells(repeat, index, fold)
-        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" for arm in arms if arm.mix}
-        models = {"base": "base", **{arm.name: makers.get(arm.name, "base") for arm in arms}}
+        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms}
+        models = {"base": "base", **makers}
         for card, path in cards.items():
             for arm_name, model in models.items():
                 cell = finetune_cell(settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name})
@@ -248,20 +248,15 @@ def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]
     for arm in settings.described_arms:
         if not arm.mix:
             continue
-        yield Cell(
-            f"adapt/{arm.name}{at}",
-            "dana.stages.training:adapt_stage",
-            {
-                "model": OutputOf(f"adapt/{arm.after}{at}" if arm.after else "base"),
-                "corpus": out / "corpus",
-                "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.selects else None,
-                **held_out,
-                "settings": arm.adapt,
-                "out": home(out, index) / "arms" / arm.name / "adapted",
-            },
-            (f"texts{suffix(fold)}",),
-            labels={"arm": arm.name},
-        )
+        arguments = {
+            "model": OutputOf(f"adapt/{arm.after}{at}" if arm.after else "base"),
+            "corpus": out / "corpus",
+            "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.selects else None,
+            "settings": arm.adapt,
+            "out": home(out, index) / "arms" / arm.name / "adapted",
+        }
+        stage, after = "dana.stages.training:adapt_stage", (f"texts{suffix(fold)}",)
+        yield Cell(f"adapt/{arm.name}{at}", stage, arguments | held_out, after, {"arm": arm.name})
 
 
 def read_texts(settings: RunSettings) -> Artifact:

@@ -190,7 +190,6 @@ def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], 
     require(path.is_file(), "recipe", str(name), f"a folder with {RECIPE}, which dana init writes, or a recipe's file")
     values = read_yaml(path)
     if folder.is_dir() or (path.parent / INIT).is_file():
-        values["hygiene"] = {key: _below(path.parent, value) for key, value in (values.get("hygiene") or {}).items()}
         values |= {key: _below(path.parent, values[key]) for key in ("task", "general", "cards") if key in values}
         values["out"] = str(path.parent / values.get("out", "."))
     if quick:

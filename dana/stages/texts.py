@@ -129,12 +129,9 @@ def task_stage(
     stamps = file_stamps(card.files(data, ("train", "dev")) if card else sources)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
-        depends_on = {
-            "name": name,
-            **card.text_identity,
-            "files": source_digests(card.files(data, ("train", "dev"))),
-            **({} if card.folds is None else {"fold": fold}),
-        }
+        digests = source_digests(card.files(data, ("train", "dev")))
+        depends_on = {"name": name, **card.text_identity, "files": digests}
+        depends_on |= {} if card.folds is None else {"fold": fold}
     else:
         depends_on = {"name": name, "files": source_digests(sources), "seed": seed, "held_out": HELD_OUT_SHARE}
         depends_on |= inputs.identity()
@@ -147,17 +144,14 @@ def task_stage(
         if not card:
             draft.counts["documents"] = tally.as_dict()
         fit = cleaner.filter_task(fit, draft)
-        draft.counts["fit"] = write_parts(document_tables(fit), draft.path / "fit", DOCUMENTS)
-        draft.counts["held_out"] = write_parts(
-            document_tables(held_out[:HELD_OUT_AT_MOST]), draft.path / "held_out", DOCUMENTS
-        )
-        draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
-        for part in ("fit", "held_out"):
+        for part, documents in {"fit": fit, "held_out": held_out[:HELD_OUT_AT_MOST]}.items():
+            draft.counts[part] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
             if not draft.counts[part]:
                 raise DataError(
                     f"task {task}: {len(fit) + len(held_out)} distinct documents are too few: some to fit on and some"
                     " to hold out are needed; a line (or a paragraph) is a document"
                 )
+        draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
 
     artifact = make(folder, "task", depends_on, write)
     forget_rows(sources)
@@ -194,10 +188,8 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
         count = max(1, min(DOCUMENTS_AT_MOST, int(SHARE * len(ids))))
         sample = {ids[row] for row in np.argsort(ranks, kind="stable")[:count]}
         rows = [document for document in iterate_documents(corpus) if document.doc_id in sample]
-        draft.counts["documents"] = {
-            "in": len(ids),
-            "held_out": write_parts(document_tables(rows), draft.path, DOCUMENTS),
-        }
+        written = write_parts(document_tables(rows), draft.path, DOCUMENTS)
+        draft.counts["documents"] = {"in": len(ids), "held_out": written}
         draft.seeds["held_out"] = key
 
     return make(folder, "held_out", depends_on, write)
@@ -233,16 +225,9 @@ def estimate_score(settings: RunSettings) -> Cost:
     if settings.task:
         find_task(settings.task)
     check_names(settings)
-    return estimate(
-        settings.general,
-        Path(settings.out),
-        settings.selection,
-        settings.inputs,
-        settings.on_bad_record,
-        selector=build_selector(settings.selector_spec, settings.detector, settings.selection),
-        processes=processes(),
-        share=settings.hygiene.sample or 1.0,
-    )
+    selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
+    texts = settings.general, Path(settings.out), settings.selection, settings.inputs, settings.on_bad_record
+    return estimate(*texts, selector=selector, processes=processes(), share=settings.hygiene.sample or 1.0)
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:

@@ -1,7 +1,7 @@
 """``dana adapt``: train a language model on a weighted corpus and commit it as a folder."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +113,8 @@ class TrainingData:
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
-        return {
-            document.doc_id
-            for folder in (self.task_heldout, self.general_heldout)
-            for document in iterate_documents(folder)
-        }
+        folders = self.task_heldout, self.general_heldout
+        return {document.doc_id for folder in folders for document in iterate_documents(folder)}
 
 
 def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_tokens: int) -> Examples:
@@ -158,7 +155,7 @@ class TrainingJob:
     data: TrainingData
     settings: TrainSettings
     estimate: Callable[[], Cost]
-    head_warmup: HeadWarmup
+    head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     licence: str = ""
 
 
@@ -337,9 +334,7 @@ def pretrain_stage(
         return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
 
     name = f"{settings.architecture}-{size}"
-    job = TrainingJob(
-        name, load, data, settings, lambda: training_estimate(None, size, settings, corpus, None, out), HeadWarmup()
-    )
+    job = TrainingJob(name, load, data, settings, lambda: training_estimate(None, size, settings, corpus, None, out))
     return run_job(job, {"size": size}, out)
 
 
@@ -362,12 +357,8 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     language_model = objective.prepare_model(model, settings.seed)
     if not language_model.new:
         return model
-    head_settings = {
-        "head_warmup": asdict(settings.head_warmup),
-        "seed": settings.seed,
-        "max_tokens": settings.max_tokens,
-        **objective.decisive(),
-    }
+    head_settings = {name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")}
+    head_settings |= objective.decisive()
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
 
     def write(draft: Draft | None) -> None:

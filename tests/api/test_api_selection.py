@@ -141,7 +141,7 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]}), beta=1.4), ["beta=1.4"]),
         (lambda: dana.weigh([0.1, 0.2]), ["scores='list'"]),
         (lambda: dana.weigh(table(("a", 0, 0.5)), budget="1e3 tokens", tokenizer="x"), ["budget='1e3 tokens'"]),
-        (lambda: dana.weigh(table(("a", 0, 0.5)).assign(s=0.1).rename(columns={"s": "score"})), ["'score'"]),
+        (lambda: dana.weigh(table(("a", 0, 0.5)).assign(s=0.1).rename(columns={"s": "score"})), ["needed: score;"]),
         (lambda: dana.weigh(table(("a", 1, 0.5))), ["scores[0]", "unit 1 of 'a'"]),
         (lambda: dana.weigh(table(("a", 0, 0.5), ("a", 2, 0.5))), ["scores[1]", "unit 2 of 'a'"]),
         (lambda: dana.weigh(table(("a", 0, 0.5), ("b", 1, 0.5))), ["scores[1]", "unit 1 of 'b'"]),

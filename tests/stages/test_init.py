@@ -72,8 +72,8 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
     dana.init("tickets.csv", "pool", out="deep/tickets", label="kind")
     values, path = read_recipe("deep/tickets")
     assert str(path) == "deep/tickets/recipe.yaml"
-    paths = values["out"], values["task"], *values["general"], *values["hygiene"]["decontaminate"]
-    assert paths == ("deep/tickets", "deep/tickets/card.yaml", "deep/tickets/../../pool", "deep/tickets/card.yaml")
+    paths = values["out"], values["task"], *values["general"]
+    assert paths == ("deep/tickets", "deep/tickets/card.yaml", "deep/tickets/../../pool")
     assert read_recipe("deep/tickets/recipe.yaml")[0] == values
     settings = load(RunSettings, read_recipe("deep/tickets", quick=True)[0])
     assert (settings.adapt.tokens, settings.adapt.batch_size) == (QUICK["adapt"]["tokens"], 32)
