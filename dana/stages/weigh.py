@@ -337,11 +337,10 @@ def weights_text(weights: Artifact) -> str:
         lines.append(f"{curve_text}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
     lines.append(f"{_kept_table(counts['by_source'])}\n")
     if balance := manifest.get("balance"):
-        groups = pd.DataFrame(balance["groups"])
-        groups = groups.assign(share=groups["share"].map("{:.1%}".format), kept_units=groups["kept_units"].round())
-        groups = groups[["group", "share", "units", "kept_units", "name"]]
+        groups = pd.DataFrame(balance["groups"]).rename(columns={"share": "of the budget", "kept_units": "kept"})
+        groups = groups.assign(kept=groups["kept"].round())[["group", "of the budget", "units", "kept", "name"]]
         selection, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
-        lines.append(groups.rename(columns={"share": "of the budget", "kept_units": "kept"}).to_string(index=False))
+        lines.append(groups.to_string(index=False, formatters={"of the budget": "{:.1%}".format}))
         lines.append(f"spread: {selection:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n")
     if "in_domain" in manifest:
         lines.append(describe_purity(manifest["in_domain"]))

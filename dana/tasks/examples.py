@@ -309,15 +309,12 @@ def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tup
     splits = splits or read_splits(card, data, fold)
     fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
     if card.folds is not None:  # the texts of a pair may be in several examples
-        test, dev = (
-            {wording(text) for example in splits[split] for text in example.texts} for split in ("test", "dev")
-        )
+        test, dev = ({wording(text) for one in splits[split] for text in one.texts} for split in ("test", "dev"))
         held_out = {text: None for text in held_out if wording(text) not in test}
         fit = {text: None for text in fit if wording(text) not in test | dev}
-    return (
-        [Document(document_id(card.name, text), card.name, text) for text in fit],
-        [Document(document_id(card.name, text), card.name, text) for text in held_out if text not in fit],
-    )
+    parts = fit, [text for text in held_out if text not in fit]
+    made = [[Document(document_id(card.name, text), card.name, text) for text in part] for part in parts]
+    return made[0], made[1]
 
 
 def _distinct_texts(examples: list[Example]) -> dict[str, None]:

@@ -65,10 +65,8 @@ class Cleaner:
             for file in files:
                 other = readers.setdefault(file, name)
                 if other != name:
-                    raise ConfigError(
-                        f"decontaminate: {other} and {name} would both read {file}: data={data!r} must be the parent"
-                        " of the tasks' folders"
-                    )
+                    remedy = f"data={data!r} must be the parent of the tasks' folders"
+                    raise ConfigError(f"decontaminate: {other} and {name} would both read {file}: {remedy}")
 
     def identity(self, general: bool) -> dict[str, Any]:
         """Return the inputs of the fingerprint; empty if nothing is filtered.
@@ -182,9 +180,8 @@ class Cleaner:
             for overlap in self._index.find([document.text for document in block]):
                 overlaps.setdefault(overlap.row, []).append(overlap)
             for row, text in enumerate(words(document.text) for document in block):
-                if row not in overlaps and text in self._tasks_by_text:
-                    task, count, digest = self._tasks_by_text[text], text.count(" ") + 1, text_digest(text).hex()
-                    overlaps[row] = [Overlap(row, task, "sentence", count, digest)]
+                if row not in overlaps and (task := self._tasks_by_text.get(text)):
+                    overlaps[row] = [Overlap(row, task, "sentence", text.count(" ") + 1, text_digest(text).hex())]
             for row, document in enumerate(block):
                 if row not in overlaps:
                     yield document
