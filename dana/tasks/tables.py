@@ -44,7 +44,12 @@ def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = Non
         raise ConfigError(f"--tag {tag!r}: no card has this tag{suggestion(tag, tags)}")
     rows: list[dict[str, Value]] = []
     for card in (card for card in cards if tag is None or tag in card.tags):
-        row = {"name": card.name, "kind": card.kind, "metric": card.metric, "labels": len(card.labels)}
+        row: dict[str, Value] = {
+            "name": card.name,
+            "kind": card.kind,
+            "metric": card.metric,
+            "labels": len(card.labels),
+        }
         row |= {split: " or ".join(f"{n:,}" for n in card.accepted_sizes(split)) or "-" for split in SPLITS}
         rows.append({**row, "data": _availability(card, data), "tags": ", ".join(card.tags), "title": card.title})
     return rows
@@ -97,9 +102,10 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
         lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
         median, percentile_95 = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
         expected, empty = card.accepted_sizes(split), sum(not all(example.texts) for example in examples)
-        row = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, expected)), "empty": empty}
         absent = card.target.absent([example.label for example in examples])
-        rows.append({**row, "median_words": median, "words_95": percentile_95, "absent_labels": ", ".join(absent)})
+        row: dict[str, Value] = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, expected))}
+        row |= {"empty": empty, "median_words": median, "words_95": percentile_95, "absent_labels": ", ".join(absent)}
+        rows.append(row)
     return rows
 
 

@@ -209,22 +209,18 @@ def test_folders_are_added_once_as_absolute_paths(tmp_path, monkeypatch):
     assert load_card("toy").name == "toy"  # the link and its target are one folder
 
 
-@pytest.mark.parametrize("two", [{"name": "x"}, {"name": "y", "aliases": ["x"]}])
-def test_a_name_of_two_cards_is_refused_with_both_files(tmp_path, two):
+def test_a_name_of_two_cards_and_a_bad_card_of_the_path_are_refused(tmp_path):
     first = toy_task.write_task(tmp_path / "a", name="x").rename(tmp_path / "a" / "one.yaml")
-    second = toy_task.write_task(tmp_path / "b", **two).rename(tmp_path / "b" / "two.yaml")
     add_to_task_path([str(tmp_path / "a"), str(tmp_path / "b")])
-    message = refusal(load_card, "x")
-    assert message.startswith(f"{second}: ")
-    assert str(first) in message
-
-
-def test_a_bad_card_of_the_path_is_refused(tmp_path):
-    add_to_task_path([str(tmp_path)])
-    path = toy_task.write_task(tmp_path, name="scierc")
+    for two in ({"name": "x"}, {"name": "y", "aliases": ["x"]}):
+        second = toy_task.write_task(tmp_path / "b", **two).rename(tmp_path / "b" / "two.yaml")
+        message = refusal(load_card, "x")
+        assert message.startswith(f"{second}: ")
+        assert str(first) in message
+    toy_task.write_task(tmp_path / "b", name="scierc").rename(second)
     assert "sciie.yaml" in refusal(card_files), "a shipped name"
-    path.write_text("aliases: words")
-    assert "toy.yaml: aliases='words'" in refusal(card_files)
+    second.write_text("aliases: words")
+    assert "two.yaml: aliases='words'" in refusal(card_files)
 
 
 def test_keys_of_the_including_card_win_and_three_mappings_are_merged(tmp_path):
