@@ -104,14 +104,10 @@ def _report(args: argparse.Namespace) -> dict[str, Any] | None:
         raise ConfigError(f"DIR {args.folder} and --compare: give the runs after --compare only")
     if args.out and not args.compare:
         raise ConfigError(f"--out {args.out} has no effect without --compare; remove it")
-    if args.json and not args.folder:
-        raise ConfigError("--json: give it a run's folder")
+    if not args.folder and (args.json or not args.compare):
+        raise ConfigError("DIR is missing: give a run's folder, or without --json several after --compare")
     if args.json:
         return run_summary(args.folder)
-    if args.compare:
-        print(f"written: {compare_stage(args.compare, args.out or Path('comparison'))}")
-    elif args.folder:
-        print(f"written: {report_stage(args.folder)}")
-    else:
-        raise ConfigError("DIR is missing: give a run's folder, or several after --compare")
+    out = args.out or Path("comparison")
+    print(f"written: {compare_stage(args.compare, out) if args.compare else report_stage(args.folder)}")
     return None

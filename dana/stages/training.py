@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,17 +228,13 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     draft.notes["speed"] = speed_of(records)
     log.info("speed     %s tokens/s without evaluations and saving", draft.notes["speed"].get("tokens_per_second"))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
-    steps = len(records) - len(evaluations)
-    identity = job.data.identity()
+    steps, identity = len(records) - len(evaluations), job.data.identity()
     skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
     draft.counts |= {"steps_skipped": skips} if skips else {}
     counts = {"examples": len(examples.first_part), "steps": steps, "tokens_seen": evaluations[-1].tokens}
     draft.counts |= counts
-    inputs = {
-        "weighting": _weighting(job.data.weights),
-        "corpus fingerprint": f"`{identity['corpus']}`",
-        "weights fingerprint": identity["weights"] or "none",
-    }
+    inputs = {"weighting": _weighting(job.data.weights), "corpus fingerprint": f"`{identity['corpus']}`"}
+    inputs["weights fingerprint"] = identity["weights"] or "none"
     inputs |= {"mixture": ", ".join(f"{share:.0%} {name}" for name, share in job.data.mix.items())}
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
@@ -284,15 +281,10 @@ def adapt_stage(
     data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.mix)
     if data.weights is not None:
         _check_scores(data.weights)
-    job = TrainingJob(
-        base=model_name(model),
-        load=lambda: settings.make_objective().prepare_model(model, settings.seed, settings.dropout),
-        data=data,
-        settings=settings,
-        estimate=lambda: training_estimate(model, "", settings, corpus, data.weights, out),
-        head_warmup=settings.head_warmup,
-        licence=licence_line(model),
-    )
+    load = partial(settings.make_objective().prepare_model, model, settings.seed, settings.dropout)
+    estimate = partial(training_estimate, model, "", settings, corpus, data.weights, out)
+    base, licence = model_name(model), licence_line(model)
+    job = TrainingJob(base, load, data, settings, estimate, settings.head_warmup, licence)
     return run_job(job, {"model": model_identity(model)}, out)
 
 
@@ -363,10 +355,8 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 
     def write(draft: Draft | None) -> None:
         tokenizer = language_model.tokenizer
-        tokens = Tokens.open(pack_stage(data.corpus, tokenizer).path)
         collator = objective.collator(tokenizer, settings.seed)
-        exclude = data.heldout_ids()
-        examples, counts = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, exclude)
+        examples, counts = data.examples(tokenizer, collator.special_tokens, settings.max_tokens)
         loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
         trained_model = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
         save_model(trained_model, tokenizer, draft.path if draft else None)
