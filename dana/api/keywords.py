@@ -11,14 +11,13 @@ from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from dana.api.inputs import Texts, as_sources
 from dana.core.announce import DryRun, announcements, scratch
-from dana.core.config import load, merge_sections, require
+from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
 from dana.core.logging import messages, progress
 from dana.stages.remember import recall
-from dana.stages.settings import RunSettings, with_store
+from dana.stages.settings import RunSettings, load_settings
 from dana.stages.unused import check_unused
-from dana.tasks.finder import add_to_task_path
 
 Folder = str | Path
 P = ParamSpec("P")
@@ -61,9 +60,7 @@ def settings_of(
     if run is not None:
         require("\0" not in str(run), "out", str(run), "a path")
         values = {**merge_sections(recall(run, flags), values), "out": str(run)}
-    settings = with_store(load(RunSettings, values, origin=f"dana.{function}"))
-    add_to_task_path(settings.task_path)
-    settings = _with_texts(settings, task, general)
+    settings = _with_texts(load_settings(values, origin=f"dana.{function}"), task, general)
     check_unused(function, flags, settings)
     return settings
 

@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from dana.api.keywords import Folder, plain_value, with_messages
-from dana.core.config import load, merge_sections
+from dana.core.config import merge_sections
 from dana.stages import init as stage
 from dana.stages.run import run_recipe
-from dana.stages.settings import RunSettings, read_recipe, with_store
-from dana.tasks.finder import add_to_task_path
+from dana.stages.settings import load_settings, read_recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +32,5 @@ def run(recipe: Folder, quick: bool = False, **settings: Any) -> "pd.DataFrame":
     import pandas as pd
 
     values, path = read_recipe(recipe, quick)
-    ready = with_store(load(RunSettings, merge_sections(values, plain_value(settings)), origin=str(path)))
-    add_to_task_path(ready.task_path)
+    ready = load_settings(merge_sections(values, plain_value(settings)), origin=str(path))
     return pd.read_csv(run_recipe(ready).parent / "results.csv")

@@ -28,9 +28,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     """
     from dana.core.config import SETTINGS, load, merge_sections
     from dana.stages.remember import dotted_keys, recall
-    from dana.stages.settings import RunSettings, read_recipe, with_store
+    from dana.stages.settings import RunSettings, load_settings, read_recipe
     from dana.stages.unused import check_unused
-    from dana.tasks.finder import add_to_task_path
 
     quick = getattr(args, "quick", False)
     recipes = [read_recipe(name, quick) for name in (base, getattr(args, "config", None)) if name]
@@ -56,8 +55,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
             parts = (f"{args.flags.get(key, key).lstrip('-')} {value}" for key, value in rest.items())
             log.info("from %s: %s", folder / SETTINGS, ", ".join(parts))
         values = merge_sections(memory, values)
-    settings = with_store(load(RunSettings, values, overrides, origin=origin))
-    add_to_task_path(settings.task_path)
+    settings = load_settings(values, overrides, origin)
     for key in [override.partition("=")[0] for override in args.overrides]:
         if not _reads(args, key):
             sections = ", ".join(args.reads)

@@ -12,7 +12,7 @@ import yaml
 
 from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import write_json
-from dana.core.config import load, require
+from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
@@ -29,7 +29,7 @@ from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.cost import cells_cost
 from dana.stages.run import plan_run
-from dana.stages.settings import INIT, RECIPE, RunSettings, read_recipe, with_store
+from dana.stages.settings import INIT, RECIPE, load_settings, read_recipe
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.labelled import Table, list_names, read_labelled
 from dana.tasks.settings import Hygiene
@@ -126,7 +126,7 @@ def init(
         draft.rename(folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
     for quick in (False, True):
-        settings = with_store(load(RunSettings, read_recipe(folder, quick)[0]))
+        settings = load_settings(read_recipe(folder, quick)[0])
         log.info("%s", cells_cost(plan_run(settings), settings)[0])
     return folder
 

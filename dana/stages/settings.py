@@ -1,12 +1,13 @@
 """Settings of a whole run, one section per step, as in the YAML of a recipe; flags of commands fill them in."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, make_dataclass, replace
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import find_recipe, merge_sections, read_yaml, require
+from dana.core.config import find_recipe, load, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
 from dana.core.logging import get_logger
 from dana.core.storage import check_url, is_url
@@ -15,6 +16,7 @@ from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
+from dana.tasks.finder import add_to_task_path
 from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
@@ -204,6 +206,13 @@ def _below(folder: Path, value: Any) -> Any:
         return [_below(folder, one) for one in value]
     is_path = isinstance(value, str) and bool((folder / value).exists() or has_magic(value))
     return str(folder / value) if is_path else value
+
+
+def load_settings(values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> RunSettings:
+    """Build the settings of a run as :func:`dana.core.config.load` does, and find the cards of its task path."""
+    settings = with_store(load(RunSettings, values, overrides, origin))
+    add_to_task_path(settings.task_path)
+    return settings
 
 
 def with_store(settings: RunSettings) -> RunSettings:

@@ -146,11 +146,8 @@ def _team_of(jobs: int) -> Iterator[Submit]:
         return
     threads = os.environ.get("OMP_NUM_THREADS")
     environment = {} if threads not in (None, str(cores())) else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
-    devices = _devices()
-    team = [
-        Worker(environment | ({"CUDA_VISIBLE_DEVICES": devices[index % len(devices)]} if devices else {}))
-        for index in range(jobs)
-    ]
+    devices = [{"CUDA_VISIBLE_DEVICES": name} for name in _devices()] or [{}]
+    team = [Worker(environment | devices[index % len(devices)]) for index in range(jobs)]
 
     def submit(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
         return next(worker for worker in team if worker.is_idle).submit(_call_there, stage, arguments, str(log_file))
