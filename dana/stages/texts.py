@@ -188,8 +188,8 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
         count = max(1, min(DOCUMENTS_AT_MOST, int(SHARE * len(ids))))
         sample = {ids[row] for row in np.argsort(ranks, kind="stable")[:count]}
         rows = [document for document in iterate_documents(corpus) if document.doc_id in sample]
-        written = write_parts(document_tables(rows), draft.path, DOCUMENTS)
-        draft.counts["documents"] = {"in": len(ids), "held_out": written}
+        count = write_parts(document_tables(rows), draft.path, DOCUMENTS)
+        draft.counts["documents"] = {"in": len(ids), "held_out": count}
         draft.seeds["held_out"] = key
 
     return make(folder, "held_out", depends_on, write)

@@ -313,8 +313,8 @@ def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tup
         held_out = {text: None for text in held_out if wording(text) not in test}
         fit = {text: None for text in fit if wording(text) not in test | dev}
     parts = fit, [text for text in held_out if text not in fit]
-    made = [[Document(document_id(card.name, text), card.name, text) for text in part] for part in parts]
-    return made[0], made[1]
+    documents = [[Document(document_id(card.name, text), card.name, text) for text in part] for part in parts]
+    return documents[0], documents[1]
 
 
 def _distinct_texts(examples: list[Example]) -> dict[str, None]:

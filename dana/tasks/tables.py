@@ -101,9 +101,9 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     for split, examples in splits.items():
         lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
         median, percentile_95 = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
-        expected, empty = card.accepted_sizes(split), sum(not all(example.texts) for example in examples)
+        sizes, empty = card.accepted_sizes(split), sum(not all(example.texts) for example in examples)
         absent = card.target.absent([example.label for example in examples])
-        row: dict[str, Value] = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, expected))}
+        row: dict[str, Value] = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, sizes))}
         row |= {"empty": empty, "median_words": median, "words_95": percentile_95, "absent_labels": ", ".join(absent)}
         rows.append(row)
     return rows
