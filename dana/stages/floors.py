@@ -61,7 +61,7 @@ def floors_stage(
     names = [name for name in names if name != "vectors" or has_vectors(encoder)]
     inputs: dict[str, Any] = {"task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}}
     inputs |= {"data": source_digests(task.files(data, SPLITS)), "max_train": settings.max_train}
-    inputs |= {} if task.folds is None else {"column": task.folds, "folds": folds}
+    inputs |= {"partition": task.partition, "folds": folds} if task.partition else {}
     identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None
 
     def write(draft: Draft) -> None:

@@ -146,7 +146,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         before = ("harvest",)
     texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
     cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
-    texts = replace(texts, selection=cut, cards=[card for card in read.cards if load_card(card).folds])
+    texts = replace(texts, selection=cut, cards=[card for card in read.cards if load_card(card).is_divided])
     yield Cell("texts", f"{__name__}:read_texts", {"settings": texts}, before)
     study_cells = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
     yield from study_cells

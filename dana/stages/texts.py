@@ -36,7 +36,7 @@ from dana.scoring.estimate import estimate
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
-from dana.tasks.card import TaskCard, find_card
+from dana.tasks.card import SPLITS, TaskCard, find_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 from dana.tasks.hygiene import Cleaner, with_folds
 from dana.tasks.settings import Hygiene
@@ -126,14 +126,14 @@ def task_stage(
     cleaner = cleaner or Cleaner(Hygiene())
     card, inputs = find_task(task), inputs or Inputs()
     sources = [] if card else find_files([task], folder.parent)
-    stamps = file_stamps(card.files(data, ("train", "dev")) if card else sources)
+    files = card.files(data, SPLITS if card.test else ("train", "dev")) if card else sources
+    stamps = file_stamps(files)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
-        digests = source_digests(card.files(data, ("train", "dev")))
-        depends_on = {"name": name, **card.text_identity, "files": digests}
+        depends_on = {"name": name, **card.text_identity, "files": source_digests(files)}
         depends_on |= {} if card.folds is None else {"fold": fold}
     else:
-        depends_on = {"name": name, "files": source_digests(sources), "seed": seed, "held_out": HELD_OUT_SHARE}
+        depends_on = {"name": name, "files": source_digests(files), "seed": seed, "held_out": HELD_OUT_SHARE}
         depends_on |= inputs.identity()
     depends_on |= cleaner.identity(general=False)
 

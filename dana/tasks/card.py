@@ -85,6 +85,9 @@ class TaskCard:
         id: Field of the example's id, required in every record; None uses ``id`` where a record has it.
         folds: Field of a text's fold, beside ``file`` without ``{split}``: an integer from 0; -1 for a text that only
             trains. Each fold is the test split once.
+        train: Number of training texts to use, chosen by a hash of the id; None uses all.
+        test: ``rest``: also test the training texts that are not used and are new, in all at most 10,000 texts, chosen
+            by a hash of the id; None tests the test split.
         direction: ``higher`` or ``lower``, whichever is better for the metric.
         kind: Kind of the target: a name of :mod:`dana.tasks.kinds`.
         unseen_test: Leave out test examples whose text is also in train or dev.
@@ -109,6 +112,8 @@ class TaskCard:
     label: str = "label"
     id: str | None = None
     folds: str | None = None
+    train: int | None = None
+    test: str | None = None
     direction: str = "higher"
     kind: str = DEFAULT
     unseen_test: bool = False
@@ -138,6 +143,11 @@ class TaskCard:
         require(self.text_pair is None or bool(self.text_pair.strip()), "text_pair", self.text_pair, "a field's name")
         has_place = self.folds is None or (bool(self.folds.strip()) and self.is_one_file)
         require(has_place, "folds", self.folds, "a field's name, beside data: {file: NAME} without {split}")
+        require(
+            self.train is None or (self.train >= 1 and not self.folds), "train", self.train, "1 or more, without folds"
+        )
+        require(self.test in (None, "rest"), "test", self.test, "rest, or left out")
+        require(self.train is not None or not self.test, "train", self.train, "the number to train on, as test=rest")
         self.whole_text  # noqa: B018, which checks the template
 
     @classmethod
@@ -182,9 +192,26 @@ class TaskCard:
     @property
     def text_identity(self) -> dict[str, Any]:
         """The card's part of the fingerprint of its texts: the version, and fields that differ from the defaults."""
-        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind", "folds")}
+        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
         defaults = {"text": "text", "kind": DEFAULT}
-        return {"version": self.version, **{name: x for name, x in fields.items() if x != defaults.get(name)}}
+        differing = {name: x for name, x in fields.items() if x != defaults.get(name)}
+        return {"version": self.version, **differing, **self.partition}
+
+    @property
+    def partition(self) -> dict[str, Any]:
+        """The keys that divide the labelled texts anew."""
+        names = ("folds", "train", "test")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether texts outside the published test split are tested, too: with ``folds`` or ``test: rest``."""
+        return bool(self.folds or self.test)
+
+    @property
+    def evaluation_splits(self) -> tuple[str, ...]:
+        """The splits with texts that are evaluated on."""
+        return SPLITS if self.test else ("dev", "test")
 
     @property
     def is_one_file(self) -> bool:

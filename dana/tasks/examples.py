@@ -1,6 +1,7 @@
 """Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import has_magic
@@ -27,6 +28,7 @@ from dana.tasks.kinds.base import Answer, Kind
 log = get_logger(__name__)
 
 HELD_OUT_SHARE = 0.1
+MOST_TEST_TEXTS = 10_000  # with ``test: rest``
 SPLIT_ENDS = {"train": 0.7, "dev": 0.82, "test": 1.0}  # of one file with all splits: 70 %, 12 % and 18 % of the ids
 
 
@@ -71,6 +73,13 @@ def read_split(card: TaskCard, split: str, data: str | None = None, fold: int | 
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), fold or 0)[split]
+    if card.train is not None:
+        return _few_to_train(card, {split: _read_published(card, split, data) for split in SPLITS})[split]
+    return _read_published(card, split, data)
+
+
+def _read_published(card: TaskCard, split: str, data: str | None) -> list[Example]:
+    """Read one split as it is published."""
     examples = _read(card, split, data, has_ids=split == "test" and not card.is_one_file)
     sizes = card.accepted_sizes(split)
     if sizes and len(examples) not in sizes:
@@ -91,6 +100,31 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
         ids.add(example.id)
         examples.append(example)
     return examples
+
+
+def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str, list[Example]]:
+    """Keep ``train`` training examples; with ``test: rest`` test the others, too, without texts of train and dev.
+
+    Raises:
+        DataError: If an id comes twice in the new test split.
+    """
+    train = sorted(_by_hash(splits["train"], "train")[: card.train])
+    train_examples = [splits["train"][row] for row in train]
+    if not card.test:
+        return {**splits, "train": train_examples}
+    others = [example for row, example in enumerate(splits["train"]) if row not in {*train}]
+    new = _without([*splits["test"], *others], [*train_examples, *splits["dev"]])
+    test = [new[row] for row in sorted(_by_hash(new, "test")[:MOST_TEST_TEXTS])]
+    counts = Counter(example.id for example in test)
+    if twice := next((name for name, count in counts.items() if count > 1), None):
+        raise DataError(f"{card.name}: test=rest: the id {twice!r} comes twice in train and test")
+    return {**splits, "train": train_examples, "test": test}
+
+
+def _by_hash(examples: list[Example], split: str) -> list[int]:
+    """Sort the rows of examples by a hash of the id."""
+    keys = np.array([document_key(example.id) for example in examples], dtype=np.uint64)
+    return np.argsort(hash_uniform(derive_seed(0, "task", "few", split), keys), kind="stable").tolist()
 
 
 def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
@@ -242,7 +276,8 @@ def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), fold or 0)
-    splits = {split: read_split(card, split, data) for split in SPLITS}
+    splits = {split: _read_published(card, split, data) for split in SPLITS}
+    splits = splits if card.train is None else _few_to_train(card, splits)
     if not card.unseen_test:
         return splits
     unseen = [example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new]
@@ -298,17 +333,18 @@ def find_task(task: str) -> TaskCard | None:
 def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tuple[list[Document], list[Document]]:
     """Read distinct training texts of a card to fit on, and other development texts to hold out.
 
-    Each text of a pair is a document. Of a card with ``folds``, none is in the test split, and none to fit on in dev.
+    Each text of a pair is a document. Of a card with ``folds`` or ``test: rest``, none is in the test split,
+    and none to fit on in dev.
 
     Args:
         card: The task.
         data: Folder of its data, if not under ``DANA_DATA``.
         fold: See :func:`read_split`.
     """
-    splits = {split: read_split(card, split, data) for split in ("train", "dev")} if card.folds is None else {}
+    splits = {} if card.is_divided else {split: read_split(card, split, data) for split in ("train", "dev")}
     splits = splits or read_splits(card, data, fold)
     fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
-    if card.folds is not None:  # the texts of a pair may be in several examples
+    if card.is_divided:  # the texts of a pair may be in several examples
         test, dev = ({wording(text) for one in splits[split] for text in one.texts} for split in ("test", "dev"))
         held_out = {text: None for text in held_out if wording(text) not in test}
         fit = {text: None for text in fit if wording(text) not in test | dev}

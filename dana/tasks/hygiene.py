@@ -20,23 +20,22 @@ from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 
-EVALUATION = ("dev", "test")
 REMOVED = f"{META_DIR}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 
 
 def with_folds(settings: Hygiene, cards: Iterable[TaskCard], task: TaskCard | None = None) -> Hygiene:
-    """Add the cards that have ``folds`` to those whose evaluation texts are removed.
+    """Add the cards that have ``folds`` or ``test: rest`` to those whose evaluation texts are removed.
 
     Args:
         settings: Settings of a run.
         cards: Its cards.
-        task: Card of the text that is cleaned; with ``folds``, it keeps its test folds out itself.
+        task: Card of the text that is cleaned; it keeps its test texts out itself.
     """
     names = {load_card(name).name: name for name in settings.decontaminate}
-    names |= {card.name: str(card.origins[0]) for card in cards if card.folds is not None}
-    if task is not None and task.folds is not None:
+    names |= {card.name: str(card.origins[0]) for card in cards if card.is_divided}
+    if task is not None and task.is_divided:
         names.pop(task.name, None)
     return replace(settings, decontaminate=list(names.values()))
 
@@ -59,7 +58,7 @@ class Cleaner:
         self._settings, self._data, self._language = settings, data, language
         cards = {card.name: card for card in map(load_card, settings.decontaminate)}
         self._cards = {name: cards[name] for name in sorted(cards)}
-        self._files = {name: card.files(data, EVALUATION) for name, card in self._cards.items()}
+        self._files = {name: card.files(data, card.evaluation_splits) for name, card in self._cards.items()}
         readers: dict[str, str] = {}
         for name, files in self._files.items():
             for file in files:
@@ -93,7 +92,7 @@ class Cleaner:
         texts = {}
         for name, card in self._cards.items():
             splits = [read_folds(card, self._data)] if card.folds else []
-            splits = splits or [read_split(card, split, self._data) for split in EVALUATION]
+            splits = splits or [read_split(card, split, self._data) for split in ("dev", "test")]
             texts[name] = [text for split in splits for example in split for text in example.texts]
         return texts
 
@@ -103,8 +102,9 @@ class Cleaner:
 
     @cached_property
     def _tasks_by_text(self) -> dict[str, str]:
-        """The texts of cards with ``folds``, however short, each with its task."""
-        return {words(text): name for name, card in self._cards.items() if card.folds for text in self._texts[name]}
+        """The texts of cards that divide their texts anew, however short, each with its task."""
+        names = [name for name, card in self._cards.items() if card.is_divided]
+        return {words(text): name for name in names for text in self._texts[name]}
 
     def filter_general(
         self, documents: Iterable[Document], tally: Tally, draft: Draft, general: bool = True

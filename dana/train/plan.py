@@ -141,7 +141,7 @@ class Plan(Sequence[Step]):
 
 
 def _first_position(target: int, guess: int, count: Callable[[int], int]) -> int:
-    """Return the first position at which a count that grows with the position is at target `target`."""
+    """Return the first position at which a count that grows with the position is at least `target`."""
     low = high = guess
     width = 1
     while low > 0 and count(low) >= target:

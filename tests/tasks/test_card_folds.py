@@ -1,5 +1,6 @@
-"""A card with folds: every text is tested once, and no text that is tested is trained on."""
+"""A card with folds, or that tests the rest: no text that is tested is trained on."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -96,3 +97,40 @@ def test_ids_are_distinct_and_folds_stand_beside_one_file(tmp_path):
         card = write_task(tmp_path, folds="fold", data=data)
         with pytest.raises(ConfigError, match=r"folds='fold': must be a field's name, beside data: {file: NAME}"):
             TaskCard.read(card)
+
+
+def test_the_rest_of_the_training_texts_is_tested_and_in_no_text_to_fit_on(tmp_path, monkeypatch):
+    few = splits(write_task(tmp_path, train=20))
+    path = write_task(tmp_path, train=20, test="rest")
+    published = {name: [*map(json.loads, (tmp_path / "toy" / f"{name}.jsonl").open())] for name in ("train", "dev")}
+    copies = [{**published["dev"][0], "id": "copy"}, {**published["train"][0], "id": "3-0", "text": "new"}]
+    write_split(tmp_path / "toy", "train", published["train"] + copies)
+    card = TaskCard.read(path)
+    with pytest.raises(DataError, match="toy: test=rest: the id '3-0' comes twice in train and test"):
+        read_splits(card)
+    write_split(tmp_path / "toy", "train", published["train"] + copies[:1])
+    parts = read_splits(card)
+    assert [len(few[name]) for name in parts] == [20, 30, 60]
+    assert [len(parts[name]) for name in parts] == [20, 30, 60 + 100], "the copy of a development text is no new text"
+    assert ids(parts["train"]) == ids(few["train"])
+    assert not ids(parts["train"]) & ids(parts["test"])
+    fit, held_out = card_texts(card, None)
+    assert {document.text for document in fit} == {example.text for example in parts["train"]}
+    assert len(held_out) == 30
+    assert TaskCard.read(path).text_identity == {"version": 1, "train": 20, "test": "rest"}
+    monkeypatch.setattr("dana.tasks.examples.MOST_TEST_TEXTS", 50)
+    assert ids(read_splits(card)["test"]) < ids(parts["test"])
+    assert len(read_splits(card)["test"]) == 50
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"test": "rest"}, "train=None: must be the number to train on, as test=rest"),
+        ({"train": 5, "test": "all"}, "test='all': must be rest, or left out"),
+        ({"train": 0}, "train=0: must be 1 or more, without folds"),
+    ],
+)
+def test_a_wrong_division_is_refused(keys, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        TaskCard.read(write_task(tmp_path, **keys))
