@@ -1,16 +1,17 @@
 """Fill frozen settings dataclasses from YAML and ``key=value`` overrides, and check every value before any work.
 
-A settings class checks its fields in ``__post_init__`` with :func:`require`, so a wrong value gives the same message
-from YAML, the command line and Python.
+A settings class checks its fields in ``__post_init__`` with :func:`check_fields` and :func:`require`, so a wrong value
+gives the same message from YAML, the command line and Python.
 """
 
 import re
 import sys
+from ast import literal_eval
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -31,6 +32,28 @@ def require(condition: bool, key: str, value: Any, requirement: str) -> None:
     """Raise a ConfigError that names the key, its value and the allowed values, unless the condition holds."""
     if not condition:
         raise ConfigError(f"{key}={value!r}: must be {requirement}")
+
+
+def check_fields(settings: Any, **allowed: str | Collection[str]) -> None:
+    """Refuse values outside the range or the choices of their fields.
+
+    Args:
+        settings: Object with the fields.
+        allowed: For each field the names to choose from, or a range in words: ``at least 1``, ``above 0``,
+            ``from 1 to 9``, ``in [0, 1)``; with ``, or null`` it may be None.
+
+    Raises:
+        ConfigError: Names the first wrong field, its value and the allowed values.
+    """
+    for key, values in allowed.items():
+        value = getattr(settings, key)
+        if not isinstance(values, str):
+            require(value in values, key, value, f"one of {', '.join(values)}")
+        elif value is not None or not values.endswith("or null"):
+            low, high = [*map(literal_eval, re.findall(r"\d[\d.]*", values)), inf][:2]
+            is_above = value > low if re.search(r"above|\(", values) else value >= low
+            is_below = value < high if ")" in values else value <= high
+            require(is_above and is_below, key, value, values)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

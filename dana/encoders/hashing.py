@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dana.core.config import require
+from dana.core.config import check_fields
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,7 @@ class HashingEncoder:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        require(self.dims >= 1, "dims", self.dims, "at least 1")
-        require(self.words >= 1, "words", self.words, "at least 1")
+        check_fields(self, dims="at least 1", words="at least 1")
 
     def identity(self) -> dict[str, Any]:
         return {"encoder": "hashing", **asdict(self)}

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import load, require
+from dana.core.config import check_fields, load, require
 from dana.tasks.settings import AUTO, Preset
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class FinetuneSettings:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(self.max_train is None or self.max_train >= 1, "max_train", self.max_train, "at least 1")
+        check_fields(self, max_train="at least 1, or null")
         replace(Preset(), **self._overrides())
 
     def resolve(self, card: "TaskCard", config: Any) -> Preset:

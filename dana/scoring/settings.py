@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.errors import ConfigError, PluginError
 from dana.core.registry import DETECTORS, ENCODERS
 from dana.core.storage import is_url
@@ -50,7 +50,7 @@ class Selection:
     def __post_init__(self) -> None:
         local = not is_url(self.store or "") and not Path(self.store or "").is_file()
         require(local, "store", self.store, "a local folder; it need not exist")
-        require(self.max_task_units >= 1, "max_task_units", self.max_task_units, "at least 1")
+        check_fields(self, max_task_units="at least 1")
         self.context("")  # checks the settings of all selectors
         parse_units(self.units)
         has_rules(self.language)
@@ -102,10 +102,7 @@ class RankSettings:
     prevalence: float = 0.1
 
     def __post_init__(self) -> None:
-        require(self.protocol in PROTOCOLS, "protocol", self.protocol, f"one of {', '.join(PROTOCOLS)}")
-        require(self.folds >= 2, "folds", self.folds, "at least 2")
-        require(self.seeds >= 1, "seeds", self.seeds, "at least 1")
-        require(0 < self.prevalence < 1, "prevalence", self.prevalence, "in (0, 1)")
+        check_fields(self, protocol=PROTOCOLS, folds="at least 2", seeds="at least 1", prevalence="in (0, 1)")
         require(bool(self.detectors), "detectors", self.detectors, "all, or at least one name")
 
     @property

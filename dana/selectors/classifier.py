@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import require
+from dana.core.config import check_fields
 from dana.core.device import find_device
 from dana.core.errors import DataError
 from dana.core.logging import monitor
@@ -69,11 +69,8 @@ class ClassifierSelector(Selector):
     takes: ClassVar[tuple[str, ...]] = ("encoder",)
 
     def __post_init__(self) -> None:
-        require(self.negatives in NEGATIVES, "negatives", self.negatives, f"one of {', '.join(NEGATIVES)}")
-        for name in ("ratio", "learning_rate"):
-            require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name, minimum in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
-            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
+        check_fields(self, negatives=NEGATIVES, ratio="above 0", learning_rate="above 0")
+        check_fields(self, epochs="at least 1", batch_size="at least 1", max_tokens="at least 3")
 
     @cached_property
     def _model(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.registry import OBJECTIVES
 from dana.train import DENOMINATORS, LAYOUTS
 from dana.train.schedule import SCHEDULES, falling_steps, rate_at
@@ -49,10 +49,8 @@ class Execution:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for key, minimum in (("micro_batch_tokens", 1), ("save_every", 0), ("export_every", 0)):
-            require(getattr(self, key) >= minimum, key, getattr(self, key), f"at least {minimum}")
-        for key, choices in (("layout", ("auto", *LAYOUTS)), ("resume", RESUME)):
-            require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
+        check_fields(self, micro_batch_tokens="at least 1", save_every="at least 0", export_every="at least 0")
+        check_fields(self, layout=("auto", *LAYOUTS), resume=RESUME)
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
 
 
@@ -71,9 +69,7 @@ class HeadWarmup:
     learning_rate: float = 1e-3
 
     def __post_init__(self) -> None:
-        require(self.steps >= 0, "steps", self.steps, "at least 0")
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        check_fields(self, steps="at least 0", batch_size="at least 1", learning_rate="above 0")
 
 
 @dataclass(frozen=True)
@@ -137,14 +133,12 @@ class TrainSettings:
     def __post_init__(self) -> None:
         self._check_budget()
         self._check_descent()
-        for key, choices in (("denominator", DENOMINATORS), ("final", FINAL)):
-            require(getattr(self, key) in choices, key, getattr(self, key), f"one of {', '.join(choices)}")
+        check_fields(self, denominator=DENOMINATORS, final=FINAL)
         budget, minimum = self.execution.micro_batch_tokens, f"at least max_tokens={self.max_tokens}"
         require(budget >= self.max_tokens, "execution.micro_batch_tokens", budget, minimum)
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
-        require(
-            layout in layouts, "execution.layout", layout, f"{' or '.join(layouts)} with objective={self.objective}"
-        )
+        allowed_values = f"{' or '.join(layouts)} with objective={self.objective}"
+        require(layout in layouts, "execution.layout", layout, allowed_values)
         if self.execution.extendable or self.execution.extend:
             self._check_extension()
 
@@ -158,33 +152,25 @@ class TrainSettings:
         require(last, "final", self.final, "last with extend: the best weights were not saved")
 
     def _check_budget(self) -> None:
-        for key in ("steps", "tokens", "batch_tokens", "eval_every"):
-            value = getattr(self, key)
-            require(value is None or 1 <= value <= MOST, key, value, f"from 1 to {MOST}, or null")
+        counts = ("steps", "tokens", "batch_tokens", "eval_every")
+        check_fields(self, **dict.fromkeys(counts, f"from 1 to {MOST}, or null"))
         many = self.epochs is None or 0 < self.epochs <= 1e6
         require(many, "epochs", self.epochs, "above 0 and at most 1e6, or null")
         for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
             alone = getattr(self, key) is None or getattr(self, other) is None
             require(alone, key, getattr(self, key), f"null when {other} is given")
-        for key, minimum in (("batch_size", 1), ("max_tokens", 3), ("evaluations", 0), ("evaluation_tokens", 1)):
-            value = getattr(self, key)
-            require(minimum <= value <= MOST, key, value, f"from {minimum} to {MOST}")
+        check_fields(self, **dict.fromkeys(("batch_size", "evaluation_tokens"), f"from 1 to {MOST}"))
+        check_fields(self, max_tokens=f"from 3 to {MOST}", evaluations=f"from 0 to {MOST}")
         fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
         require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
 
     def _check_descent(self) -> None:
         require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "above 0 and finite")
-        require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
-        warmup_steps = self.warmup_steps
-        require(warmup_steps is None or warmup_steps >= 0, "warmup_steps", warmup_steps, "at least 0, or null")
-        require(self.schedule in SCHEDULES, "schedule", self.schedule, f"one of {', '.join(SCHEDULES)}")
-        require(0 <= self.floor <= 1, "floor", self.floor, "in [0, 1]")
-        require(0 < self.cooldown <= 1, "cooldown", self.cooldown, "in (0, 1]")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        check_fields(self, warmup="in [0, 1)", warmup_steps="at least 0, or null", schedule=SCHEDULES)
+        check_fields(self, floor="in [0, 1]", cooldown="in (0, 1]", weight_decay="at least 0")
+        check_fields(self, eps="above 0", clip="above 0")
         fits = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
         require(fits, "betas", self.betas, "two numbers in [0, 1)")
-        for key in ("eps", "clip"):
-            require(getattr(self, key) > 0, key, getattr(self, key), "above 0")
 
     def make_objective(self) -> "Objective":
         """Make the objective that the spec names.
@@ -240,7 +226,7 @@ class AdaptSettings(TrainSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mix("mix", self.mix)
-        require(self.dropout is None or 0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1), or null")
+        check_fields(self, dropout="in [0, 1), or null")
 
 
 @dataclass(frozen=True)
@@ -267,9 +253,6 @@ class PretrainSettings(TrainSettings):
         from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
-        choices = f"one of {', '.join(ARCHITECTURES)}"
-        require(self.architecture in ARCHITECTURES, "architecture", self.architecture, choices)
-        require(64 <= self.vocabulary <= MOST_ROWS, "vocabulary", self.vocabulary, f"from 64 to {MOST_ROWS}")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        check_fields(self, architecture=ARCHITECTURES, vocabulary=f"from 64 to {MOST_ROWS}", dropout="in [0, 1)")
         fits = self.max_tokens <= self.max_positions <= MOST_ROWS
         require(fits, "max_positions", self.max_positions, f"from max_tokens={self.max_tokens} to {MOST_ROWS}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.errors import ConfigError
 
 POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # version of each: raised when its weights change
@@ -145,11 +145,9 @@ class WeighSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.policy in POLICIES, "policy", self.policy, f"one of {', '.join(POLICIES)}")
         is_share = not isinstance(self.beta, str) and 0 < self.beta <= 1
         require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
-        require(1 <= self.gamma < 2**63, "gamma", self.gamma, "from 1 to 9223372036854775807")
-        require(1 <= self.min_tail <= self.gamma, "min_tail", self.min_tail, f"in [1, gamma={self.gamma}]")
+        check_fields(self, policy=POLICIES, gamma=f"from 1 to {2**63 - 1}", min_tail=f"from 1 to gamma={self.gamma}")
         require(0 <= self.sharpness < math.inf, "sharpness", self.sharpness, "a finite number, at least 0")
         for name in ("midpoint", "below"):
             value = getattr(self, name)

@@ -1,11 +1,13 @@
 """Settings are filled from YAML and overrides; a wrong one is refused by its key and value."""
 
+import math
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
-from dana.core.config import load, read_yaml, require
+from dana.core.config import check_fields, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.stages.settings import RunSettings
 
@@ -18,7 +20,7 @@ class Inner:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        require(self.steps >= 1, "steps", self.steps, "at least 1")
+        check_fields(self, steps="at least 1")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,25 @@ def test_overrides_come_after_yaml_and_defaults():
     assert values == {"name": "a", "inner": {"steps": 3}}, "not changed"
     assert load(Outer, {}, ["name=knn:k=10", "inner.rate=0.5"]) == Outer("knn:k=10", Inner(10, 0.5))
     assert load(Outer, {"name": "a", "extra": {"steps": 2}}).extra == Inner(2)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "good", "bad"),
+    [
+        ("at least 1", [1, 1.5, math.inf], [0, -1, math.nan]),
+        ("above 0", [1e-9], [0]),
+        ("in (0, 1]", [0.5, 1], [0, 1.1]),
+        ("in [0, 1), or null", [0, None], [1]),
+        ("from 1 to 9223372036854775807", [2**63 - 1], [0, 2**63]),
+        (("a", "b"), ["a"], ["c", ""]),
+    ],
+)
+def test_fields_have_ranges_and_choices(allowed, good, bad):
+    for value in good:
+        check_fields(SimpleNamespace(key=value), key=allowed)
+    for value in bad:
+        with pytest.raises(ConfigError, match=re.escape(f"key={value!r}: must be ")):
+            check_fields(SimpleNamespace(key=value), key=allowed)
 
 
 def test_settings_of_one_class_share_no_list():
