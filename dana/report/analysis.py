@@ -52,10 +52,6 @@ def analyse(run: RunFrames) -> Analysis:
     if run.cells:
         candidates += [tables.seed_table(run.cells), tables.result_table([*run.cells, *run.floors])]
     available = {table.name: table for table in candidates if table is not None}
-    if run.missing:
-        available |= {
-            name: replace(available[name], grey=(True,) * len(available[name].frame))
-            for name in COMPARED
-            if name in available
-        }
+    for table in [available[name] for name in COMPARED if run.missing and name in available]:
+        available[table.name] = replace(table, grey=(True,) * len(table.frame))
     return Analysis(run, comparisons, available)

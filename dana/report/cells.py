@@ -269,12 +269,8 @@ def read_floor(file: Path) -> ArmResult:
         labels, answers = (kind.answers(table[name]) for name in ("label", "prediction"))
         folds = table["adaptation"].to_numpy() if metrics["folds"] else None
         predictions = Predictions(table["id"].to_numpy(), labels, answers[None], kind, folds)
-        head = (
-            metrics["task"],
-            FLOOR_TITLES.get(file.parent.name, file.parent.name),
-            metrics["metric"],
-            metrics["direction"],
-        )
+        title = FLOOR_TITLES.get(file.parent.name, file.parent.name)
+        head = metrics["task"], title, metrics["metric"], metrics["direction"]
         return ArmResult(*head, {}, frozenset(), {}, predictions, is_floor=True)
 
 
@@ -289,11 +285,10 @@ def _predictions(
         units: Adaptation or fold by seed.
         metrics: Content of ``metrics.json``.
     """
-    table = read_columns(file, ("seed", "id", "label", "prediction"))
+    table, metric = read_columns(file, ("seed", "id", "label", "prediction")), metrics["metric"]
     has_folds = bool(metrics.get("folds"))
-    groups = (
-        [[seed for seed in scores if units[seed] == unit] for unit in set(units.values())] if has_folds else [scores]
-    )
+    tests_of = units if has_folds else dict.fromkeys(scores, 0)
+    groups = [[seed for seed in scores if tests_of[seed] == fold] for fold in set(tests_of.values())]
     models = {seed: row for group in groups for row, seed in enumerate(group)}
     with reading(file):
         kind = _kind(file, metrics)
@@ -304,15 +299,12 @@ def _predictions(
         labels, answers = (kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction"))
         tests = {seed: seeds[row] == seed for seed, row in models.items()}
         parts = {seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()}
-        scorers = [kind.scorer(part[None], true, metrics["metric"]) for part, true in parts.values()]
-        again = [
-            scorer(np.ones((1, true.size)))[0, 0] for scorer, (_, true) in zip(scorers, parts.values(), strict=True)
-        ]
+        again = [kind.scorer(part[None], true, metric)(np.ones((1, true.size)))[0, 0] for part, true in parts.values()]
     matches = (ids == ids[0]).all() and (labels == labels[0]).all()
     if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
-        mismatch = f"seeds, test examples or {metrics['metric']} differ from those of {RESULTS}"
+        mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
-    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metrics["metric"]))
+    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metric))
     folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
     return Predictions(ids[0], labels[0], answers, kind, folds), collapses
 

@@ -35,10 +35,11 @@ def compare_runs(runs: Sequence[RunFrames]) -> Report:
     findings, first = [Finding(name, headline(one)) for name, one in analyses.items()], next(iter(analyses))
     differences, between = difference_rows(analyses), between_rows(analyses)
     settings = setting_rows(analyses)
+    changes = f"{len(settings.frame) or 'No'} recorded settings, inputs and versions differ."
     sections = [
         Section("What did each run find?", _questions_finding(differences.frame), (), (differences,)),
         Section(f"Do the others differ from {first}?", _between_finding(between.frame), (), (between,)),
-        Section("Which settings and inputs differ?", _settings_finding(settings.frame), (), (settings,)),
+        Section("Which settings and inputs differ?", changes, (), (settings,)),
     ]
     return Report(" and ".join(analyses), _headline(analyses), findings, sections)
 
@@ -143,9 +144,3 @@ def _between_finding(frame: pd.DataFrame) -> str:
         return "The runs share no arm of a task."
     unlike = int((frame["not_compared"] != "").sum())
     return f"The runs share {len(frame)} arms of tasks; {unlike} of them were made differently and are not compared."
-
-
-def _settings_finding(frame: pd.DataFrame) -> str:
-    if frame.empty:
-        return "No recorded setting, input or version differs."
-    return f"{len(frame)} recorded settings, inputs and versions differ."

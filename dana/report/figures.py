@@ -141,6 +141,8 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     margin = 0.06 * (high - low) or 0.1
 
     def paint(axes: "Axes") -> None:
+        from matplotlib.ticker import EngFormatter
+
         axes.axhline(0, color=COLOURS["rule"], linewidth=1, zorder=1)
         for arm, (colour, marker) in styles.items():
             mask = rows["arm"] == arm
@@ -148,7 +150,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
             axes.plot(rows["tokens"][mask], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
         axes.set(xlabel="tokens seen", ylabel="change, nats per masked token", ylim=(low - margin, high + margin))
         axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
-        axes.xaxis.set_major_formatter(_engineering())
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)
 
     alt = f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {', '.join(styles)}."
@@ -255,12 +257,6 @@ def _percent() -> Any:
     from matplotlib.ticker import PercentFormatter
 
     return PercentFormatter(xmax=1, decimals=None)
-
-
-def _engineering() -> Any:
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(sep="")
 
 
 def shorten(name: str, limit: int = LONGEST_NAME) -> str:

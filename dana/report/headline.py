@@ -19,13 +19,9 @@ NAMES = {"dana": "adapted", ADAPTED: "adapted", "base": "not adapted", "random":
 CLAIMS = {BETTER: "beats", WORSE: "loses to", UNDECIDED: "is undecided against"}
 UNBEATEN = "does not beat"
 # What a run has, last first, and its headline before anything is compared.
-STAGES = {
-    "results": "there is nothing to compare the results with",
-    "losses": "a model is adapted, none is fine-tuned",
-    "kept_by_source": "text is selected, no model is trained",
-    "separation": "text is scored, not selected",
-    "ranking": "detectors are compared, no text is scored",
-}
+STAGES = {"results": "there is nothing to compare the results with", "losses": "a model is adapted, none is fine-tuned"}
+STAGES |= {"kept_by_source": "text is selected, no model is trained", "separation": "text is scored, not selected"}
+STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 
 def headline(analysis: Analysis) -> str:
@@ -152,9 +148,8 @@ def next_step(analysis: Analysis) -> str:
     if _flaw(analysis, row):
         return REMEDY.split(": ")[1].rstrip(".")
     if floor is not None and floor.verdict != BETTER:
-        return (
-            f"use {floor.other}, which needs no adaptation, or try more labelled texts, more training or a larger base"
-        )
+        others = "more labelled texts, more training or a larger base"
+        return f"use {floor.other}, which needs no adaptation, or try {others}"
     if row.verdict == UNDECIDED:
         return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:]])
     if row.verdict == WORSE:

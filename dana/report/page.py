@@ -20,6 +20,13 @@ from dana.report.svg import Figure
 
 REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # makes text read in another order than it is written
 NOISE = 1e-12  # of a sum that is zero
+# Titles of columns that differ from their names in the frame.
+HEADERS = {"f1_mean": "F1", "auroc_mean": "AUROC", "ap_mean": "average precision", "fit_s": "fit (s)"}
+HEADERS |= {"score_s": "score (s)", "recall_5": "recall at 5\N{NO-BREAK SPACE}%", "auroc": "AUROC"}
+HEADERS |= {"recall_20": "recall at 20\N{NO-BREAK SPACE}%", "auroc_against_general": "AUROC against general"}
+HEADERS |= {"spearman_score_length": "score ~ length (Spearman)", "degenerate": "collapsed", "error": "standard error"}
+HEADERS |= {"unit_std": "between units", "seed_std": "between fine-tunings", "text_std": "between test sets"}
+HEADERS |= {"detectable": "difference that would show"}
 log = get_logger(__name__)
 
 
@@ -54,7 +61,8 @@ def shares(*names: str) -> tuple[Column, ...]:
 
 
 def _column(name: str, format_value: Callable[[Any], str], numeric: bool = True) -> Column:
-    return Column(name.replace("_", " "), lambda row: format_value(getattr(row, name)), numeric)
+    title = HEADERS.get(name, name.replace("_", " "))
+    return Column(title, lambda row: format_value(getattr(row, name)), numeric)
 
 
 @dataclass(frozen=True)
@@ -233,14 +241,9 @@ def to_markdown(report: Report) -> str:
 def _fill(template: str, report: Report, escape: bool) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=escape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    loader = FileSystemLoader(Path(__file__).parent)
+    blocks: Any = dict.fromkeys(("trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
+    environment = Environment(loader=loader, autoescape=escape, undefined=StrictUndefined, **blocks)
     environment.filters["plain"] = markdown_text
     return REORDERING.sub("", environment.get_template(template).render(report=report))
 

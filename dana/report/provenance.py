@@ -45,15 +45,10 @@ def step_table(run: RunFrames) -> Table | None:
     rows: list[dict[str, Any]] = []
     for step, manifest in steps(run).items():
         counts = flatten({key: count for key, count in manifest.get("counts", {}).items() if key != "by_source"})
-        rows.append(
-            {
-                "step": step,
-                "kind": str(manifest.get("kind", "")),
-                "seconds": max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0)),
-                "counts": "; ".join(f"{key} {_plain(value)}" for key, value in counts),
-                "fingerprint": str(manifest.get("fingerprint", "")),
-            }
-        )
+        seconds = max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0))
+        identity = {name: str(manifest.get(name, "")) for name in ("kind", "fingerprint")}
+        words = "; ".join(f"{key} {_plain(value)}" for key, value in counts)
+        rows.append({"step": step, "kind": identity["kind"], "seconds": seconds, "counts": words, **identity})
     if not rows:
         return None
     frame = pd.DataFrame(rows)
@@ -70,11 +65,8 @@ def step_table(run: RunFrames) -> Table | None:
 
 def setting_table(run: RunFrames) -> Table:
     """Tabulate the settings: one row per step and setting."""
-    rows = [
-        (step, key, _plain(value))
-        for step, manifest in steps(run).items()
-        for key, value in flatten(manifest.get("depends_on", {}))
-    ]
+    settings = ((step, flatten(manifest.get("depends_on", {}))) for step, manifest in steps(run).items())
+    rows = [(step, key, _plain(value)) for step, pairs in settings for key, value in pairs]
     frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
     caption = (
         "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, settings and versions "

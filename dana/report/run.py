@@ -13,7 +13,7 @@ import pyarrow as pa
 from dana.core.artifacts import MANIFEST
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
-from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files
+from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
 from dana.report.cells import weights as weight_digests
 from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
@@ -136,10 +136,8 @@ def read_run(path: Path) -> RunFrames:
         stale=tuple(find_stale(stages)),
     )
     if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
-        raise ArtifactError(
-            f"{path}: nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder;"
-            " start with: dana score --task ... --general ... --out DIR"
-        )
+        problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
+        raise ArtifactError(f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR")
     return run
 
 
@@ -246,7 +244,7 @@ def read_scores(path: Path) -> ScoreFrames | None:
     scores = scores_folder(path)
     if scores is None:
         return None
-    table = _read(scores, SCORES)
+    table = read_table(scores, SCORES.names)
     units = _columns(table)
     units.insert(0, "source", table["source"].dictionary_encode().to_pandas().astype("category"))
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
@@ -268,10 +266,6 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return read_object(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
 
 
-def _read(folder: Path, schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([read_columns(part, schema.names) for part in part_files(folder)])
-
-
 def _columns(table: pa.Table) -> pd.DataFrame:
     characters = table["end"].to_numpy() - table["start"].to_numpy()
     return pd.DataFrame({"characters": characters, "score": table["score"].to_numpy()})
@@ -279,7 +273,7 @@ def _columns(table: pa.Table) -> pd.DataFrame:
 
 def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
     """Read weights of shape (units,) and check that their rows are those of the scores."""
-    table = _read(folder, WEIGHTS)
+    table = read_table(folder, WEIGHTS.names)
     if any(not table[name].equals(scores[name]) for name in ("doc_id", "unit")):
         raise ArtifactError(f"{folder}: its rows are not those of the scores; run dana weigh again")
     return table["weight"].to_numpy().astype(np.float64)

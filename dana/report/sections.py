@@ -79,16 +79,13 @@ def _results_section(analysis: Analysis) -> Section:
     charts = [figures.forest(table.frame) for table in analysis.get("differences")]
     charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
     drawings = tuple(figure for figure in charts if figure is not None)
-    return Section(
-        title, results_finding(analysis), drawings, analysis.get("results", "differences", "variance", "seeds")
-    )
+    shown = analysis.get("results", "differences", "variance", "seeds")
+    return Section(title, results_finding(analysis), drawings, shown)
 
 
 def _steps_section(analysis: Analysis) -> Section:
-    title, code = (
-        "How was this run made, what did it cost, and how is it reproduced?",
-        provenance.reproduction(analysis.run),
-    )
+    title = "How was this run made, what did it cost, and how is it reproduced?"
+    code = provenance.reproduction(analysis.run)
     cost = " ".join(map(provenance.cost_finding, analysis.get("steps")))
     how = "The run has no settings.yaml; the table below has the settings of each step."
     if code:
@@ -136,16 +133,12 @@ def selection_finding(analysis: Analysis) -> str:
     frame = analysis.tables["kept_by_source"].frame
     top = frame.iloc[0]
     of_kept, of_corpus = percent(top["share_of_kept_characters"]), percent(top["share_of_characters"])
-    text = f"{_share_kept(frame)}. The largest part of it is {top['source']}: "
-    text += f"{of_kept} of the selected text, {of_corpus} of the corpus."
-    return text
-
-
-def _share_kept(frame: pd.DataFrame) -> str:
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
     share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
     unit_noun = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
-    return f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
+    amount = f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
+    largest = f"The largest part of it is {top['source']}: {of_kept} of the selected text, {of_corpus} of the corpus."
+    return f"{amount}. {largest}"
 
 
 def losses_finding(table: Table) -> str:
@@ -174,17 +167,13 @@ def results_finding(analysis: Analysis) -> str:
         if row.verdict == INCOMPARABLE or row.collapsed_models:
             text.append(f"{name}: {outcome}.")
             continue
-        interval, p = interval_text(row.low, row.high), f"p {_equals(row.p)}, {p_text(row.p_holm)} after Holm"
+        p = f"p = {p_text(row.p)}, {p_text(row.p_holm)} after Holm".replace("= <", "<")
+        interval = interval_text(row.low, row.high)
         text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
     text += [f"{cell.arm} on {cell.task}: {warning}" for cell in analysis.run.cells for warning in cell.warnings]
     if any(row.unit != SEED for row in analysis.questions):
         text.append("Each adaptation has a selection of its own; selected text and losses are those of the first.")
     return "\n".join(text)
-
-
-def _equals(p: float) -> str:
-    text = p_text(p)
-    return text if text.startswith("<") else f"= {text}"
 
 
 def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:

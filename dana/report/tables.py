@@ -1,7 +1,7 @@
 """Make the tables of a report: rankings, separation, selected text, losses and results; each is also a CSV file."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -58,14 +58,7 @@ def ranking_table(ranking: Candidates) -> Table:
     if has_recall(frame):
         columns.append(_with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall"))
         caption = "Recall: share of held-out task units that the budget would select, with the 95 % interval. "
-    columns += [
-        Column("F1", lambda row: number(row.f1_mean)),
-        Column("AUROC", lambda row: number(row.auroc_mean)),
-        Column("average precision", lambda row: number(row.ap_mean)),
-        *decimals(2, "stability"),
-        Column("fit (s)", lambda row: number(row.fit_s, 2)),
-        Column("score (s)", lambda row: number(row.score_s, 2)),
-    ]
+    columns += [*decimals(3, "f1_mean", "auroc_mean", "ap_mean"), *decimals(2, "stability", "fit_s", "score_s")]
     caption += (
         "Other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation of "
         "the scores of one general sample between fits."
@@ -81,14 +74,8 @@ def has_recall(frame: pd.DataFrame) -> bool:
 def choice_table(choice: Candidates) -> Table:
     """Tabulate the comparison of selectors and their fusion, best first, the chosen one in bold."""
     frame = choice.rows.sort_values("ap", ascending=False, kind="stable", ignore_index=True)
-    columns = (
-        _name("selector"),
-        _with_interval("average precision", "ap"),
-        Column("recall at 5\N{NO-BREAK SPACE}%", lambda row: number(row.recall_5)),
-        Column("recall at 20\N{NO-BREAK SPACE}%", lambda row: number(row.recall_20)),
-        Column("AUROC", lambda row: number(row.auroc)),
-        *decimals(2, "weight"),
-    )
+    numbers = decimals(3, "recall_5", "recall_20", "auroc") + decimals(2, "weight")
+    columns = (_name("selector"), _with_interval("average precision", "ap"), *numbers)
     caption = (
         "Units of held-out task text against units of general text. Average precision: task text weighted to one "
         "tenth of all, with the 95 % interval over documents. Recall: share of task units that score below the 5 % or "
@@ -126,13 +113,8 @@ def separation_table(scores: ScoreFrames) -> Table:
         has_reference = "general" in groups and name != "general"
         row["auroc_against_general"] = auroc(frame["score"], groups["general"]["score"]) if has_reference else np.nan
         rows.append({**row, "spearman_score_length": spearman(frame["score"], frame["characters"])})
-    columns = (
-        TEXT,
-        *decimals(0, "units"),
-        *decimals(3, "median_score"),
-        Column("AUROC against general", lambda row: number(row.auroc_against_general)),
-        Column("score ~ length (Spearman)", lambda row: number(row.spearman_score_length, 2, sign=True)),
-    )
+    columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_score", "auroc_against_general"))
+    columns += decimals(2, "spearman_score_length", sign=True)
     caption = (
         "AUROC: probability that a unit of this text scores as more relevant than a general unit (chance: 0.5). "
         "Score ~ length: rank correlation of score and characters; far from 0, selection depends on length. "
@@ -159,13 +141,9 @@ def spearman(first: pd.Series, second: pd.Series) -> float:
 def source_table(scores: ScoreFrames) -> Table:
     """Tabulate the selected text by source, in units and characters, largest first, like Table 2 of the paper."""
     units = scores.units
-    sums = {
-        "units": np.ones(len(units)),
-        "characters": units["characters"],
-        "kept_units": units["weight"],
-        "kept_characters": units["weight"] * units["characters"],
-        "partly_kept_units": units["weight"].between(0, 1, inclusive="neither"),
-    }
+    sums = {"units": np.ones(len(units)), "characters": units["characters"], "kept_units": units["weight"]}
+    sums |= {"kept_characters": units["weight"] * units["characters"]}
+    sums |= {"partly_kept_units": units["weight"].between(0, 1, inclusive="neither")}
     frame = pd.DataFrame(sums).groupby(units["source"], observed=True).sum()
     totals = frame.sum()
     frame["share_of_its_units_kept"] = frame["kept_units"] / frame["units"]
@@ -184,14 +162,9 @@ def planted_table(scores: ScoreFrames) -> Table | None:
     is_planted, weight = scores.units["planted"].to_numpy(), scores.units["weight"].to_numpy()
     if not is_planted.any() or weight.sum() == 0:
         return None
-    frame = pd.DataFrame(
-        {
-            "measure": ["recall", "precision"],
-            "value": [weight[is_planted].mean(), weight[is_planted].sum() / weight.sum()],
-            "by_chance": [weight.mean(), is_planted.mean()],
-            "units": [is_planted.sum(), weight.sum()],
-        }
-    )
+    values = [weight[is_planted].mean(), weight[is_planted].sum() / weight.sum()]
+    chances, units = [weight.mean(), is_planted.mean()], [is_planted.sum(), weight.sum()]
+    frame = pd.DataFrame({"measure": ["recall", "precision"], "value": values, "by_chance": chances, "units": units})
     caption = (
         "Recall: share of planted units that is selected. Precision: share of selected units that is planted. By "
         "chance: a random selection of the same size. Units: the denominator."
@@ -252,7 +225,7 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
     frame = pd.DataFrame(rows)
     columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS, *decimals(4, "mean"))
     columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
-    columns += (Column("std", lambda row: number(row.std, 4)), Column("collapsed", lambda row: str(row.degenerate)))
+    columns += (*decimals(4, "std"), *decimals(0, "degenerate"))
     caption = (
         "Arm: base is not adapted; dana or adapted is adapted to the selected text, random to as much random text; "
         "others without std are simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the "
@@ -294,18 +267,11 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not rows:
         return None
     names = ["task", "arm", "other", "unit", "n", "texts", "unit_std", "seed_std", "text_std", "error", "detectable"]
-    headers = {"unit_std": "between units", "seed_std": "between fine-tunings", "text_std": "between test sets"}
-    headers |= {"error": "standard error", "detectable": "difference that would show"}
     units = Column("units", lambda row: f"{row.n} {row.unit}s", numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, units, *decimals(0, "texts"))
-    columns += tuple(Column(header, _four_decimals(name)) for name, header in headers.items())
+    columns = (*text_columns("task"), DIFFERENCE, units, *decimals(0, "texts"), *decimals(4, *names[6:]))
     caption = (
         "Standard deviations of the difference: between units, beyond that of the fine-tunings within one; between "
         "fine-tunings of one unit; between test sets of this size. The last column would be decided in four of five "
         "reruns of this size."
     )
     return Table("variance", caption, pd.DataFrame(rows)[names], columns, folded=True)
-
-
-def _four_decimals(name: str) -> Callable[[Any], str]:
-    return lambda row: number(getattr(row, name), 4)
