@@ -139,9 +139,8 @@ class Checkpoints:
         Raises:
             ArtifactError: Names the differences.
         """
-        raise ArtifactError(
-            f"{path} belongs to another run ({differences}). Restore the settings and inputs, {self.remedy}"
-        )
+        remedy = f"Restore the settings and inputs, {self.remedy}"
+        raise ArtifactError(f"{path} belongs to another run ({differences}). {remedy}")
 
 
 @dataclass
@@ -163,9 +162,7 @@ class CheckpointPolicy:
     def resume(self, state: TrainingState, checkpoint: RunCheckpoint) -> None:
         """Restore the training state and the records of a checkpoint."""
         load_state(state, checkpoint.path / STATE)
-        self.records = [
-            from_line(line) for line in (checkpoint.path / RECORDS).read_text(encoding="utf-8").splitlines()
-        ]
+        self.records = list(map(from_line, (checkpoint.path / RECORDS).read_text(encoding="utf-8").splitlines()))
         log.info("resumed at step %d, from %s", self.records[-1].step, checkpoint.path)
 
     def watch(self, state: TrainingState, records: Iterable[Record]) -> Iterator[Record]:

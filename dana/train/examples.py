@@ -239,11 +239,7 @@ def selected_runs(document: DocumentSpan, rows: pa.Table, last: np.ndarray) -> l
 
 
 def build_examples(
-    tokens: Tokens,
-    weights: Path | None,
-    special_tokens: SpecialTokens,
-    max_tokens: int,
-    exclude: Collection[str] = (),
+    tokens: Tokens, weights: Path | None, special_tokens: SpecialTokens, max_tokens: int, exclude: Collection[str] = ()
 ) -> tuple[Examples, dict[str, int]]:
     """Cut the selected text of a corpus into examples.
 

@@ -23,9 +23,8 @@ log = get_logger(__name__)
 
 LAUNCH = "ACCELERATE_MIXED_PRECISION"
 PRECISIONS = ("no", "bf16", "fp16")
-LAUNCH_HINT = (
-    "launch with accelerate launch --config_file accelerate_configs/X.yaml, or torchrun --standalone --nproc_per_node N"
-)
+LAUNCH_HINT = "launch with accelerate launch --config_file accelerate_configs/X.yaml, or "
+LAUNCH_HINT += "torchrun --standalone --nproc_per_node N"
 
 
 @dataclass(frozen=True)
@@ -98,12 +97,8 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         raise ConfigError(f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})")
     meets = rendezvous_options()
     share_cores()
-    accelerator = Accelerator(
-        cpu=meets.pop("cpu"),
-        kwargs_handlers=[InitProcessGroupKwargs(**meets)],
-        log_with=list(trackers) or None,
-        project_dir=str(logs) if logs else None,
-    )
+    how = {"cpu": meets.pop("cpu"), "kwargs_handlers": [InitProcessGroupKwargs(**meets)]}
+    accelerator = Accelerator(**how, log_with=list(trackers) or None, project_dir=str(logs) if logs else None)
     count, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
     check_launch(count, kind, processes(), engine)
     if device == "cpu" and accelerator.mixed_precision == "bf16" and bf16_speedup() < 1:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -43,9 +44,8 @@ def warm_up_head(
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in frozen))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
-    short = replace(
-        settings, steps=warmup.steps, tokens=None, epochs=None, batch_size=warmup.batch_size, batch_tokens=None
-    )
+    short = replace(settings, steps=warmup.steps, tokens=None, epochs=None)
+    short = replace(short, batch_size=warmup.batch_size, batch_tokens=None)
     plan, shape = Plan.of(examples, short), BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
 
     def losses(step: Step) -> Iterator[Tensor]:
@@ -54,9 +54,7 @@ def warm_up_head(
             micro = batch.micro(rows, shape).to(device)
             yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 
-    def rate(step: int) -> float:
-        return learning_rate_at(step, warmup.steps, warmup.learning_rate, WARMUP_SHARE)
-
+    rate = partial(learning_rate_at, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE)
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
     with explain_out_of_memory("head_warmup", shape.budget):
         *_, loss = monitor(steps, what="warm up the head", unit="steps", total=warmup.steps)

@@ -166,10 +166,8 @@ def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: 
         return 0
     what = f"loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}"
     if skipped_in_a_row + 1 == MAX_SKIPPED_IN_A_ROW:
-        raise DanaError(
-            f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient ({what}); "
-            f"try a lower learning_rate ({rate:.2g} at this step) or another precision"
-        )
+        problem = f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient ({what})"
+        raise DanaError(f"{problem}; try a lower learning_rate ({rate:.2g} at this step) or another precision")
     log.warning("step %d: skipped, its gradient is not finite (%s)", step, what)
     return skipped_in_a_row + 1
 

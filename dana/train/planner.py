@@ -83,10 +83,8 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         why = f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
         return ("unpadded" if kernel else "padded"), why
     if layout != "padded" and not able:
-        raise ConfigError(
-            f"execution.layout={layout} does not work with {kind}, whose attention cannot keep examples of one row "
-            "apart; use execution.layout=padded"
-        )
+        problem = f"does not work with {kind}, whose attention cannot keep examples of one row apart"
+        raise ConfigError(f"execution.layout={layout} {problem}; use execution.layout=padded")
     return layout, "set by execution.layout"
 
 
@@ -115,7 +113,5 @@ def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
     except RuntimeError as error:
         if not (isinstance(error, torch.OutOfMemoryError) or re.search("out of memory|ALLOC_FAILED", str(error))):
             raise
-        raise DanaError(
-            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, and run the command "
-            "again: it resumes from the last checkpoint"
-        ) from error
+        remedy = "set it lower, and run the command again: it resumes from the last checkpoint"
+        raise DanaError(f"{what}: out of memory with execution.micro_batch_tokens={budget}; {remedy}") from error

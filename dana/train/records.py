@@ -72,9 +72,8 @@ def values_of(record: Record) -> dict[str, Any]:
     unset = {field.name: field.default for field in fields(record) if field.default is None or field.default is False}
     values = {name: value for name, value in asdict(record).items() if name not in unset or value is not unset[name]}
     values |= {f"{kind}_loss": loss for kind, loss in values.pop("other_losses", {}).items()}
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    infinite = {name: None for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)}
+    return values | infinite
 
 
 def to_line(record: Record) -> str:

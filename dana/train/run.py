@@ -83,8 +83,7 @@ def check_trackers(names: list[str]) -> None:
 
     available = [str(kind.value) for kind in get_available_trackers()]
     for name in names:
-        allowed_values = f"an installed tracker; available: {', '.join(available) or 'none'}"
-        require(name in available, "trackers", name, allowed_values)
+        require(name in available, "trackers", name, f"an installed tracker: {', '.join(available) or 'none'}")
 
 
 def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:
@@ -168,13 +167,9 @@ class TrainingRun:
             notes["extended"] = {"from": execution.extend, "at": checkpoint.manifest["step"]}
         notes |= describe_examples(examples, plan)
         shape, reasons = choose_execution(language_model.model, examples, settings, self.accelerator)
-        notes["execution"] = {
-            "shape": asdict(shape),
-            "reasons": reasons,
-            "processes": self.accelerator.num_processes,
-            "kind": self.accelerator.distributed_type.value,
-            "precision": Precision.of(self.accelerator).name,
-        }
+        launch = {"processes": self.accelerator.num_processes, "kind": self.accelerator.distributed_type.value}
+        launch |= {"precision": Precision.of(self.accelerator).name}
+        notes["execution"] = {"shape": asdict(shape), "reasons": reasons, **launch}
         state = prepare(language_model.model, settings, self.accelerator, shape)
         notes |= {} if checkpoint else base_losses(state, heldout)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
@@ -212,10 +207,8 @@ class TrainingRun:
         require(shared_steps > 0 or not self.settings.execution.extendable, "extendable", True, allowed_values)
         if self.checkpoint and self.checkpoint.manifest.get("extends"):
             start = self.checkpoint.manifest["step"]
-            allowed_values = (
-                f"more: its rate is constant for {shared_steps} steps, but the run to extend ends at step {start}"
-            )
-            require(shared_steps >= start, "steps", steps, allowed_values)
+            rates = f"its rate is constant for {shared_steps} steps, but the run to extend ends at step {start}"
+            require(shared_steps >= start, "steps", steps, f"more: {rates}")
         return shared_steps
 
     def _begin(self, language_model: LanguageModel, examples: Examples, collator: Collator) -> dict[str, Any]:

@@ -158,10 +158,8 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         if code is None and not isinstance(error, OSError):
             raise
         reason = str(error).partition("\n")[0] if code is None else os.strerror(code)
-        raise ArtifactError(
-            f"{path}: cannot be written ({reason}); free some space and run the command again: it resumes from the "
-            "last checkpoint"
-        ) from error
+        remedy = "free some space and run the command again: it resumes from the last checkpoint"
+        raise ArtifactError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
 def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> None:

@@ -6,7 +6,7 @@ ranks is in :mod:`dana.train.loop`.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -36,9 +36,8 @@ def make_optimizer(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": part, "weight_decay": decay} for part, decay in ((matrices, weight_decay), (vectors, 0.0)) if part
-    ]
+    decays = (matrices, weight_decay), (vectors, 0.0)
+    groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True)
 
 

@@ -62,10 +62,8 @@ class Tokens:
             ArtifactError: If the file is missing or damaged.
         """
         arrays = map_arrays(folder / FILE)
-        names = DOCUMENT_LENGTHS.names
-        return cls(
-            **arrays, batches=lambda: (rows for part in part_files(folder) for rows in read_batches(part, names))
-        )
+        parts, names = part_files(folder), DOCUMENT_LENGTHS.names
+        return cls(**arrays, batches=lambda: (rows for part in parts for rows in read_batches(part, names)))
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
@@ -98,15 +96,10 @@ def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np
     while block := list(islice(stream, DOCUMENTS_AT_ONCE)):
         encodings = encoder.encode_batch([document.text for document in block], add_special_tokens=False)
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
-        last = [
-            np.maximum.accumulate(np.array([max(first, end - 1) for first, end in encoding.offsets], dtype=np.uint32))
-            for encoding in encodings
-        ]
-        rows = {
-            "doc_id": [document.doc_id for document in block],
-            "tokens": [one.size for one in ids],
-            "characters": [len(document.text) for document in block],
-        }
+        offsets = ([max(first, end - 1) for first, end in encoding.offsets] for encoding in encodings)
+        last = [np.maximum.accumulate(np.array(positions, dtype=np.uint32)) for positions in offsets]
+        rows: dict[str, list] = {"doc_id": [document.doc_id for document in block], "tokens": [one.size for one in ids]}
+        rows |= {"characters": [len(document.text) for document in block]}
         yield np.concatenate(ids), np.concatenate(last), pa.Table.from_pydict(rows, schema=DOCUMENT_LENGTHS)
 
 

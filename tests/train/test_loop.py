@@ -72,13 +72,12 @@ def test_with_equal_weights_the_first_loss_is_that_of_transformers(examples, den
     _, records = run(examples, steps=1, denominator=denominator)
     rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
     batch = examples.take(rows)
-    masks = masked.mask(batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking)
+    masked_inputs, targets = masked.mask(batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking)
     inputs, attention, labels = torch.zeros(8, 16).long(), torch.zeros(8, 16), torch.full((8, 16), -100)
     for row, (first, last) in enumerate(pairwise(batch.offsets)):
-        inputs[row, : last - first] = torch.from_numpy(masks.inputs[first:last])
+        inputs[row, : last - first] = torch.from_numpy(masked_inputs[first:last])
         attention[row, : last - first] = 1
-        targets = np.where(masks.is_masked[first:last], batch.tokens[first:last], -100)
-        labels[row, : last - first] = torch.from_numpy(targets)
+        labels[row, : last - first] = torch.from_numpy(targets[first:last])
     loss = float(bert()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
     assert steps(records)[0].loss == pytest.approx(loss, abs=1e-6)
     assert steps(records)[0].plain_loss == pytest.approx(loss, abs=1e-6)

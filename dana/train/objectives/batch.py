@@ -155,12 +155,7 @@ class StepBatch:
 
     @classmethod
     def of(
-        cls,
-        examples: Batch,
-        inputs: np.ndarray,
-        labels: np.ndarray,
-        denominator: str,
-        owners: np.ndarray | None = None,
+        cls, examples: Batch, inputs: np.ndarray, labels: np.ndarray, denominator: str, owners: np.ndarray | None = None
     ) -> "StepBatch":
         """Count the labels and compute their loss scale; a label has the weight of its example, or of its owner."""
         if owners is None:
@@ -190,14 +185,8 @@ class StepBatch:
         real, flat = positions >= 0, np.maximum(positions, 0)
         is_label = (self.labels[flat] != IGNORED) & real & bool(rows.size)
         owners = self.owners[flat][is_label]
-        inputs = {
-            "input_ids": torch.from_numpy(np.where(real, self.inputs[flat], layout.pad).astype(np.int64)),
-            "where": torch.from_numpy(np.flatnonzero(is_label)),
-            **attention,
-        }
-        return MicroBatch(
-            inputs,
-            torch.from_numpy(self.labels[flat][is_label].astype(np.int64)),
-            torch.from_numpy(owners),
-            torch.from_numpy(self.scale.coefficients[owners].astype(np.float32)),
-        )
+        ids = np.where(real, self.inputs[flat], layout.pad).astype(np.int64)
+        inputs = {"input_ids": torch.from_numpy(ids), "where": torch.from_numpy(np.flatnonzero(is_label)), **attention}
+        targets, coefficients = self.labels[flat][is_label].astype(np.int64), self.scale.coefficients[owners]
+        tensors = (torch.from_numpy(part) for part in (targets, owners, coefficients.astype(np.float32)))
+        return MicroBatch(inputs, *tensors)

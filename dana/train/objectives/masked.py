@@ -63,22 +63,9 @@ class Masking:
         return cls(tokenizer.mask_token_id, special, seed, rate, word_parts(tokenizer) if whole_word else None)
 
 
-@dataclass(frozen=True)
-class MaskedBatch:
-    """A flat batch with some of its tokens masked.
-
-    Attributes:
-        inputs: Shape (tokens,), input tokens of the model.
-        is_masked: bool of shape (tokens,), positions whose original token is predicted.
-    """
-
-    inputs: np.ndarray
-    is_masked: np.ndarray
-
-
 def mask(
     tokens: np.ndarray, offsets: np.ndarray, ids: np.ndarray, epochs: np.ndarray | int, masking: Masking
-) -> MaskedBatch:
+) -> tuple[np.ndarray, np.ndarray]:
     """Mask tokens of a flat batch; at least one in every example that has an ordinary token.
 
     Args:
@@ -87,6 +74,10 @@ def mask(
         ids: uint64 of shape (examples,).
         epochs: Shape (examples,) or one for all; masks change with it.
         masking: Masking rule.
+
+    Returns:
+        The model's input tokens, and the labels: the original token where it is masked, elsewhere :data:`IGNORED`; both
+        of shape (tokens,).
     """
     lengths = np.diff(offsets)
     positions = np.arange(tokens.size) - np.repeat(offsets[:-1], lengths)
@@ -108,7 +99,7 @@ def mask(
     inputs[where[fate < AS_MASK_TOKEN]] = masking.mask_token
     is_random = (fate >= AS_MASK_TOKEN) & (fate < AS_MASK_OR_OTHER)
     inputs[where[is_random]] = ordinary[(draw[is_random] * ordinary.size).astype(np.int64)]
-    return MaskedBatch(inputs, is_masked)
+    return inputs, np.where(is_masked, tokens, IGNORED)
 
 
 WORD_START, CONTINUATION, SYMBOL = 0, 1, 2
@@ -192,9 +183,7 @@ class MaskedCollator(Collator):
     special_tokens: SpecialTokens
 
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
-        batch_masks = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
-        labels = np.where(batch_masks.is_masked, batch.tokens, IGNORED)
-        return StepBatch.of(batch, batch_masks.inputs, labels, denominator)
+        return StepBatch.of(batch, *mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking), denominator)
 
 
 @dataclass(frozen=True)

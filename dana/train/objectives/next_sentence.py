@@ -80,12 +80,9 @@ def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, 
     counts = np.stack([heads, (lengths - heads)[second]], axis=1).ravel()
     ends = np.cumsum(counts)
     positions = np.arange(batch.tokens.size) + np.repeat(starts - ends + counts, counts)
-    return Pairs(
-        Batch(batch.tokens[positions], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights),
-        np.repeat(np.tile([0, 1], len(batch)), counts),
-        np.repeat(texts, counts),
-        np.where(sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE)),
-    )
+    pairs = Batch(batch.tokens[positions], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights)
+    labels = np.where(sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE))
+    return Pairs(pairs, np.repeat(np.tile([0, 1], len(batch)), counts), np.repeat(texts, counts), labels)
 
 
 log = get_logger(__name__)
@@ -149,13 +146,9 @@ class PairBatch(StepBatch):
         ratio = self.scale.total / self.relation.total if self.relation.total else 0.0
         pairs = torch.from_numpy((self.relation.coefficients[rows] * ratio).astype(np.float32))
         labels = np.full(rows.size, IGNORED) if idle else self.pairs.labels[rows]
-        return PairMicroBatch(
-            {**tokens.inputs, "token_type_ids": torch.from_numpy(types)},
-            tokens.targets,
-            tokens.owners,
-            torch.cat([tokens.coefficients, pairs]),
-            torch.from_numpy(labels),
-        )
+        inputs = {**tokens.inputs, "token_type_ids": torch.from_numpy(types)}
+        changes = {"inputs": inputs, "coefficients": torch.cat([tokens.coefficients, pairs])}
+        return PairMicroBatch(**{**vars(tokens), **changes}, relation=torch.from_numpy(labels))
 
 
 @dataclass(frozen=True)
@@ -165,9 +158,8 @@ class PairCollator(MaskedCollator):
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> PairBatch:
         pairs = pair(batch, self.special_tokens, epochs, self.masking.seed)
         batch = pairs.batch
-        masked_batch = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
-        labels = np.where(masked_batch.is_masked, batch.tokens, IGNORED)
-        step = StepBatch.of(batch, masked_batch.inputs, labels, denominator, pairs.texts)
+        inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
+        step = StepBatch.of(batch, inputs, labels, denominator, pairs.texts)
         label_counts = (pairs.labels != IGNORED).astype(np.int64)
         relation, scale = loss_scale(batch.weights, label_counts, denominator), step.scale
         if not scale.total and relation.total:  # no masked token has a weight above 0, but pairs have

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
+from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import CONTINUATION, WORD_START, Masking, mask, word_parts, word_starts
 
 VOCABULARY = 50
@@ -30,7 +31,8 @@ def flat(batch):
 
 
 def mask_one(tokens, key=1, epoch=0, masking=MASKING):
-    return mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)
+    """Which tokens of one example are masked."""
+    return mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)[1] != IGNORED
 
 
 @given(batch=examples, epoch=st.integers(0, 5), masking=st.sampled_from([MASKING, WHOLE]))
@@ -38,23 +40,23 @@ def mask_one(tokens, key=1, epoch=0, masking=MASKING):
 def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, masking):
     tokens, offsets, ids = flat(batch)
     before = tokens.copy()
-    together = mask(tokens, offsets, ids, np.full(ids.size, epoch), masking)
+    inputs, labels = mask(tokens, offsets, ids, np.full(ids.size, epoch), masking)
+    is_masked = labels != IGNORED
     assert np.array_equal(tokens, before)
-    assert not together.is_masked[SPECIAL[tokens]].any()
-    np.testing.assert_array_equal(together.inputs[~together.is_masked], tokens[~together.is_masked])
+    assert not is_masked[SPECIAL[tokens]].any()
+    np.testing.assert_array_equal(np.where(is_masked, labels, inputs), tokens)
     for at, (row, _) in enumerate(batch):
         alone = mask(*flat(batch[at : at + 1]), epoch, masking)
         span = slice(offsets[at], offsets[at + 1])
-        np.testing.assert_array_equal(together.inputs[span], alone.inputs)
-        np.testing.assert_array_equal(together.is_masked[span], alone.is_masked)
-        assert alone.is_masked.any() == any(token >= 5 for token in row), "an ordinary token is masked if there is one"
+        np.testing.assert_array_equal((inputs[span], labels[span]), alone)
+        assert is_masked[span].any() == any(token >= 5 for token in row), "an ordinary token is masked if there is one"
 
 
 def test_shares_are_those_of_bert():
     tokens = np.full(200_000, 30, dtype=np.int32)
-    batch = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
-    inputs = batch.inputs[batch.is_masked]
-    assert batch.is_masked.mean() == pytest.approx(0.15, abs=0.005)
+    inputs, labels = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
+    inputs = inputs[labels != IGNORED]
+    assert inputs.size / tokens.size == pytest.approx(0.15, abs=0.005)
     assert (inputs == MASK).mean() == pytest.approx(0.8, abs=0.01)
     assert (inputs == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
     others = inputs[(inputs != MASK) & (inputs != 30)]
@@ -63,9 +65,9 @@ def test_shares_are_those_of_bert():
 
 def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
     tokens = np.full(20_000, 30, dtype=np.int32)
-    base = mask_one(tokens).is_masked
+    base = mask_one(tokens)
     others = [mask_one(tokens, epoch=1), mask_one(tokens, key=2), mask_one(tokens, masking=Masking(MASK, SPECIAL, 8))]
-    for other in (*(batch.is_masked for batch in others), np.roll(base, 1)):
+    for other in (*others, np.roll(base, 1)):
         assert (base & other).mean() == pytest.approx(0.15**2, abs=0.004)
 
 
@@ -130,10 +132,10 @@ def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, r
     edges = masking.special[tokens].copy()
     edges[offsets[:-1]] = True
     starts = word_starts(tokens, masking.parts, edges)
-    masks = [mask(tokens, offsets, ids, epoch, masking).is_masked for epoch in range(8)]
+    masks = [mask(tokens, offsets, ids, epoch, masking)[1] != IGNORED for epoch in range(8)]
     assert all(np.array_equal(one, one[starts]) for one in masks)
     assert np.mean([one[~masking.special[tokens]] for one in masks]) == pytest.approx(0.2, abs=0.01)
     assert len({one.tobytes() for one in masks}) == 8
-    single = mask(tokens, offsets, ids, 0, replace(masking, parts=None)).is_masked
+    single = mask(tokens, offsets, ids, 0, replace(masking, parts=None))[1] != IGNORED
     assert (single != single[starts]).any()
     assert (starts != np.arange(tokens.size)).mean() > 0.2, "many words have several tokens"
