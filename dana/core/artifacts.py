@@ -241,12 +241,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def make(
-    path: Path,
-    kind: str,
-    depends_on: dict[str, Any],
-    write: Callable[[Draft], None],
-) -> Artifact:
+def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]) -> Artifact:
     """Open the artifact at ``path`` if it has the same fingerprint, else write it.
 
     The first process of a launch writes while the others wait. Other commands are refused meanwhile
@@ -266,10 +261,7 @@ def make(
 
 
 def make_on_all_ranks(
-    path: Path,
-    kind: str,
-    depends_on: dict[str, Any],
-    write: Callable[[Draft | None], None],
+    path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft | None], None]
 ) -> Artifact:
     """Like :func:`make`, for work of all processes of a launch, such as training.
 
@@ -326,18 +318,9 @@ def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | N
 def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) -> Artifact:
     """Write the manifest of a complete draft and rename its folder."""
     assert draft is not None
-    manifest = {
-        "kind": kind,
-        "schema": SCHEMA,
-        "fingerprint": fingerprint(inputs),
-        "depends_on": inputs,
-        "counts": draft.counts,
-        "seeds": draft.seeds,
-        **draft.notes,
-        "files": seal(draft.path),
-        "versions": package_versions(),
-        "seconds": round(time.monotonic() - draft.start, 3),
-    }
+    manifest = {"kind": kind, "schema": SCHEMA, "fingerprint": fingerprint(inputs), "depends_on": inputs}
+    manifest |= {"counts": draft.counts, "seeds": draft.seeds, **draft.notes, "files": seal(draft.path)}
+    manifest |= {"versions": package_versions(), "seconds": round(time.monotonic() - draft.start, 3)}
     write_json(draft.path / MANIFEST, add_seal(manifest))
     if path.exists():
         path.rmdir()

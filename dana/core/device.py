@@ -39,10 +39,8 @@ def has_bf16(device: torch.device) -> bool:
 @cache
 def bf16_speedup() -> float:
     """Measure the speed of bfloat16 relative to float32 on this CPU, by the fastest of interleaved products."""
-    operands = [
-        (torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype))
-        for dtype in (torch.float32, torch.bfloat16)
-    ]
+    dtypes = (torch.float32, torch.bfloat16)
+    operands = [(torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype)) for dtype in dtypes]
     seconds = [float("inf")] * len(operands)
     with torch.no_grad():
         for _ in range(TURNS):

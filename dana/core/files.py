@@ -13,6 +13,7 @@ A seal records size, digest and, for Parquet, row count of each file. Opening a 
 import errno
 import fcntl
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -22,7 +23,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,10 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.-]+", "-", text, flags=re.ASCII).strip("-.") or "-"
 
 
-def file_digest(path: Path) -> str:
-    """Compute the hex digest of a file's bytes."""
-    digest = blake2b(digest_size=16)
+def file_digest(path: Any) -> str:
+    """Compute the hex digest of the bytes of a file, local or remote."""
     with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def sync(path: Path) -> None:
@@ -180,7 +177,7 @@ def _is_abandoned(tag: str) -> bool:
 
 def text_digest(text: str) -> bytes:
     """Compute a 16-byte digest of a text."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:

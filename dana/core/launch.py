@@ -49,10 +49,11 @@ def processes() -> int:
     # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it starts them. On a CPU it
     # starts one process in any case, which would train alone and end with exit code 0.
     if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
-        raise ConfigError(
-            "accelerate launch started one process instead of several, as it does on CPUs. On one machine: "
+        remedy = (
             "torchrun --standalone --nproc_per_node N -m dana ...; for one: --num_processes 1, and unset MASTER_ADDR"
         )
+        problem = "accelerate launch started one process instead of several, as it does on CPUs"
+        raise ConfigError(f"{problem}. On one machine: {remedy}")
     return int(size)
 
 
@@ -233,11 +234,8 @@ def rendezvous_options() -> dict[str, Any]:
 
     has_device = torch.accelerator.is_available() and not env_flag("ACCELERATE_USE_CPU")
     uses_deepspeed = env_flag("ACCELERATE_USE_DEEPSPEED")
-    return {
-        "cpu": processes() > 1 and not has_device and not uses_deepspeed,
-        "backend": "gloo" if uses_deepspeed and not has_device else None,
-        "timeout": PATIENCE,
-    }
+    backend = "gloo" if uses_deepspeed and not has_device else None
+    return {"cpu": processes() > 1 and not has_device and not backend, "backend": backend, "timeout": PATIENCE}
 
 
 def env_flag(name: str) -> bool:

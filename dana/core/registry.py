@@ -73,9 +73,8 @@ class Registry:
             return claims[0].load()
         except Exception as error:
             owner = claims[0].dist.name if claims[0].dist else "?"
-            raise PluginError(
-                f"{name!r} of {owner} does not load ({claims[0].value}): {type(error).__name__}: {error}"
-            ) from error
+            problem = f"does not load ({claims[0].value}): {type(error).__name__}: {error}"
+            raise PluginError(f"{name!r} of {owner} {problem}") from error
 
     def create(self, spec: str) -> Any:
         """Create the component of a spec with its parameters.
@@ -159,10 +158,8 @@ OBJECTIVES = Registry("dana.objectives")
 
 OURS = "dana"  # the package
 DISTRIBUTION = "dana-lm"  # its name on the package index, where another project has the name dana
-RECORDED_PACKAGES = (
-    *("dana", "torch", "transformers", "accelerate", "scikit-learn"),
-    *("pyod", "numpy", "sentencex", "datasketch"),
-)
+RECORDED_PACKAGES = ["dana", "torch", "transformers", "accelerate", "scikit-learn"]
+RECORDED_PACKAGES += ["pyod", "numpy", "sentencex", "datasketch"]
 
 
 def origin_of(component: Any) -> dict[str, Any]:

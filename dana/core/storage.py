@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from dana.core.errors import ConfigError, DanaError, DataError, without_secrets
+from dana.core.files import file_digest
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
@@ -27,10 +27,8 @@ FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryErr
 BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request beyond `until`; doubled each time that is too few
 # Keys that identify a file's content, the most reliable first; then times of modification.
-MARKS = (
-    *("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c"),
-    *("mtime", "LastModified", "Last-Modified", "last_modified", "created"),
-)
+MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
+MARKS += ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
 
 
 def is_url(name: str) -> bool:
@@ -45,10 +43,8 @@ def check_url(url: str) -> None:
         ConfigError: If the URL is one of these; credentials are not shown.
     """
     if without_secrets(url) != url:
-        raise ConfigError(
-            f"{without_secrets(url)}: holds credentials, which logs and manifests would show; set them in the"
-            " environment or in the configuration of the file system's package"
-        )
+        remedy = "set them in the environment or in the configuration of the file system's package"
+        raise ConfigError(f"{without_secrets(url)}: holds credentials, which logs and manifests would show; {remedy}")
     if "::" in url:
         raise ConfigError(f"{url}: chained URLs are not supported; name the file itself (.gz and .zst are unpacked)")
 
@@ -191,11 +187,7 @@ class RemoteFile:
         if self.mark:
             return f"{self.mark}, {self.size} bytes"
         log.info("storage   %s: its file system has no checksum; reading the file once to compute one", self.url)
-        digest = blake2b(digest_size=16)
-        with self.open() as stream:
-            while block := stream.read(BLOCK):
-                digest.update(block)
-        return digest.hexdigest()
+        return file_digest(self)
 
 
 File = Path | RemoteFile

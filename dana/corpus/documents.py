@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -78,25 +78,17 @@ class Tally:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as plain values for a manifest."""
-        by_source = {
-            source: {"documents": count, "characters": self.characters_by_source[source]}
-            for source, count in sorted(self.documents_by_source.items())
-        }
-        return {
-            "in": self.record_count,
-            "kept": self.document_count,
-            "dropped": dict(self.drop_counts),
-            "rejected": dict(self.rejection_counts),
-            "by_source": by_source,
-        }
+        pairs = sorted(self.documents_by_source.items())
+        by_source = {name: {"documents": count, "characters": self.characters_by_source[name]} for name, count in pairs}
+        dropped, rejected = dict(self.drop_counts), dict(self.rejection_counts)
+        counts = {"in": self.record_count, "kept": self.document_count, "dropped": dropped, "rejected": rejected}
+        return {**counts, "by_source": by_source}
 
     def __str__(self) -> str:
         by_reason = sorted((self.drop_counts + self.rejection_counts).items())
         reasons = f" ({', '.join(f'{count:,} {reason}' for reason, count in by_reason)})" if by_reason else ""
-        return (
-            f"{self.record_count:,} records in = {self.document_count:,} kept + {self.drop_counts.total():,} dropped"
-            f" + {self.rejection_counts.total():,} rejected{reasons}"
-        )
+        others = f"{self.drop_counts.total():,} dropped + {self.rejection_counts.total():,} rejected{reasons}"
+        return f"{self.record_count:,} records in = {self.document_count:,} kept + {others}"
 
 
 def read_documents(
@@ -213,11 +205,7 @@ def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | No
 def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
     """Stream documents as tables of at most 4,096 rows, of schema :data:`dana.core.schemas.DOCUMENTS`; at least one."""
     stream = iter(documents)
-    rows = list(islice(stream, ROWS_AT_ONCE))
-    yield _table(rows)
-    while rows := list(islice(stream, ROWS_AT_ONCE)):
-        yield _table(rows)
-
-
-def _table(rows: Sequence[Document]) -> pa.Table:
-    return pa.Table.from_pydict({name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}, DOCUMENTS)
+    blocks = iter(lambda: list(islice(stream, ROWS_AT_ONCE)), [])
+    for rows in chain([next(blocks, [])], blocks):
+        columns = {name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}
+        yield pa.Table.from_pydict(columns, DOCUMENTS)

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 from scipy import sparse
 
-from dana.core.config import require
+from dana.core.config import check_fields
 from dana.core.errors import DataError
 
 BATCH = 1024  # texts; each distinct n-gram of a batch is hashed once
@@ -67,8 +67,7 @@ class HashedNgrams(BucketCounts):
     split: Callable[[str], list[str]] = word_punct
 
     def __post_init__(self) -> None:
-        require(self.order >= 1, "order", self.order, "at least 1")
-        require(1 <= self.buckets < 2**31, "buckets", self.buckets, "from 1 to 2147483647")
+        check_fields(self, order="at least 1", buckets=f"from 1 to {2**31 - 1}")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
@@ -110,8 +109,7 @@ class CharacterNgrams(BucketCounts):
     split: Callable[[str], list[str]]
 
     def __post_init__(self) -> None:
-        require(1 <= self.shortest <= self.longest, "shortest", self.shortest, f"from 1 to longest={self.longest}")
-        require(1 <= self.buckets < 2**31, "buckets", self.buckets, "from 1 to 2147483647")
+        check_fields(self, shortest=f"from 1 to longest={self.longest}", buckets=f"from 1 to {2**31 - 1}")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
         # Counts of n-grams by text are the product of counts of words by text and of n-grams by distinct word.
@@ -128,11 +126,8 @@ class CharacterNgrams(BucketCounts):
 
     def _ngrams(self, word: str) -> list[str]:
         text = f" {word} "
-        return [
-            text[start : start + length]
-            for length in range(self.shortest, min(self.longest, len(text)) + 1)
-            for start in range(len(text) - length + 1)
-        ]
+        lengths = range(self.shortest, min(self.longest, len(text)) + 1)
+        return [text[start : start + length] for length in lengths for start in range(len(text) - length + 1)]
 
 
 def bucket_of(grams: Sequence[str], buckets: int) -> np.ndarray:

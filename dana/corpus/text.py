@@ -13,11 +13,9 @@ _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uf
 # All line ends of str.splitlines: dropping a form feed would join two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # Marks of annotated data, with their replacements: tags, entity markers, brackets as treebanks write them.
-MARKERS = [
-    (re.compile(r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]"), " "),
-    *((re.compile(name), mark) for name, mark in (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"))),
-    (re.compile(r"<<|>>|\[\[|\]\]"), " "),
-]
+_BRACKETS = (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"), (r"<<|>>|\[\[|\]\]", " "))
+_TAGS = (r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]", " ")
+MARKERS = [(re.compile(pattern), replacement) for pattern, replacement in (_TAGS, *_BRACKETS)]
 ENTITY_MARKERS = [("<<", "[["), ("[E1]", "[E2]"), ("<e1>", "<e2>")]  # before the two entities of a relation
 _WORD = re.compile(r"\w+")
 _ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}

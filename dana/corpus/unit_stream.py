@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.files import text_digest
-from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform
+from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform, unit_keys_of
 from dana.core.schemas import Document, iterate_documents
 from dana.corpus.units import Span, Splitter
 
@@ -119,8 +119,7 @@ def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
     numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
     flat = np.array([span for _, spans in rows for span in spans], dtype=np.int64).reshape(-1, 2)
     firsts = np.array([document_key(document.doc_id) for document in documents], dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        keys = np.repeat(firsts, counts) + numbers.astype(np.uint64) * UNIT_STRIDE
+    keys = unit_keys_of(np.repeat(firsts, counts), numbers)
     texts = [document.text[start:end] for document, spans in rows for start, end in spans]
     return Units(documents, owners, numbers.astype(np.int32), flat[:, 0], flat[:, 1], texts, keys)
 

@@ -109,10 +109,9 @@ def sentences(text: str, language: str = "en") -> list[Span]:
     from sentencex import get_sentence_boundaries
 
     spans: list[Span] = []
+    stretches = ((first, get_sentence_boundaries(language, text[first:last])) for first, last in _stretches(text))
     boundaries = (
-        (first + sentence["start_index"], first + sentence["end_index"])
-        for first, last in _stretches(text)
-        for sentence in get_sentence_boundaries(language, text[first:last])
+        (first + part["start_index"], first + part["end_index"]) for first, parts in stretches for part in parts
     )
     for start, end in boundaries:
         # The hot loop of a whole corpus: most sentences need no more than the space after them trimmed.

@@ -300,10 +300,8 @@ class VectorFolder:
 
         def chunks() -> Iterator[Columns]:
             for part in range(ranges):
-                pieces = [
-                    [column[cut[part] : cut[part + 1]] for column in file]
-                    for file, cut in zip(files, cuts, strict=True)
-                ]
+                bounds = [slice(*cut[part : part + 2]) for cut in cuts]
+                pieces = [[column[rows] for column in file] for file, rows in zip(files, bounds, strict=True)]
                 high, low, checks, rows = (np.concatenate(column) for column in zip(*pieces, strict=True))
                 good = checksums(high, low, rows) == checks
                 first = np.unique(high[good], return_index=True)[1]

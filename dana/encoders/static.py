@@ -19,6 +19,7 @@ from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.encoders.transformer import minilm_folder
+from dana.encoders.words import pool_rows
 from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
 
 TEXTS_AT_ONCE = 8192
@@ -103,12 +104,12 @@ class StaticEncoder:
         words = [text.split() for text in texts]
         distinct = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(words)))}
         tokens = self._tokens(list(distinct))
-        sums = self._sum(self._table, list(chain.from_iterable(tokens)), [len(ids) for ids in tokens])
+        sums = pool_rows(self._table, list(chain.from_iterable(tokens)), [len(ids) for ids in tokens], "sum")
         counts = np.array([len(ids) for ids in tokens], dtype=np.float32)
         rows = [distinct[word] for word in chain.from_iterable(words)]
         sizes = [len(row) for row in words]
-        total = self._sum(sums, rows, sizes)
-        lengths = self._sum(torch.from_numpy(counts).to(sums.device)[:, None], rows, sizes)
+        total = pool_rows(sums, rows, sizes, "sum")
+        lengths = pool_rows(torch.from_numpy(counts).to(sums.device)[:, None], rows, sizes, "sum")
         return total / lengths.clamp(min=1)
 
     def _tokens(self, words: Sequence[str]) -> list[list[int]]:
@@ -122,12 +123,6 @@ class StaticEncoder:
         if len(self._cache) > MAX_CACHED_WORDS:
             self._cache.clear()
         return [fresh[word] if hit is None else hit for word, hit in zip(words, ids, strict=True)]
-
-    def _sum(self, table: Tensor, rows: Sequence[int], sizes: Sequence[int]) -> Tensor:
-        """Sum consecutive groups of `rows` of a table, with `sizes` rows each; shape (sizes, dims)."""
-        begins = np.cumsum([0, *sizes], dtype=np.int64)[:-1]
-        flat = torch.from_numpy(np.array(rows, dtype=np.int64)).to(table.device)
-        return torch.nn.functional.embedding_bag(flat, table, torch.from_numpy(begins).to(table.device), mode="sum")
 
 
 def zipf_probabilities(tokenizer: Any) -> np.ndarray:

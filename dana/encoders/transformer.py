@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.logging import tick
@@ -63,9 +63,7 @@ class TransformerEncoder:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        require(self.pooling in POOLINGS, "pooling", self.pooling, f"one of {', '.join(POOLINGS)}")
-        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
-        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
+        check_fields(self, pooling=POOLINGS, dtype=DTYPES, max_tokens="at least 3")
         require(self.batch_tokens >= self.max_tokens, "batch_tokens", self.batch_tokens, "at least max_tokens")
 
     @cached_property
@@ -88,14 +86,9 @@ class TransformerEncoder:
         return 0 if empty_text[0] == token else -1
 
     def identity(self) -> dict[str, Any]:
-        return {
-            "encoder": "transformer",
-            "weights": model_identity(self.model),
-            "pooling": self.pooling,
-            "layer": self.layer,
-            "max_tokens": self.max_tokens,
-            **({} if self.dtype == "float32" else {"dtype": self.dtype}),
-        }
+        names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
+        parameters = {name: getattr(self, name) for name in names}
+        return {"encoder": "transformer", "weights": model_identity(self.model), **parameters}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Encode texts as :meth:`dana.encoders.base.Encoder.encode`.

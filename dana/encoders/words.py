@@ -60,11 +60,14 @@ class WordsEncoder:
         """
         row_of = self._read.row_by_word.get
         rows = [[row for word in split_words(text) if (row := row_of(word)) is not None] for text in texts]
-        begins = np.cumsum([0, *map(len, rows)], dtype=np.int64)[:-1]
-        flat = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-        return torch.nn.functional.embedding_bag(
-            torch.from_numpy(flat), self._read.vectors, torch.from_numpy(begins), mode="mean"
-        )
+        return pool_rows(self._read.vectors, list(chain.from_iterable(rows)), list(map(len, rows)), "mean")
+
+
+def pool_rows(table: Tensor, rows: Sequence[int], sizes: Sequence[int], mode: str) -> Tensor:
+    """Pool consecutive groups of `rows` of a table, with `sizes` rows each, by ``sum`` or ``mean``."""
+    begins = torch.from_numpy(np.cumsum([0, *sizes], dtype=np.int64)[:-1])
+    flat = torch.from_numpy(np.array(rows, dtype=np.int64))
+    return torch.nn.functional.embedding_bag(flat.to(table.device), table, begins.to(table.device), mode=mode)
 
 
 @dataclass(frozen=True)
@@ -123,10 +126,9 @@ def read_word_vectors(path: Path) -> WordVectors:
                 fields = line.rstrip(" \r\n").rsplit(" ", dims or -1)
                 dims = dims or len(fields) - 1
                 if len(fields) != dims + 1 or not dims or (not words and " " in fields[0]):
-                    raise DataError(
-                        f"{path}:{number}: expected a word and {dims or 'its'} numbers, separated by blanks, got "
-                        f"{len(counts) - 1} numbers; binary files are not supported"
-                    )
+                    expectation = f"expected a word and {dims or 'its'} numbers, separated by blanks"
+                    problem = f"{expectation}, got {len(counts) - 1} numbers; binary files are not supported"
+                    raise DataError(f"{path}:{number}: {problem}")
                 words.append(fields[0])
                 values.frombytes(_numbers(fields[1:]).tobytes())
     except Damage as damage:

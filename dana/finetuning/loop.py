@@ -4,7 +4,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -256,9 +256,7 @@ def run_seed(
             logits = classifier(*train.batch(rows, device))
         return [kind.loss(logits.float(), batch_targets)]
 
-    def rate(step: int) -> float:
-        return learning_rate_at(step, steps, peak, preset.warmup)
-
+    rate = partial(learning_rate_at, steps=steps, peak=peak, warmup=preset.warmup)
     batches = enumerate(rows for epoch in range(epochs) for rows in order(train, preset.batch_size, seed, epoch))
     with progress(what=f"{name} seed {seed}", unit="steps", total=steps) as bar:
         for step, loss in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):

@@ -184,9 +184,8 @@ def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
     metrics = [read_json(part / METRICS) for part in parts.values()]
     tables = [pq.read_table(part / PREDICTIONS) for part in parts.values()]
     indices = (pa.array([index] * len(table), pa.int64()) for index, table in zip(parts, tables, strict=True))
-    table = pa.concat_tables(
-        table.set_column(0, ADAPTATION, column) for table, column in zip(tables, indices, strict=True)
-    )
+    columns = zip(tables, indices, strict=True)
+    table = pa.concat_tables(table.set_column(0, ADAPTATION, column) for table, column in columns)
     pq.write_table(table, folder / PREDICTIONS, compression="zstd")
     pairs = zip(parts, metrics, strict=True)
     rows = [{**row, ADAPTATION: index} for index, part in pairs for row in part["seeds"]]
@@ -196,9 +195,7 @@ def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
     content = {**metrics[0], "settings": settings, "adaptations": len(parts), **_summary(rows)}
     if metrics[0]["folds"] is not None:
         overlaps[0] = {name: sum(overlap[name] for overlap in overlaps) for name in overlaps[0]}
-        content["untrained_labels"] = list(
-            dict.fromkeys(label for part in metrics for label in part["untrained_labels"])
-        )
+        content["untrained_labels"] = [*dict.fromkeys(name for part in metrics for name in part["untrained_labels"])]
         groups = zip(*([row["seed"] for row in part["seeds"]] for part in metrics), strict=True)
         pools = (table.filter(pc.is_in(table["seed"], pa.array(group, pa.int64()))) for group in groups)
         answers = ([kind.answers(pool[name]) for name in ("prediction", "label")] for pool in pools)
@@ -241,17 +238,9 @@ def results_table(metrics: dict[str, Any]) -> str:
 
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
     scores, is_collapsed = scores_of(result, task, test)
-    return {
-        ADAPTATION: 0,
-        "seed": result.seed,
-        "score": scores[task.metric],
-        "dev_score": result.dev_score,
-        **scores,
-        "degenerate": is_collapsed,
-        "epoch": result.epoch,
-        "dev_scores": result.dev_scores,
-        "seconds": result.seconds,
-    }
+    row = {ADAPTATION: 0, "seed": result.seed, "score": scores[task.metric], "dev_score": result.dev_score, **scores}
+    row |= {"degenerate": is_collapsed, "epoch": result.epoch, "dev_scores": result.dev_scores}
+    return {**row, "seconds": result.seconds}
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -262,11 +251,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _predictions(results: Sequence[SeedResult], kind: Kind, test: Sequence[Example]) -> pa.Table:
     references = kind.gather([example.label for example in test] * len(results))
-    return pa.table(
-        {
-            ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)),
-            "seed": pa.array(np.repeat([result.seed for result in results], len(test)), pa.int64()),
-            "id": pa.array([example.id for example in test] * len(results)),
-            **kind.columns(np.concatenate([result.outputs for result in results]), references),
-        }
-    )
+    seeds = np.repeat([result.seed for result in results], len(test))
+    keys = {ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)), "seed": pa.array(seeds, pa.int64())}
+    keys |= {"id": pa.array([example.id for example in test] * len(results))}
+    return pa.table({**keys, **kind.columns(np.concatenate([result.outputs for result in results]), references)})

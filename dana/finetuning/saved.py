@@ -27,21 +27,21 @@ pipeline_tag: {pipeline}
 tags: [dana]
 ---
 
-# {base}, fine-tuned on {task} by dana
+# {base}, fine-tuned on {card.name} by dana
 
-{title}
+{card.title}
 
 {warning}| | |
 |---|---|
 | base | {base} |
-| task | {task}, version {version} |
+| task | {card.name}, version {card.version} |
 | labels | {labels} |
 | texts | {data} |
-| seed | {seed}: the best of its run on the development data, after epoch {epoch} |
-| {metric} | {dev:.4f} on the development data, {test:.4f} on the test data |
-| {metric} of all seeds | {mean:.4f}{spread} on the test data, n = {n} |
+| seed | {result.seed}: the best of its run on the development data, after epoch {result.epoch} |
+| {card.metric} | {result.dev_score:.4f} on the development data, {test:.4f} on the test data |
+| {card.metric} of all seeds | {metrics[mean]:.4f}{spread} on the test data, n = {metrics[n]} |
 | licence | {terms}. Terms of the task's data: {notes} |
-| longest text | {max_tokens} tokens |
+| longest text | {tokenizer.model_max_length} tokens |
 
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
@@ -101,22 +101,16 @@ def write_model(
         pipeline=pipeline,
         base=model_name(model),
         licence=licence,
-        task=card.name,
-        title=card.title,
-        version=card.version,
+        card=card,
+        result=result,
+        metrics=metrics,
+        tokenizer=tokenizer,
         labels=", ".join(card.target.outputs),
-        seed=result.seed,
-        epoch=result.epoch,
-        metric=card.metric,
-        dev=result.dev_score,
         test=scores_of(result, card, splits["test"])[0][card.metric],
-        mean=metrics["mean"],
         spread="" if metrics["std"] is None else f" \u00b1 {metrics['std']:.4f}",
-        n=metrics["n"],
         data=", ".join(f"{len(part):,} in {name}" for name, part in splits.items()),
         terms=f"that of {model_name(model)}, {licence.split()[1]}" if licence else f"see {model_name(model)}",
         notes=" ".join(card.notes.split()) or "its card has no notes",
-        max_tokens=tokenizer.model_max_length,
         how=PARTS if isinstance(classifier.model, PooledClassifier) else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
         warning=f"**{warning}**\n\n" if warning else "",

@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from dana.models.folder import running
 
+ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")  # and related models
 HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    **dict.fromkeys(ROBERTA, lambda model, states: model.lm_head(states)),
     "bert": lambda model, states: model.cls.predictions(states),
-    "roberta": lambda model, states: model.lm_head(states),
-    "xlm-roberta": lambda model, states: model.lm_head(states),
-    "camembert": lambda model, states: model.lm_head(states),
-    "mpnet": lambda model, states: model.lm_head(states),
     "electra": lambda model, states: model.generator_lm_head(model.generator_predictions(states)),
     "modernbert": lambda model, states: model.decoder(model.head(states)),
     "distilbert": lambda model, states: model.vocab_projector(
@@ -27,8 +25,7 @@ HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 
-# Positions that RoBERTa and related models reserve before the first token.
-RESERVED_POSITIONS = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
+RESERVED_POSITIONS = dict.fromkeys(ROBERTA, 2)  # before the first token
 
 
 def positions_of(config: Any) -> int:

@@ -56,13 +56,9 @@ def load_language_model(
 def dropouts(config: Any) -> dict[str, float]:
     """Return the dropout probabilities of a model by their names in its config, without those of other heads."""
     heads = ("classif", "summary", "pooler")
-    return {
-        name: value
-        for name, value in config.to_dict().items()
-        if ("dropout" in name or name.endswith("_pdrop"))  # their name in GPT-2
-        and isinstance(value, int | float)
-        and not any(head in name for head in heads)
-    }
+    numbers = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float)}
+    names = [name for name in numbers if "dropout" in name or name.endswith("_pdrop")]  # their name in GPT-2
+    return {name: numbers[name] for name in names if not any(head in name for head in heads)}
 
 
 def check_length(config: Any, max_tokens: int) -> None:
@@ -108,9 +104,8 @@ def train_tokenizer(
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
     alphabet = sorted(character for character in common[: vocabulary // 10] if not character.isspace())
     tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocabulary, special_tokens=tokens, min_frequency=2, limit_alphabet=0, show_progress=False
-    )
+    how = {"vocab_size": vocabulary, "special_tokens": tokens, "min_frequency": 2, "limit_alphabet": 0}
+    trainer = trainers.WordPieceTrainer(**how, show_progress=False)
     learner.train_from_iterator(texts(), trainer)
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
 
@@ -147,27 +142,17 @@ def new_encoder(
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
     layers, width = SIZES[size]
-    options: dict[str, Any] = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": width // 64,
-        "max_position_embeddings": tokenizer.model_max_length,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
+    options = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
+    options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    options |= {"max_position_embeddings": tokenizer.model_max_length}
     dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     if architecture == "bert":
         options["intermediate_size"] = 4 * width
     else:
         dropouts = ("embedding_dropout", "mlp_dropout", "attention_dropout")
-        options |= {
-            "intermediate_size": 5 * width // 2,  # of three matrices, where BERT has two
-            "global_attn_every_n_layers": 1,
-            "bos_token_id": None,
-            "eos_token_id": None,
-            "cls_token_id": tokenizer.cls_token_id,
-            "sep_token_id": tokenizer.sep_token_id,
-        }
+        options |= {"intermediate_size": 5 * width // 2}  # of three matrices, where BERT has two
+        options |= {"global_attn_every_n_layers": 1, "bos_token_id": None, "eos_token_id": None}
+        options |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
     config = AutoConfig.for_model(architecture, **options, **dict.fromkeys(dropouts, dropout))
     with torch_seed(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM

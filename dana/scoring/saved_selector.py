@@ -111,15 +111,10 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         selection: How text was cut and embedded.
     """
     settings = {name: getattr(selection, name) for name in SHARED}
-    description = {
-        "format": FORMAT,
-        "selector": spec,
-        "detector": selector.context.detector,
-        "selection": settings if selection.store else {**settings, "store_dtype": None},
-        "identity": {**selector.identity(), "code": origin_of(selector)},
-        "dana": package_versions().get(OURS),
-        "files": seal(folder),
-    }
+    settings |= {} if selection.store else {"store_dtype": None}
+    description = {"format": FORMAT, "selector": spec, "detector": selector.context.detector, "selection": settings}
+    description |= {"identity": {**selector.identity(), "code": origin_of(selector)}}
+    description |= {"dana": package_versions().get(OURS), "files": seal(folder)}
     write_json(folder / SAVED, add_seal(description))
 
 

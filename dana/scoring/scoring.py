@@ -63,12 +63,9 @@ class Scoring(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """All that decides the scores."""
-        return {
-            "task": self.task.artifact.fingerprint,
-            "general": self.general.artifact.fingerprint,
-            "selection": self.selection.cut(),
-            "selector": {**self.selector.identity(), "code": origin_of(self.selector)},
-        }
+        selector = {**self.selector.identity(), "code": origin_of(self.selector)}
+        texts = {"task": self.task.artifact.fingerprint, "general": self.general.artifact.fingerprint}
+        return {**texts, "selection": self.selection.cut(), "selector": selector}
 
     def load(self, folder: Path) -> FittedSelector:
         return self.selector.load(folder)
@@ -85,10 +82,8 @@ class Scoring(ShardedTable):
         task = self.task.units(self.selection)
         if len(task) < MIN_TASK_UNITS:
             raise DataError(f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}")
-        sample_sizes = {
-            name: (derive_seed(self.selection.seed, "general", name), size)
-            for name, size in self.selector.samples(len(task)).items()
-        }
+        sizes, root = self.selector.samples(len(task)), self.selection.seed
+        sample_sizes = {name: (derive_seed(root, "general", name), size) for name, size in sizes.items()}
         units, samples = self.draw_samples(sample_sizes, self.selector.runs()) if sample_sizes else (None, {})
         total = sum(map(len, [task, *samples.values()]))
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
@@ -103,12 +98,9 @@ class Scoring(ShardedTable):
         pq.write_table(table, draft.path / HELD_OUT_TASK, compression="zstd")
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
         draft.seeds.update({name: seed for name, (seed, _) in sample_sizes.items()})
-        draft.counts = {
-            "task_units": len(task),
-            "general_samples": {name: len(sample) for name, sample in samples.items()},
-            "held_out_task_units": table.num_rows,
-            **({} if units is None else {"general_units": units}),
-        }
+        sizes = {name: len(sample) for name, sample in samples.items()}
+        draft.counts = {"task_units": len(task), "general_samples": sizes, "held_out_task_units": table.num_rows}
+        draft.counts |= {} if units is None else {"general_units": units}
         draft.notes |= getattr(model, "notes", {})
 
     def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:

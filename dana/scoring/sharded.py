@@ -135,13 +135,9 @@ class ShardFolder:
 def key_columns(units: Units) -> list[Any]:
     """Return the first columns of every table of units: doc_id, source, unit, start, end."""
     owners = pa.array(units.owners)
-    return [
-        pa.array([document.doc_id for document in units.documents], pa.string()).take(owners),
-        pa.array([document.source for document in units.documents], pa.string()).take(owners),
-        pa.array(units.numbers),
-        pa.array(units.starts),
-        pa.array(units.ends),
-    ]
+    names = ([getattr(document, name) for document in units.documents] for name in ("doc_id", "source"))
+    columns = [pa.array(values, pa.string()).take(owners) for values in names]
+    return columns + [pa.array(numbers) for numbers in (units.numbers, units.starts, units.ends)]
 
 
 class ShardedTable(ABC):
@@ -318,10 +314,10 @@ class ShardedTable(ABC):
         every = shards_of(self.general.artifact.path)
         missing = self.shards.missing(every)
         if missing and not self.is_done:
-            raise ArtifactError(
-                f"{self.shards.path}: {len(missing)} of {len(every)} shards are not scored yet, the first is number "
-                f"{missing[0].number}; run {self.command} with the same flags to score them"
+            problem = (
+                f"{len(missing)} of {len(every)} shards are not scored yet, the first is number {missing[0].number}"
             )
+            raise ArtifactError(f"{self.shards.path}: {problem}; run {self.command} with the same flags to score them")
         artifact = make(self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every))
         shutil.rmtree(self.shards.path, ignore_errors=True)
         return artifact

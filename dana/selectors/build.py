@@ -115,15 +115,13 @@ class CrossFitted(Selector):
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples of each half; on all units twice if a half lacks a sample."""
-        half = {name: half_of(sample, seed) for name, sample in general.items()}
+        halves = {name: (sample, half_of(sample, seed)) for name, sample in general.items()}
         parts = [
-            {name: sample.rows(np.flatnonzero(half[name] == number)) for name, sample in general.items()}
-            for number in (0, 1)
+            {name: one.rows(np.flatnonzero(half == side)) for name, (one, half) in halves.items()} for side in (0, 1)
         ]
         if not all(len(sample) for part in parts for sample in part.values()):
-            log.warning(
-                "selector  too few general documents for two halves: units are scored by a fit that includes them"
-            )
+            problem = "too few general documents for two halves"
+            log.warning("selector  %s: units are scored by a fit that includes them", problem)
             parts = [dict(general), dict(general)]
         first, second = (self._selector.fit(task, part, seed) for part in parts)
         return FittedHalves((first, second), seed)

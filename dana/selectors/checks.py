@@ -300,17 +300,14 @@ class DetectorChecks(FittedChecks):
         self.refuses("fit on one row", lambda: self.fit_on(rows[:1]))
         if background_units(self.component):
             self.refuses("no background", lambda: self.fit_on(rows, background[:0]), "background")
-            self.refuses(
-                "a background with NaN", lambda: self.fit_on(rows, with_nan(background)), "background", "row 3"
-            )
+            wrong = with_nan(background)
+            self.refuses("a background with NaN", lambda: self.fit_on(rows, wrong), "background", "row 3")
             self.refuses("one of another width", lambda: self.fit_on(rows, background[:, :5]), "background")
 
     def check_constant_and_repeated_columns_survive(self) -> None:
         """Check that constant and duplicated dimensions break neither scores nor sign."""
-        rows, queries, background = (
-            torch.cat([part, part[:, :2], torch.ones(len(part), 1)], dim=1)
-            for part in (self.inside, self.outside, self.background)
-        )
+        parts = (self.inside, self.outside, self.background)
+        rows, queries, background = (torch.cat([part, part[:, :2], torch.ones(len(part), 1)], 1) for part in parts)
         detector = self.fit_on(rows, background)
         expect(bool(torch.isfinite(detector.score(queries)).all()), "non-finite scores")
         share = share_above(detector.score(queries), detector.score(rows))

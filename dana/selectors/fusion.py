@@ -127,9 +127,8 @@ class FusionSelector(Selector):
             general_units = next((units for name, units in samples.items() if name != "contamination"), task)
             moments.append(Moments.of(parts[-1].score(general_units)))
             if not moments[-1].std > 0:
-                log.warning(
-                    "fusion    %s gives all %d general units the same score and adds nothing", spec, len(general_units)
-                )
+                count = len(general_units)
+                log.warning("fusion    %s gives all %d general units the same score and adds nothing", spec, count)
         return FittedFusion(tuple(parts), self._shares, tuple((each.mean, each.std) for each in moments))
 
     def load(self, folder: Path) -> FittedFusion:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.errors import DataError, PluginError
 from dana.corpus.unit_stream import Units
 from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngrams
@@ -25,12 +25,8 @@ from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import BACKGROUND
 
-CHOICES = {
-    "vocabulary": ("both", "task"),
-    "score": ("cross_entropy", "perplexity"),
-    "normalise": ("token", "none"),
-    "engine": ("numpy", "kenlm"),
-}
+CHOICES = {"vocabulary": ("both", "task"), "score": ("cross_entropy", "perplexity")}
+CHOICES |= {"normalise": ("token", "none"), "engine": ("numpy", "kenlm")}
 AS_TASK = "task"  # as many background units as the task has
 
 
@@ -115,12 +111,9 @@ class MooreLewisSelector(Selector):
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
-        for name, minimum in (("order", 1), ("min_count", 1), ("cutoff", 0)):
-            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
+        check_fields(self, order="at least 1", min_count="at least 1", cutoff="at least 0", **CHOICES)
         good = self.background == AS_TASK or (isinstance(self.background, int) and self.background >= 1)
         require(good, "background", self.background, f"a whole number from 1, or {AS_TASK}")
-        for name, choices in CHOICES.items():
-            require(getattr(self, name) in choices, name, getattr(self, name), f"one of {', '.join(choices)}")
         is_total = self.score == "perplexity" and self.normalise == "none"
         require(not is_total, "normalise", self.normalise, "token with score=perplexity, which is per word")
         if self.engine == "kenlm":

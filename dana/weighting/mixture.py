@@ -325,7 +325,5 @@ def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None
         text += "; no score of the pool makes task text likely"
     elif mostly < budget and target == "the task":
         text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
-    share = "at most about %.0f %% of the selected text scores like held-out text of %s: %s"
-    log.warning(
-        "weights   " + share + ". Text of the same subject in another style does not", 100 * precision, target, text
-    )
+    line = "weights   at most about %.0f %% of the selected text scores like held-out text of %s: %s"
+    log.warning(line + ". Text of the same subject in another style does not", 100 * precision, target, text)

@@ -65,10 +65,8 @@ class WeightTally:
     def counts(self) -> dict[str, Any]:
         """Units read, selected and dropped by reason; the same by source, in alphabetical order (DANA, Table 2)."""
         units = self._units.values[0].astype(int).tolist()
-        by_source = {
-            source: dict(zip(OF_SOURCES, self._sources.values[:, number].round(3).tolist(), strict=True))
-            for source, number in sorted(self._names.items())
-        }
+        sums = {name: self._sources.values[:, number].round(3).tolist() for name, number in sorted(self._names.items())}
+        by_source = {name: dict(zip(OF_SOURCES, values, strict=True)) for name, values in sums.items()}
         return {"units": {"in": sum(units), **dict(zip(OF_UNITS, units, strict=True))}, "by_source": by_source}
 
     @property

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,9 +51,8 @@ class Texts:
         self._corpus = corpus
         batches = read_rows(corpus, ["doc_id", "text"], first, rows=1 << 10)
         # Texts stay in Arrow's memory, because most documents are skipped.
-        self._documents = (
-            row for batch in batches for row in zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
-        )
+        pairs = (zip(batch.column(0).to_pylist(), batch.column(1), strict=True) for batch in batches)
+        self._documents = chain.from_iterable(pairs)
         self._doc_id: str | None = None
         self._text = ""
 
@@ -219,17 +219,12 @@ class SelectedText:
             start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
             for first, last in _runs(label, starts):
                 doc_id = table["doc_id"][first].as_py()
-                record = {
-                    "id": f"{doc_id}:{unit[first]}-{unit[last]}",
-                    "doc_id": doc_id,
-                    "source": table["source"][first].as_py(),
-                    "first_unit": int(unit[first]),
-                    "last_unit": int(unit[last]),
-                    "start": int(start[first]),
-                    "end": int(end[last]),
-                    "score": float(score[first : last + 1].mean()),
-                    "text": texts.text_of(doc_id)[start[first] : end[last]],
-                }
+                record: dict[str, Any] = {"id": f"{doc_id}:{unit[first]}-{unit[last]}", "doc_id": doc_id}
+                record |= {"source": table["source"][first].as_py()}
+                record |= {"first_unit": int(unit[first]), "last_unit": int(unit[last])}
+                record |= {"start": int(start[first]), "end": int(end[last])}
+                record |= {"score": float(score[first : last + 1].mean())}
+                record |= {"text": texts.text_of(doc_id)[start[first] : end[last]]}
                 yield {**record, "target": table["target"][first].as_py()} if several else record
 
 

@@ -235,10 +235,8 @@ class _Parts:
                     differs = f"{location}: expected {key} {value}, got {record[key]}"
                     raise ArtifactError(f"{differs}; write one pipeline's output, by one selector, to one folder")
         if missing := sorted({*range(expected_record["tasks"])} - {*records}):
-            raise ArtifactError(
-                f"{folder.path}: {len(missing)} of {expected_record['tasks']} tasks are not done, "
-                f"the first is {missing[0]}; start the pipeline again to finish them"
-            )
+            problem = f"{len(missing)} of {expected_record['tasks']} tasks are not done, the first is {missing[0]}"
+            raise ArtifactError(f"{folder.path}: {problem}; start the pipeline again to finish them")
         return cls(folder, [*records.values()])
 
     def digests(self, table: str) -> list[str]:
