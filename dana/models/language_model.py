@@ -142,7 +142,7 @@ def new_encoder(
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
     layers, width = SIZES[size]
-    options = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
+    options: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
     options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     options |= {"max_position_embeddings": tokenizer.model_max_length}
     dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")

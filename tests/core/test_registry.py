@@ -28,29 +28,20 @@ def test_a_spec_gives_parameters_by_name_and_by_position():
     assert DETECTORS.create("dana-lm:knn:k=3") == KNearestNeighbours(3)
     assert DETECTORS.create("pyod:KNN,n_neighbors=3").candidate.n_neighbors == 3
     assert ENCODERS.create("hashing:dims=64,words=1") == HashingEncoder(64, 1)
-    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
-        ["org/name"],
-        {"layer": -2, "rate": 0.5, "fast": True, "of": None},
-    )
+    values = {"layer": -2, "rate": 0.5, "fast": True, "of": None}
+    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (["org/name"], values)
     assert parse_arguments("", "") == ([], {})
 
 
-@pytest.mark.parametrize(
-    ("spec", "error", "names"),
-    [
-        ("knm", PluginError, ("'knm'", "did you mean 'knn'?", "contrastive_knn, cosine")),
-        ("dana-lm:knm", PluginError, ("'knm'",)),
-        ("", PluginError, ("''",)),
-        ("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")),
-        ("knn:k=0", ConfigError, ("k=0",)),
-        ("knn:k=ten", ConfigError, ("'knn:k=ten'",)),
-        ("knn:k=1,k=2", ConfigError, ("'k'",)),
-        ("knn:k=1,2", ConfigError, ("'2'",)),
-        ("knn:1,2", ConfigError, ("'knn:1,2'",)),
-        ("knn:k=[1", ConfigError, ("'[1'", "YAML")),
-        ("pyod", ConfigError, ("'pyod'", "'name'")),
-    ],
-)
+BAD_SPECS = [("knm", PluginError, ("'knm'", "did you mean 'knn'?", "contrastive_knn, cosine"))]
+BAD_SPECS += [("dana-lm:knm", PluginError, ("'knm'",)), ("", PluginError, ("''",))]
+BAD_SPECS += [("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")), ("knn:k=0", ConfigError, ("k=0",))]
+BAD_SPECS += [("knn:k=ten", ConfigError, ("'knn:k=ten'",)), ("knn:k=1,k=2", ConfigError, ("'k'",))]
+BAD_SPECS += [("knn:k=1,2", ConfigError, ("'2'",)), ("knn:1,2", ConfigError, ("'knn:1,2'",))]
+BAD_SPECS += [("knn:k=[1", ConfigError, ("'[1'", "YAML")), ("pyod", ConfigError, ("'pyod'", "'name'"))]
+
+
+@pytest.mark.parametrize(("spec", "error", "names"), BAD_SPECS)
 def test_a_bad_spec_is_refused_by_name(spec, error, names):
     with pytest.raises(error) as refusal:
         DETECTORS.create(spec)

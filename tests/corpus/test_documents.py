@@ -19,39 +19,21 @@ def _read(path, records, on_bad_record="skip"):
 
 
 def test_id_source_and_text_by_hand(tmp_path):
-    records = [
-        {"id": 7, "source": "wiki", "text": " e\u0301t\u00e9\r\nx "},
-        {"doc_id": "d", "text": "two"},
-        {"id": "", "source": "", "text": "three"},
-        {"id": None, "source": None, "text": "four"},
-        {"id": 0, "text": "five"},
-        {"id": " \u0000", "source": "\ufeff", "text": "six"},
-    ]
+    records = [{"id": 7, "source": "wiki", "text": " e\u0301t\u00e9\r\nx "}, {"doc_id": "d", "text": "two"}]
+    records += [{"id": "", "source": "", "text": "three"}, {"id": None, "source": None, "text": "four"}]
+    records += [{"id": 0, "text": "five"}, {"id": " \u0000", "source": "\ufeff", "text": "six"}]
     documents, tally = _read(tmp_path / "pool.v1.jsonl", records)
-    assert [(d.doc_id, d.source, d.text) for d in documents] == [
-        ("7", "wiki", "été\nx"),
-        ("d", "pool.v1", "two"),
-        (document_id("pool.v1", "three"), "pool.v1", "three"),
-        (document_id("pool.v1", "four"), "pool.v1", "four"),
-        ("0", "pool.v1", "five"),
-        (document_id("pool.v1", "six"), "pool.v1", "six"),
-    ]
-    assert tally.as_dict()["by_source"] == {
-        "pool.v1": {"documents": 5, "characters": 3 + 5 + 4 + 4 + 3},
-        "wiki": {"documents": 1, "characters": 5},
-    }
+    assert [d.text for d in documents] == ["été\nx", "two", "three", "four", "five", "six"]
+    three, four, six = (document_id("pool.v1", text) for text in ("three", "four", "six"))
+    assert [d.doc_id for d in documents] == ["7", "d", three, four, "0", six]
+    assert [d.source for d in documents] == ["wiki", *["pool.v1"] * 5]
+    pool = {"documents": 5, "characters": 3 + 5 + 4 + 4 + 3}
+    assert tally.as_dict()["by_source"] == {"pool.v1": pool, "wiki": {"documents": 1, "characters": 5}}
 
 
 def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_is_named(tmp_path, heard):
-    records = [
-        {"id": "a", "text": "one"},
-        {"id": "b", "text": "one "},
-        {"id": "a", "text": "another"},
-        {"text": " \u0000 "},
-        {"text": 3},
-        {"title": "no text"},
-        "not json",
-    ]
+    records = [{"id": "a", "text": "one"}, {"id": "b", "text": "one "}, {"id": "a", "text": "another"}]
+    records += [{"text": " \u0000 "}, {"text": 3}, {"title": "no text"}, "not json"]
     documents, tally = _read(tmp_path / "x.jsonl", records)
     assert [d.text for d in documents] == ["one"]
     warnings = [record.getMessage() for record in heard.records]
@@ -66,19 +48,14 @@ def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_
 
 
 def test_sources_share_texts_and_number_their_records_for_themselves(tmp_path):
-    rows = {
-        "one": [{"text": "same"}, {"id": 0, "text": "a"}],
-        "two": [{"text": "same"}, {"id": 0, "text": "b"}, {"id": 1, "text": "c"}, {"id": 0, "text": "d"}],
-    }
+    rows = {"one": [{"text": "same"}, {"id": 0, "text": "a"}]}
+    rows |= {"two": [{"text": "same"}, {"id": 0, "text": "b"}, {"id": 1, "text": "c"}, {"id": 0, "text": "d"}]}
     tally = Tally()
     paths = [write_rows(tmp_path / f"{name}.jsonl", records) for name, records in rows.items()]
     documents = list(read_documents(paths, "skip", tally))
-    assert [(d.doc_id, d.source, d.text) for d in documents] == [
-        (document_id("one", "same"), "one", "same"),
-        ("0", "one", "a"),
-        ("two/0", "two", "b"),
-        ("1", "two", "c"),
-    ]
+    ids = [document_id("one", "same"), "0", "two/0", "1"]
+    assert [d.doc_id for d in documents] == ids
+    assert [(d.source, d.text) for d in documents] == [("one", "same"), ("one", "a"), ("two", "b"), ("two", "c")]
     assert (dict(tally.drop_counts), dict(tally.rejection_counts)) == ({"duplicate": 1}, {"repeated id": 1})
 
 

@@ -122,11 +122,9 @@ def test_tests_vendored_generated_and_broken_files_are_skipped(make_distribution
 def test_readme_goes_under_the_distribution_and_licences_under_licences(make_distribution):
     files = {"toy-1.0.dist-info/licenses/LICENSE": "You may.", "toy/license.py": "x", "COPYING.md": "You must."}
     entries = iterate_package_texts("toy", make_distribution(files, "About toy."), 100)
-    assert [(entry.distribution, entry.kind, entry.text) for entry in entries] == [
-        ("toy", "readme", "About toy."),
-        ("licences", "licence", "You may."),
-        ("licences", "licence", "You must."),
-    ]
+    texts = [("toy", "readme", "About toy.")]
+    texts += [("licences", "licence", text) for text in ("You may.", "You must.")]
+    assert [(entry.distribution, entry.kind, entry.text) for entry in entries] == texts
 
 
 def test_short_texts_and_known_beginnings_are_dropped():

@@ -44,11 +44,8 @@ def test_counts_do_not_depend_on_the_other_texts_of_the_call(ngrams):
 def test_runs_of_characters_are_counted_inside_words_with_their_ends():
     buckets = 2**20
     counts = CharacterNgrams(2, 3, buckets, str.split).counts(["ab ab c", "", "abc"]).toarray()
-    by_hand = [
-        Counter({" a": 2, "ab": 2, "b ": 2, " ab": 2, "ab ": 2, " c": 1, "c ": 1, " c ": 1}),
-        Counter(),
-        Counter({" a": 1, "ab": 1, "bc": 1, "c ": 1, " ab": 1, "abc": 1, "bc ": 1}),
-    ]
+    by_hand = [Counter({" a": 2, "ab": 2, "b ": 2, " ab": 2, "ab ": 2, " c": 1, "c ": 1, " c ": 1}), Counter()]
+    by_hand += [Counter({" a": 1, "ab": 1, "bc": 1, "c ": 1, " ab": 1, "abc": 1, "bc ": 1})]
     assert counts.sum(1).tolist() == [counter.total() for counter in by_hand]
     for row, counter in zip(counts, by_hand, strict=True):
         assert [row[bucket_of([gram], buckets)[0]] for gram in counter] == list(counter.values())

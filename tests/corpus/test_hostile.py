@@ -42,18 +42,9 @@ def _parquet(texts, **columns):
     return parquet({"text": pa.array(texts, pa.string()), **columns})
 
 
-WRITE = {
-    "x.jsonl": _jsonl,
-    "x.json": _utf8_jsonl,
-    "x.jsonl.gz": _utf8_jsonl,
-    "x.jsonl.zst": _utf8_jsonl,
-    "x.csv": partial(_csv, ","),
-    "x.tsv": partial(_csv, "\t"),
-    "x.csv.gz": partial(_csv, ","),
-    "x.txt": _lines,
-    "x.txt.zst": _lines,
-    "x.parquet": _parquet,
-}
+WRITE = {"x.jsonl": _jsonl, "x.json": _utf8_jsonl, "x.jsonl.gz": _utf8_jsonl, "x.jsonl.zst": _utf8_jsonl}
+WRITE |= {"x.csv": partial(_csv, ","), "x.tsv": partial(_csv, "\t"), "x.csv.gz": partial(_csv, ","), "x.txt": _lines}
+WRITE |= {"x.txt.zst": _lines, "x.parquet": _parquet}
 OF_LINES = [name for name in WRITE if ".txt" in name]
 
 # What is written, and the text that a document has of it.
@@ -158,12 +149,9 @@ def test_bytes_that_are_not_utf8_become_replacement_characters(tmp_path, tiny_to
 
 
 def test_lone_surrogates_are_taken_out_wherever_they_are(tmp_path, tiny_tokenizer):
-    clean_by_escape = {
-        r"half \ud800 a pair": "half  a pair",
-        r"the other \udc00": "the other",
-        r"a whole one \ud83d\ude00": "a whole one 😀",
-        r"the wrong way \ude00\ud83d round": "the wrong way  round",
-    }
+    clean_by_escape = {r"half \ud800 a pair": "half  a pair", r"the other \udc00": "the other"}
+    clean_by_escape |= {r"a whole one \ud83d\ude00": "a whole one 😀"}
+    clean_by_escape |= {r"the wrong way \ude00\ud83d round": "the wrong way  round"}
     lines = [f'{{"id": "{text}", "source": "{text}", "text": "{text}"}}' for text in clean_by_escape]
     sources = _source(tmp_path / "in", "x.jsonl", json_lines(lines))
     documents = _follow(corpus_stage(sources, tmp_path / "out", "fail"), tiny_tokenizer)[:-1]

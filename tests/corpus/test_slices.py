@@ -153,11 +153,8 @@ class _NoPool:
 @pytest.mark.parametrize("name", ["x.jsonl.gz", "x.txt", "x.parquet"])
 def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tmp_path, monkeypatch, name):
     texts = TEXTS[:200]
-    content = {
-        "x.jsonl.gz": gzip.compress(json_lines({"text": text} for text in texts)),
-        "x.txt": "\n".join(texts).encode(),
-        "x.parquet": parquet({"text": texts}),
-    }
+    content = {"x.jsonl.gz": gzip.compress(json_lines({"text": text} for text in texts))}
+    content |= {"x.txt": "\n".join(texts).encode(), "x.parquet": parquet({"text": texts})}
     (tmp_path / name).write_bytes(content[name])
     (part,) = iterate_slices(str(tmp_path / name))
     assert part.is_small

@@ -112,20 +112,13 @@ def web():
     server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("path", "reason", "attempts"),
-    [
-        ("400.txt", "400, ", 1),
-        ("401.txt", "no permission: 401, ", 1),
-        ("403.txt", "no permission: 403, ", 1),
-        ("404.txt", "no such file, folder or bucket$", 1),
-        ("410.txt", "no such file, folder or bucket$", 1),
-        ("408.txt", "408, ", 3),
-        ("429.txt", "429, ", 3),
-        ("503.txt", "503, ", 3),
-        ("http://127.0.0.1:1/a.txt", "Cannot connect to host ", 3),
-    ],
-)
+REFUSALS = [("400.txt", "400, ", 1), ("401.txt", "no permission: 401, ", 1), ("403.txt", "no permission: 403, ", 1)]
+REFUSALS += [("404.txt", "no such file, folder or bucket$", 1), ("410.txt", "no such file, folder or bucket$", 1)]
+REFUSALS += [("408.txt", "408, ", 3), ("429.txt", "429, ", 3), ("503.txt", "503, ", 3)]
+REFUSALS += [("http://127.0.0.1:1/a.txt", "Cannot connect to host ", 3)]
+
+
+@pytest.mark.parametrize(("path", "reason", "attempts"), REFUSALS)
 def test_a_server_that_refuses_is_asked_once_and_one_that_may_recover_again(path, reason, attempts, web, monkeypatch):
     monkeypatch.setattr(storage, "WAITS", (0.0, 0.0))
     url = path if is_url(path) else f"{web}/{path}"
@@ -160,15 +153,11 @@ def test_a_missing_package_names_the_extra(monkeypatch):
         expand("gs://bucket/a.txt")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "s3://name:hush@pool/a.txt",
-        "s3://name:hu/hush@pool/a.txt",
-        "https://host/a.txt?X-Amz-Signature=hush",
-        "https://host/a.txt?b=1&access_token=hush",
-    ],
-)
+WITH_CREDENTIALS = ["s3://name:hush@pool/a.txt", "s3://name:hu/hush@pool/a.txt"]
+WITH_CREDENTIALS += ["https://host/a.txt?X-Amz-Signature=hush", "https://host/a.txt?b=1&access_token=hush"]
+
+
+@pytest.mark.parametrize("url", WITH_CREDENTIALS)
 def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, caplog):
     for flags in (["--task", url, "--general", "memory://a"], ["--task", "memory://a.txt", "--general", url]):
         with caplog.at_level(logging.DEBUG):
@@ -180,20 +169,11 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
     assert "hush" not in without_secrets(f"failed: {url} was refused")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "score --out URL",
-        "score --store URL",
-        "score --set general=URL",
-        "score URL",
-        "adapt run --model URL",
-        "predict URL a.jsonl",
-        "predict run a.jsonl --out URL",
-        "tasks URL",
-        "run URL",
-    ],
-)
+LINES = ["score --out URL", "score --store URL", "score --set general=URL", "score URL", "adapt run --model URL"]
+LINES += ["predict URL a.jsonl", "predict run a.jsonl --out URL", "tasks URL", "run URL"]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_no_error_shows_the_credentials_of_a_url(line, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with suppress(SystemExit):

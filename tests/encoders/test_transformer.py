@@ -14,14 +14,8 @@ from dana.encoders.cache import StoredEncoder
 from dana.encoders.transformer import TransformerEncoder, minilm
 
 LONGEST = 64  # positions, of those that have some
-TEXTS = [
-    "A short one.",
-    "x",
-    "The sampler draws from the posterior until the chain has converged.",
-    "Returns an array. " * 40,
-    "Two of nine, in one batch.",
-    "The sampler draws from a prior.",
-]
+TEXTS = ["A short one.", "x", "The sampler draws from the posterior until the chain has converged."]
+TEXTS += ["Returns an array. " * 40, "Two of nine, in one batch.", "The sampler draws from a prior."]
 
 
 def _byte_level(cls, special):

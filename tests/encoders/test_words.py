@@ -67,16 +67,12 @@ def test_files_that_are_missing_are_refused(path, tmp_path):
 GLOVE = "the 0.5 -1 2e-3\n. . . 1 2 3\nDon't 4 5 6\nDON'T 7 8 9\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("glove.txt", GLOVE.encode()),
-        ("fasttext.vec", f"4 3\n{GLOVE}".encode()),
-        ("word2vec.txt", f"4 3\n{GLOVE}".replace("\n", " \r\n").encode()),
-        ("edited.txt", f"\ufeff{GLOVE}\n\n".encode()),
-        ("packed.txt.gz", gzip.compress(GLOVE.encode(), mtime=0)),
-    ],
-)
+FORMATS = [("glove.txt", GLOVE.encode()), ("fasttext.vec", f"4 3\n{GLOVE}".encode())]
+FORMATS += [("word2vec.txt", f"4 3\n{GLOVE}".replace("\n", " \r\n").encode())]
+FORMATS += [("edited.txt", f"\ufeff{GLOVE}\n\n".encode()), ("packed.txt.gz", gzip.compress(GLOVE.encode(), mtime=0))]
+
+
+@pytest.mark.parametrize(("name", "content"), FORMATS)
 def test_every_text_format_gives_the_same_words_and_numbers(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     word_vectors = read_word_vectors(tmp_path / name)

@@ -200,11 +200,9 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert one not in (seed, epoch)
 
 
-ROWS = [
-    {"seed": 0, "score": 0.5, "dev_score": 0.61234, "epoch": 3, "seconds": 12.34, "degenerate": False},
-    {"seed": 11, "score": 0.2, "dev_score": 0.45, "epoch": 1, "seconds": 9.0, "degenerate": True},
-    {"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False},
-]
+ROWS = [{"seed": 0, "score": 0.5, "dev_score": 0.61234, "epoch": 3, "seconds": 12.34, "degenerate": False}]
+ROWS += [{"seed": 11, "score": 0.2, "dev_score": 0.45, "epoch": 1, "seconds": 9.0, "degenerate": True}]
+ROWS += [{"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False}]
 FLOORS = {"largest_class_dev": 0.25, "largest_class_test": 0.2}
 METRICS = {"metric": "macro_f1", "direction": "higher", "seeds": [{**row, **FLOORS} for row in ROWS]}
 
@@ -228,11 +226,8 @@ def test_a_collapse_is_said_with_its_floor_and_what_to_change():
     )
     assert "try learning_rate=auto, more steps" in text
     assert collapse_warning({**METRICS, "seeds": METRICS["seeds"][:1]}) == ""
-    lower = {
-        **METRICS,
-        "direction": "lower",
-        "seeds": [{**METRICS["seeds"][0], "dev_score": score} for score in (0.1, 0.9)],
-    }
+    lower = {**METRICS, "direction": "lower"}
+    lower |= {"seeds": [{**METRICS["seeds"][0], "dev_score": score} for score in (0.1, 0.9)]}
     assert collapse_warning(lower).startswith("Beware: 1 of 2"), "of an error a lower value is better"
 
 

@@ -40,17 +40,12 @@ def test_given_epochs_are_not_lengthened_to_the_presets_steps(toy_card, override
     assert FinetuneSettings(**overrides).resolve(toy_card, config(128)).epochs_of(80) == epochs
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "rate", "pooling"),
-    [
-        (config(768), 3e-5, "cls"),
-        (config(384), 2.4e-4, "mean"),
-        (config(128), 1e-3, "mean"),
-        (config(384, dana={"learning_rate": 5e-4, "pooling": "cls"}), 5e-4, "cls"),
-        (config(384, dana={"pooling": "cls"}), 2.4e-4, "cls"),
-        (load_config("dana-mini"), 1e-3, "mean"),
-    ],
-)
+ENTRIES = [(config(768), 3e-5, "cls"), (config(384), 2.4e-4, "mean"), (config(128), 1e-3, "mean")]
+ENTRIES += [(config(384, dana={"learning_rate": 5e-4, "pooling": "cls"}), 5e-4, "cls")]
+ENTRIES += [(config(384, dana={"pooling": "cls"}), 2.4e-4, "cls"), (load_config("dana-mini"), 1e-3, "mean")]
+
+
+@pytest.mark.parametrize(("checkpoint", "rate", "pooling"), ENTRIES)
 def test_rate_and_pooling_are_the_checkpoints_entry_else_follow_its_width(toy_card, checkpoint, rate, pooling):
     preset = FinetuneSettings().resolve(toy_card, checkpoint)
     assert (preset.learning_rate, preset.pooling) == (pytest.approx(rate), pooling)
@@ -61,15 +56,11 @@ def test_rate_and_pooling_are_the_checkpoints_entry_else_follow_its_width(toy_ca
     assert FinetuneSettings().resolve(words, checkpoint).pooling == "cls"
 
 
-@pytest.mark.parametrize(
-    ("entry", "problem"),
-    [
-        (3, "dana=3: must be a mapping"),
-        ({"rate": 1}, "unknown key 'rate'"),
-        ({"learning_rate": "auto"}, "='auto': must be a number"),
-        ({"learning_rate": -1}, "learning_rate=-1"),
-    ],
-)
+WRONG_ENTRIES = [(3, "dana=3: must be a mapping"), ({"rate": 1}, "unknown key 'rate'")]
+WRONG_ENTRIES += [({"learning_rate": "auto"}, "='auto': must be a number"), ({"learning_rate": -1}, "learning_rate=-1")]
+
+
+@pytest.mark.parametrize(("entry", "problem"), WRONG_ENTRIES)
 def test_a_wrong_entry_of_a_checkpoint_is_refused_by_name(toy_card, entry, problem):
     with pytest.raises(ConfigError, match=rf"config.json of the checkpoint: .*{problem}"):
         FinetuneSettings().resolve(toy_card, config(384, dana=entry))

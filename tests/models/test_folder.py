@@ -31,13 +31,10 @@ from dana.models.heads import SelectedLogits
 from dana.models.language_model import load_language_model
 from dana.selectors.classifier import _logits
 
-LOADERS = {
-    "backbone": load_backbone,
-    "classifier": lambda model: new_classifier(model, 3, 0),
-    "mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean"),
-    "language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0),
-    "complete model": lambda model: load_complete(AutoModelForMaskedLM, model),
-}
+LOADERS = {"backbone": load_backbone, "classifier": lambda model: new_classifier(model, 3, 0)}
+LOADERS |= {"mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean")}
+LOADERS |= {"language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0)}
+LOADERS |= {"complete model": lambda model: load_complete(AutoModelForMaskedLM, model)}
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,7 @@ def edit_json(file: Path, **values: Any) -> None:
     write_json(file, {**json.loads(file.read_text()), **values})
 
 
-def commit(
-    folder: Path,
-    depends_on: dict[str, Any],
-    write: Callable[[Path], Any] = lambda path: None,
-    kind: str = "",
-    **notes: Any,
-) -> None:
+def commit(folder, depends_on, write=lambda path: None, kind="", **notes):
     """Make an artifact, by default of the kind that its folder is called; `counts` and notes go into its manifest."""
 
     def fill(draft):
@@ -73,13 +66,8 @@ def write_ranking(run: Path) -> None:
 
 def choice_notes() -> dict[str, Any]:
     """Return what ``auto`` writes into a manifest: three selectors and their fusion, which was chosen."""
-    rows = []
-    for name, ap, weight in [
-        ("moore_lewis", 0.78, 0.4),
-        ("lda", 0.81, 0.5),
-        ("svm", 0.74, 0.1),
-        ("fusion", 0.86, None),
-    ]:
+    rows, aps = [], [("moore_lewis", 0.78, 0.4), ("lda", 0.81, 0.5), ("svm", 0.74, 0.1), ("fusion", 0.86, None)]
+    for name, ap, weight in aps:
         measures = {"ap": ap, "ap_low": ap - 0.02, "ap_high": ap + 0.02, "recall_5": ap - 0.1, "recall_20": ap + 0.05}
         rows.append({"name": name, **measures, "auroc": ap + 0.08, "weight": weight})
     spec = "fusion:parts=moore_lewis+lda+svm,weights=0.4+0.5+0.1"
@@ -114,12 +102,8 @@ def write_training(folder: Path, gain: float) -> None:
     lines = []
     for index in range(5):
         fall = gain * (1 - np.exp(-index)) / (1 - np.exp(-4))
-        losses = {
-            "task_loss": 5.2 - fall,
-            "general_loss": 5.0 - 0.3 * fall,
-            "task_loss_se": 0.03,
-            "general_loss_se": 0.02,
-        }
+        losses = {"task_loss": 5.2 - fall, "general_loss": 5.0 - 0.3 * fall, "task_loss_se": 0.03}
+        losses |= {"general_loss_se": 0.02}
         lines.append({"kind": "step", "step": 25 * index, "tokens": 1, "loss": 1.0})
         lines.append({"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index, **losses})
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -138,15 +122,7 @@ def answers_of(mean: float, seeds: int, collapsed_seed: int | None = None) -> tu
     return labels, answers
 
 
-def write_results(
-    run: Path,
-    task: str = "toy",
-    seeds: int = 8,
-    collapsed_arm: str = "",
-    version: int = 1,
-    arms: Any = ARMS,
-    **settings: int,
-) -> None:
+def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=ARMS, **settings):
     """Write finetune/TASK/ARM as fine-tuning does; seed 3 of the collapsed arm answers one class but for two texts."""
     preset = {"epochs": 3, "learning_rate": 5e-5, "seeds": list(range(seeds)), **settings}
     max_train = preset.pop("max_train", None)
@@ -156,13 +132,9 @@ def write_results(
         [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(np.ones((1, labels.size)))
         rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
         metrics = {"task": task, "metric": "macro_f1", "direction": "higher", "seeds": rows}
-        columns = {
-            "seed": np.repeat(np.arange(seeds), labels.size),
-            "id": [f"t{number:03d}" for number in range(labels.size)] * seeds,
-            "label": np.tile(labels, seeds),
-            "prediction": answers.ravel(),
-            "probabilities": [[0.2, 0.3, 0.5]] * answers.size,
-        }
+        columns = {"seed": np.repeat(np.arange(seeds), labels.size)}
+        columns |= {"id": [f"t{number:03d}" for number in range(labels.size)] * seeds, "label": np.tile(labels, seeds)}
+        columns |= {"prediction": answers.ravel(), "probabilities": [[0.2, 0.3, 0.5]] * answers.size}
 
         def write(folder, metrics=metrics, columns=columns):
             write_json(folder / "metrics.json", metrics)

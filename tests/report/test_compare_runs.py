@@ -66,12 +66,9 @@ def test_setting_rows_name_settings_texts_and_versions_that_differ(tmp_path):
     ranking = {"kind": "ranking", "depends_on": {"seeds": 5}}
     frame = setting_rows(named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.3, "cd", "2.2", ranking=ranking)])).frame
     assert list(frame) == ["step", "setting", "a", "b"]
-    assert sorted(frame.values.tolist()) == [
-        ["corpus", "files.pool.jsonl", "ab" * 16, "cd" * 16],
-        ["packages", "numpy", "2.1", "2.2"],
-        ["ranking", "seeds", "–", "5"],
-        ["weights", "settings.beta", "0.2", "0.3"],
-    ]
+    changes = [["corpus", "files.pool.jsonl", "ab" * 16, "cd" * 16], ["packages", "numpy", "2.1", "2.2"]]
+    changes += [["ranking", "seeds", "–", "5"], ["weights", "settings.beta", "0.2", "0.3"]]
+    assert sorted(frame.values.tolist()) == changes
     assert setting_rows(named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.2, "ab", "2.1")])).frame.empty
 
 
@@ -95,12 +92,9 @@ def test_bad_runs_are_named_and_nothing_is_written(runs, tmp_path):
     one, wrong = runs[0].path, shutil.copytree(runs[1].path, tmp_path / "wrong")
     (wrong / "finetune" / "toy" / "dana" / MANIFEST).write_text(json.dumps([]))
     (tmp_path / "empty").mkdir()
-    for paths, error, name in (
-        ([one, tmp_path / "empty"], ArtifactError, "empty"),
-        ([one, one], ConfigError, str(one)),
-        ([one], ConfigError, "--compare"),
-        ([one, wrong], ArtifactError, "wrong/finetune/toy/dana"),
-    ):
+    cases = [([one, tmp_path / "empty"], ArtifactError, "empty"), ([one, one], ConfigError, str(one))]
+    cases += [([one], ConfigError, "--compare"), ([one, wrong], ArtifactError, "wrong/finetune/toy/dana")]
+    for paths, error, name in cases:
         with pytest.raises(error, match=name):
             compare_stage(paths, tmp_path / "out")
     assert not (tmp_path / "out").exists()

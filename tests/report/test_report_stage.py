@@ -79,16 +79,8 @@ def test_every_table_is_a_file(reported_run):
     assert files["kept_by_source"]["kept_units"].sum() == 192
     assert files["kept_by_source"]["share_of_kept_characters"].sum() == pytest.approx(1)
     assert len(files["seeds"]) == 32
-    assert list(files["differences"])[:8] == [
-        "task",
-        "metric",
-        "arm",
-        "other",
-        "asked",
-        "n",
-        "arm_score",
-        "other_score",
-    ]
+    columns = ["task", "metric", "arm", "other", "asked", "n", "arm_score", "other_score"]
+    assert list(files["differences"])[:8] == columns
     assert {"collapsed", "units_to_decide", "texts_to_decide"} <= set(files["differences"])
 
 
@@ -118,13 +110,8 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
     source = shared_run / "arms" / "dana" / part if part == "adapted" else shared_run / part
     shutil.copytree(source, tmp_path / "alone" / part)
     page = words(read_page(tmp_path / "alone"))
-    commands = {
-        "ranking": "score --rank-only",
-        "scores": "score",
-        "weights": "weigh",
-        "adapted": "adapt",
-        "finetune": "finetune",
-    }
+    commands = {"ranking": "score --rank-only", "scores": "score", "weights": "weigh", "adapted": "adapt"}
+    commands |= {"finetune": "finetune"}
     missing = [f"Make it with dana {command}" for name, command in commands.items() if name != part]
     assert [line for line in missing if line not in page] == []
 

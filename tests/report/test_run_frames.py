@@ -118,12 +118,9 @@ def manifest(kind, seconds, counts):
 
 def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
     """The adaptation was resumed and took 60 seconds in total; steps of single nested seeds are counted once."""
-    stages = {
-        "finetune": manifest("finetune", 20, {"train": 50, "test": 9}),
-        "adapted": manifest("model", 10, {"tokens_seen": 120_000, "tokens_text": 7}),
-        "scores": manifest("scores", 15, {"units": 30}),
-        "corpus": manifest("corpus", 5, {"in": 8, "kept": 7}),
-    }
+    stages = {"finetune": manifest("finetune", 20, {"train": 50, "test": 9})}
+    stages |= {"adapted": manifest("model", 10, {"tokens_seen": 120_000, "tokens_text": 7})}
+    stages |= {"scores": manifest("scores", 15, {"units": 30}), "corpus": manifest("corpus", 5, {"in": 8, "kept": 7})}
     run = RunFrames(tmp_path, stages=stages, step_seconds={"adapted": 60.0, "corpus": 0.0})
     frame = step_table(run).frame.set_index("step")
     assert list(frame.index) == ["corpus", "scores", "adapted", "finetune"]

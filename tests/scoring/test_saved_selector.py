@@ -18,16 +18,11 @@ from tests.stages.two_topics import SELECTION, write_scores
 
 ENCODER = {"encoder": SELECTION.encoder}
 KNN = {"selector": "detector", "detector": "knn", **ENCODER}
-RUNS = {
-    "knn in int8": {**KNN, "store_dtype": "int8"},
-    "knn without a store": {**KNN, "store": "none"},
-    "contrastive": {"selector": "lda", **ENCODER},
-    "another library's": {"selector": "pyod:HBOS", **ENCODER},
-    "two encoders": {"selector": "cascade:first=hashing", "detector": "knn", **ENCODER},
-    "several": {"selector": "auto:lexical+lda,folds=2", **ENCODER},
-    "n-gram models": {"selector": "moore_lewis"},
-    "hashed n-grams": {"selector": "dsir"},
-}
+RUNS = {"knn in int8": {**KNN, "store_dtype": "int8"}, "knn without a store": {**KNN, "store": "none"}}
+RUNS |= {"contrastive": {"selector": "lda", **ENCODER}, "another library's": {"selector": "pyod:HBOS", **ENCODER}}
+RUNS |= {"two encoders": {"selector": "cascade:first=hashing", "detector": "knn", **ENCODER}}
+RUNS |= {"several": {"selector": "auto:lexical+lda,folds=2", **ENCODER}, "n-gram models": {"selector": "moore_lewis"}}
+RUNS |= {"hashed n-grams": {"selector": "dsir"}}
 
 
 def score_run(texts, out, **settings):
@@ -112,12 +107,8 @@ def test_ids_are_normalised_as_those_of_a_corpus_and_bad_ones_are_named(run):
     selector = load_selector(run)
     scores = selector.score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
     assert scores["doc_id"].tolist() == ["\u00e1", normalise("b\ud800"), document_id("", "A cell.")]
-    for name, arguments in {
-        "texts": ("one text",),
-        r"texts\[1\]": (["a", 3],),
-        "ids": (["a"], ["x", "y"]),
-        r"ids\[0\]": (["a"], [None]),
-    }.items():
+    wrong = {"texts": ("one text",), r"texts\[1\]": (["a", 3],)}
+    for name, arguments in {**wrong, "ids": (["a"], ["x", "y"]), r"ids\[0\]": (["a"], [None])}.items():
         with pytest.raises(DataError, match=name):
             selector.score(*arguments)
 

@@ -15,11 +15,8 @@ SELECTOR = CascadeSelector(keep=0.3, encoder="hashing:dims=64", first="hashing:d
 
 @pytest.fixture(scope="module")
 def cascade():
-    general = {
-        "contamination": texts("other", 10, 1),
-        "geometry": texts("other", 150, 2) + texts("task", 50, 3),
-        "audit": texts("other", 160, 4) + texts("task", 40, 5),
-    }
+    general = {"contamination": texts("other", 10, 1), "geometry": texts("other", 150, 2) + texts("task", 50, 3)}
+    general |= {"audit": texts("other", 160, 4) + texts("task", 40, 5)}
     return SELECTOR.fit(texts("task", 100, 0), general, 0)
 
 

@@ -15,10 +15,8 @@ from dana.scoring.settings import Selection
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 
 TASK = [f"cell gene {number}" for number in range(100)]
-GENERAL = {
-    "contamination": [f"court {number}" for number in range(10)],
-    "geometry": [f"judge appeal {number}" for number in range(30)],
-}
+GENERAL = {"contamination": [f"court {number}" for number in range(10)]}
+GENERAL |= {"geometry": [f"judge appeal {number}" for number in range(30)]}
 
 
 def knn(share=0.0, detector="knn"):

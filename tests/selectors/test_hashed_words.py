@@ -13,28 +13,20 @@ from dana.corpus.hashed_ngrams import HashedNgrams
 from dana.selectors.hashed_words import DSIRSelector, LexicalSelector, plain_words
 
 TASK = ["The cell binds a gene, and the gene binds.", "A kinase binds the cell (twice).", "Genes of a cell: 3 of 4."]
-GENERAL = [
-    "The court denied the motion.",
-    "Trains leave at 10:45.",
-    "A judge of the court ruled.",
-    "The cell phone rang.",
-]
+GENERAL = ["The court denied the motion.", "Trains leave at 10:45.", "A judge of the court ruled."]
+GENERAL += ["The cell phone rang."]
 PROBES = ["A gene of the cell binds and binds and binds.", "The judge denied it.", "Nothing known here", "", "... !"]
 
 
-@pytest.mark.parametrize(
-    ("raw", "words"),
-    [
-        ("It does n't end", "it doesnt end"),
-        ("it doesn\u2019t end", "it doesnt end"),
-        ("He 's the film 's star", "hes the films star"),
-        ("<< EGFR >> and [[ ZD1839 ]]", "egfr and zd 0"),
-        ("a dose of @.@ mg to @ - @ of @", "a dose of 0 mg to 0 0 of 0"),
-        ("a dose of 1,000.5 mg to 4 - 5 of 6", "a dose of 0 mg to 0 0 of 0"),
-        ("-LRB- see Fig. 2a -RRB- , e.g. user@host", "see fig 0 a e g user host"),
-        ("caf\u00e9_na\u00efve\u2026", "caf\u00e9 na\u00efve"),
-    ],
-)
+PLAIN_BY_HAND = [("It does n't end", "it doesnt end"), ("it doesn\u2019t end", "it doesnt end")]
+PLAIN_BY_HAND += [("He 's the film 's star", "hes the films star"), ("<< EGFR >> and [[ ZD1839 ]]", "egfr and zd 0")]
+PLAIN_BY_HAND += [("a dose of @.@ mg to @ - @ of @", "a dose of 0 mg to 0 0 of 0")]
+PLAIN_BY_HAND += [("a dose of 1,000.5 mg to 4 - 5 of 6", "a dose of 0 mg to 0 0 of 0")]
+PLAIN_BY_HAND += [("-LRB- see Fig. 2a -RRB- , e.g. user@host", "see fig 0 a e g user host")]
+PLAIN_BY_HAND += [("caf\u00e9_na\u00efve\u2026", "caf\u00e9 na\u00efve")]
+
+
+@pytest.mark.parametrize(("raw", "words"), PLAIN_BY_HAND)
 def test_plain_words_ignore_preprocessing(raw, words):
     assert plain_words(raw) == words.split()
 
@@ -78,17 +70,11 @@ def test_unknown_repeated_and_rare_text_is_between():
     assert once == pytest.approx(often, rel=0.02)  # runs of characters that both words have are damped, not scaled
 
 
-DSIR_TASK = [
-    "The enzyme binds its ligand; the receptor doesn't move.",
-    "A kinase phosphorylates the receptor (twice).",
-    "Ligand-binding assays: 3 of 4 enzymes were inhibited!",
-]
-DSIR_GENERAL = [
-    "The court denied the motion, and counsel appealed.",
-    "Trains leave at 10:45; the receptor of this phone is broken.",
-    "The enzyme court rests.",
-    "\u00c9t\u00e9 in Paris: caf\u00e9s, na\u00efve tourists...",
-]
+DSIR_TASK = ["The enzyme binds its ligand; the receptor doesn't move.", "A kinase phosphorylates the receptor (twice)."]
+DSIR_TASK += ["Ligand-binding assays: 3 of 4 enzymes were inhibited!"]
+DSIR_GENERAL = ["The court denied the motion, and counsel appealed."]
+DSIR_GENERAL += ["Trains leave at 10:45; the receptor of this phone is broken.", "The enzyme court rests."]
+DSIR_GENERAL += ["\u00c9t\u00e9 in Paris: caf\u00e9s, na\u00efve tourists..."]
 PUBLISHED = [-228.4433407728877, -295.85464896343154, -72.0188014698358, -227.09122561627436]
 PUBLISHED += [230.29458359872615, 172.9119623348341, 300.1503401673988]
 

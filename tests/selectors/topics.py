@@ -2,10 +2,8 @@
 
 import numpy as np
 
-WORDS = {
-    "task": ["cell", "gene", "protein", "kinase", "assay"],
-    "other": ["court", "judge", "appeal", "motion", "tort"],
-}
+WORDS = {"task": ["cell", "gene", "protein", "kinase", "assay"]}
+WORDS |= {"other": ["court", "judge", "appeal", "motion", "tort"]}
 
 
 def texts(kind: str, count: int, seed: int) -> list[str]:

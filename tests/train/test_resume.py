@@ -183,15 +183,9 @@ def test_the_two_newest_and_the_best_are_kept_and_the_latest_is_resumed(checkpoi
     assert (files["state"]["bytes"], len(files["state"]["digest"])) == (8, 32)
 
 
-DAMAGES = {
-    "shorter": ("state", "state"),
-    "flipped": ("state", "state 11"),
-    "missing": ("state", None),
-    "no manifest": ("manifest.json", None),
-    "bad manifest": ("manifest.json", "{"),
-    "no inputs": ("manifest.json", '{"files": {}, "step": 10}'),
-    "a list": ("manifest.json", "[1]"),
-}
+DAMAGES = {"shorter": ("state", "state"), "flipped": ("state", "state 11"), "missing": ("state", None)}
+DAMAGES |= {"no manifest": ("manifest.json", None), "bad manifest": ("manifest.json", "{")}
+DAMAGES |= {"no inputs": ("manifest.json", '{"files": {}, "step": 10}'), "a list": ("manifest.json", "[1]")}
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGES.values(), ids=DAMAGES)
@@ -227,10 +221,8 @@ def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-WRITES = {
-    "tensors": lambda folder: save_file({"a": torch.zeros(10_000)}, folder / "state.safetensors"),
-    "records": lambda folder: (folder / "records").write_text("a" * 10_000),
-}
+WRITES = {"tensors": lambda folder: save_file({"a": torch.zeros(10_000)}, folder / "state.safetensors")}
+WRITES |= {"records": lambda folder: (folder / "records").write_text("a" * 10_000)}
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)

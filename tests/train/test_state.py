@@ -160,11 +160,9 @@ def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
 
 SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
 RATES = {"attention_dropout": 0.1, "mlp_dropout": 0.1, "embedding_dropout": 0.1}
-CONFIGS = [
-    RobertaConfig(**SMALL, intermediate_size=32, max_position_embeddings=40),
-    DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_dim=32),
-    ModernBertConfig(**SMALL, **RATES, intermediate_size=32, cls_token_id=1, sep_token_id=2),
-]
+CONFIGS = [RobertaConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)]
+CONFIGS += [DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_dim=32)]
+CONFIGS += [ModernBertConfig(**SMALL, **RATES, intermediate_size=32, cls_token_id=1, sep_token_id=2)]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)

@@ -87,14 +87,9 @@ def score_table(units, scores, folder, size=1):
     documents = [Document(f"d{row:04d}", "pool", " ".join(group)) for row, group in enumerate(groups)]
     write_parts(document_tables(documents), folder, DOCUMENTS)
     ends = np.concatenate([np.cumsum([len(unit) + 1 for unit in group]) - 1 for group in groups])
-    columns = {
-        "doc_id": np.repeat([one.doc_id for one in documents], size).tolist(),
-        "source": ["pool"] * len(units),
-        "unit": np.tile(np.arange(size, dtype=np.int32), len(groups)),
-        "start": ends - [len(unit) for unit in units],
-        "end": ends,
-        "score": scores,
-    }
+    columns = {"doc_id": np.repeat([one.doc_id for one in documents], size).tolist(), "source": ["pool"] * len(units)}
+    columns |= {"unit": np.tile(np.arange(size, dtype=np.int32), len(groups))}
+    columns |= {"start": ends - [len(unit) for unit in units], "end": ends, "score": scores}
     return pa.table(columns, schema=SCORES)
 
 

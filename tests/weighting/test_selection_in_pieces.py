@@ -20,32 +20,17 @@ from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
 from tests.weighting.in_memory import apply_policy, score_table
 
-POLICIES = [
-    {},
-    {"shrink": False},
-    {"gamma": 1},
-    {"gamma": 4, "min_tail": 3},
-    {"stream": True, "gamma": 4, "min_tail": 3},
-    {"stream": True, "gamma": 10**11},
-    {"beta": 1.0},
-    {"budget": "1 units"},
-    {"budget": "0.5 units"},
-    {"budget": "1e12 units"},
-    {"budget": "9 documents", "gamma": 2},
-    {"budget": "40 tokens", "tokenizer": "x"},
-    {"below": 0.5},
-    {"policy": "sampled", "gamma": 2},
-    {"policy": "sampled", "sharpness": 300.0, "beta": 0.9, "gamma": 1},
-    {"policy": "sampled", "sharpness": 5000.0, "beta": 0.9, "gamma": 1},  # most have no relevance at all
-    {"policy": "sampled", "budget": "9 documents", "midpoint": -1.0},
-    {"policy": "sampled", "stream": True},
-    {"policy": "sigmoid"},
-    {"policy": "sigmoid", "beta": 1.0},
-    {"policy": "sigmoid", "midpoint": -0.5, "stream": True},
-    {"balance": "clusters", "gamma": 2},
-    {"balance": "clusters", "budget": "9 documents", "gamma": 2},
-    {"balance": "clusters", "policy": "sampled", "budget": "40 tokens", "tokenizer": "x"},
-]
+POLICIES = [{}, {"shrink": False}, {"beta": 1.0}, {"below": 0.5}, {"gamma": 1}, {"gamma": 4, "min_tail": 3}]
+POLICIES += [{"stream": True, "gamma": 4, "min_tail": 3}, {"stream": True, "gamma": 10**11}]
+POLICIES += [{"budget": f"{amount} units"} for amount in ("1", "0.5", "1e12")]
+POLICIES += [{"budget": "9 documents", "gamma": 2}, {"budget": "40 tokens", "tokenizer": "x"}]
+SAMPLED = [{"gamma": 2}, {"budget": "9 documents", "midpoint": -1.0}, {"stream": True}]
+SAMPLED += [{"sharpness": sharpness, "beta": 0.9, "gamma": 1} for sharpness in (300.0, 5000.0)]  # or hardly relevant
+POLICIES += [{"policy": "sampled", **values} for values in SAMPLED]
+POLICIES += [{"policy": "sigmoid", **values} for values in ({}, {"beta": 1.0}, {"midpoint": -0.5, "stream": True})]
+SPREAD = [{"gamma": 2}, {"budget": "9 documents", "gamma": 2}]
+SPREAD += [{"policy": "sampled", "budget": "40 tokens", "tokenizer": "x"}]
+POLICIES += [{"balance": "clusters", **values} for values in SPREAD]
 
 
 def random_pool(seed, units, decimals=None):
