@@ -228,8 +228,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    manifest = read_json(path)
-    remedy = f"not a manifest; remove {folder} and run its command again"
+    manifest, remedy = read_json(path), f"not a manifest; remove {folder} and run its command again"
     if not isinstance(manifest, dict):
         raise ArtifactError(f"{path}: holds a {type(manifest).__name__}, {remedy}")
     if manifest.get("schema") != SCHEMA:

@@ -44,16 +44,16 @@ def processes() -> int:
         ConfigError: If ``WORLD_SIZE`` is invalid, or a launcher started one process instead of several.
     """
     size = os.environ.get("WORLD_SIZE") or "1"
-    if not size.isdigit() or int(size) < 1:
-        raise ConfigError(f"WORLD_SIZE={size!r}: must be the number of processes of the launch")
+    require(size.isdigit() and int(size) >= 1, "WORLD_SIZE", size, "the number of processes of the launch")
     # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it starts them. On a CPU it
     # starts one process in any case, which would train alone and end with exit code 0.
     if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
-        remedy = (
-            "torchrun --standalone --nproc_per_node N -m dana ...; for one: --num_processes 1, and unset MASTER_ADDR"
-        )
         problem = "accelerate launch started one process instead of several, as it does on CPUs"
-        raise ConfigError(f"{problem}. On one machine: {remedy}")
+        several, one = (
+            "torchrun --standalone --nproc_per_node N -m dana ...",
+            "--num_processes 1, and unset MASTER_ADDR",
+        )
+        raise ConfigError(f"{problem}. On one machine: {several}; for one: {one}")
     return int(size)
 
 
@@ -64,8 +64,7 @@ def process_rank() -> int:
         ConfigError: If ``RANK`` is invalid.
     """
     rank = os.environ.get("RANK") or "0"
-    if not rank.isdigit():
-        raise ConfigError(f"RANK={rank!r}: must be the number of this process, from 0, as a launcher sets it")
+    require(rank.isdigit(), "RANK", rank, "the number of this process, from 0, as a launcher sets it")
     return int(rank)
 
 

@@ -26,8 +26,7 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
     """
     import pyarrow as pa
 
-    codec = COMPRESSIONS.get(path.suffix.lower())
-    number = 0
+    codec, number = COMPRESSIONS.get(path.suffix.lower()), 0
     try:
         with pa.input_stream(pyarrow_source(path), compression=codec) as stream:
             reader = io.BufferedReader(stream)  # type: ignore[arg-type]

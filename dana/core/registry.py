@@ -90,8 +90,7 @@ class Registry:
             entry.dist and entry.dist.name == head for claims in entries.values() for entry in claims
         ):
             distribution, (head, _, tail) = head, tail.partition(":")
-        cls = self.load(head, distribution, entries)
-        return build(cls, spec, *parse_arguments(tail, spec))
+        return build(self.load(head, distribution, entries), spec, *parse_arguments(tail, spec))
 
 
 def is_importable(module: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, starmap
 from pathlib import Path
 
 import pyarrow as pa
@@ -87,8 +87,7 @@ def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
     """Yield the documents of a corpus in order, reading `rows` at a time."""
     for batch in read_rows(folder, DOCUMENTS.names, rows=rows):
         columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
-        for doc_id, source, text in zip(*columns, strict=True):
-            yield Document(doc_id, source, text)
+        yield from starmap(Document, zip(*columns, strict=True))
 
 
 ROWS_PER_PART = 1 << 20

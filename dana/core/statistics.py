@@ -31,7 +31,9 @@ class Moments:
         if scores.size == 0:
             return cls()
         mean = float(np.mean(scores, dtype=np.float64))
-        return cls(scores.size, mean, float(np.square(scores - mean, dtype=np.float64).sum()))
+        deviations = scores - mean
+        place = deviations if deviations.dtype == np.float64 else None  # one temporary array
+        return cls(scores.size, mean, float(np.square(deviations, place, dtype=np.float64).sum()))
 
     def merge(self, other: "Moments") -> "Moments":
         """Combine the moments of two shards."""
@@ -99,8 +101,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     References:
         Holm 1979, A simple sequentially rejective multiple test procedure.
     """
-    adjusted_values = [0.0] * len(p_values)
-    highest = 0.0
+    adjusted_values, highest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted_values[index] = highest
@@ -230,8 +231,7 @@ def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = Non
     if folds is None:
         runs = values.mean(1).reshape(units, -1)
         by_unit = float(runs.mean(1).var(ddof=1)) / units if units > 1 else 0.0
-        by_text = float(per_text.var(ddof=1)) / texts
-        sampling = 0.0
+        by_text, sampling = float(per_text.var(ddof=1)) / texts, 0.0
     else:
         _, folds, sizes = np.unique(folds, return_inverse=True, return_counts=True)
         units = sizes.size

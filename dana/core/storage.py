@@ -27,8 +27,8 @@ FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryErr
 BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request beyond `until`; doubled each time that is too few
 # Keys that identify a file's content, the most reliable first; then times of modification.
-MARKS = ("md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c")
-MARKS += ("mtime", "LastModified", "Last-Modified", "last_modified", "created")
+MARKS = ["md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c"]
+MARKS += ["mtime", "LastModified", "Last-Modified", "last_modified", "created"]
 
 
 def is_url(name: str) -> bool:
@@ -305,8 +305,7 @@ def _files(fs: Any, entries: dict[str, dict[str, Any]]) -> list[RemoteFile]:
 def _remote(url: str, info: dict[str, Any]) -> RemoteFile:
     lfs = info.get("lfs") or {}
     marks = {**info, "blob_id": lfs.get("sha256") or info.get("blob_id")}
-    key = next((key for key in MARKS if marks.get(key)), "")
-    size = info.get("size")
+    key, size = next((key for key in MARKS if marks.get(key)), ""), info.get("size")
     if size is None:
         raise DataError(f"{url}: its file system does not report its size, so it cannot be read in blocks")
     mark: Any = marks.get(key)

@@ -43,8 +43,7 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
     Raises:
         ArtifactError: If a file is missing or damaged.
     """
-    content = read_json(folder / f"{name}.json")
-    file = folder / f"{name}.safetensors"
+    content, file = read_json(folder / f"{name}.json"), folder / f"{name}.safetensors"
     try:
         tensors = {key: _tensor(array) for key, array in load_file(file).items()}
         return cls(**content["parameters"], **tensors)

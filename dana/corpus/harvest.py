@@ -122,18 +122,16 @@ def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, s
         return []
     docstrings: list[tuple[str, str]] = []
     definitions: Counter[str] = Counter()
-    stack: list[tuple[str, ast.AST]] = [("", tree)]
+    stack: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]] = [("", tree)]
     while stack:
         prefix, node = stack.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 stack.append((f"{prefix}{child.name}.", child))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node, clean=False)
-            if text:
-                name = prefix.rstrip(".") or "module"
-                definitions[name] += 1
-                docstrings.append((name if definitions[name] == 1 else f"{name} ({definitions[name]})", text))
+        if text := ast.get_docstring(node, clean=False):
+            name = prefix.rstrip(".") or "module"
+            definitions[name] += 1
+            docstrings.append((name if definitions[name] == 1 else f"{name} ({definitions[name]})", text))
     return docstrings
 
 

@@ -100,8 +100,7 @@ class OverlapIndex:
             codes += [code] * len(distinct)
         block = _Block.of(lines)
         starts, ends, rows = runs = block.shingles(ngram, sentence)
-        hashes = block.hash_runs(runs)
-        owners = np.array(codes, dtype=np.int32)[rows]
+        hashes, owners = block.hash_runs(runs), np.array(codes, dtype=np.int32)[rows]
         order = np.lexsort((starts, owners, hashes))
         first = order[_first_of_equals(block.blob, hashes[order], owners[order], starts[order], ends[order])]
         prefixes = np.zeros(1 << _FILTER_BITS, dtype=bool)
@@ -200,8 +199,7 @@ class _Block:
         blob = "".join(f"{line}\n" for line in lines).encode()
         codes = np.frombuffer(blob, dtype=np.uint8)
         ends = np.flatnonzero(codes <= _SPACE)
-        starts = np.concatenate([[0], ends + 1])[: ends.size]
-        line_ends = codes[ends] == _NEWLINE
+        starts, line_ends = np.concatenate([[0], ends + 1])[: ends.size], codes[ends] == _NEWLINE
         rows = np.cumsum(line_ends) - line_ends
         nonempty = ends > starts  # a text without words is an empty line
         prefix = np.zeros(codes.size + 1, dtype=np.uint64)
@@ -217,8 +215,7 @@ class _Block:
 
     def shingles(self, length: int, shortest: int) -> _Runs:
         """Return every run of `length` words within a line, and whole lines of `shortest` to `length` - 1 words."""
-        sizes = np.bincount(self.words.rows)
-        parts = [self.runs(length)]
+        sizes, parts = np.bincount(self.words.rows), [self.runs(length)]
         for fewer in range(shortest, length):
             runs = self.runs(fewer)
             parts.append(_Runs(*(part[sizes[runs.rows] == fewer] for part in runs)))
@@ -362,8 +359,7 @@ class NearDuplicates:
 
     def _signature(self, line: str) -> Any:
         """Compute the MinHash of all runs of five words; fewer words are one run."""
-        signature = self._empty.copy()
-        parts = line.encode().split(b" ")
+        signature, parts = self._empty.copy(), line.encode().split(b" ")
         starts = range(max(1, len(parts) - MINHASH_SHINGLE + 1))
         shingles = (b" ".join(parts[start : start + MINHASH_SHINGLE]) for start in starts)
         while batch := list(islice(shingles, SHINGLES_AT_ONCE)):

@@ -228,8 +228,7 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
 
 
 def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
-    at = max(0, first - 1)
-    number = 0
+    at, number = max(0, first - 1), 0
     try:
         with open_until(path, after + BEHIND) as stream:  # the last line may end after the slice
             stream.seek(at)

@@ -64,8 +64,7 @@ class Units:
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> "Units":
         """Make plain texts the units of one document without id; the key of a unit is a hash of its text."""
-        zeros = np.zeros(len(texts), dtype=np.int64)
-        numbers = np.arange(len(texts), dtype=np.int32)
+        zeros, numbers = np.zeros(len(texts), dtype=np.int64), np.arange(len(texts), dtype=np.int32)
         keys = np.array([int.from_bytes(text_digest(text)[:8], "little") for text in texts], dtype=np.uint64)
         ends = np.array([len(text) for text in texts], dtype=np.int64)
         return cls([Document("", "", "")], zeros, numbers, zeros, ends, texts, keys)

@@ -110,9 +110,7 @@ def sentences(text: str, language: str = "en") -> list[Span]:
 
     spans: list[Span] = []
     stretches = ((first, get_sentence_boundaries(language, text[first:last])) for first, last in _stretches(text))
-    boundaries = (
-        (first + part["start_index"], first + part["end_index"]) for first, parts in stretches for part in parts
-    )
+    boundaries = ((first + one["start_index"], first + one["end_index"]) for first, parts in stretches for one in parts)
     for start, end in boundaries:
         # The hot loop of a whole corpus: most sentences need no more than the space after them trimmed.
         while end > start and text[end - 1].isspace():

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dana.core import tensors
-from dana.core.errors import ConfigError, DataError
+from dana.core.config import require
+from dana.core.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,6 +137,5 @@ def parse_geometry(spec: str) -> Geometry:
     kind, _, count = spec.partition(":")
     if kind == "whiten" and count.isdigit() and int(count) > 0:
         return Geometry(center=True, normalise=True, whiten=int(count))
-    if spec not in plain:
-        raise ConfigError(f"geometry={spec!r}: must be one of {', '.join(KINDS)}, for example whiten:128")
+    require(spec in plain, "geometry", spec, f"one of {', '.join(KINDS)}, for example whiten:128")
     return plain[spec]

@@ -108,9 +108,8 @@ class StaticEncoder:
         counts = np.array([len(ids) for ids in tokens], dtype=np.float32)
         rows = [distinct[word] for word in chain.from_iterable(words)]
         sizes = [len(row) for row in words]
-        total = pool_rows(sums, rows, sizes, "sum")
         lengths = pool_rows(torch.from_numpy(counts).to(sums.device)[:, None], rows, sizes, "sum")
-        return total / lengths.clamp(min=1)
+        return pool_rows(sums, rows, sizes, "sum") / lengths.clamp(min=1)
 
     def _tokens(self, words: Sequence[str]) -> list[list[int]]:
         """Tokenise each word into ids; those of short words are cached."""
@@ -127,8 +126,7 @@ class StaticEncoder:
 
 def zipf_probabilities(tokenizer: Any) -> np.ndarray:
     """Estimate token probabilities by id with Zipf's law, float64 of shape (ids,); 0 for special and unused ids."""
-    vocabulary = tokenizer.get_vocab()
-    special = set(tokenizer.all_special_tokens)
+    vocabulary, special = tokenizer.get_vocab(), set(tokenizer.all_special_tokens)
     probability = np.zeros(max(vocabulary.values()) + 1)
     scale = math.log(len(vocabulary)) + EULER  # sum of 1 / r over the vocabulary
     rank = 0

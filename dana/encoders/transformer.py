@@ -115,8 +115,7 @@ class TransformerEncoder:
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
         """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
-        needs_layers = self.layer != -1
-        bf16 = self.dtype == "bfloat16"
+        needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
         with running(network), torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16):
             output = network(input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers)
         states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
@@ -249,8 +248,7 @@ def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, limit: int
             bucket.append((row, ids))
             if len(bucket) == batch_rows(width, limit):
                 yield _make_batch(buckets.pop(width), width, limit, pad)
-    for width in sorted(buckets, reverse=True):
-        yield _make_batch(buckets[width], width, limit, pad)
+    yield from (_make_batch(buckets[width], width, limit, pad) for width in sorted(buckets, reverse=True))
 
 
 def _make_batch(bucket: list[tuple[int, list[int]]], width: int, limit: int, pad: int) -> TokenBatch:

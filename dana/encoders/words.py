@@ -49,8 +49,8 @@ class WordsEncoder:
         try:
             return {"encoder": "words", "vectors": file_digest(Path(self.vectors))}
         except OSError as error:
-            message = f"{self.vectors}: word vectors cannot be read: {error.strerror}"
-            raise ArtifactError(message + nearest_path(self.vectors)) from error
+            problem = f"cannot be read: {error.strerror}{nearest_path(self.vectors)}"
+            raise ArtifactError(f"{self.vectors}: word vectors {problem}") from error
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """Encode texts as :meth:`dana.encoders.base.Encoder.encode`.
@@ -85,10 +85,7 @@ class WordVectors:
     @cached_property
     def row_by_word(self) -> dict[str, int]:
         """Row of each word in lower case; the first row of words that differ only in case."""
-        rows: dict[str, int] = {}
-        for row, word in enumerate(self.words):
-            rows.setdefault(word.lower(), row)
-        return rows
+        return {word.lower(): row for row, word in reversed(list(enumerate(self.words)))}
 
     def save(self, path: Path) -> None:
         """Write the text format of word2vec, whose first line has the numbers of words and dims.
@@ -228,8 +225,7 @@ def positive_information(pairs: Any) -> Any:
     Returns:
         A sparse matrix of the same shape, without explicit zeros.
     """
-    matrix = pairs.tocoo()
-    sums = np.asarray(pairs.sum(1)).ravel()
+    matrix, sums = pairs.tocoo(), np.asarray(pairs.sum(1)).ravel()
     context_sums = sums**SMOOTHING
     independent = sums[matrix.row] / sums.sum() * context_sums[matrix.col] / context_sums.sum()
     matrix.data = np.maximum(np.log(matrix.data / sums.sum() / independent), 0)

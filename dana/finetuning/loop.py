@@ -310,8 +310,7 @@ def predict(
     classifier.eval()
     lengths = split.lengths
     longest_first = np.argsort(-lengths, kind="stable")
-    outputs = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32)
-    start = 0
+    outputs, start = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32), 0
     while start < longest_first.size:
         check_in()
         rows = longest_first[start : start + max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))]

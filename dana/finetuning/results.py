@@ -238,9 +238,9 @@ def results_table(metrics: dict[str, Any]) -> str:
 
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
     scores, is_collapsed = scores_of(result, task, test)
-    row = {ADAPTATION: 0, "seed": result.seed, "score": scores[task.metric], "dev_score": result.dev_score, **scores}
-    row |= {"degenerate": is_collapsed, "epoch": result.epoch, "dev_scores": result.dev_scores}
-    return {**row, "seconds": result.seconds}
+    row: dict[str, Any] = {ADAPTATION: 0, "seed": result.seed, "score": scores[task.metric]}
+    row |= {"dev_score": result.dev_score, **scores, "degenerate": is_collapsed, "epoch": result.epoch}
+    return row | {"dev_scores": result.dev_scores, "seconds": result.seconds}
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

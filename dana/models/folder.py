@@ -182,8 +182,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     Raises:
         ArtifactError: If there is no such model, or it has no tokenizer.
     """
-    config = load_config(model)
-    tokenizer = load_own_tokenizer(model)
+    config, tokenizer = load_config(model), load_own_tokenizer(model)
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
@@ -345,10 +344,8 @@ def uncut(tokenizer: Any) -> Any:
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     if state["model"]["type"] == "Unigram":  # it matches the pieces of special tokens in the text: rename them
         special = {token["content"] for token in state["added_tokens"] if token["special"]}
-        vocabulary = state["model"]["vocab"]
-        state["model"]["vocab"] = [
-            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in vocabulary
-        ]
+        pairs = state["model"]["vocab"]
+        state["model"]["vocab"] = [["\uffff" + piece if piece in special else piece, odds] for piece, odds in pairs]
     copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
     copy.encode_special_tokens = True
     copy.no_truncation()

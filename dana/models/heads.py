@@ -67,5 +67,4 @@ class SelectedLogits(nn.Module):
         head = HEADS.get(self.config.model_type)
         if head is None:
             return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
-        states = self.model.base_model(input_ids=input_ids, **attention)[0]
-        return head(self.model, states.flatten(0, 1)[where])
+        return head(self.model, self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)[where])

@@ -104,7 +104,7 @@ def train_tokenizer(
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
     alphabet = sorted(character for character in common[: vocabulary // 10] if not character.isspace())
     tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
-    how = {"vocab_size": vocabulary, "special_tokens": tokens, "min_frequency": 2, "limit_alphabet": 0}
+    how: dict[str, Any] = {"vocab_size": vocabulary, "special_tokens": tokens, "min_frequency": 2, "limit_alphabet": 0}
     trainer = trainers.WordPieceTrainer(**how, show_progress=False)
     learner.train_from_iterator(texts(), trainer)
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)

@@ -75,11 +75,9 @@ def padded_attention(
     window: int = -1,
 ) -> Tensor:
     """Compute the same as the kernel by a product over padded examples, on any device."""
-    lengths = bounds.diff()
-    columns = torch.arange(longest, device=query.device)
+    lengths, columns = bounds.diff(), torch.arange(longest, device=query.device)
     real = columns < lengths[:, None]
-    positions = torch.where(real, bounds[:-1, None] + columns, 0)
-    mask = real[:, None, None, :]
+    positions, mask = torch.where(real, bounds[:-1, None] + columns, 0), real[:, None, None, :]
     if 0 <= window < longest - 1:
         # Padding attends to itself: its result is dropped, but 0 / 0 would make gradients NaN.
         near = (columns[:, None] - columns).abs() <= window

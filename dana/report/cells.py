@@ -241,19 +241,11 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
         units = {row["seed"]: row.get("adaptation", 0) for row in rows}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
-        return ArmResult(
-            task=str(metrics["task"]),
-            arm=arm,
-            metric=metrics["metric"],
-            direction=metrics["direction"],
-            scores=scores,
-            collapsed_seeds=collapses,
-            settings={key: value for key, value in leaves if key.split(".")[0] != "model" and key != "preset.seeds"},
-            predictions=predictions,
-            lineage=trace(manifest["depends_on"].get("model"), lineages or {}),
-            adaptations=len(set(units.values())),
-            warnings=tuple(data_warnings(metrics)),
-        )
+        settings = {key: value for key, value in leaves if key.split(".")[0] != "model" and key != "preset.seeds"}
+        lineage = trace(manifest["depends_on"].get("model"), lineages or {})
+        head = str(metrics["task"]), arm, metrics["metric"], metrics["direction"]
+        result = ArmResult(*head, scores, collapses, settings, predictions, lineage, len(set(units.values())))
+        return replace(result, warnings=tuple(data_warnings(metrics)))
 
 
 def read_floor(file: Path) -> ArmResult:

@@ -110,8 +110,7 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
 def setting_rows(analyses: dict[str, Analysis]) -> Table:
     """Tabulate the settings in which the runs differ: one row per step and setting, one column per run."""
     by_run = {run: dict(_step_settings(analysis.run)) for run, analysis in analyses.items()}
-    keys = dict.fromkeys(key for settings in by_run.values() for key in settings)
-    rows = []
+    keys, rows = dict.fromkeys(key for settings in by_run.values() for key in settings), []
     for key in keys:
         values = [settings.get(key) for settings in by_run.values()]
         if any(value != values[0] for value in values):

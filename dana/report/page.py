@@ -61,8 +61,7 @@ def shares(*names: str) -> tuple[Column, ...]:
 
 
 def _column(name: str, format_value: Callable[[Any], str], numeric: bool = True) -> Column:
-    title = HEADERS.get(name, name.replace("_", " "))
-    return Column(title, lambda row: format_value(getattr(row, name)), numeric)
+    return Column(HEADERS.get(name, name.replace("_", " ")), lambda row: format_value(getattr(row, name)), numeric)
 
 
 @dataclass(frozen=True)

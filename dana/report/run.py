@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,22 +119,12 @@ def read_run(path: Path) -> RunFrames:
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
     cells = read_cells(path, stages)
-    run = RunFrames(
-        path,
-        ranking=read_ranking(path),
-        choice=read_choice(path),
-        scores=read_scores(path),
-        evaluations=read_evaluations(path),
-        cells=cells,
-        floors=tuple(map(read_floor, sorted(path.glob("floors/*/*/metrics.json")))),
-        stages=stages,
-        settings=_settings(path),
-        is_grid=(path / "cells").is_dir(),
-        step_seconds={step: recorded_seconds(path / step) for step in stages},
-        wall_seconds=_wall_seconds(path),
-        missing=tuple(find_missing(stages, cells)),
-        stale=tuple(find_stale(stages)),
-    )
+    floors = tuple(map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))))
+    parts = read_ranking(path), read_choice(path), read_scores(path), read_evaluations(path), cells, floors, stages
+    run = RunFrames(path, *parts, settings=_settings(path), is_grid=(path / "cells").is_dir())
+    seconds = {step: recorded_seconds(path / step) for step in stages}
+    missing, stale = tuple(find_missing(stages, cells)), tuple(find_stale(stages))
+    run = replace(run, step_seconds=seconds, wall_seconds=_wall_seconds(path), missing=missing, stale=stale)
     if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
         problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
         raise ArtifactError(f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR")
@@ -224,8 +214,7 @@ def _candidates(rows: list[Any], choice: str, columns: Sequence[str], content: d
 
 def _arm_folders(path: Path) -> list[Path]:
     """List the run's folder, then those of its arms, controls last."""
-    arms = sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name))
-    return [path, *arms]
+    return [path, *sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name))]
 
 
 def weight_folders(path: Path) -> dict[str, Path]:

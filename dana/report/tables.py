@@ -106,8 +106,7 @@ def histogram(frames: ScoreFrames) -> Table:
 
 def separation_table(scores: ScoreFrames) -> Table:
     """Tabulate each group: size, median score, AUROC against general text, correlation of score and length."""
-    groups = unit_groups(scores)
-    rows = []
+    groups, rows = unit_groups(scores), []
     for name, frame in groups.items():
         row = {"text": name, "units": len(frame), "median_score": frame["score"].median()}
         has_reference = "general" in groups and name != "general"

@@ -55,8 +55,7 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     if not part_files(corpus) or not scores.num_rows:
         return (), ()
     source = scores["source"].combine_chunks().dictionary_encode()
-    codes = source.indices.to_numpy()
-    names = source.dictionary.to_pylist()
+    codes, names = source.indices.to_numpy(), source.dictionary.to_pylist()
     characters = scores["end"].to_numpy() - scores["start"].to_numpy()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
     order = order[characters[order] >= FEWEST_CHARACTERS]
@@ -126,5 +125,4 @@ def is_readable(text: str) -> bool:
     Words contain a letter and stand between spaces; in scripts without spaces, two letters count as a word.
     """
     words = sum(any(map(str.isalpha, word)) for word in text.split())
-    count = max(words, len(_UNSPACED.findall(text)) // 2)
-    return len(text) >= FEWEST_CHARACTERS and count >= FEWEST_WORDS
+    return len(text) >= FEWEST_CHARACTERS and max(words, len(_UNSPACED.findall(text)) // 2) >= FEWEST_WORDS

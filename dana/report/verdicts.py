@@ -143,8 +143,7 @@ def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -
     pairs: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
     for task in dict.fromkeys(cell.task for cell in cells):
         arms = {cell.arm: cell for cell in cells if cell.task == task}
-        task_questions = questions(list(arms))
-        all_pairs = contrasts(list(arms))
+        task_questions, all_pairs = questions(list(arms)), contrasts(list(arms))
         if (floor := best_floor(floors, task)) is not None:
             task_questions = [*task_questions, *((arm, floor.arm) for arm in main_arms(arms))]
             arms = {**arms, floor.arm: floor}
@@ -167,10 +166,9 @@ def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
 
 def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     """Measure the difference of two arms without a verdict, or give the reasons why they cannot be compared."""
-    row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm)
-    row = replace(row, arm_score=cell.estimate.mean, other_score=other.estimate.mean, is_floor=other.is_floor)
-    unlike = cell.unlike(other)
-    if unlike:
+    row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm, is_floor=other.is_floor)
+    row = replace(row, arm_score=cell.estimate.mean, other_score=other.estimate.mean)
+    if unlike := cell.unlike(other):
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
     both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
     unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED

@@ -64,8 +64,7 @@ def estimate(
         return Cost("", 0.0)
     splitter, began = selection.splitter(), time.monotonic()
     texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
-    splitting = (time.monotonic() - began) / len(documents)
-    units = len(texts) / len(documents)
+    splitting, units = (time.monotonic() - began) / len(documents), len(texts) / len(documents)
     rate, dims = _encoding_rate(texts, selection.encoder) if "encoder" in selector.uses else (None, 0)
     document_count = total_documents * share
     unit_count = document_count * units
@@ -136,9 +135,7 @@ def sample_documents(
 def _encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
     """Measure how many units are encoded per second; return it with the number of dimensions."""
     sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:UNITS]]
-    encoder = create_encoder(spec)
-    warm = max(1, len(sample) // 4)
-    dims = encoder.encode(sample[:warm]).shape[1]
-    began = time.monotonic()
+    encoder, warm = create_encoder(spec), max(1, len(sample) // 4)
+    dims, began = encoder.encode(sample[:warm]).shape[1], time.monotonic()
     encoder.encode(sample[warm:] or sample)
     return len(sample[warm:] or sample) / (time.monotonic() - began), dims

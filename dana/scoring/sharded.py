@@ -256,8 +256,7 @@ class ShardedTable(ABC):
         busy, last_flush, unit_count = 0.0, 0.0, 0
         with progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
-                began = time.monotonic()
-                rows = [self.schema.empty_table()]
+                began, rows = time.monotonic(), [self.schema.empty_table()]
                 for units in batches:
                     rows.append(self.rows(units, model))
                     unit_count += len(units)
@@ -280,8 +279,7 @@ class ShardedTable(ABC):
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
         """Yield each shard with its batches of units."""
         splitter = self.selection.splitter()
-        for shard in shards:
-            yield shard, list(split_documents(shard.read(), splitter))
+        return ((shard, list(split_documents(shard.read(), splitter))) for shard in shards)
 
     def run(self) -> Artifact:
         """Prepare, score and merge, shared by the processes of one launch; resumes after a kill.

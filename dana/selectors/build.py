@@ -115,10 +115,8 @@ class CrossFitted(Selector):
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples of each half; on all units twice if a half lacks a sample."""
-        halves = {name: (sample, half_of(sample, seed)) for name, sample in general.items()}
-        parts = [
-            {name: one.rows(np.flatnonzero(half == side)) for name, (one, half) in halves.items()} for side in (0, 1)
-        ]
+        split = {name: (sample, half_of(sample, seed)) for name, sample in general.items()}
+        parts = [{key: one.rows(np.flatnonzero(half == at)) for key, (one, half) in split.items()} for at in (0, 1)]
         if not all(len(sample) for part in parts for sample in part.values()):
             problem = "too few general documents for two halves"
             log.warning("selector  %s: units are scored by a fit that includes them", problem)

@@ -69,8 +69,7 @@ def check_detector(candidate: Any) -> list[CheckResult]:
         ConfigError: If a parameter of the spec is out of range.
     """
     component = DETECTORS.create(candidate) if isinstance(candidate, str) else candidate
-    detector = as_detector(component)
-    return _run(DetectorChecks, detector, getattr(component, "exemptions", {}))
+    return _run(DetectorChecks, as_detector(component), getattr(component, "exemptions", {}))
 
 
 def check_encoder(candidate: Any) -> list[CheckResult]:
@@ -192,16 +191,14 @@ class Checks:
 
     def check_order_and_batch_do_not_matter(self) -> None:
         """Check that an item's result does not depend on the other items of the call, to 1e-5."""
-        rows = list(range(len(self.items)))
-        together = np.asarray(self.call(self.items))
+        rows, together = list(range(len(self.items))), np.asarray(self.call(self.items))
         expect_close(self.call(self.take(rows[::-1])), together[::-1], "in another order")
         alone = [np.asarray(self.call(self.take([row]))) for row in rows]
         expect_close(np.concatenate(alone), together, "one by one")
 
     def check_calling_and_fitting_change_nothing(self) -> None:
         """Check that calls and other fits change neither inputs nor later results, to the last bit."""
-        before = copy.deepcopy(dict(self.inputs))
-        first = np.asarray(self.call(self.items)).copy()
+        before, first = copy.deepcopy(dict(self.inputs)), np.asarray(self.call(self.items)).copy()
         self.fit_another()
         expect(np.array_equal(first, self.call(self.items)), "a second call, or another fit, changed the results")
         for name, copy_of_input in before.items():

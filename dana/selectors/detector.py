@@ -118,10 +118,8 @@ class FittedDetectorSelector(FittedSelector):
         Raises:
             PluginError: If the detector raises an error that is not one of dana's, or a score is not finite.
         """
-        with (
-            plugin_errors("detector", self.selector.settings.detector, self.selector._detector),
-            torch.inference_mode(),
-        ):
+        blame = plugin_errors("detector", self.selector.settings.detector, self.selector._detector)
+        with blame, torch.inference_mode():
             scores = self.detector.to(embeddings.device).score(self.geometry.apply(embeddings))
             return checked_scores(scores.cpu(), len(embeddings))
 

@@ -16,7 +16,13 @@ tags: [dana, continued-pretraining]
 
 | | |
 |---|---|
-{facts}
+| base | {base} |
+{inputs}| examples | {counts[examples]:,}, effective sample size {notes[effective_sample_size]:,.0f} |
+| tokens seen | {counts[tokens_seen]:,} in {counts[steps]:,} steps, {notes[epochs]:,.4g} times through the examples |
+| learning rate | {settings.learning_rate:g} at its peak, schedule `{settings.schedule}` |
+| objective | {terms.objective} |
+| denominator | `{settings.denominator}` |
+| seed | {settings.seed} |
 
 {warnings}Held-out loss, mean nats a {terms.unit}, ± one standard error. A general loss
 that rises is forgetting.
@@ -51,34 +57,17 @@ def model_card(
         licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
-    facts = {
-        "base": base,
-        **inputs,
-        "examples": f"{counts['examples']:,}, effective sample size {notes['effective_sample_size']:,.0f}",
-        "tokens seen": f"{counts['tokens_seen']:,} in {counts['steps']:,} steps, {notes['epochs']:,.4g} times through "
-        "the examples",
-        "learning rate": f"{settings.learning_rate:g} at its peak, schedule `{settings.schedule}`",
-        "objective": terms.objective,
-        "denominator": f"`{settings.denominator}`",
-        "seed": str(settings.seed),
-    }
-    return TEMPLATE.format(
-        terms=terms,
-        base=base,
-        licence=licence,
-        facts="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-        warnings="".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"]),
-        losses="\n".join(_losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general")),
-    )
+    values = {"terms": terms, "base": base, "licence": licence, "settings": settings, "counts": counts, "notes": notes}
+    values |= {"inputs": "".join(f"| {name} | {value} |\n" for name, value in inputs.items())}
+    values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
+    losses = "\n".join(_losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general"))
+    return TEMPLATE.format(**values, losses=losses)
 
 
 def _losses(text: str, *records: EvaluationRecord) -> str:
     before, after = (getattr(record, f"{text}_loss") for record in records)
     if before is None or after is None:
         return f"| {text} | nothing to measure: no token that can be predicted | | |"
-    errors = [getattr(record, f"{text}_loss_se") for record in records]
-    cells = [
-        f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}"
-        for loss, error in zip((before, after), errors, strict=True)
-    ]
+    pairs = [(loss, getattr(record, f"{text}_loss_se")) for loss, record in zip((before, after), records, strict=True)]
+    cells = [f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}" for loss, error in pairs]
     return f"| {text} | {' | '.join(cells)} | {after - before:+.4f} |"

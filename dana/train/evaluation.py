@@ -85,8 +85,7 @@ def measure_loss(
         check_in: Called before every forward pass, on all ranks together; may raise to end the evaluation.
     """
     step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")
-    sums = torch.zeros(len(examples), dtype=torch.float64)
-    was_training = module.training
+    sums, was_training = torch.zeros(len(examples), dtype=torch.float64), module.training
     module.eval()
     try:
         with torch.no_grad():  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step

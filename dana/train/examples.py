@@ -200,8 +200,8 @@ def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
     """Stream each document's rows of a weights folder, in order."""
     columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
     pieces = (piece for part in part_files(weights) for batch in read_batches(part, columns) for piece in _split(batch))
-    for doc_id, group in groupby(pieces, key=itemgetter(0)):  # a document may span batches
-        yield doc_id, pa.Table.from_batches([rows for _, rows in group])
+    groups = groupby(pieces, key=itemgetter(0))  # a document may span batches
+    return ((doc_id, pa.Table.from_batches([rows for _, rows in group])) for doc_id, group in groups)
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from dana.core.config import require
 from dana.core.device import bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import cores, env_flag, processes, rendezvous_options
@@ -55,8 +56,7 @@ class Precision:
         Raises:
             ConfigError: If it needs Accelerate (fp16).
         """
-        if self.name not in ("no", "bf16"):
-            raise ConfigError(f"mixed_precision={self.name!r}: must be no or bf16; only dana adapt supports fp16")
+        require(self.name in ("no", "bf16"), "mixed_precision", self.name, "no or bf16; only dana adapt supports fp16")
         return self
 
     def autocast(self) -> torch.autocast:
@@ -88,8 +88,7 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     from accelerate import Accelerator, InitProcessGroupKwargs
 
     precision = os.environ.get(LAUNCH, "no")
-    if precision not in PRECISIONS:
-        raise ConfigError(f"{LAUNCH}={precision}: must be one of {', '.join(PRECISIONS)}")
+    require(precision in PRECISIONS, LAUNCH, precision, f"one of {', '.join(PRECISIONS)}")
     engine = next((kind for kind in ("DEEPSPEED", "FSDP") if env_flag(f"ACCELERATE_USE_{kind}")), "DATA")
     if engine == "DEEPSPEED" and env_flag("ACCELERATE_USE_CPU"):
         raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})")

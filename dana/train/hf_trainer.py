@@ -11,7 +11,7 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from dana.core.config import require
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import DataError
 from dana.core.registry import OBJECTIVES
 from dana.models.folder import load_complete, load_tokenizer, loading
 from dana.train import DENOMINATORS
@@ -93,16 +93,14 @@ class WeightedCollator:
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Pad and mask rows; returns tensors of shape (rows, longest row), and ``weight`` of shape (rows,)."""
-        missing = [name for name in COLUMNS if name not in rows[0]]
-        if missing:
+        if missing := [name for name in COLUMNS if name not in rows[0]]:
             raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; use dana.training_dataset")
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
         batch = Batch(tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights)
         step = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
-        if type(step) is not StepBatch:
-            raise ConfigError(f"objective={self._objective!r}: must be one that predicts tokens and nothing else")
+        require(type(step) is StepBatch, "objective", self._objective, "one that predicts tokens and nothing else")
         positions, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
         columns = {"input_ids": (step.inputs, self._pad), "labels": (step.labels, IGNORED)}
         arrays = {name: np.where(positions < 0, fill, flat[positions]) for name, (flat, fill) in columns.items()}
@@ -160,8 +158,7 @@ class WeightedTrainer(Trainer):
         """Return a micro-batch's share of the step's loss; in evaluation the loss of the batch alone."""
         arguments = {name: value for name, value in inputs.items() if name not in ("labels", "weight", "coefficients")}
         labels, world, total = inputs["labels"], self.accelerator.num_processes, num_items_in_batch
-        coefficients = inputs.get("coefficients")
-        is_label = labels != IGNORED
+        coefficients, is_label = inputs.get("coefficients"), labels != IGNORED
         if coefficients is None:
             scale = loss_scale(inputs["weight"].cpu().numpy(), is_label.sum(1).cpu().numpy(), self.denominator)
             coefficients = torch.from_numpy(scale.coefficients.astype(np.float32)).to(labels.device)

@@ -75,8 +75,7 @@ def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
     their padding would cost more than the pass.
     """
     longest = int(lengths[0])
-    limit = max(1, budget // longest) * world
-    enough = max(1, BUSY_TOKENS // longest) * world
+    limit, enough = max(1, budget // longest) * world, max(1, BUSY_TOKENS // longest) * world
     similar = int(np.searchsorted(-lengths, -MIN_LENGTH_RATIO * longest, side="right"))
     return min(limit, max(enough, similar))
 

@@ -130,8 +130,7 @@ def train(
                 return
             if stop.on_any_rank(state.accelerator):
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
-            step_start = time.monotonic()
-            batch = next_batch.result()
+            step_start, batch = time.monotonic(), next_batch.result()
             next_batch = prefetcher.submit(load_step, index + 1) if index + 1 < len(plan) else None
             rate = settings.rate_at(index, len(plan))
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
@@ -142,17 +141,12 @@ def train(
             tokens, example_count = tokens + token_count, example_count + len(batch.examples)
             bar.set_postfix(loss=outcome.plain_loss, refresh=False)
             bar.update(token_count)
-            yield StepRecord(
-                step=index + 1,
-                tokens=tokens,
-                examples=example_count,
-                lr=rate,
-                effective_sample_size=effective_sample_size(batch.examples.weights),
-                seconds=round(time.monotonic() - start_time, 3),
-                tokens_per_second=round(token_count / max(step_seconds, 1e-9), 1) if batch.scale.total else None,
-                peak_memory=peak_memory(state.accelerator.device),
-                **vars(outcome),
-            )
+            size = effective_sample_size(batch.examples.weights)
+            amounts: dict[str, Any] = {"tokens": tokens, "examples": example_count, "effective_sample_size": size}
+            speed = round(token_count / max(step_seconds, 1e-9), 1) if batch.scale.total else None
+            amounts |= {"seconds": round(time.monotonic() - start_time, 3), "tokens_per_second": speed}
+            memory = peak_memory(state.accelerator.device)
+            yield StepRecord(step=index + 1, lr=rate, **amounts, peak_memory=memory, **vars(outcome))
 
 
 def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
@@ -200,8 +194,7 @@ def take_step(state: TrainingState, batch: StepBatch, rate: float, index: int, s
     optimizer.zero_grad()
     counts = batch.loss_counts.items()
     means = {kind: part / count for (kind, count), part in zip(counts, sums, strict=True) if count}
-    plain = means.pop("tokens", None)
-    return StepOutcome(loss, plain, norm, means or None, not finite)
+    return StepOutcome(loss, means.pop("tokens", None), norm, means or None, not finite)
 
 
 def _backward(state: TrainingState, batch: StepBatch, index: int, settings: TrainSettings) -> torch.Tensor:
@@ -220,8 +213,7 @@ def _backward(state: TrainingState, batch: StepBatch, index: int, settings: Trai
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 micro = batch.micro(rows, shape).to(accelerator.device)
-                losses = micro.losses(module)
-                accumulation = accelerator.gradient_accumulation_steps
+                losses, accumulation = micro.losses(module), accelerator.gradient_accumulation_steps
                 accelerator.backward(micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation))
             passes.append((losses.detach(), micro.coefficients, micro.sizes))
     sums = torch.zeros(1 + len(batch.loss_counts), dtype=torch.float64)

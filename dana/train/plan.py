@@ -164,8 +164,7 @@ class _Stream:
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look up the examples at positions of the stream, and the epoch of each."""
-        epochs = positions // self.size
-        rows = np.empty_like(positions)
+        epochs, rows = positions // self.size, np.empty_like(positions)
         for epoch in np.unique(epochs):
             in_epoch = epochs == epoch
             rows[in_epoch] = self._order(int(epoch))[0][positions[in_epoch] % self.size]

@@ -61,8 +61,7 @@ class Block:
     @property
     def documents(self) -> np.ndarray:
         """Document of each unit, numbered over the pool from 0."""
-        sizes = np.diff(self.starts, append=self.table.num_rows)
-        return self.document + np.repeat(np.arange(self.starts.size), sizes)
+        return self.document + np.repeat(np.arange(self.starts.size), np.diff(self.starts, append=self.table.num_rows))
 
     def scores(self) -> np.ndarray:
         return self.table["score"].to_numpy()
@@ -111,8 +110,8 @@ class Pool:
 
     def _tables(self, names: list[str]) -> Iterator[pa.Table]:
         if isinstance(self.source, pa.Table):
-            for first in range(0, self.source.num_rows, ROWS):
-                yield self.source.select(names).slice(first, ROWS)
+            table = self.source.select(names)
+            yield from (table.slice(first, ROWS) for first in range(0, table.num_rows, ROWS))
             return
         waiting: list[pa.RecordBatch] = []
         for batch in read_rows(self.source, names, self.first, self.last, ROWS):

@@ -193,7 +193,7 @@ class SelectedText:
         # Without time and name in the header, equal content gives equal bytes.
         with (
             member.open("wb") as raw,
-            gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0, compresslevel=LEVEL) as archive,
+            gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as archive,
             io.TextIOWrapper(archive, encoding="utf-8") as stream,
         ):
             for record in self._records(span):
@@ -238,8 +238,7 @@ def _runs(label: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, int]]:
     begins = np.append(True, label[1:] != label[:-1])
     begins[starts] = True
     first = np.flatnonzero(begins)
-    last = np.append(first[1:], label.size) - 1
-    is_selected = label[first] > 0
+    last, is_selected = np.append(first[1:], label.size) - 1, label[first] > 0
     return zip(first[is_selected].tolist(), last[is_selected].tolist(), strict=True)
 
 

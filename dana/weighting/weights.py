@@ -22,13 +22,6 @@ def parts_of(size: int) -> Iterator[slice]:
     return (slice(first, min(first + PART, size)) for first in range(0, size, PART))
 
 
-def moments_of(values: np.ndarray) -> Moments:
-    """Compute the same bits as :meth:`dana.core.statistics.Moments.of`, with one temporary array."""
-    mean = float(values.mean())
-    deviations = values - mean
-    return Moments(values.size, mean, float(np.square(deviations, out=deviations).sum()))
-
-
 def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
     """Standardise scores, Ā = (A - μ) / σ; all zeros where every score is the same. DANA, section 3.2."""
     return (scores - moments.mean) / moments.std if moments.std > 0 else np.zeros_like(scores, dtype=np.float64)
@@ -58,7 +51,7 @@ class Sigmoid:
     @classmethod
     def of(cls, values: np.ndarray, sharpness: float, midpoint: float | None, share: float) -> "Sigmoid":
         """Fit a sigmoid at midpoint α, by default the quantile `share` in (0, 1] of the standardised values."""
-        moments = moments_of(values)
+        moments = Moments.of(values)
         if midpoint is None:  # standardising keeps the order, so two values decide the quantile
             position = (values.size - 1) * share
             low, high = int(position), min(int(position) + 1, values.size - 1)
@@ -87,8 +80,7 @@ def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: i
     """
     rows = np.arange(units)
     document = np.searchsorted(document_starts, rows, side="right") - 1
-    within = (rows - document_starts[document]) // gamma
-    new = np.ones(units, dtype=bool)
+    within, new = (rows - document_starts[document]) // gamma, np.ones(units, dtype=bool)
     new[1:] = (document[1:] != document[:-1]) | (within[1:] != within[:-1])
     segment = np.cumsum(new) - 1
     if units == 0 or min_tail <= 1:

@@ -169,11 +169,11 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
     assert "hush" not in without_secrets(f"failed: {url} was refused")
 
 
-LINES = ["score --out URL", "score --store URL", "score --set general=URL", "score URL", "adapt run --model URL"]
-LINES += ["predict URL a.jsonl", "predict run a.jsonl --out URL", "tasks URL", "run URL"]
+COMMANDS = ["score --out URL", "score --store URL", "score --set general=URL", "score URL", "adapt run --model URL"]
+COMMANDS += ["predict URL a.jsonl", "predict run a.jsonl --out URL", "tasks URL", "run URL"]
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_no_error_shows_the_credentials_of_a_url(line, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with suppress(SystemExit):

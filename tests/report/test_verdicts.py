@@ -36,8 +36,9 @@ def compare(*cells: ArmResult, **arms: np.ndarray):
 
 QUESTIONS = [("base general random dana", "dana-base dana-random"), ("base adapted", "adapted-base")]
 QUESTIONS += [("base random bm25 mine", "bm25-base bm25-random mine-base mine-random"), ("base mine dana", "dana-base")]
-QUESTIONS += [("base dana random task task+dana task+random", "dana-base dana-random task+dana-task+random task+dana-task")]
-QUESTIONS += [("base random task", "task-base task-random"), ("bm25 mine", "bm25-mine"), ("one two three", "one-two one-three")]
+MIXTURES = "base dana random task task+dana task+random"
+QUESTIONS += [(MIXTURES, "dana-base dana-random task+dana-task+random task+dana-task"), ("bm25 mine", "bm25-mine")]
+QUESTIONS += [("base random task", "task-base task-random"), ("one two three", "one-two one-three")]
 QUESTIONS += [("roberta adapted", "adapted-roberta"), ("base general", "general-base"), ("base", ""), ("dana", "")]
 
 

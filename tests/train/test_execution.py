@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
         ({}, (2, "MULTI_CPU", 2, "FSDP"), "FSDP was requested"),
         ({"ACCELERATE_USE_FSDP": "true"}, None, "FSDP needs a GPU"),
         ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_USE_CPU": "true"}, None, "ACCELERATE_USE_CPU"),
-        ({"ACCELERATE_MIXED_PRECISION": "fp8"}, None, "ACCELERATE_MIXED_PRECISION=fp8"),
+        ({"ACCELERATE_MIXED_PRECISION": "fp8"}, None, "ACCELERATE_MIXED_PRECISION='fp8'"),
     ],
 )
 def test_a_launch_that_cannot_work_or_that_accelerate_does_not_run_is_refused(monkeypatch, variables, launch, problem):

@@ -10,13 +10,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from dana.core.errors import DataError
-from dana.core.statistics import Moments
 from dana.weighting import pool as pools
 from dana.weighting import selection
 from dana.weighting.pool import Pool
 from dana.weighting.selection import argsort_pieces, make_rule
 from dana.weighting.settings import WeighSettings
-from dana.weighting.weights import moments_of
 from tests.weighting import in_memory
 from tests.weighting.in_memory import apply_policy, score_table
 
@@ -77,12 +75,6 @@ def test_weights_are_those_of_all_in_memory_whatever_the_blocks(small_pieces, va
 @pytest.mark.parametrize("values", [{}, {"policy": "sampled", "gamma": 2}, {"policy": "sigmoid"}], ids=str)
 def test_weights_of_many_units_equal_those_in_memory(values):
     assert_as_in_memory(random_pool(0, 150_001), values)
-
-
-@pytest.mark.parametrize("count", [1, 1000, 300_001])
-def test_moments_of_large_arrays_are_exact(count):
-    values = np.random.default_rng(0).normal(size=count) * 10.0 ** np.random.default_rng(1).uniform(-8, 8, count)
-    assert moments_of(values) == Moments.of(values)
 
 
 @given(st.lists(st.sampled_from([-3.0, -0.0, 0.0, 1.5, 2.0, np.inf]), min_size=1, max_size=300), st.integers(0, 3))

@@ -137,17 +137,14 @@ def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoff: int
         vocabulary: Words of the counts.
         cutoff: See :func:`train_ngrams`.
     """
-    words = len(vocabulary)
-    first = counts[0]
-    total = first.adjusted_counts.sum()
-    discounts = _discounts(first)
+    words, first = len(vocabulary), counts[0]
+    total, discounts = first.adjusted_counts.sum(), _discounts(first)
     probs = (first.adjusted_counts - discounts + discounts.sum() / (words - 1)) / total
     probs[BEGIN] = 0
     keys, rows = first.keys, first.keys  # rows: row in the model of each n-gram of the counts, -1 if cut off
     levels = []
     for order, level in enumerate(counts[1:], 2):
-        prefixes = level.keys // words
-        mask = level.raw > (cutoff if order > 2 else 0)
+        prefixes, mask = level.keys // words, level.raw > (cutoff if order > 2 else 0)
         discounts = _discounts(level)
         totals = np.bincount(prefixes, level.adjusted_counts, minlength=rows.size)
         lost = np.bincount(prefixes, np.where(mask, discounts, level.adjusted_counts), minlength=rows.size)

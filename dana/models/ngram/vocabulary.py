@@ -53,8 +53,7 @@ class WordIds:
         Args:
             index: Positions of texts, integers of shape (selected texts,).
         """
-        sizes = self.sizes[index]
-        firsts = (np.cumsum(self.sizes) - self.sizes)[index]
+        sizes, firsts = self.sizes[index], (np.cumsum(self.sizes) - self.sizes)[index]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return WordIds(self.ids[np.repeat(firsts, sizes) + within], sizes)
 

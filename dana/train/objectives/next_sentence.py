@@ -185,8 +185,7 @@ class NextSentence(MaskedTokens):
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
         # A new next-sentence head is trained with the rest of the model, without warm-up.
         language_model = super().prepare_model(model, seed, dropout)
-        relation = {name for name in language_model.new if "pooler" in name or "seq_relationship" in name}
-        if relation:
+        if relation := {name for name in language_model.new if "pooler" in name or "seq_relationship" in name}:
             log.info("%s: has no next-sentence head; new parameters: %s", model, ", ".join(sorted(relation)))
         return replace(language_model, new=language_model.new - relation)
 
