@@ -34,18 +34,18 @@ def require(condition: bool, key: str, value: Any, requirement: str) -> None:
         raise ConfigError(f"{key}={value!r}: must be {requirement}")
 
 
-def check_fields(settings: Any, **allowed: str | Collection[str]) -> None:
+def check_fields(settings: Any, **ranges: str | Collection[str]) -> None:
     """Refuse values outside the range or the choices of their fields.
 
     Args:
         settings: Object with the fields.
-        allowed: For each field the names to choose from, or a range in words: ``at least 1``, ``above 0``,
+        ranges: For each field the names to choose from, or a range in words: ``at least 1``, ``above 0``,
             ``from 1 to 9``, ``in [0, 1)``; with ``, or null`` it may be None.
 
     Raises:
         ConfigError: Names the first wrong field, its value and the allowed values.
     """
-    for key, values in allowed.items():
+    for key, values in ranges.items():
         value = getattr(settings, key)
         if not isinstance(values, str):
             require(value in values, key, value, f"one of {', '.join(values)}")

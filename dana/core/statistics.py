@@ -32,8 +32,8 @@ class Moments:
             return cls()
         mean = float(np.mean(scores, dtype=np.float64))
         deviations = scores - mean
-        place = deviations if deviations.dtype == np.float64 else None  # one temporary array
-        return cls(scores.size, mean, float(np.square(deviations, place, dtype=np.float64).sum()))
+        output = deviations if deviations.dtype == np.float64 else None  # one temporary array
+        return cls(scores.size, mean, float(np.square(deviations, output, dtype=np.float64).sum()))
 
     def merge(self, other: "Moments") -> "Moments":
         """Combine the moments of two shards."""

@@ -80,9 +80,8 @@ class Tally:
         """Return the counts as plain values for a manifest."""
         pairs = sorted(self.documents_by_source.items())
         by_source = {name: {"documents": count, "characters": self.characters_by_source[name]} for name, count in pairs}
-        dropped, rejected = dict(self.drop_counts), dict(self.rejection_counts)
-        counts = {"in": self.record_count, "kept": self.document_count, "dropped": dropped, "rejected": rejected}
-        return {**counts, "by_source": by_source}
+        counts = {"in": self.record_count, "kept": self.document_count, "dropped": dict(self.drop_counts)}
+        return {**counts, "rejected": dict(self.rejection_counts), "by_source": by_source}
 
     def __str__(self) -> str:
         by_reason = sorted((self.drop_counts + self.rejection_counts).items())

@@ -79,8 +79,8 @@ def _results_section(analysis: Analysis) -> Section:
     charts = [figures.forest(table.frame) for table in analysis.get("differences")]
     charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
     drawings = tuple(figure for figure in charts if figure is not None)
-    shown = analysis.get("results", "differences", "variance", "seeds")
-    return Section(title, results_finding(analysis), drawings, shown)
+    shown_tables = analysis.get("results", "differences", "variance", "seeds")
+    return Section(title, results_finding(analysis), drawings, shown_tables)
 
 
 def _steps_section(analysis: Analysis) -> Section:
