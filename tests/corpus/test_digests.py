@@ -89,13 +89,9 @@ def _admitted_by_sets(document, texts, names):
     return "", "", document
 
 
-RECORDS = st.lists(
-    st.fixed_dictionaries(
-        {"text": st.integers(0, 30).map(str), "source": st.sampled_from(["one", "two", "three"])},
-        optional={"id": st.one_of(st.integers(0, 9), st.sampled_from(["two/1", "three/2", "two/two/1"]))},
-    ),
-    max_size=80,
-)
+FIELDS = {"text": st.integers(0, 30).map(str), "source": st.sampled_from(["one", "two", "three"])}
+IDS = {"id": st.one_of(st.integers(0, 9), st.sampled_from(["two/1", "three/2", "two/two/1"]))}
+RECORDS = st.lists(st.fixed_dictionaries(FIELDS, optional=IDS), max_size=80)
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])

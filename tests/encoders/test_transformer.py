@@ -30,20 +30,14 @@ def _xlnet_tokenizer():
 
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 40}
+DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": LONGEST}
+GPT = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": LONGEST, "bos_token_id": 0, "eos_token_id": 0}
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 ARCHITECTURES = {  # sizes by the names of each, and a tokenizer as it has; None is of word pieces
     "bert": ({**SIZES, "max_position_embeddings": LONGEST}, None),
-    "distilbert": (
-        {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": LONGEST},
-        None,
-    ),
-    "roberta": (
-        {**SIZES, "max_position_embeddings": LONGEST + 2},
-        lambda: _byte_level(RobertaTokenizer, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]),
-    ),
-    "gpt2": (
-        {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": LONGEST, "bos_token_id": 0, "eos_token_id": 0},
-        lambda: _byte_level(GPT2Tokenizer, ["<|endoftext|>"]),
-    ),
+    "distilbert": (DISTIL, None),
+    "roberta": ({**SIZES, "max_position_embeddings": LONGEST + 2}, lambda: _byte_level(RobertaTokenizer, SPECIAL)),
+    "gpt2": (GPT, lambda: _byte_level(GPT2Tokenizer, ["<|endoftext|>"])),
     "xlnet": ({"d_model": 32, "n_layer": 3, "n_head": 2, "d_inner": 40}, _xlnet_tokenizer),
 }
 

@@ -35,16 +35,14 @@ def test_the_head_is_as_strong_on_a_narrow_model_as_on_a_wide_one(tmp_path, widt
     assert dense(torch.randn(500, width)).std().item() == pytest.approx(3**-0.5, rel=0.15)
 
 
+MODERN = {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "classifier_pooling": "mean"}
 SHAPES = {
     "bert": ({}, ["bert.pooler.dense", "classifier"]),
     "roberta": ({"type_vocab_size": 1}, ["classifier.dense", "classifier.out_proj"]),
     "deberta-v2": ({}, ["pooler.dense", "classifier"]),
     "albert": ({"embedding_size": 16}, ["albert.pooler", "classifier"]),
     "distilbert": ({"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, ["pre_classifier", "classifier"]),
-    "modernbert": (
-        {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "classifier_pooling": "mean"},
-        ["head.dense", "head.norm", "classifier"],
-    ),
+    "modernbert": (MODERN, ["head.dense", "head.norm", "classifier"]),
 }
 
 

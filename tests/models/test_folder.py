@@ -56,20 +56,16 @@ def _change(model, change):
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 WO = "model.layers.0.attn.Wo.weight"
+LORA = {f"{WO[:-6]}lora_A.weight": torch.ones(2)}
+TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
 HALF = {
     "whole numbers": (lambda m: _change(m, lambda w: {**w, WO: w[WO].int()}), "not floating-point numbers"),
-    "an adapter is left over": (
-        lambda m: _change(m, lambda w: {**w, f"{WO[:-6]}lora_A.weight": torch.ones(2)}),
-        "lora_A",
-    ),
+    "an adapter is left over": (lambda m: _change(m, lambda w: {**w, **LORA}), "lora_A"),
     "quantised": (lambda m: _edit(m / "config.json", quantization_config={"quant_method": "fp8"}), "is quantised"),
     "a list that is none": (lambda m: _edit(m / "config.json", architectures="Bert"), "architectures='Bert'"),
     "a tensor is missing": (lambda m: _without(m, "layers.3.mlp_norm"), "layers.3.mlp_norm.weight"),
     "all layers are missing": (lambda m: _without(m, "layers."), "layers.0.attn.Wo.weight and 22 others"),
-    "layers are left over": (
-        lambda m: _edit(m / "config.json", num_hidden_layers=2, layer_types=["full_attention"] * 2),
-        "layers.2.attn.Wo.weight and 11 others",
-    ),
+    "layers are left over": (lambda m: _edit(m / "config.json", **TWO_LAYERS), "layers.2.attn.Wo.weight and 11 others"),
     "another shape": (lambda m: _edit(m / "config.json", intermediate_size=8), "other shapes than in its config.json"),
     "a pickle": (lambda m: (m / WEIGHTS).rename(m / "model.bin"), "needs weights as *.safetensors; model.bin: pickles"),
 }

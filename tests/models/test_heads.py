@@ -20,14 +20,10 @@ from dana.models.heads import HEADS, SelectedLogits, positions_of
 
 SHAPE = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 SHAPE |= {"intermediate_size": 32, "max_position_embeddings": 40}
-CONFIGS = [
-    BertConfig(**SHAPE),
-    RobertaConfig(**SHAPE),
-    DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40),
-    ElectraConfig(**SHAPE, embedding_size=8),
-    ModernBertConfig(**SHAPE, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
-    MPNetConfig(**SHAPE),
-]
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+DISTIL = DistilBertConfig(vocab_size=60, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=40)
+CONFIGS = [BertConfig(**SHAPE), RobertaConfig(**SHAPE), DISTIL, ElectraConfig(**SHAPE, embedding_size=8)]
+CONFIGS += [ModernBertConfig(**SHAPE, **TOKENS), MPNetConfig(**SHAPE)]
 UNKNOWN = AlbertConfig(**SHAPE, embedding_size=8)
 
 

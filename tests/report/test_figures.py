@@ -23,15 +23,11 @@ def heights(svg, colour=""):
 
 
 def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(tables):
-    charts = [
-        figures.score_histogram(tables["score_histogram"].frame),
-        figures.source_bars(tables["kept_by_source"].frame),
-        figures.loss_curves(tables["evaluations"].frame, "task"),
-        figures.loss_curves(tables["evaluations"].frame, "general"),
-        figures.seed_dots(tables["seeds"].frame, "toy"),
-        figures.forest(tables["differences"].frame),
-        Figure("x", "a < b", (3, 2), lambda axes: axes.plot([0, 1], [1, 0], marker="o", color="#009e73")),
-    ]
+    frame = {name: table.frame for name, table in tables.items()}
+    charts = [figures.score_histogram(frame["score_histogram"]), figures.source_bars(frame["kept_by_source"])]
+    charts += [figures.loss_curves(frame["evaluations"], text) for text in ("task", "general")]
+    charts += [figures.seed_dots(frame["seeds"], "toy"), figures.forest(frame["differences"])]
+    charts += [Figure("x", "a < b", (3, 2), lambda axes: axes.plot([0, 1], [1, 0], marker="o", color="#009e73"))]
     images = [figure.svg for figure in charts]
     for figure, image in zip(charts, images, strict=True):
         root = tree.fromstring(image)

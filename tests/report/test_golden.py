@@ -54,22 +54,19 @@ def test_golden_report_of_a_choice_alone(tmp_path):
     check_golden(GOLDEN / "choice.md", to_markdown(build_report(read_run(tmp_path / "run"))))
 
 
+FIVE_MEANS = zip("abcde", (0.9, 0.5, 0.7, 0.7, 0.7), strict=True)
+FEWER_EPOCHS = [{"arms": {"random": 0.6, "dana": 0.8}, "epochs": 3, "max_train": 1500}]
+FEWER_EPOCHS += [{"arms": {"base": 0.5}, "epochs": 2, "max_train": 1000}]
 SCENARIOS = {
     "clear gain": [{"arms": {"base": 0.5, "random": 0.5, "dana": 0.7}}],
     "loss": [{"arms": {"base": 0.8, "random": 0.8, "dana": 0.5}}],
     "no difference": [{"arms": {"base": 0.7, "random": 0.7, "dana": 0.7}}],
     "five seeds": [{"arms": {"base": 0.5, "random": 0.5, "dana": 0.7}, "seeds": 5}],
     "six questions": [{"arms": {"base": 0.4, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}, "seeds": 10}],
-    "five tasks": [
-        {"task": task, "seeds": 12, "arms": {"base": 0.7, "dana": mean}}
-        for task, mean in zip("abcde", (0.9, 0.5, 0.7, 0.7, 0.7), strict=True)
-    ],
+    "five tasks": [{"task": task, "seeds": 12, "arms": {"base": 0.7, "dana": mean}} for task, mean in FIVE_MEANS],
     "two tasks": [{"task": "first"}, {"task": "second", "arms": {"base": 0.8, "dana": 0.5}}],
     "a collapsed seed of base": [{"arms": {"base": 0.5, "random": 0.6, "dana": 0.8}, "collapsed_arm": "base"}],
-    "base with fewer epochs": [
-        {"arms": {"random": 0.6, "dana": 0.8}, "epochs": 3, "max_train": 1500},
-        {"arms": {"base": 0.5}, "epochs": 2, "max_train": 1000},
-    ],
+    "base with fewer epochs": FEWER_EPOCHS,
     "two selected arms": [{"arms": {"base": 0.6, "random": 0.7, "bm25": 0.8, "mine": 0.5}, "seeds": 16}],
     "base alone": [{"arms": {"base": 0.6}}],
 }
@@ -110,12 +107,9 @@ def test_an_unfinished_run_has_no_number_on_its_first_screen_and_says_what_is_mi
 def test_every_headline_of_planted_text_says_so_in_fifteen_words():
     run = SimpleNamespace(missing=(), cells=())
     for verdicts, floor, once in product(product(headline.CLAIMS, repeat=3), FLOOR_TITLES.values(), (True, False)):
-        rows = [
-            ArmComparison(
-                "my-task", "f1", "dana", other, True, 8, 0.7, 0.6, other == floor, "seed", once, verdict=verdict
-            )
-            for other, verdict in zip(("base", "random", floor), verdicts, strict=True)
-        ]
+        arms = [(arm, True, 8, 0.7, 0.6, arm == floor, "seed", once) for arm in ("base", "random", floor)]
+        pairs = zip(arms, verdicts, strict=True)
+        rows = [ArmComparison("my-task", "f1", "dana", *arm, verdict=verdict) for arm, verdict in pairs]
         text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
         assert "(planted" in text, text
         assert floor in text, text

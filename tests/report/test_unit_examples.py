@@ -68,12 +68,9 @@ def test_units_of_fewer_than_eight_words_are_skipped(text, counts):
 
 def test_two_extreme_units_per_source_of_distinct_documents_and_texts(examples):
     [first, second, third, fourth] = sentences("First", "Second", "Third", "Fourth")
-    relevant, foreign = examples(
-        ("a", [("Incomprehensibilities notwithstanding.", -1), first, second]),
-        ("a", [(first[0], 2)]),
-        ("a", [third]),
-        ("a", [fourth]),
-    )
+    short = ("Incomprehensibilities notwithstanding.", -1)
+    units = [short, first, second], [(first[0], 2)], [third], [fourth]
+    relevant, foreign = examples(*(("a", document) for document in units))
     assert texts_of(relevant) == {"a": [first[0], third[0]]}
     assert [unit.note for unit in relevant[0].units] == ["score 0.000", "score 2.000"]
     assert texts_of(foreign) == {"a": [fourth[0], third[0]]}

@@ -246,24 +246,15 @@ def test_every_part_of_three_has_its_share_of_every_beginning():
 
 def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep_their_text():
     frame = SpecialTokens(np.array([1]), np.array([2]))
-    parts = {
-        name: Examples(
-            np.full(900, token),
-            np.arange(count) * size,
-            np.full(count, size),
-            np.arange(count, dtype=np.uint64),
-            np.ones(count),
-            frame,
-        )
-        for name, token, count, size in (("selected", 7, 90, 10), ("task", 8, 15, 40), ("general", 9, 300, 3))
-    }
+    parts = {}
+    for name, token, count, size in (("selected", 7, 90, 10), ("task", 8, 15, 40), ("general", 9, 300, 3)):
+        text, starts, ids = np.full(900, token), np.arange(count) * size, np.arange(count, dtype=np.uint64)
+        parts[name] = Examples(text, starts, np.full(count, size), ids, np.ones(count), frame)
     examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "general": 0.2})
     assert Examples.mixture({"task": parts["task"]}, {"task": 1.0}) is parts["task"]
     assert examples.first_part.ids.tolist() == parts["selected"].ids.tolist()
-    tokens = sum(
-        np.bincount(examples.take(step.rows).tokens, minlength=10)
-        for step in Plan.of(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
-    )
+    plan = Plan.of(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
+    tokens = sum(np.bincount(examples.take(step.rows).tokens, minlength=10) for step in plan)
     assert tokens[7:] / tokens[7:].sum() == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
 
 
