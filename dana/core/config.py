@@ -134,7 +134,7 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
             raise ConfigError(f"{override!r}: must be key=value")
         value, path = parse_yaml(text, repr(override[:60])), key.split(".")
         is_text = value is None or isinstance(value, str) or not _takes_text_alone(cls, path)
-        _assign(result, path, value if is_text else text, override)  # 2024 is a folder's name, too
+        assign(result, path, value if is_text else text, override)  # 2024 is a folder's name, too
     try:
         return _build(cls, result, "")
     except ConfigError as error:
@@ -149,7 +149,8 @@ def _takes_text_alone(cls: Any, path: Sequence[str]) -> bool:
     return str in kinds <= {str, NoneType}
 
 
-def _assign(target: dict[str, Any], path: list[str], value: Any, override: str) -> None:
+def assign(target: dict[str, Any], path: Sequence[str], value: Any, override: str) -> None:
+    """Assign a value in nested sections, whose names come first in `path`; `override` is its text for messages."""
     for key in path[:-1]:
         if not isinstance(target.get(key) or {}, dict):
             raise ConfigError(f"{override!r}: {key!r} is {target[key]!r}, not a mapping of settings")

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from dana.core.artifacts import MANIFEST, canonical, is_finished, list_files, write_text
-from dana.core.config import SETTINGS, load, read_yaml
+from dana.core.config import SETTINGS, assign, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
 from dana.core.studies import missing_studies
@@ -78,11 +78,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
     settings = replace(settings, selection=replace(settings.selection, store=spec))
     values: dict[str, Any] = {}
     for name, value in differences(settings, RunSettings()).items():
-        *sections, key = name.split(".")
-        inner = values
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[key] = value
+        assign(values, name.split("."), value, name)
     if values != read_settings(folder):
         file = read_yaml(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
         values |= {key: value for key, value in file.items() if key in missing_studies()}

@@ -183,17 +183,14 @@ def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iter
         DataError: As :func:`read_split`, but for empty texts.
     """
     kind, sources, is_empty = card.target, card.files(data, [split]), True
+    is_divided = card.is_one_file and not card.folds
     for record in read_records(sources):
         example = _example(card, split, kind, record)
-        if (
-            card.folds
-            or not card.is_one_file
-            or _split_of(example, has_id=record.get(card.id or "id") is not None) == split
-        ):
+        if not is_divided or _split_of(example, has_id=record.get(card.id or "id") is not None) == split:
             is_empty = False
             yield record.location, example
     if is_empty:
-        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if card.is_one_file and not card.folds else ''}")
+        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if is_divided else ''}")
 
 
 def _split_of(example: Example, has_id: bool) -> str:

@@ -22,6 +22,7 @@ log = get_logger(__name__)
 
 REMOVED = f"{META_DIR}/removed.jsonl"
 DOCUMENTS_AT_ONCE = 256
+Remover = Callable[..., None]  # takes a document, the reason, and its matches
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 
 
@@ -169,11 +170,7 @@ class Cleaner:
         return remaining
 
     def _without_overlap(
-        self,
-        documents: Iterable[Document],
-        remove: Callable[..., None],
-        sharing: Counter[str],
-        drops: Counter[str],
+        self, documents: Iterable[Document], remove: Remover, sharing: Counter[str], drops: Counter[str]
     ) -> Iterator[Document]:
         for block in document_blocks(documents):
             overlaps: dict[int, list[Overlap]] = {}
@@ -201,9 +198,7 @@ def _sample(documents: Iterable[Document], share: float, tally: Tally) -> Iterat
             tally.drop(document, "not sampled")
 
 
-def _without_near_duplicates(
-    documents: Iterable[Document], threshold: float, remove: Callable[..., None]
-) -> Iterator[Document]:
+def _without_near_duplicates(documents: Iterable[Document], threshold: float, remove: Remover) -> Iterator[Document]:
     index = NearDuplicates(threshold)
     for document in documents:
         first = index.add(document.doc_id, document.text)

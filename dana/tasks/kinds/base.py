@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Answer = int | float | tuple[int, ...]
+Tallies = tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]  # of :meth:`Kind.tallies`
 Scorer = Callable[[np.ndarray], np.ndarray]  # counts of the texts, (draws, texts), to scores, (draws, models)
 UNSEEN = -1  # prediction of a truncated word, always wrong
 NEARLY_CONSTANT = 0.1
@@ -222,9 +223,7 @@ class Kind(ABC):
         return score(*(tally.sum(0) - tally for tally in tallies)).T
 
     @abstractmethod
-    def tallies(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         """Return the per-text tallies of a metric, and the function of their sums; arguments as in :meth:`scorer`.
 
         Returns:

@@ -1,13 +1,13 @@
 """Several labels per text: sigmoid, binary cross-entropy, threshold 0.5; micro-F1, macro-F1, subset accuracy."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, is_degenerate, macro_f1, micro_f1
+from dana.tasks.kinds.base import Answer, Kind, Tallies, is_degenerate, macro_f1, micro_f1
 
 THRESHOLD = 0.5  # least probability of a predicted label
 
@@ -60,9 +60,7 @@ class MultiLabel(Kind):
         sets = [[numbers.setdefault(codes, len(numbers)) for codes in part] for part in (predictions, references)]
         return is_degenerate(*map(np.array, sets))
 
-    def tallies(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         true, positives = self._indicators(references)[:, None], self._indicators(predictions).swapaxes(0, 1)
         if metric == "subset_accuracy":
             right = (positives == true).all(-1).astype(np.float64)

@@ -1,7 +1,7 @@
 """One number per text: squared error of standardised targets; Pearson, Spearman, mean squared and absolute error."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.config import require
-from dana.tasks.kinds.base import Answer, Kind, Scorer
+from dana.tasks.kinds.base import Answer, Kind, Scorer, Tallies
 
 # Least standard deviation of predictions, relative to the true values. Least squares with correlation r has ratio r, so
 # below it the model explains less than a hundredth of the variance.
@@ -106,9 +106,7 @@ class Regression(Kind):
         blocks = np.array_split(texts, math.ceil(texts.size / BLOCK))
         return np.concatenate([score((texts != block[:, None]).astype(float)) for block in blocks]).T
 
-    def tallies(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         error = (predictions - references).T
         return (error**2 if metric == "mse" else np.abs(error), np.ones_like(error)), np.divide
 

@@ -1,6 +1,6 @@
 """One label per text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1 by a local ``evaluate`` module."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, label_name, macro_f1
+from dana.tasks.kinds.base import Answer, Kind, Tallies, label_name, macro_f1
 
 MODULE = Path(__file__).parents[1] / "evaluation_modules" / "classification"
 
@@ -43,9 +43,7 @@ class SingleLabel(Kind):
     def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
         return score_predictions(predictions, references, len(self.labels))
 
-    def tallies(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         numbers = np.arange(len(self.labels))
         true = (references[:, None, None] == numbers).astype(np.float64)
         positives = (predictions.T[..., None] == numbers).astype(np.float64)

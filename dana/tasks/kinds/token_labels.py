@@ -1,13 +1,13 @@
 """One label per word: softmax and cross-entropy at each word's first token; F1 of BIO spans, accuracy of words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dana.core.config import require
-from dana.tasks.kinds.base import UNSEEN, Answer, Kind
+from dana.tasks.kinds.base import UNSEEN, Answer, Kind, Tallies
 
 OUTSIDE = "O"
 
@@ -60,9 +60,7 @@ class TokenLabels(Kind):
         codes = np.where(outputs.any(1), outputs.argmax(1), UNSEEN)
         return self.gather([tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])])
 
-    def tallies(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]:
+    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         count = self._spans_right if metric == "span_f1" else _words_right
         counts = np.array([list(map(count, answers, references)) for answers in predictions], dtype=np.float64)
         right, of = counts.transpose(2, 1, 0)
