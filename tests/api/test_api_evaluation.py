@@ -34,9 +34,8 @@ def test_the_leaderboard_is_that_of_the_folder_and_finished_seeds_are_reused(fol
 
 def test_a_list_is_named_by_its_last_parts_and_nothing_is_left_without_a_folder(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    table = dana.evaluate(
-        [folder / "one", str(folder / "two")], [folder / "cards" / "toy.yaml"], preset="quick", seeds=1
-    )
+    models = [folder / "one", str(folder / "two")]
+    table = dana.evaluate(models, [folder / "cards" / "toy.yaml"], preset="quick", seeds=1)
     assert table["checkpoint"].tolist() == ["one", "two"]
     assert not list(tmp_path.iterdir())
 

@@ -42,9 +42,7 @@ def refused(error, names, work, *arguments, **settings):
     assert "\n" not in message
 
 
-def test_adapting_trains_and_the_returned_model_is_that_of_the_folder_and_of_the_command(
-    weights_run, adaptation, pieces
-):
+def test_the_adapted_model_is_that_of_the_folder_and_of_the_command(weights_run, adaptation, pieces):
     model, tokenizer = adaptation
     assert same(model, AutoModelForMaskedLM.from_pretrained(weights_run[0] / "adapted"))
     assert not same(model, dana.load_model(pieces)[0])
@@ -54,9 +52,7 @@ def test_adapting_trains_and_the_returned_model_is_that_of_the_folder_and_of_the
     assert (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_text_weights_and_model_in_memory_give_the_same_model(
-    weights_run, adaptation, pieces, task_texts, general_texts
-):
+def test_text_weights_and_model_in_memory_give_it_too(weights_run, adaptation, pieces, task_texts, general_texts):
     general, pair = pd.DataFrame({"text": general_texts}), dana.load_model(pieces)
     assert same(dana.adapt(pair, iter(task_texts), general, weights_run[1], **STEPS)[0], adaptation[0])
     plain, _ = dana.adapt(pieces, task_texts, general_texts, unweighted=True, **STEPS)
@@ -75,9 +71,7 @@ def test_text_weights_and_model_in_memory_give_the_same_model(
         ({"unweighted": True, "steps": 0}, ConfigError, ["steps=0"]),
     ],
 )
-def test_wrong_arguments_of_adapt_are_named(
-    settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch
-):
+def test_wrong_arguments_are_named(settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused(error, names, dana.adapt, pieces, task_texts, general_texts, **settings)
     assert list(tmp_path.iterdir()) == []
@@ -186,9 +180,7 @@ def test_a_model_without_its_tokenizer_is_refused(adaptation):
 
 
 @pytest.mark.slow
-def test_a_launched_script_makes_the_folder_of_one_process(
-    weights_run, adaptation, pieces, task_texts, general_texts, tmp_path
-):
+def test_a_launched_script_makes_it_too(weights_run, adaptation, pieces, task_texts, general_texts, tmp_path):
     out = tmp_path / "run"
     job = {"task": task_texts, "general": general_texts, "out": str(out), "model": str(pieces), "steps": STEPS}
     (tmp_path / "job.json").write_text(json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8")

@@ -82,11 +82,8 @@ def trainers_steps(model, rows, tokenizer, folder, denominator="batch", batch=8,
     arguments = TrainingArguments(str(folder), **{**usual, **steps, **order, **extra})
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, weight_decay=decay)
     constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    collator, optimizers = dana.WeightedCollator(tokenizer), (optimizer, constant)
-    trainer = dana.WeightedTrainer(
-        model, arguments, collator, train_dataset=rows, optimizers=optimizers, denominator=denominator
-    )
-    trainer.train()
+    options = {"train_dataset": rows, "optimizers": (optimizer, constant), "denominator": denominator}
+    dana.WeightedTrainer(model, arguments, dana.WeightedCollator(tokenizer), **options).train()
     return copy_parameters(model)
 
 
@@ -151,9 +148,8 @@ def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer,
     rows = table.select(range(8))
     arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=8)
     collator = dana.WeightedCollator(tokenizer)
-    trainer = dana.WeightedTrainer(
-        model, arguments, eval_dataset=rows, data_collator=collator, denominator="weight_sum"
-    )
+    options = {"eval_dataset": rows, "data_collator": collator, "denominator": "weight_sum"}
+    trainer = dana.WeightedTrainer(model, arguments, **options)
     loss = trainer.evaluate()["eval_loss"]
     inputs = collator(list(rows))
     weight, labels = inputs.pop("weight"), inputs.pop("labels")

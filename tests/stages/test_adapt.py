@@ -44,9 +44,7 @@ def backbone(base, tmp_path_factory):
 
 
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
-def test_pretraining_from_scratch_lowers_both_losses_of_a_model_that_transformers_opens(
-    base, inputs, tmp_path, architecture
-):
+def test_pretraining_from_scratch_lowers_both_losses(base, inputs, tmp_path, architecture):
     settings = replace(PRETRAIN, architecture=architecture)
     folder = base if architecture == "bert" else pretrain_stage("tiny", *inputs, settings, tmp_path / "base").path
     before, *_, after = records(folder, "evaluation")
@@ -75,9 +73,7 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     assert not (tmp_path / "logs").exists(), "no tracker was named"
 
 
-def test_the_base_is_tested_on_the_selected_text_and_on_random_text_and_nothing_else_changes(
-    inputs, base, tmp_path, unit_weights, monkeypatch
-):
+def test_the_base_is_tested_on_the_selected_and_on_random_text(inputs, base, tmp_path, unit_weights, monkeypatch):
     weights, settings = unit_weights(40, 0.5), replace(ADAPT, dropout=0.3)
     inputs = [write_documents(tmp_path / "corpus", ["the " * 40] * 40), *inputs[1:]]
     artifact = adapt(base, inputs, tmp_path / "adapted", settings, weights)
@@ -107,10 +103,8 @@ def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(inputs, a
 def test_the_same_settings_give_the_same_bytes_and_a_second_call_reuses_them(inputs, base, adapted_to, tmp_path):
     artifact = adapted_to(ADAPT)
     assert weights_of(adapt(base, inputs, tmp_path / "again")) == weights_of(artifact)
-    other_seed, no_dropout, dropout = (
-        weights_of(adapted_to(replace(ADAPT, **{key: value})))
-        for key, value in (("seed", 1), ("dropout", 0.0), ("dropout", 0.5))
-    )
+    changes = ({"seed": 1}, {"dropout": 0.0}, {"dropout": 0.5})
+    other_seed, no_dropout, dropout = (weights_of(adapted_to(replace(ADAPT, **change))) for change in changes)
     assert no_dropout == weights_of(artifact), "the small model was made without"
     assert len({no_dropout, dropout, other_seed}) == 3
     time = (artifact.path / MANIFEST).stat().st_mtime_ns
@@ -157,9 +151,7 @@ def test_text_of_which_the_tokenizer_knows_no_word_is_refused(inputs, write_corp
         pretrain_stage("tiny", corpus, *inputs[1:], settings, tmp_path / "base")
 
 
-def test_many_times_through_little_text_is_a_warning_in_the_manifest_and_the_card(
-    inputs, base, adapted_to, tmp_path, unit_weights
-):
+def test_many_times_through_little_text_is_a_warning(inputs, base, adapted_to, tmp_path, unit_weights):
     settings = replace(ADAPT, epochs=30.0, steps=None, evaluations=0)
     little = adapt(base, inputs, tmp_path / "little", settings, unit_weights(4, 1.0))
     warning = "the run has 30 epochs over 4 examples"
@@ -170,9 +162,7 @@ def test_many_times_through_little_text_is_a_warning_in_the_manifest_and_the_car
     assert "Warning" not in (adapted_to(ADAPT).path / "README.md").read_text()
 
 
-def test_a_mixture_draws_its_shares_of_tokens_and_what_is_not_selected_has_weight_1(
-    inputs, base, tmp_path, unit_weights, monkeypatch
-):
+def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weights, monkeypatch):
     original, weights_of_steps = batch.loss_scale, []
     monkeypatch.setattr(
         batch, "loss_scale", lambda weights, *rest: weights_of_steps.append(weights) or original(weights, *rest)
@@ -206,9 +196,8 @@ def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(inputs, 
     assert alone.manifest["counts"]["documents_kept"] == 2
     assert alone.manifest["depends_on"]["weights"] is None
     assert mixed.manifest["counts"]["windows_of_task"] == alone.manifest["counts"]["examples"]
-    assert (
-        alone.manifest["depends_on"]["task"] == mixed.manifest["depends_on"]["task"] == table_identity(task, DOCUMENTS)
-    )
+    of_task = [one.manifest["depends_on"]["task"] for one in (alone, mixed)]
+    assert of_task == [table_identity(task, DOCUMENTS)] * 2
     after = [one.manifest["losses"]["after"]["task_loss"] for one in (alone, mixed)]
     assert after[0] < after[1] < alone.manifest["losses"]["before"]["task_loss"]
 
@@ -226,9 +215,8 @@ def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, ba
     assert AutoModelForMaskedLM.from_pretrained(halfway).config.vocab_size == 800
 
 
-STABLE = replace(
-    ADAPT, schedule="constant", warmup=0.0, steps=5, learning_rate=1e-3, execution=Execution(extendable=True)
-)
+ONWARDS = {"execution": Execution(extendable=True)}
+STABLE = replace(ADAPT, schedule="constant", warmup=0.0, steps=5, learning_rate=1e-3, **ONWARDS)
 WSD = replace(STABLE, schedule="wsd", cooldown=0.4, warmup_steps=2)
 BY_TOKENS = replace(WSD, steps=None, tokens=2500, batch_tokens=500)
 WARMING = replace(STABLE, warmup_steps=7)
@@ -260,9 +248,8 @@ def test_an_extended_run_is_to_the_bit_the_longer_run(inputs, base, adapted_to, 
 def test_a_run_that_was_extended_can_be_extended_again(inputs, base, adapted_to, tmp_path):
     once, longest = adapted_to(STABLE), replace(STABLE, steps=9)
     short = replace(STABLE, schedule="wsd", steps=6, cooldown=0.4)  # no further than the first
-    twice = adapt(
-        base, inputs, tmp_path / "two", replace(short, execution=Execution(extend=str(once.path), extendable=True))
-    )
+    execution = Execution(extend=str(once.path), extendable=True)
+    twice = adapt(base, inputs, tmp_path / "two", replace(short, execution=execution))
     thrice = adapt(base, inputs, tmp_path / "three", replace(longest, execution=Execution(extend=str(twice.path))))
     assert weights_of(thrice) == weights_of(adapted_to(longest))
 

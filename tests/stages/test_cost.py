@@ -93,9 +93,7 @@ def test_a_training_is_announced_before_it_begins_and_not_again(slow, base, inpu
     assert heard.messages.index(lines[0]) < next(at for at, line in enumerate(heard.messages) if "launch" in line)
 
 
-def test_a_dry_run_of_any_command_checks_its_inputs_says_how_long_it_takes_and_writes_nothing(
-    opened, texts, tmp_path, capsys, base
-):
+def test_a_dry_run_of_any_command_says_how_long_it_takes_and_writes_nothing(opened, texts, tmp_path, capsys, base):
     run, card, model, new = opened[2], write_task(tmp_path), write_checkpoint(tmp_path / "model"), tmp_path / "new"
     classifier = shutil.copytree(model, tmp_path / "classifier")
     AutoModelForSequenceClassification.from_pretrained(model, num_labels=3).save_pretrained(classifier)

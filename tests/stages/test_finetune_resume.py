@@ -70,9 +70,7 @@ def test_killed_in_seed_2_the_rerun_runs_2_and_3_and_writes_the_same(four_seeds,
 
 
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, "learning_rate_at"), (signal.SIGUSR1, "predict")])
-def test_told_to_stop_it_leaves_at_the_next_step_and_keeps_what_is_finished(
-    checkpoint, card, tmp_path, ran, monkeypatch, number, step
-):
+def test_told_to_stop_it_keeps_what_is_finished(checkpoint, card, tmp_path, ran, monkeypatch, number, step):
     """In the training of seed 1, or in its evaluation."""
     original, calls, out = getattr(loop, step), [], tmp_path / "out"
 
@@ -166,9 +164,7 @@ def test_a_result_is_there_until_the_longer_one_is_whole(checkpoint, card, tmp_p
 
 
 @pytest.mark.parametrize("renames", [0, 1])
-def test_killed_while_the_longer_result_takes_its_place_nothing_is_run_again(
-    checkpoint, card, tmp_path, ran, monkeypatch, renames
-):
+def test_killed_while_a_result_is_replaced_it_runs_nothing_again(checkpoint, card, tmp_path, ran, monkeypatch, renames):
     out = tmp_path / "out"
     finetune_stage(checkpoint, card, ONE, out)
     original, calls = Path.rename, []

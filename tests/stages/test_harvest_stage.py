@@ -45,9 +45,8 @@ def distribution(folder: Path, name: str, files: dict[str, str]) -> PathDistribu
 def world(tmp_path, monkeypatch):
     """Make scipy with labels of 60, 50 and 39 documents, a private folder; ten others of 30, and twenty licences."""
     target = {"stats": 60, "signal": 50, "io": 39, "_lib": 70}
-    present = {
-        "scipy": distribution(tmp_path / "w", "scipy", {f"scipy/{k}/a.py": module(k, n) for k, n in target.items()})
-    }
+    files = {f"scipy/{name}/a.py": module(name, count) for name, count in target.items()}
+    present = {"scipy": distribution(tmp_path / "w", "scipy", files)}
     for number in range(10):
         name = f"other{number}"
         files = {f"{name}/a.py": module(name, 30)}
@@ -118,11 +117,8 @@ def test_the_presets_of_the_card_differ(small):
     names = (card.name, card.metric, card.direction, card.text, card.label)
     assert names == ("scipy_docs", "macro_f1", "higher", "text", "label")
     presets = [card.preset(name) for name in ("paper", "default", "quick")]
-    assert [(p.batch_size, len(p.seed_list), p.learning_rate, p.evaluate) for p in presets] == [
-        (8, 8, 3e-5, "last"),
-        (16, 5, 3e-5, "last"),
-        (16, 5, 7e-4, "last"),
-    ]
+    values = [(p.batch_size, len(p.seed_list), p.learning_rate, p.evaluate) for p in presets]
+    assert values == [(8, 8, 3e-5, "last"), (16, 5, 3e-5, "last"), (16, 5, 7e-4, "last")]
     assert "&" not in (small.path / "card.yaml").read_text()  # YAML anchors are not for people
 
 

@@ -67,9 +67,7 @@ def removals(folder):
 
 
 @pytest.mark.parametrize(("at_once", "characters"), [(256, 1 << 19), (1, 1 << 19), (2, 100)])
-def test_documents_that_share_text_go_counted_by_task_and_named(
-    pool, cards, tmp_path, monkeypatch, at_once, characters
-):
+def test_documents_that_share_text_go_counted_by_task(pool, cards, tmp_path, monkeypatch, at_once, characters):
     monkeypatch.setattr(hygiene, "DOCUMENTS_AT_ONCE", at_once)
     monkeypatch.setattr(hygiene, "CHARACTERS_AT_ONCE", characters)
     artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards)))

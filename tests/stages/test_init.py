@@ -58,13 +58,8 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
     assert (summary["folds"], summary["tested"], summary["pool"]["overlap"]) == (5, 80, 3)
     out, err = capfd.readouterr()
     assert out == "next:    dana run tickets --quick   # then without --quick\n"
-    for words in (
-        "80 of 80 rows, in 2 classes: fruit (40), metal (40)",
-        "separated by semicolons",
-        "5 folds",
-        "3 of the first 30",
-    ):
-        assert words in err
+    classes = "80 of 80 rows, in 2 classes: fruit (40), metal (40)"
+    assert all(words in err for words in (classes, "separated by semicolons", "5 folds", "3 of the first 30")), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
 
 
@@ -89,10 +84,8 @@ def test_a_table_in_memory_gives_the_bytes_of_its_file(home):
     dana.init("tickets.csv", "pool", out="one")
     assert str(dana.init(table(), ["pool"])) == "table"
     assert (home / "one" / "texts.parquet").read_bytes() != b""
-    pd.testing.assert_frame_equal(
-        pd.read_parquet("one/texts.parquet").drop(columns="id"),
-        pd.read_parquet("table/texts.parquet").drop(columns="id"),
-    )
+    one, two = (pd.read_parquet(f"{name}/texts.parquet").drop(columns="id") for name in ("one", "table"))
+    pd.testing.assert_frame_equal(one, two)
     assert (home / "one" / "recipe.yaml").read_bytes() == (home / "table" / "recipe.yaml").read_bytes()
 
 

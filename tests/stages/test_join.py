@@ -44,12 +44,7 @@ def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folde
     assert results["seeds"] == rows
     assert [row["seed"] for row in rows] == results["settings"]["seeds"] == [0, 1, 2, 3, 4, 5]
     assert results["mean"] == pytest.approx(sum(row["score"] for row in rows) / 6)
-    assert {name: results[name] for name in ("folds", "adaptations", "finetunings", "n")} == {
-        "folds": None,
-        "adaptations": 3,
-        "finetunings": 2,
-        "n": 6,
-    }
+    assert [results[name] for name in ("folds", "adaptations", "finetunings", "n")] == [None, 3, 2, 6]
     table = pd.read_parquet(tmp_path / "union" / "predictions.parquet")
     for index, part in parts(folder, 0, 1, 2).items():
         rows = table[table["adaptation"] == index].reset_index(drop=True)
@@ -87,11 +82,7 @@ def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_t
     card = str(write_folds(tmp_path / "tasks"))
     finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
     results, table = metrics(tmp_path / "result"), pd.read_parquet(tmp_path / "result" / "predictions.parquet")
-    assert {name: results[name] for name in ("folds", "adaptations", "finetunings")} == {
-        "folds": 3,
-        "adaptations": 3,
-        "finetunings": 2,
-    }
+    assert [results[name] for name in ("folds", "adaptations", "finetunings")] == [3, 3, 2]
     assert [row["seed"] for row in results["seeds"]] == [3, 5, 9, 11, 15, 17]
     assert set(table.groupby("id").size()) == {2}, "each text is predicted once by each fine-tuning of its fold"
     assert len(set(table["id"])) == 60

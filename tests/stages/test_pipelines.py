@@ -57,9 +57,8 @@ def test_a_pipeline_labels_texts_as_dana_predict_does(kind, pooling, model_of, c
     assert [answer["score"] for answer in answers] == pytest.approx([row["probability"] for row in rows], abs=1e-5)
     network = auto_class(per_word=False).from_pretrained(model)
     assert type(network).__name__.lower() == f"{kind}forsequenceclassification"
-    assert (
-        f"opens with `{auto_class(False).__name__}.from_pretrained`" in (tmp_path / "out-model/README.md").read_text()
-    )
+    line = f"opens with `{auto_class(False).__name__}.from_pretrained`"
+    assert line in (tmp_path / "out-model/README.md").read_text()
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -87,9 +86,7 @@ def hub(monkeypatch):
     return uploads
 
 
-def test_a_fine_tuned_model_is_uploaded_with_a_card_of_data_seeds_scores_and_licence(
-    model_of, card, tmp_path, hub, capsys
-):
+def test_a_fine_tuned_model_is_uploaded_with_its_card(model_of, card, tmp_path, hub, capsys):
     base = Path(model_of("bert"))
     (base / "README.md").write_text("---\nlicense: cc-by-sa-4.0\n---\n")
     command = ["finetune", "--model", str(base), "--task", card, "--preset", "quick", "--out", str(tmp_path / "out")]

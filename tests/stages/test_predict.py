@@ -101,9 +101,7 @@ def test_asked_for_afterwards_the_best_seed_alone_is_run_again(checkpoint, card,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out-model"]
 
 
-def test_a_killed_run_still_has_the_best_model_and_runs_no_seed_again(
-    checkpoint, card, best, tmp_path, ran, monkeypatch
-):
+def test_a_killed_run_still_has_the_best_model(checkpoint, card, best, tmp_path, ran, monkeypatch):
     """Stopped before the last seed: what waits is the best so far, and one more is run."""
 
     def leave(*arguments):
@@ -240,9 +238,7 @@ def test_the_second_field_can_be_named_anew(pairs_run, tmp_path):
         ("pairs", '{"premise": "a", "hypothesis": ""}', "1: the second text is empty"),
     ],
 )
-def test_what_cannot_be_labelled_is_one_line_and_nothing_is_written(
-    model, pairs_run, tmp_path, capsys, model_of, content, message
-):
+def test_what_cannot_be_labelled_is_one_line(model, pairs_run, tmp_path, capsys, model_of, content, message):
     (tmp_path / "new.jsonl").write_text(content)
     command = ["predict", model if model_of == "run" else str(pairs_run / "out-model"), str(tmp_path / "new.jsonl")]
     assert main([*command, "--out", str(tmp_path / "out" / "x.parquet")]) == 2
@@ -298,9 +294,8 @@ def test_the_check_of_a_task_of_pairs_looks_at_both(tmp_path):
     rows, train = toy_pairs.rows(24, 3), toy_pairs.rows(48, 1)
     rows[0], rows[1]["premise"] = train[0], train[1]["premise"]
     toy_task.write_split(tmp_path / "toy", "test", rows)
-    counts = {
-        (row["split"], row["within"], row["kind"]): row["examples"] for row in check_task(str(card)).tables["overlap"]
-    }
+    rows = check_task(str(card)).tables["overlap"]
+    counts = {(row["split"], row["within"], row["kind"]): row["examples"] for row in rows}
     assert counts["test", "train", "exact"] == 1
 
 

@@ -145,9 +145,7 @@ def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(topics,
     assert len({seed for *_, seed in fits}) == 15
 
 
-def test_the_papers_protocol_splits_by_unit_fits_on_the_task_alone_and_chooses_by_f1(
-    topics, tmp_path, fits, monkeypatch
-):
+def test_the_papers_protocol_splits_by_unit_and_chooses_by_f1(topics, tmp_path, fits, monkeypatch):
     splits = []
     original = rank_fits.split
     monkeypatch.setattr(rank_fits, "split", lambda units, seed: splits.append(original(units, seed)) or splits[-1])

@@ -142,13 +142,8 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
 
 
 def settings(texts, out, store, general="pool.jsonl", task="cells.txt", **selection):
-    return RunSettings(
-        out=str(out),
-        task=str(texts / task),
-        general=[str(texts / general)],
-        detector="knn",
-        selection=replace(SELECTION, store=store and str(store), **selection),
-    )
+    selection = replace(SELECTION, store=store and str(store), **selection)
+    return RunSettings(str(out), str(texts / task), [str(texts / general)], detector="knn", selection=selection)
 
 
 def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts):

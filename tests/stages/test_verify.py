@@ -117,9 +117,8 @@ def test_a_flipped_bit_in_a_table_is_found_by_whoever_reads_it(run):
 def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, verify):
     out = tmp_path / "run"
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)]
-    assert (
-        main(["score", "--rank-only", *names, "--encoder", "hashing:dims=64", "--set", "ranking.detectors=[pca]"]) == 0
-    )
+    settings = ["--encoder", "hashing:dims=64", "--set", "ranking.detectors=[pca]"]
+    assert main(["score", "--rank-only", *names, *settings]) == 0
     assert verify(out)[0] == 0
     manifest, ranking = out / "corpus" / MANIFEST, out / "ranking" / "ranking.csv"
     (segment,) = out.glob("embeddings/*/vectors-*.safetensors")

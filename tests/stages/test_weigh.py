@@ -185,9 +185,8 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run,
     assert unknown == {"unknown": "the scores do not tell held-out task text from the pool"}
     assert "unknown (the scores do not tell" in describe_purity(unknown)
     alone = held_out.set_column(0, "doc_id", pa.array(map(str, range(held_out.num_rows))))
-    assert in_domain("alone", alone) == {
-        "unknown": "the selection would hold no more held-out task text than a random one"
-    }
+    reason = "the selection would hold no more held-out task text than a random one"
+    assert in_domain("alone", alone) == {"unknown": reason}
     few = held_out.slice(0, 19)
     assert in_domain("few", few) == {"unknown": "19 held-out task units; an estimate needs 20"}
     one = held_out.set_column(0, "doc_id", pa.array(["one"] * held_out.num_rows))

@@ -81,9 +81,7 @@ def test_a_target_that_gets_nothing_is_warned_of(runs, tmp_path, heard):
     assert "nothing is kept for target stars: others take all that it wants" in heard.text
 
 
-def test_targets_share_out_a_budget_in_tokens_of_the_tokenizer_that_is_there_now(
-    runs, tmp_path, tiny_tokenizer, byte_level
-):
+def test_targets_share_out_a_budget_in_tokens(runs, tmp_path, tiny_tokenizer, byte_level):
     folder, artifacts = tmp_path / "tokenizer", []
     settings = {"budget": "1000 tokens", "gamma": 1, "tokenizer": str(folder)}
     # A space between units is a byte of no unit.

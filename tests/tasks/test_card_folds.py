@@ -24,11 +24,8 @@ def test_each_text_is_tested_once_and_a_stratified_tenth_of_the_others_is_dev(tm
     tested = Counter()
     for fold in range(3):
         parts = splits(card, fold)
-        assert [len(parts[name]) for name in ("test", "dev", "train")] == [
-            108 + 3 * (fold < 2),
-            22,
-            197 + 3 * (fold == 2),
-        ]
+        sizes = [len(parts[name]) for name in ("test", "dev", "train")]
+        assert sizes == [108 + 3 * (fold < 2), 22, 197 + 3 * (fold == 2)]
         assert set(Counter(example.label for example in parts["dev"]).values()) <= {7, 8}
         assert len(ids(parts["train"]) | ids(parts["dev"]) | ids(parts["test"])) == 330
         tested += Counter(ids(parts["test"]))

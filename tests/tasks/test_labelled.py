@@ -159,11 +159,7 @@ REFUSALS = [
     (frame_of(tags=[("a;b", "a", "b", "c;b", "c")[n % 5] for n in range(40)]), {"label": "tags"}, "kind: multi_label"),
     (frame_of(score=[n / 7 for n in range(40)]), {"label": "score"}, "kind: regression"),
     (frame_of(), {"label": "text"}, "40 values in 40 rows"),
-    (
-        frame_of(kind=frame_of()["label"], other=[n % 3 for n in range(40)]).drop(columns="label"),
-        {},
-        "kind, other could",
-    ),
+    (frame_of(a=[*"fm"] * 20, b=[n % 3 for n in range(40)]).drop(columns="label"), {}, "a, b could hold"),
     (frame_of()[["text"]], {}, "no column of text repeats"),
     (frame_of(n=1)[["label", "n"]].assign(label=1), {}, "no column holds text"),
     (frame_of(id="a").assign(text=[["a", "word"]] * 40), {}, "no column holds text"),
@@ -204,11 +200,7 @@ def test_tables_that_cannot_be_read_are_refused_by_file_and_row(name, content, w
 
 def test_folds_that_do_not_fit_are_refused():
     tests, authors = {"folds": 2, "test": frame_of()}, {"group": "author"}
-    for settings, words in (
-        ({"folds": 0}, "at least 1"),
-        ({"folds": 30}, "class: 20"),
-        (tests, "--test"),
-        (authors, "1 set"),
-    ):
+    least, most = ({"folds": 0}, "at least 1"), ({"folds": 30}, "class: 20")
+    for settings, words in (least, most, (tests, "--test"), (authors, "1 set")):
         with pytest.raises(ConfigError, match=words):
             read_labelled(frame_of(author="one"), **settings)

@@ -67,22 +67,16 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
     assert by_name["tight"].weigh == WeighSettings(gamma=7, policy="sigmoid", beta=0.1)
     in_units = WeighSettings(budget="50 units")
     below = WeighSettings(below=0.0, gamma=7)
-    for run, change, expected in (
-        (in_units, {"beta": 0.1}, WeighSettings(beta=0.1)),
-        (in_units, {"below": 0.0}, WeighSettings(below=0.0)),
-        (below, {"budget": 0.1}, WeighSettings(budget=0.1, gamma=7)),
-    ):
-        assert parse({"a": {"weigh": change}}, weigh=run)["a"].weigh == expected
+    for run, change in ((in_units, {"beta": 0.1}), (in_units, {"below": 0.0}), (below, {"budget": 0.1})):
+        weigh = parse({"a": {"weigh": change}}, weigh=run)["a"].weigh
+        assert weigh == WeighSettings(**change, gamma=run.gamma)
     assert parse({"a": {"adapt": {"steps": 5}}})["a"].adapt == replace(adapt, steps=5, tokens=None, mix={"selected": 1})
 
 
 @pytest.mark.parametrize(
     ("arms", "says"),
     [
-        (
-            ["dane"],
-            "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be",
-        ),
+        (["dane"], "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be"),
         (["dana", "dana"], "must be distinct"),
         ({"a/b": "general"}, "arms='a/b': must be named by letters"),
         ({"..": "general"}, "must be named by letters"),
@@ -93,20 +87,14 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
         ({"mine": {"weigh": {"beata": 0.1}}}, "arms.mine.weigh: unknown key 'beata'; did you mean 'beta'"),
         ({"mine": {"weigh": {"beta": 9}}}, "arms.mine.weigh: beta=9.*in .0, 1."),
         ({"mine": {"selector": ""}}, "arms.mine.selector='': must be a selector's spec"),
-        (
-            {"mine": {"mix": {"task": 0.3}}},
-            r"arms.mine.mix=.*must be shares above 0 of selected, task, general that sum",
-        ),
+        ({"mine": {"mix": {"task": 0.3}}}, "arms.mine.mix=.*must be shares above 0 of .*, task, general that sum"),
         ({"mine": {"mix": {"taks": 1}}}, "arms.mine.mix=.*must be shares above 0 of selected, task, general"),
         ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
         ({"mine": {"mix": {"task": 1}, "selector": "random"}}, "arms.mine.selector='random': must be absent"),
         ({"mine": {"adapt": {"seed": 1}}}, "arms.mine.adapt.seed=1: must be that of the run"),
         ({"mine": {"adapt": {"rate": 1}}}, "arms.mine.adapt: unknown key 'rate'"),
         ({"mine": {"after": "dana"}, "task": "task"}, "arms.mine.after='dana': must be another arm with text: task"),
-        (
-            {"mine": {"after": "a"}, "a": {"after": "mine"}},
-            "arms.a.after='mine': must be another arm with text: there is",
-        ),
+        ({"mine": {"after": "a"}, "a": {"after": "mine"}}, "arms.a.after='mine': must be another arm .*: there is"),
         ({"a": {}, "b": {"after": "a"}}, "arms.a.adapt.tokens=None: must be set, as b comes after a"),
         ({"a": {"adapt": {"tokens": 9}}, "b": {"after": "a", "adapt": {"tokens": 9}}}, "more than the 9 of a"),
         (None, "arms=null: must be list or dict"),
@@ -139,9 +127,7 @@ def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_pat
 def test_arms_that_select_alike_share_their_scores(tmp_path):
     by_name = cells(ARMS, tmp_path, selector="detector")
     assert [name for name in by_name if name.startswith("score/")] == ["score/random", "score/dana", "score/lof"]
-    assert (
-        by_name["weigh/dana"].settings["scores"] == by_name["weigh/tight"].settings["scores"] == OutputOf("score/dana")
-    )
+    assert {by_name[f"weigh/{arm}"].settings["scores"] for arm in ("dana", "tight")} == {OutputOf("score/dana")}
     assert by_name["score/dana"].settings["folder"] == tmp_path / "run" / "scores", "where dana score writes them"
     assert by_name["score/dana"].needs == ("rank",)
     assert by_name["score/lof"].needs == ("texts",)
@@ -154,9 +140,8 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     cascades = cells({"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}}, tmp_path)
     assert cascades["score/plain"].needs == ("rank",)
     assert cascades["score/knn"].settings["detector"] == "knn"
-    assert [name for name in by_name if name.startswith("finetune/")] == [
-        f"finetune/toy/{arm}/0" for arm in ("base", *ARMS)
-    ]
+    tuned = [name.split("/")[2:] for name in by_name if name.startswith("finetune/toy/")]
+    assert tuned == [[arm, "0"] for arm in ("base", *ARMS)]
 
 
 def test_arms_select_by_auto_unless_something_is_named(tmp_path):
@@ -204,9 +189,7 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
     one = cells(ARMS, tmp_path, selector="detector")
     two = cells(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
     assert [*two][: len(one)] == [*one], "so a run that is stopped has the same adaptations of all arms"
-    assert {name: cell for name, cell in two.items() if name in one and "finetune" not in name} == {
-        name: cell for name, cell in one.items() if "finetune" not in name
-    }
+    assert not [name for name in one if two[name] != one[name] and "finetune" not in name]
     assert {*two} - {*one} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
         *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof", "task+lof")),

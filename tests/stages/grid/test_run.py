@@ -70,11 +70,8 @@ def inputs(tmp_path_factory):
     card = write_task(folder)
     lines = [json.dumps({"id": row["id"], "text": f"{row['text'].capitalize()}."}) for row in rows(150, 9)]
     (folder / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return {
-        "task": str(card),
-        "general": [str(folder / "pool.jsonl")],
-        "model": str(write_checkpoint(folder / "model")),
-    }
+    model = str(write_checkpoint(folder / "model"))
+    return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": model}
 
 
 SETTINGS = {
@@ -131,9 +128,8 @@ def test_adaptations_go_from_text_to_report(inputs, tmp_path):
 
 
 def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
-    (tmp_path / "recipe.json").write_text(
-        json.dumps({**inputs, "out": str(tmp_path / "run"), **SETTINGS, "arms": ["general"]})
-    )
+    values = {**inputs, "out": str(tmp_path / "run"), **SETTINGS, "arms": ["general"]}
+    (tmp_path / "recipe.json").write_text(json.dumps(values))
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
     *lines, total, end = capsys.readouterr().out.splitlines()
     cells = ["texts", "base", "floors/toy", "adapt/general", "finetune/toy/base/0", "finetune/toy/general/0"]

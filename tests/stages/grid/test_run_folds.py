@@ -19,6 +19,7 @@ from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_folds, read_splits
+from tests.stages.grid.test_run import SETTINGS
 from tests.toy_task import rows, write_checkpoint, write_folds, write_split, write_task
 
 ARMS = {
@@ -45,15 +46,7 @@ def inputs(tmp_path_factory):
 
 
 def recipe(inputs, out, **settings):
-    values = {
-        "selector": "lexical",
-        "selection": {"encoder": "hashing:dims=32"},
-        "ranking": {"detectors": ["knn", "pca"], "folds": 2},
-        "weigh": {"gamma": 1},
-        "adapt": {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0},
-        "finetune": {"preset": "quick", "epochs": 1},
-        "arms": ARMS,
-    }
+    values = {**SETTINGS, "selector": "lexical", "seeds": {}, "arms": ARMS}
     return load(RunSettings, {**inputs, **values, "out": str(out), **settings})
 
 
@@ -88,9 +81,8 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
     assert held_out == dev
     assert not (tested | dev) & fit
     for arm in ("task", "both"):
-        assert depends_on(folder / "arms" / arm / "adapted")["task"] == table_identity(
-            folder / "task" / "fit", DOCUMENTS
-        )
+        of_task = depends_on(folder / "arms" / arm / "adapted")["task"]
+        assert of_task == table_identity(folder / "task" / "fit", DOCUMENTS)
     task, corpus = read_manifest(folder / "task")["fingerprint"], read_manifest(run / "corpus")["fingerprint"]
     for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
         inputs_of = depends_on(folder / scores)

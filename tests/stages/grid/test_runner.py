@@ -117,9 +117,8 @@ def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
     bad = (refuse("bad"), refuse("worse", "line 4: no text"), refuse("needs-bad", after=("bad",)))
     with pytest.raises(DanaError) as error:
         run_grid(Grid(tmp_path, (*bad, draw(tmp_path, "good"))))
-    assert str(error.value) == (
-        "2 of 4 cells failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
-    )
+    failures = "2 of 4 cells failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
+    assert str(error.value) == failures
     assert error.value.exit_code == 2
     assert calls(tmp_path) == ["good"]
     assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
