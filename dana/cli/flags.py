@@ -34,9 +34,6 @@ class Flag:
 
 
 MANY = {"nargs": "+"}
-SWITCH = {"nargs": 0, "const": True}
-RENAMED = {"rank": "score --rank-only", "pretrain": "adapt --from-scratch SIZE", "evaluate": "finetune"}
-RENAMED |= {f"{kind}s": f"plugins list {kind}" for kind in ("detector", "selector", "encoder", "objective")}
 
 
 def plain_flags(names: str, section: str = "") -> list[Flag]:
@@ -146,7 +143,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequence[str]) -> str:
-    """Suggest the command that has a word's name now or in a group, else the nearest of the choices."""
+    """Suggest the command that has a word's name in a group, else the nearest of the choices."""
     groups = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
     inner = [
         f"{name} {command}"
@@ -155,7 +152,7 @@ def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequen
         for action in one._actions
         for command in (action.choices if isinstance(action.choices, dict) else ())
     ]
-    paths = {path.rpartition(" ")[2]: path for path in inner} | (RENAMED if groups else {})
+    paths = {path.rpartition(" ")[2]: path for path in inner}
     return f"; did you mean '{paths[word]}'?" if word in paths else nearest(word, choices)
 
 

@@ -13,8 +13,7 @@ from dana.cli.files import add_files, add_plugins
 from dana.cli.flags import Parser, add_group
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
-from dana.cli.tasks import add_tasks
-from dana.cli.training import add_training
+from dana.cli.tasks import add_tasks, add_training
 from dana.core.announce import DryRun, announcements
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
 from dana.core.launch import leave_launch, processes, report_errors_once, stop_on_signal, use_all_cores

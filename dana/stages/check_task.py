@@ -8,11 +8,11 @@ from dana.core.text_table import Value, tabulate
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import stream_examples
-from dana.tasks.tables import corpus_row, label_rows, overlap_rows, split_rows
+from dana.tasks.tables import Row, corpus_row, label_rows, overlap_rows, split_rows
 
 log = get_logger(__name__)
 
-Rows = list[dict[str, Value]]
+Rows = list[Row]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
 
 def _by_split(rows: Rows) -> Rows:
     """Make one row per label, with its count and share in each split."""
-    by_label: dict[Value, dict[str, Value]] = {}
+    by_label: dict[Value, Row] = {}
     for row in rows:
         both = {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
         by_label.setdefault(row["label"], {"label": row["label"]}).update(both)

@@ -55,13 +55,11 @@ def join_stage(parts: Mapping[int, Path], folder: Path) -> Artifact:
         ArtifactError: If parts are missing or unlike; names the first difference.
     """
     artifacts = {index: open_artifact(part, "finetune") for index, part in parts.items()}
-    origins = {index: _origin(artifact.manifest) for index, artifact in artifacts.items()}
     first = next(iter(artifacts.values()))
-    for index, artifact in artifacts.items():
-        if unlike := next(list_differences(_origin(first.manifest), origins[index]), None):
-            raise ArtifactError(
-                f"{artifact.path} does not go with {first.path} ({unlike}): remove one and run its command again"
-            )
+    for artifact in artifacts.values():
+        if unlike := next(list_differences(_origin(first.manifest), _origin(artifact.manifest)), None):
+            both = f"{artifact.path} does not go with {first.path} ({unlike})"
+            raise ArtifactError(f"{both}: remove one and run its command again")
     fingerprints = {str(index): artifact.fingerprint for index, artifact in artifacts.items()}
     old = read_manifest(folder)
     if old.get("parts", {}).items() >= fingerprints.items():

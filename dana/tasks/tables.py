@@ -25,9 +25,10 @@ MAX_IDS = 3
 REMEDY = "Their labels mean nothing: try learning_rate=auto, more steps, more training texts or another checkpoint."
 
 Match = tuple[Example, Example]
+Row = dict[str, Value]
 
 
-def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = None) -> list[dict[str, Value]]:
+def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = None) -> list[Row]:
     """Make one row per card: name, kind, metric, number of labels, expected examples by split, availability, ...
 
     Args:
@@ -42,14 +43,9 @@ def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = Non
     tags = {name for card in cards for name in card.tags}
     if tag is not None and tag not in tags:
         raise ConfigError(f"--tag {tag!r}: no card has this tag{suggestion(tag, tags)}")
-    rows: list[dict[str, Value]] = []
+    rows: list[Row] = []
     for card in (card for card in cards if tag is None or tag in card.tags):
-        row: dict[str, Value] = {
-            "name": card.name,
-            "kind": card.kind,
-            "metric": card.metric,
-            "labels": len(card.labels),
-        }
+        row: Row = {"name": card.name, "kind": card.kind, "metric": card.metric, "labels": len(card.labels)}
         row |= {split: " or ".join(f"{n:,}" for n in card.accepted_sizes(split)) or "-" for split in SPLITS}
         rows.append({**row, "data": _availability(card, data), "tags": ", ".join(card.tags), "title": card.title})
     return rows
@@ -88,7 +84,7 @@ def _availability(card: TaskCard, data: str | None) -> str:
     return "hub" if any(is_hub(source) for source in sources.values()) else "here"
 
 
-def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[dict[str, Value]]:
+def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[Row]:
     """Make one row per split: size, expected size, empty texts, words per example, absent labels.
 
     Words are separated by white space; those of both texts of a pair are counted.
@@ -97,19 +93,19 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
         card: The task's card.
         splits: Examples by split, with train.
     """
-    rows: list[dict[str, Value]] = []
+    rows: list[Row] = []
     for split, examples in splits.items():
         lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
         median, percentile_95 = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
         sizes, empty = card.accepted_sizes(split), sum(not all(example.texts) for example in examples)
         absent = card.target.absent([example.label for example in examples])
-        row: dict[str, Value] = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, sizes))}
+        row: Row = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, sizes))}
         row |= {"empty": empty, "median_words": median, "words_95": percentile_95, "absent_labels": ", ".join(absent)}
         rows.append(row)
     return rows
 
 
-def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[dict[str, Value]]:
+def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[Row]:
     """Make one row per split and label (or range of values): number of examples or words with it, and their share."""
     labels = {split: [example.label for example in examples] for split, examples in splits.items()}
     return [
@@ -119,7 +115,7 @@ def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     ]
 
 
-def overlap_rows(splits: Mapping[str, list[Example]]) -> list[dict[str, Value]]:
+def overlap_rows(splits: Mapping[str, list[Example]]) -> list[Row]:
     """Make one row per split, split ``within`` which its texts are searched, and kind of match.
 
     Kinds: ``exact``; ``contradicting``: matches with another label. Within one split ``exact`` counts the repetitions
@@ -137,7 +133,7 @@ def overlap_rows(splits: Mapping[str, list[Example]]) -> list[dict[str, Value]]:
         against = ((example, [one for one in others if one.label != example.label]) for example, others in alike)
         contradicting = [(example, others[0]) for example, others in against if others]
         for kind, matches in {"exact": exact, "contradicting": contradicting}.items():
-            key: dict[str, Value] = {"split": split, "within": within, "kind": kind}
+            key: Row = {"split": split, "within": within, "kind": kind}
             rows.append({**key, **_share(matches, len(splits[split])), "ids": _format_ids(matches)})
     return rows
 
@@ -175,7 +171,7 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
     return f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}). {REMEDY}"
 
 
-def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> dict[str, Value]:
+def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> Row:
     """Count the examples that share a 13-gram, or a sentence of 8 words or more, with a corpus, and its documents.
 
     The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the corpus is streamed.
@@ -199,7 +195,7 @@ def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> di
     return {"split": "test", **counts, "ids": ids}
 
 
-def _share(matches: Sequence[Match] | Mapping[int, Document], size: int) -> dict[str, Value]:
+def _share(matches: Sequence[Match] | Mapping[int, Document], size: int) -> Row:
     return {"examples": len(matches), "of": size, "share": len(matches) / max(1, size)}
 
 

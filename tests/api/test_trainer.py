@@ -96,7 +96,7 @@ def assert_alike(ours, rival, before):
     assert largest_difference(ours, rival) <= 1e-6
 
 
-def test_the_table_has_the_examples_that_adapting_trains_on(weights_run, table, pieces, tmp_path):
+def test_the_table_has_the_examples_that_adapting_trains_on(weights_run, table, tokenizer, pieces, tmp_path):
     run = shutil.copytree(weights_run[0], tmp_path / "run")  # that of all tests is adapted otherwise
     shutil.rmtree(run / "adapted", ignore_errors=True)
     assert table.column_names == ["input_ids", "weight", "example_id"]
@@ -106,9 +106,6 @@ def test_the_table_has_the_examples_that_adapting_trains_on(weights_run, table, 
     assert sum(map(len, table["input_ids"])) == counts["tokens_with_special"]
     assert len(set(table["example_id"])) == len(table)
     assert 0 < min(table["weight"]) < max(table["weight"]) <= 1
-
-
-def test_weights_of_a_table_are_those_of_the_folder(weights_run, table, tokenizer):
     again = dana.training_dataset(str(weights_run[0]), tokenizer, weights_run[1], max_tokens=MAX_TOKENS)
     pd.testing.assert_frame_equal(again.to_pandas(), table.to_pandas())
 

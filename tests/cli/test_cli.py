@@ -38,6 +38,10 @@ def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):
     line = ["weigh", "DIR", "--config", str(path), "--beta", "0.4", "--set", "weigh.gamma=9"]
     weigh = settings_from(build_parser().parse_args(line)).weigh
     assert (weigh.beta, weigh.gamma, weigh.sharpness) == (0.4, 9, 2)
+    line = ["quickstart", "--config", str(path), "--set", "weigh.beta=0.4"]
+    settings = settings_from(build_parser().parse_args(line), "quickstart")
+    assert (settings.weigh.beta, settings.weigh.sharpness, settings.weigh.gamma) == (0.4, 2, 7)
+    assert settings.harvest is not None, "the other settings of the quickstart stay"
 
 
 @pytest.mark.parametrize(
@@ -80,15 +84,6 @@ def test_a_misspelt_path_is_answered_with_the_nearest(line, near, tmp_path, monk
     assert main(line.split()) == 2
     (message,) = capsys.readouterr().err.strip().splitlines()
     assert f"did you mean '{near}'?" in message
-
-
-def test_the_quickstart_takes_the_settings_of_a_recipe_over_its_own(tmp_path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("weigh: {beta: 0.3, sharpness: 2}\nadapt: {tokens: 9000}\n")
-    line = ["quickstart", "--config", str(path), "--set", "weigh.beta=0.4"]
-    settings = settings_from(build_parser().parse_args(line), "quickstart")
-    assert (settings.weigh.beta, settings.weigh.sharpness, settings.adapt.tokens) == (0.4, 2, 9000)
-    assert settings.harvest is not None, "the other settings of the quickstart stay"
 
 
 def test_recipes_that_ship_with_dana_are_found_by_name_anywhere(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from dana.stages.floors import floors_stage
 from dana.stages.settings import FLOORS, RunSettings
 from tests.report.conftest import write_results
 
+TAGS, MARKED = ["O", "B-x"], {*toy_task.WORDS[40:]}
 ENCODER = "hashing:dims=64,words=1"
 
 
@@ -48,12 +49,7 @@ def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
     [
         ("multi_label", "micro_f1", lambda row: [row["label"]], list(toy_task.SIGNS)),
         ("regression", "pearson", lambda row: float(len(row["text"].split())), []),
-        (
-            "token_labels",
-            "span_f1",
-            lambda row: ["B-x" if word in toy_task.WORDS[40:] else "O" for word in row["text"].split()],
-            ["O", "B-x"],
-        ),
+        ("token_labels", "span_f1", lambda row: [TAGS[word in MARKED] for word in row["text"].split()], TAGS),
     ],
 )
 def test_other_kinds_of_target(tmp_path, kind, metric, label, labels):

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 import dana
 from dana.cli.main import main
@@ -73,6 +72,7 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
     settings = load(RunSettings, read_recipe("deep/tickets", quick=True)[0])
     assert (settings.adapt.tokens, settings.adapt.batch_size) == (QUICK["adapt"]["tokens"], 32)
     assert (settings.seeds.adaptations, settings.out) == (3, "deep/tickets/quick")
+    assert {*QUICK} <= {*vars(settings)}
     dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
     assert read_recipe("deep/other")[0]["general"] == ["deep/other/../../pool/*.jsonl", str(home / "pool")]
     for folder in (home, home / "nope"):
@@ -148,9 +148,3 @@ def test_two_commands_lead_from_a_table_to_predictions_of_each_text(home):
     assert (home / "toy" / "quick" / "report.html").is_file()
     with pytest.raises(ArtifactError, match="toy: holds quick"):
         dana.init("toy.csv", "pool")
-
-
-def test_recipes_of_plan_and_quick_are_settings(home):
-    dana.init("tickets.csv", "pool")
-    assert {*QUICK} <= {*load(RunSettings, read_recipe("tickets")[0]).__dict__}
-    assert yaml.safe_load((home / "tickets" / "recipe.yaml").read_text())["general"] == ["../pool"]

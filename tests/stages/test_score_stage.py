@@ -188,9 +188,6 @@ def test_the_place_of_a_store_changes_no_byte_and_rounding_only_a_little(texts, 
     assert {"store", "store_dtype"}.isdisjoint(plain)
     assert Selection(store_dtype="int8").identity() == plain
     assert Selection(store="x").identity() == {**plain, "store_dtype": "float16"}
-
-
-def test_a_store_in_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="store="):
         Selection(store=str(tmp_path / "file"))

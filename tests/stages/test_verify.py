@@ -88,6 +88,8 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
 
 
 def test_torn_manifests_and_damaged_checkpoints_are_problems(topics, tmp_path, verify):
+    code, *_, error = verify(tmp_path)
+    assert (code, "__dana__/manifest.json" in error) == (2, True), "a folder without anything of dana"
     shutil.copytree(topics[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
     checkpoints = Checkpoints(tmp_path / "adapted-checkpoints", {"a": 1})
@@ -99,12 +101,6 @@ def test_torn_manifests_and_damaged_checkpoints_are_problems(topics, tmp_path, v
     assert "state: its bytes" in problems[1]
     (tmp_path / "adapted-checkpoints" / "step-00000005" / "manifest.json").write_text(json.dumps([1]))
     assert "manifest.json: 'files' is '[1]'" in verify(tmp_path)[2][-1]
-
-
-def test_a_folder_without_anything_of_dana_is_an_error(tmp_path, verify):
-    code, *_, error = verify(tmp_path)
-    assert code == 2
-    assert "__dana__/manifest.json" in error
 
 
 def test_a_flipped_bit_in_a_table_is_found_by_whoever_reads_it(run):

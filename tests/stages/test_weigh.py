@@ -78,6 +78,9 @@ def test_counts_add_up_and_a_tokenizer_is_read_for_tokens_alone(topics, tmp_path
     assert counts["in"] == counts["kept"] + counts["dropped_by_weight"] + counts["dropped_short_tail"]
     assert counts["dropped_short_tail"] == (frame_of(artifact.path)["segment"] == -1).sum() > 0
     assert set(artifact.manifest["depends_on"]) == {"scores", "settings"}
+    weights = frame_of(write_weights_of(topics, tmp_path / "long", gamma=10**11).path)  # beyond int32
+    assert (weights["segment"] == 0).all(), "each document is a segment"
+    assert (weights.groupby("doc_id")["weight"].nunique() == 1).all()
 
 
 def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(topics, tmp_path, tiny_tokenizer, byte_level):
@@ -96,12 +99,6 @@ def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(topics,
     with pytest.raises(Contradiction, match=r'tokenizer: "[0-9a-f]+" there, "[0-9a-f]+" now'):
         write_weights_of(topics, artifacts[0].path, **settings)
     assert sorted(path.stat().st_mtime_ns for path in artifacts[0].path.rglob("*")) == before
-
-
-def test_a_gamma_beyond_int32_makes_each_document_a_segment(topics, tmp_path):
-    weights = frame_of(write_weights_of(topics, tmp_path / "w", gamma=10**11).path)
-    assert (weights["segment"] == 0).all()
-    assert (weights.groupby("doc_id")["weight"].nunique() == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,7 @@ def test_the_budget_is_spread_over_the_groups_of_a_file(run, genres, kind, capsy
     values = [(row["name"], row["group"], row["kept_units"]) for row in rows]
     assert values == [("court", "court", 45), ("planted", "planted", 45)]
     assert "spread: 2.0 groups of the kept text" in capsys.readouterr().out
-
-
-def test_groups_have_shares_by_their_values(run, genres):
+    shutil.rmtree(run / "weights")
     assert weigh(run, f"{genres}:planted=0.7,court=0.3") == 0
     assert kept_units(run, genres) == {"court": 27, "planted": 63}
 
@@ -75,11 +73,8 @@ def test_other_rows_or_spans_are_refused_and_nothing_is_written(run, genres, cap
     units.to_csv(genres)
     assert weigh(run, genres) == 2
     assert f"{genres}: not a readable Parquet file" in capsys.readouterr().err
+    assert weigh(run, "nowhere") == 2
+    assert f"balance='nowhere': {run / 'nowhere'}: no table of groups" in capsys.readouterr().err
     assert sorted(run.rglob("*")) == before
     units.to_parquet(genres)
     assert weigh(run, genres) == 0
-
-
-def test_what_is_nowhere_is_named_by_both_places(run, capsys):
-    assert weigh(run, "nowhere") == 2
-    assert f"balance='nowhere': {run / 'nowhere'}: no table of groups" in capsys.readouterr().err

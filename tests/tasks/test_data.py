@@ -218,9 +218,7 @@ def test_repeats_and_contradictions_within_and_between_splits():
     same = [str(at) for at in range(5)]
     rows = matches(split("t", *same), split("d", "x"), split("e", *same))
     assert rows["test", "train", "exact"] == (5, 5, "e0 = t0, e1 = t1, e2 = t2"), "at most three ids"
-
-
-def test_pairs_match_if_both_texts_do():
+    # Pairs match if both texts do.
     test = split("e", ("a", 1, "b"), ("a", 0, "b more"), ("b", 0, "a"))
     rows = matches(split("t", ("a", 0, "b")), split("d", ("x", 0, "y")), test)
     pairs = {key: ids for key, (_, _, ids) in rows.items() if ids}

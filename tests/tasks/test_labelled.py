@@ -58,12 +58,8 @@ def test_the_first_column_has_no_mark_in_its_name_and_a_tsv_is_divided_by_tabs(t
     rows = [(f"{text}, and more", label) for text, label in zip(METAL, "fm" * 10, strict=True)]
     (tmp_path / "even.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
     assert rows_of(tmp_path / "even.tsv") == sorted(rows)
-
-
-def test_a_text_with_an_open_quote_loses_no_row(tmp_path):
-    path = tmp_path / "quotes.tsv"
-    path.write_text("".join(f'"{text}\t{label}\n' for text, label in ROWS))
-    assert rows_of(path) == sorted((f'"{text}', label) for text, label in ROWS)
+    (tmp_path / "quotes.tsv").write_text("".join(f'"{text}\t{label}\n' for text, label in ROWS))
+    assert rows_of(tmp_path / "quotes.tsv") == sorted((f'"{text}', label) for text, label in ROWS), "open quotes"
 
 
 def frame_of(*extra, **columns):

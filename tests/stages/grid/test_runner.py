@@ -113,7 +113,7 @@ def refuse(name, reason="line 3: no text", after=()):
     return Cell(name, f"{STAGES}:refuse", {"reason": reason}, after=after)
 
 
-def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
+def test_a_failing_cell_stops_only_what_needs_it_and_what_needs_no_cell_is_refused(tmp_path):
     bad = (refuse("bad"), refuse("worse", "line 4: no text"), refuse("needs-bad", after=("bad",)))
     with pytest.raises(DanaError) as error:
         run_grid(Grid(tmp_path, (*bad, draw(tmp_path, "good"))))
@@ -122,6 +122,8 @@ def test_a_failing_cell_stops_only_what_needs_it(tmp_path):
     assert error.value.exit_code == 2
     assert calls(tmp_path) == ["good"]
     assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
+    with pytest.raises(ConfigError, match=r"cell ab: .*'abc'; did you mean 'ab'"):
+        Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
 
 
 def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
@@ -163,11 +165,6 @@ def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
     by_process = {one["pid"]: one for one in outputs}
     assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (["4", "4", "7"], ["4", "7"])
     assert {one["OMP_NUM_THREADS"] for one in outputs} == {"2"}
-
-
-def test_a_grid_whose_cells_need_what_is_no_cell_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"cell ab: .*'abc'; did you mean 'ab'"):
-        Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
 
 
 @pytest.mark.slow
@@ -287,7 +284,4 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
     first, second = [line for line in capsys.readouterr().err.replace("\r", "\n").splitlines() if "100%" in line]
     assert first.startswith("3/9 dana: train")
     assert second.startswith("train ")
-
-
-def test_durations_in_words():
     assert [format_duration(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]
