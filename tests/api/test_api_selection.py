@@ -48,9 +48,6 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
     _, files, _, settings = content(run[0])
     assert all(files.values())
     assert "gamma: 3" in settings
-
-
-def test_a_command_resumes_from_the_folder(run):
     before = {path: path.read_bytes() for path in part_files(run[0] / "scores")}
     assert main(["score", "--out", str(run[0])]) == 0
     assert {path: path.read_bytes() for path in part_files(run[0] / "scores")} == before

@@ -60,13 +60,18 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     assert results["settings"] == {**toy_task.PRESET, **defaults}
 
 
-def test_seeds_can_be_named_and_do_not_depend_on_each_other(brief, checkpoint, card, tmp_path):
+def test_seeds_do_not_depend_on_each_other_and_the_mean_of_tokens_may_stand_for_a_text(
+    brief, checkpoint, card, tmp_path
+):
     finetune_stage(checkpoint, card, replace(BRIEF, seeds=[5, 0]), tmp_path / "both")
     assert [row["seed"] for row in metrics(tmp_path / "both")["seeds"]] == [5, 0]
     table = predictions(tmp_path / "both")
     together, alone = table[table["seed"] == 0]["probabilities"], predictions(brief)["probabilities"]
     assert [list(row) for row in together] == [list(row) for row in alone]
     assert metrics(brief)["std"] is None, "one seed has no standard deviation"
+    finetune_stage(checkpoint, card, replace(BRIEF, pooling="mean"), tmp_path / "mean")
+    assert [list(row) for row in predictions(tmp_path / "mean")["probabilities"]] != [list(row) for row in alone]
+    assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
 
 
 def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_learn(checkpoint, card, tmp_path, caplog):
@@ -81,13 +86,6 @@ def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_lea
     assert len(lines) == 3, "before the training and after it"
     assert [", ".join(untrained) in line for line in lines] == [True, True, False]
     assert "1 of 1 models (seed 3) do not beat the largest class" in lines[2]
-
-
-def test_the_mean_of_all_tokens_may_stand_for_a_text(brief, checkpoint, card, tmp_path):
-    finetune_stage(checkpoint, card, replace(BRIEF, pooling="mean"), tmp_path / "mean")
-    first, mean = (predictions(folder)["probabilities"] for folder in (brief, tmp_path / "mean"))
-    assert [list(row) for row in first] != [list(row) for row in mean]
-    assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
 
 
 WRITES = {

@@ -226,16 +226,13 @@ def test_hostile_text_is_looked_through_like_any_other(cards, tmp_path):
     assert artifact.manifest["counts"]["dropped"] == {"empty": 1, "overlap": 1}
 
 
-def test_what_cannot_be_read_is_named_before_any_work(cards, tmp_path):
+def test_what_cannot_be_read_is_named_and_the_command_line_takes_several_tasks(cards, tmp_path):
     with pytest.raises(DataError, match="task alpha: no dev data"):
         Cleaner(Hygiene(cards), data=str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match=r"decontaminate: alpha and zeta would both read .*alpha/dev\.jsonl"):
         Cleaner(Hygiene(cards), data=str(tmp_path / "cards" / "alpha"))
     with pytest.raises(ConfigError, match="sentence=0: must be at least 1"):
         Hygiene(sentence=0)
-
-
-def test_the_command_line_takes_several_tasks():
     line = ["score", "--task", "x", "--general", "y", "--decontaminate", "sst2", "chemprot", "--near-duplicates", "0.8"]
     assert settings_from(build_parser().parse_args(line)).hygiene == Hygiene(["sst2", "chemprot"], near_duplicates=0.8)
 

@@ -201,7 +201,7 @@ def pairs_run(tmp_path_factory):
     return folder
 
 
-def test_predictions_on_the_test_pairs_are_those_of_the_run(pairs_run, tmp_path):
+def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_any_name(pairs_run, tmp_path):
     test, out = pairs_run / "tasks" / "toy" / "test.jsonl", tmp_path / "x.parquet"
     rows = label(pairs_run / "out-model", test)
     run_rows = pq.read_table(pairs_run / "out" / "predictions.parquet").to_pylist()
@@ -215,9 +215,6 @@ def test_predictions_on_the_test_pairs_are_those_of_the_run(pairs_run, tmp_path)
     assert (manifest["text_field"], manifest["text_pair_field"]) == ("premise", "hypothesis")
     assert manifest["depends_on"]["task"]["text_pair"] == "hypothesis"
     assert "It reads pairs of texts" in (pairs_run / "out-model" / "README.md").read_text()
-
-
-def test_the_second_field_can_be_named_anew(pairs_run, tmp_path):
     pair = toy_pairs.rows(1, 9)[0]
     new = write_lines(tmp_path / "new.jsonl", {"text": pair["premise"], "claim": pair["hypothesis"]})
     (row,) = label(pairs_run / "out-model", new, text_pair_field="claim")

@@ -203,15 +203,13 @@ def test_a_command_lists_what_it_wrote_and_nothing_else(whole_run, tmp_path, ver
         assert verify(run)[0] == 0
 
 
-def test_nothing_is_written_into_an_artifact(whole_run, tmp_path, verify, capsys):
+def test_nothing_is_written_into_an_artifact_and_weights_of_other_scores_train_nothing(
+    whole_run, tmp_path, verify, capsys
+):
     run = shutil.copytree(whole_run, tmp_path / "run")
     assert main(["weigh", str(run), "--out", str(run / "corpus" / "x")]) == 2
     assert f"{run / 'corpus'}, which would be damaged" in capsys.readouterr().err
     assert verify(run)[0] == 0
-
-
-def test_weights_of_scores_that_were_made_again_train_nothing(whole_run, tmp_path, capsys):
-    run = shutil.copytree(whole_run, tmp_path / "run")
     manifest = json.loads((run / "scores" / MANIFEST).read_text())
     (run / "scores" / MANIFEST).write_text(json.dumps({**manifest, "fingerprint": "of other scores"}))
     capsys.readouterr()

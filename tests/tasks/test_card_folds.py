@@ -33,10 +33,7 @@ def test_each_text_is_tested_once_and_a_stratified_tenth_of_the_others_is_dev(tm
     assert len(tested) == 330
     assert fold_count(TaskCard.read(card)) == 3
     assert splits(card) == splits(card, 0)
-
-
-def test_texts_that_only_train_make_a_fixed_split(tmp_path):
-    card = write_folds(tmp_path)
+    # Texts that only train make a fixed split.
     examples = [{**row, "fold": 0 if number < 20 else -1} for number, row in enumerate(rows(60, 1))]
     write_split(tmp_path, "texts", examples)
     assert ids(splits(card)["test"]) == {f"1-{number}" for number in range(20)}
@@ -45,9 +42,8 @@ def test_texts_that_only_train_make_a_fixed_split(tmp_path):
 
 def test_a_text_that_is_tested_is_left_out_of_dev_and_train_in_any_case_and_pair(tmp_path):
     card = write_folds(tmp_path)
-    copies = [
-        {**row, "id": f"copy-{row['id']}", "text": row["text"].upper() + "!", "fold": 1} for row in rows(60, 1)[:3]
-    ]
+    change = {"fold": 1}
+    copies = [{**row, "id": f"copy-{row['id']}", "text": f"{row['text'].upper()}!"} | change for row in rows(60, 1)[:3]]
     examples = [{**row, "fold": number // 3 % 3} for number, row in enumerate(rows(60, 1))]
     write_split(tmp_path, "texts", examples + copies)
     assert "copy-1-0" in ids(splits(card, 1)["test"])

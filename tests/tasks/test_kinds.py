@@ -65,15 +65,12 @@ REFUSED = [
 ]
 
 
-def test_targets_are_read_or_refused_by_value():
+def test_targets_are_read_or_refused_by_value_and_words_are_a_list_or_split_at_spaces(tmp_path):
     for kind, value, answer in READ:
         assert kind.read(value) == answer
     for kind, value in REFUSED:
         with pytest.raises(ValueError, match="label"):
             kind.read(value)
-
-
-def test_words_are_a_list_or_split_at_spaces(tmp_path):
     card = load_card(str(toy_kinds.write_task(tmp_path, "token_labels")))
     row = {"tokens": ["a", "wren", "St. Ives"], "tags": ["O", "B-bird", 3]}
     (tmp_path / "toy" / "dev.jsonl").write_text(json.dumps(row) + "\n")

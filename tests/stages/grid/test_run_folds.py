@@ -100,14 +100,11 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
         assert sorted(set(table["seed"])) == [2 * fold, 2 * fold + 1]
 
 
-def test_the_general_text_is_one_and_holds_no_labelled_text(inputs, run):
+def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_predict(inputs, run):
     labelled = {words(example.text) for example in read_folds(load_card(inputs["task"]))}
     assert not labelled & texts(run / "corpus")
     assert read_manifest(run / "corpus")["counts"]["dropped"] == {"overlap": 60}
     assert not [*run.glob("nested/*/corpus")]
-
-
-def test_each_text_is_predicted_by_each_fine_tuning_of_its_fold(run):
     for arm in ("base", *ARMS):
         table = pd.read_parquet(run / "finetune" / "toy" / arm / "predictions.parquet")
         assert table.groupby("id")["seed"].size().tolist() == [2] * 60
