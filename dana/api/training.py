@@ -161,9 +161,8 @@ def evaluate(
             wrong = next((type(model).__name__ for model in models if not isinstance(model, str | Path)), None)
             require(wrong is None, "models", wrong, "folders and Hub names; a mapping gives others a name")
             return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
-        rows = [
-            Checkpoint(name, stack.enter_context(saved_model(model)), _origin(model)) for name, model in models.items()
-        ]
+        pairs = models.items()
+        rows = [Checkpoint(name, stack.enter_context(saved_model(one)), _origin(one)) for name, one in pairs]
         return run_evaluate(rows, ready)
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import shlex
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     quick = getattr(args, "quick", False)
     recipes = [read_recipe(name, quick) for name in (base, getattr(args, "config", None)) if name]
     origin = " and ".join(str(path) for _, path in recipes) or "command line"
-    values: dict[str, Any] = {}
-    for recipe, _ in recipes:
-        values = merge_sections(values, recipe)
+    values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
     flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
     if getattr(args, "size", None) is not None:  # adapt --from-scratch: the same flags, for a new model
         flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}

@@ -109,10 +109,9 @@ def weigh_stage(
         rule = make_rule(pool, final, shares, segments)
         totals = _write_weights({ONE: pool}, rule, final, draft, balance)
         _write_text(draft, {ONE: scores}, corpus, settings)
+        draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
         if balance is None:
             draft.notes["in_domain"] = estimate_purity(task, *totals[ONE], pool.rows, final, rule.components(0), chose)
-        else:
-            draft.notes["in_domain"] = {"unknown": "with a balance more than the scores decides what is kept"}
 
     artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
