@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
+from dana.stages import remember
 from dana.stages.settings import RunSettings
 from tests.guide import leaves
 
@@ -20,17 +20,7 @@ FLAGS = [
 ]
 
 
-def settings(value, prefix=""):
-    """Full name and default of every setting."""
-    for item in fields(value):
-        inner = getattr(value, item.name)
-        if is_dataclass(inner):
-            yield from settings(inner, f"{prefix}{item.name}.")
-        else:
-            yield f"{prefix}{item.name}", inner
-
-
-DEFAULTS = dict(settings(RunSettings()))
+DEFAULTS = dict(remember.leaves(RunSettings()))
 
 
 def test_descriptions_and_defaults_are_those_of_the_dataclasses():

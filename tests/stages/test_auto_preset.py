@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import toy_task
+from toy_kinds import metrics
 from transformers import AutoConfig
 
 from dana.core.artifacts import read_manifest
@@ -17,10 +18,6 @@ from dana.stages.finetune import FinetuneSettings, finetune_stage, finetune_text
 from tests.stages.tiny_training import adapt, label
 
 BRIEF = FinetuneSettings(preset="quick", epochs=1, seeds=[4, 2])
-
-
-def metrics(folder):
-    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Fine-tuning: what is written, what decides it, and what is refused; see test_finetune_resume.py for reruns."""
 
-import json
 from dataclasses import replace
 from statistics import fmean, stdev
 
@@ -9,6 +8,7 @@ import pytest
 import toy_kinds
 import toy_task
 from sklearn.metrics import f1_score
+from toy_kinds import metrics
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
@@ -24,10 +24,6 @@ def brief(checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("brief")
     finetune_stage(checkpoint, str(toy_task.write_task(folder / "tasks")), BRIEF, folder / "out")
     return folder / "out"
-
-
-def metrics(folder):
-    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
 def predictions(folder):

@@ -1,6 +1,5 @@
 """Results of one adaptation or fold each become one result, whose mean with folds is that of all folds' predictions."""
 
-import json
 from dataclasses import replace
 
 import pandas as pd
@@ -11,6 +10,7 @@ from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 from dana.stages.join import join_run, join_stage
+from tests.toy_kinds import metrics
 from tests.toy_task import write_checkpoint, write_folds, write_task
 
 TWICE = FinetuneSettings(preset="quick", epochs=1, seeds=2)
@@ -27,10 +27,6 @@ def folder(tmp_path_factory):
         finetune_stage(str(model), card, seeds, folder / f"nested/{index}/finetune/toy/dana")
     finetune_stage(str(folder / "model-0"), card, replace(TWICE, epochs=2), folder / "other")
     return folder
-
-
-def metrics(folder):
-    return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
 
 
 def parts(folder, *indices):

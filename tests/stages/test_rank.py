@@ -220,7 +220,9 @@ BAD = [("absent", "a_module_that_is_not_there:X"), ("needs", f"{__name__}:BadDet
 BAD += [(name, f"{__name__}:{name}") for name in ("nan", "many", "raises")]
 
 
-def test_broken_plug_ins_are_left_out_of_all_with_a_warning(topics, tmp_path, monkeypatch, heard):
+def test_broken_plug_ins_are_left_out_of_all_with_a_warning_and_refused_where_none_is_left(
+    topics, tmp_path, monkeypatch, heard
+):
     others = [entry.name for entry in entry_points(group="dana.detectors") if entry.name not in ("knn", "lof", "lda")]
     monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", f"{__name__}:raises")))
     monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", tuple(others))
@@ -236,14 +238,10 @@ def test_broken_plug_ins_are_left_out_of_all_with_a_warning(topics, tmp_path, mo
     }.items():
         assert re.search(reason, content["left_out"][name])
         assert f"detector  {name} is skipped: " in heard.text
-
-
-def test_when_no_detector_is_left_each_reason_is_told(topics, tmp_path, monkeypatch):
-    everything = [entry.name for entry in entry_points(group="dana.detectors")]
     monkeypatch.setattr(registry, "entry_points", claims(*BAD))
-    monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", tuple(everything))
+    monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", (*others, "knn", "lof", "lda"))
     with pytest.raises(PluginError, match=r"no detector could be ranked: .*'absent' of toy.*ZeroDivisionError"):
-        rank(topics, tmp_path, RankSettings())
+        rank(topics, tmp_path / "none", RankSettings())
 
 
 def test_a_general_corpus_of_a_handful_of_units_is_refused(topics, tmp_path):
