@@ -52,22 +52,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except FirstProcessError as error:
         return error.exit_code
-    except DanaError as error:
-        progress.write(f"dana: error: {error}", file=sys.stderr)
-        return error.exit_code
     except BrokenPipeError:  # the reader, for example `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a full disk or a folder without permission: the user can mend it
-        where = f"{error.filename}: " if error.filename else ""
-        progress.write(f"dana: error: {without_secrets(f'{where}{error.strerror or error}')}", file=sys.stderr)
-        return DanaError.exit_code
-    except MemoryError as error:
-        progress.write(f"dana: error: out of memory: {error or 'no details'}", file=sys.stderr)
-        return DanaError.exit_code
+    except (DanaError, OSError, MemoryError) as error:
+        progress.write(f"dana: error: {_describe(error)}", file=sys.stderr)
+        return getattr(error, "exit_code", DanaError.exit_code)
     except KeyboardInterrupt:
         print("dana: interrupted; finished work is saved, and the same command resumes", file=sys.stderr)
         return 130
+
+
+def _describe(error: Exception) -> str:
+    """Say in a line what the user can mend: a setting, a full disk, a folder without permission, too much data."""
+    if isinstance(error, OSError):
+        return without_secrets(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+    return f"out of memory: {error or 'no details'}" if isinstance(error, MemoryError) else str(error)
 
 
 def _run(args: argparse.Namespace) -> None:

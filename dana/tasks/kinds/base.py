@@ -250,9 +250,8 @@ class Kind(ABC):
     def largest_class(self, references: np.ndarray) -> np.ndarray:
         """Return the answers of a model that knows only the most frequent class (set of labels, mean value)."""
         largest = int(np.bincount(self.classes(references.tolist())).argmax())
-        return self.gather(
-            [(largest,) * len(codes) for codes in references] if self.per_word else [largest] * references.size
-        )
+        one = [largest] * references.size
+        return self.gather([(largest,) * len(codes) for codes in references] if self.per_word else one)
 
     def floor(self, references: np.ndarray, metric: str) -> float:
         """Compute the score of :meth:`largest_class`, which a model has to beat."""
