@@ -7,7 +7,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import find_recipe, load, merge_sections, read_yaml, require
+from dana.core.config import check_fields, find_recipe, load, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
 from dana.core.logging import get_logger
 from dana.core.storage import check_url, is_url
@@ -44,9 +44,7 @@ class RunSeeds:
     finetunings: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("adaptations", "finetunings"):
-            number = getattr(self, name)
-            require(1 <= number <= MOST_SEEDS, name, number, f"1 to {MOST_SEEDS:,}")
+        check_fields(self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}"))
 
     def of(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""
@@ -121,10 +119,9 @@ class CoreSettings:
         require(not is_url(self.out), "out", self.out, "a local folder; copy it to a URL when it is whole")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
-        require(self.on_bad_record in ("fail", "skip"), "on_bad_record", self.on_bad_record, "fail or skip")
+        check_fields(self, on_bad_record=("fail", "skip"), jobs="at least 1")
         is_complete = all(source.strip() for source in self.general)
         require(is_complete, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
-        require(self.jobs >= 1, "jobs", self.jobs, "at least 1")
         _ = self.described_arms  # checks them
         names = ", ".join(FLOORS)
         require(set(self.floor_names) <= set(FLOORS), "floors", self.floors, f"none, or a list of some of {names}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,17 @@ class Preset:
     pooling: str = "cls"
 
     def __post_init__(self) -> None:
-        for name, minimum in (("epochs", 1), ("batch_size", 1), ("max_tokens", 3)):
-            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
-        require(self.steps >= 0, "steps", self.steps, "at least 0")
+        check_fields(self, epochs="at least 1", steps="at least 0", batch_size="at least 1", max_tokens="at least 3")
         rate = self.learning_rate
         is_rate = rate == AUTO if isinstance(rate, str) else rate > 0
         require(is_rate, "learning_rate", rate, f"above 0, or {AUTO}")
-        require(0 <= self.warmup < 1, "warmup", self.warmup, "in [0, 1)")
         is_small = isinstance(self.seeds, list) or self.seeds <= MOST_SEEDS
         require(is_small, "seeds", self.seeds, f"at most {MOST_SEEDS:,}, or a list of seeds")
         seeds = self.seed_list
         require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
         require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
         require(min(seeds) >= 0 and max(seeds) < 2**63, "seeds", self.seeds, "from 0 to 9223372036854775807")
-        require(self.evaluate in ("last", "best"), "evaluate", self.evaluate, "last or best")
-        require(self.pooling in ("cls", "mean", MARKERS), "pooling", self.pooling, f"cls, mean or {MARKERS}")
+        check_fields(self, warmup="in [0, 1)", evaluate=("last", "best"), pooling=("cls", "mean", MARKERS))
 
     @property
     def seed_list(self) -> list[int]:
@@ -97,14 +93,11 @@ class Hygiene:
     sample: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.ngram > 0, "ngram", self.ngram, "at least 1")
-        require(self.sentence > 0, "sentence", self.sentence, "at least 1")
+        check_fields(self, ngram="at least 1", sentence="at least 1", sample="in (0, 1], or null")
         if self.near_duplicates is not None:
             from dana.corpus.overlap import check_near_duplicates
 
             check_near_duplicates(self.near_duplicates)
-        share = self.sample is None or 0 < self.sample <= 1
-        require(share, "sample", self.sample, "in (0, 1], or null")
 
 
 @dataclass(frozen=True)
@@ -126,7 +119,6 @@ class HarvestSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.general_documents >= 50, "general_documents", self.general_documents, "at least 50")
-        require(self.task_documents >= 80, "task_documents", self.task_documents, "at least 80")
+        check_fields(self, general_documents="at least 50", task_documents="at least 80")
         fits = 0 < self.min_characters < self.max_characters
         require(fits, "min_characters", self.min_characters, "below max_characters")

@@ -133,7 +133,7 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(checkpoint, card,
         finetune_stage(str(bare), card, BRIEF, out)
     with pytest.raises(ConfigError, match="pooling='mean': must be left out for kind=token_labels"):
         finetune_stage(checkpoint, words, replace(BRIEF, pooling="mean"), out)
-    with pytest.raises(ConfigError, match="pooling='max': must be cls, mean or markers"):
+    with pytest.raises(ConfigError, match="pooling='max': must be one of cls, mean, markers"):
         replace(BRIEF, pooling="max")
     assert not out.exists()
 

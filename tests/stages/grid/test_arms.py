@@ -217,7 +217,7 @@ def test_seeds_of_a_fine_tuning_and_results_of_one_are_refused_before_any_work(t
     with pytest.raises(ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"):
         cells(["dana"], tmp_path, finetune={"seeds": 3})
     for number in (0, 100_001):
-        with pytest.raises(ConfigError, match=f"adaptations={number}: must be 1 to 100,000"):
+        with pytest.raises(ConfigError, match=f"adaptations={number}: must be from 1 to 100000"):
             cells(["dana"], tmp_path, seeds={"adaptations": number})
     make(tmp_path / "run" / "finetune" / "toy" / "dana", "finetune", {}, lambda draft: None)
     with pytest.raises(ConfigError, match=r"toy/dana: was made by dana finetune, not by dana run; remove it"):
