@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from toy_task import FILLERS, SIGNS, write_checkpoint, write_task
 
 from dana.core.artifacts import make
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
@@ -77,6 +78,59 @@ def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
     assert list(iterate_documents(sample(0, "again").path)) == list(iterate_documents(mixtures[0].path))
 
 
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A task card, a pool of two sources, and a small model that knows their words."""
+    monkeypatch.setenv("DANA_DATA", str(tmp_path))
+    random, pool = np.random.default_rng(0), []
+    for source, words in SIGNS.items():
+        texts = [" ".join(random.choice([*FILLERS, *words], 40)) + "." for _ in range(60)]
+        pool.append(tmp_path / f"{source}.txt")
+        pool[-1].write_text("\n".join(texts), encoding="utf-8")
+    model = write_checkpoint(tmp_path / "model", max_position_embeddings=128)
+    return ["--general", *map(str, pool), "--model", str(model), "--out", str(tmp_path / "out")], write_task(tmp_path)
+
+
+def test_figure_2_is_drawn_from_losses_and_probes_of_every_mixture_and_resumes(toy, tmp_path, capsys):
+    words, card = toy
+    command = [*words, "--tasks", str(card), "--mixtures", "3", "--tokens", "1500", "--probe", "60"]
+    assert script("dana/figure2").main([*command, "--dry-run"]) == 0
+    assert "3 models on 1,500 tokens" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+    for _ in range(2):
+        assert script("dana/figure2").main(command) == 0
+        points = pd.read_csv(tmp_path / "out" / "points.csv")
+        assert points["mixture"].tolist() == [0, 1, 2]
+        assert points["general_loss"].nunique() == points["task_loss"].nunique() == 3
+        assert points["score"].between(0.3, 1).all(), "of three balanced classes"
+        printed = capsys.readouterr()
+    assert "written" not in printed.err, "the second call trains nothing"
+    assert f"{points['score'].corr(points['task_loss']):.2f}" in printed.out
+    assert (tmp_path / "out" / "figure2.png").stat().st_size > 5000
+
+
+def test_figure_3_compares_a_pretrained_with_a_fine_tuned_encoder(toy, tmp_path, capsys):
+    words, card = toy
+    assert script("dana/figure3").main([*words, "--task", str(card), "--seeds", "2"]) == 0
+    table = pd.read_csv(tmp_path / "out" / "figure3-none.csv", header=[0, 1], index_col=0)
+    assert table.index.tolist() == ["pretrained", "fine-tuned"]
+    assert (tmp_path / "out" / "figure3-none.png").stat().st_size > 5000
+    assert "overlap" in capsys.readouterr().out
+    apart = script("dana/figure3").compare_scores(np.arange(50.0), np.arange(50.0) + 100)
+    assert apart == {"AUROC": 1, "KS": 1, "overlap": 0}
+    same = script("dana/figure3").compare_scores(np.arange(50.0), np.arange(50.0))
+    assert same == {"AUROC": 0.5, "KS": 0, "overlap": pytest.approx(1)}
+
+
+@pytest.mark.parametrize("name", ["dana/tables", "genre/tables"])
+def test_published_tables_are_printed_without_a_run_and_a_folder_without_results_is_one_line(name, tmp_path, capsys):
+    assert script(name).main([]) == 0
+    assert {"dana/tables": "73.58", "genre/tables": "91.0"}[name] in capsys.readouterr().out
+    assert script(name).main([str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"RUN='{tmp_path}'" in line
+
+
 @pytest.fixture(scope="module")
 def jane_eyre():
     return script("moore_lewis/jane_eyre")
@@ -99,12 +153,14 @@ def write_novel(path, sentences):
         stream.write("\n\n".join(paragraphs))
 
 
-def test_the_selected_curve_lies_under_the_random_one_and_they_meet(jane_eyre, tmp_path, capsys):
+def test_the_selected_curve_lies_under_the_random_one_and_they_meet(jane_eyre, tmp_path):
     novels, out = tmp_path / "novels", tmp_path / "out"
     novels.mkdir()
     write_novel(novels / "x-Jane_Eyre.txt.gz", chains(MANSION, 300, 0))
     write_novel(novels / "a.txt.gz", chains(HARBOUR, 900, 1) + chains(MANSION, 60, 2))
     write_novel(novels / "b.txt.gz", chains(MANSION, 60, 3) + chains(HARBOUR, 900, 4))
+    assert jane_eyre.main([str(novels), "--out", str(out), "--dry-run"]) == 0
+    assert not out.exists()
     jane_eyre.main([str(novels), "--out", str(out)])
     frame = pd.read_csv(out / "perplexities.csv")
     curves = {ranking: rows.reset_index() for ranking, rows in frame.groupby("ranking", sort=False)}
@@ -114,7 +170,6 @@ def test_the_selected_curve_lies_under_the_random_one_and_they_meet(jane_eyre, t
         assert ours["sentences"].tolist() == random["sentences"].tolist()
         assert (ours["perplexity"] < random["perplexity"]).tolist() == [True] * 9 + [False]
         assert ours["perplexity"][9] == random["perplexity"][9]
-    assert capsys.readouterr().out.count("lies under that of random sentences") == 2
     assert {path.name for path in out.iterdir()} == {"perplexities.csv", "perplexities.png", "differences.png"}
 
 

@@ -5,12 +5,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
 from dana.cli.files import add_files, add_plugins
-from dana.cli.flags import Parser, add_group
+from dana.cli.flags import Parser, add_dry_run, add_group
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks, add_training
@@ -38,11 +38,31 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 for warnings of a strict check, 2 for errors, 75 after a stop."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    return _answer(lambda: build_parser(words), words)
+
+
+def run_script(
+    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], object], arguments: Sequence[str] | None = None
+) -> int:
+    """Run a script like a command: with ``--dry-run``, errors in one line, a stop that saves; returns its exit code.
+
+    Args:
+        parser: Parser of the script; gets ``--dry-run``.
+        run: Called with the parsed arguments; announces its work by :func:`dana.core.announce.announce`.
+        arguments: Words of the command line.
+    """
+    add_dry_run(parser)
+    parser.set_defaults(run=run, json=False, processes=False, verbose=False)
+    return _answer(lambda: parser, sys.argv[1:] if arguments is None else list(arguments))
+
+
+def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> int:
+    """Parse words and run what they name; returns an exit code."""
     args = argparse.Namespace()
     try:
         with report_errors_once():
             with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # print usage once
-                build_parser(words).parse_args(words, args)
+                build().parse_args(words, args)
             _check_not_empty(words)
             setup(args.verbose)
             use_all_cores()

@@ -12,9 +12,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dana.core.announce import is_dry, scratch
 from dana.core.artifacts import fingerprint
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import file_digest
+from dana.core.logging import get_logger
+
+log = get_logger(__name__)
 
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
@@ -29,12 +33,37 @@ MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merg
 def resolve_model(model: str) -> str:
     """Return the folder of a model that ships with dana; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory has precedence.
+    A folder of that name in the working directory has precedence. A dry run downloads nothing: a model of the Hub that
+    is not on this machine is replaced by a new one of BERT's base size, whose speed can be measured.
 
     Raises:
         ArtifactError: If the weights are not the published ones.
     """
-    return str(_shipped_folder(model)) if model in SHIPPED and not Path(model).exists() else model
+    if Path(model).exists() or model not in SHIPPED:
+        return str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
+    return str(_shipped_folder(model))
+
+
+def _is_elsewhere(model: str) -> bool:
+    """Return True for a name of the Hub, with at most one slash, whose files are not on this machine."""
+    from huggingface_hub import try_to_load_from_cache
+
+    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
+    return not is_path and not isinstance(try_to_load_from_cache(model, "config.json"), str)
+
+
+@cache
+def _stand_in(model: str, folder: Path) -> Path:
+    """Write a new BERT of the base size into the folder of a dry run, with the tokenizer that ships with dana."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    name, tokenizer = folder / "stand-in", load_own_tokenizer(next(iter(SHIPPED)))
+    tokenizer.model_max_length = 512
+    with quiet_transformers():
+        BertForMaskedLM(BertConfig(vocab_size=len(tokenizer))).save_pretrained(name)
+        tokenizer.save_pretrained(name)
+    log.info("model     %s is not on this machine; times are those of a new BERT of 12 layers x 768", model)
+    return name
 
 
 @cache

@@ -65,7 +65,7 @@ def estimate(
     splitter, began = selection.splitter(), time.monotonic()
     texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
     splitting, units = (time.monotonic() - began) / len(documents), len(texts) / len(documents)
-    rate, dims = _encoding_rate(texts, selection.encoder) if "encoder" in selector.uses else (None, 0)
+    rate, dims = encoding_rate(texts, selection.encoder) if "encoder" in selector.uses else (None, 0)
     document_count = total_documents * share
     unit_count = document_count * units
     fit_units = selection.max_task_units + min(unit_count, sum(selector.samples(selection.max_task_units).values()))
@@ -132,7 +132,7 @@ def sample_documents(
     return documents, total_documents, total_documents * seconds / len(documents)
 
 
-def _encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
+def encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
     """Measure how many units are encoded per second; return it with the number of dimensions."""
     sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:UNITS]]
     encoder, warm = create_encoder(spec), max(1, len(sample) // 4)

@@ -13,7 +13,7 @@ from dana.core.logging import get_logger
 from dana.core.schemas import part_files
 from dana.core.studies import load_parts
 from dana.finetuning.settings import FinetuneSettings
-from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.models.folder import load_config, load_own_tokenizer
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
@@ -89,6 +89,12 @@ def plan_run(settings: RunSettings) -> Grid:
         DanaError: If a component is unknown; names the arm.
     """
     check_results(settings)
+    model = settings.model
+    for key, check in (("model", lambda: model and load_config(model)), ("selection", settings.selection.splitter)):
+        try:
+            check()
+        except DanaError as error:
+            raise type(error)(f"{key}: {error}") from error
     selectors = {}
     for arm in settings.described_arms:
         if arm.selects:
@@ -97,8 +103,6 @@ def plan_run(settings: RunSettings) -> Grid:
                 selectors[arm.name] = _selector_of(arm, settings)
             except DanaError as error:
                 raise type(error)(f"arms.{arm.name}: {error}") from error
-    if settings.model:
-        check_checkpoint(settings.model)
     return Grid(Path(settings.out), tuple(_cells(settings, selectors)))
 
 

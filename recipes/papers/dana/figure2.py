@@ -1,30 +1,41 @@
 """Figure 2: train models on random domain mixtures and plot task score against loss on task and on general text.
 
-    python recipes/papers/dana/figure2.py --general pool/ --tasks sst2 chemprot --model MODEL --out runs/figure2
+    python recipes/papers/dana/figure2.py --general reviews.jsonl pubmed.jsonl news.jsonl --out runs/figure2 [--dry-run]
 
-The shares of the sources in a mixture are drawn from a Dirichlet distribution. All models start from the same
-checkpoint and see the same number of tokens. The loss is measured on held-out general text (L) and task text (L_in)
-with fixed masks; then the model is fine-tuned on the task. ``points.csv`` has one row per task and mixture,
+The shares of the sources in a mixture are drawn from a flat Dirichlet distribution. All models start from the same
+checkpoint and see the same number of tokens. For each of them the loss is measured on held-out general text (L) and on
+every task's (L_in), with fixed masks. The paper then fine-tunes the model; here the score is a frozen probe's, that of
+the floor ``vectors``: logistic regression on means of the last layer. ``points.csv`` has one row per task and mixture,
 ``figure2.png`` is the scatter plot, and the printed table has the correlation of the score with L_in and with L: over
-all mixtures, and over those with L within 2 % of the median, as in the paper. A killed command resumes.
+all mixtures, and over those with L within 2 % of the median, as in the paper. A stopped command resumes.
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from dana.cli.main import run_script
+from dana.core.announce import Cost, announce, announcements
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_json
 from dana.core.config import load
 from dana.core.rng import generator
-from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
+from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
-from dana.stages.finetune import finetune_stage
-from dana.stages.run import read_texts
+from dana.stages.cost import training_estimate
+from dana.stages.floors import floors_stage
 from dana.stages.settings import RunSettings
-from dana.stages.texts import held_out_folders, held_out_stage
+from dana.stages.texts import held_out_folders, held_out_stage, open_general, read_task
 from dana.stages.training import adapt_stage
+from dana.train.evaluation import measure_loss
+from dana.train.execution import make_accelerator
+from dana.train.layout import BatchLayout
+from dana.train.loop import prepare
+from dana.train.run import heldout_examples
 
 TOLERANCE = 0.02  # largest distance to the median general loss, relative
 CHARACTERS = 6  # upper bound per token, so that a mixture never runs out of text
@@ -46,9 +57,11 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
     depends_on = {"corpus": artifact.fingerprint, "number": number, "seed": seed, "characters": characters}
 
     def write(draft: Draft) -> None:
+        by_source: dict[str, list[Document]] = {source: [] for source in sources}
+        for document in iterate_documents(corpus):
+            by_source[document.source].append(document)
         sample = []
-        for source, share in zip(sources, shares, strict=True):
-            documents = [document for document in iterate_documents(corpus) if document.source == source]
+        for (source, documents), share in zip(by_source.items(), shares, strict=True):
             budget = share * characters
             for row in generator(seed, "figure2", number, source).permutation(len(documents)):
                 if budget <= 0:
@@ -61,40 +74,36 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
     return make(folder, "corpus", depends_on, write)
 
 
-def read_losses(model: Path) -> dict[str, float]:
-    """Read the general and the task loss of a model's last evaluation."""
-    rows = pd.read_json(model / "training.jsonl", lines=True)
-    last = rows[rows["kind"] == "evaluation"].iloc[-1]
-    return {name: float(last[name]) for name in ("general_loss", "task_loss")}
+def measure_losses(model: Path, folders: dict[str, Path], settings: RunSettings) -> dict[str, float | None]:
+    """Measure the loss of a model on held-out documents, by name, in nats a masked token."""
+    objective = settings.adapt.make_objective()
+    language_model = objective.prepare_model(str(model), settings.adapt.seed)
+    heldout = heldout_examples(folders, objective, language_model.tokenizer, settings.adapt)
+    state = prepare(language_model.model, settings.adapt, make_accelerator(), BatchLayout())
+    how = heldout.collator, state.shape, state.accelerator
+    return {name: measure_loss(state.module, text, *how).mean for name, text in heldout.texts.items()}
 
 
-def train_mixtures(task: str, args: argparse.Namespace) -> pd.DataFrame:
-    """Train and fine-tune all mixtures of a task: one row per mixture with its losses and mean score over seeds."""
-    out = args.out / task
-    training = {"tokens": args.tokens, "batch_tokens": 4096, "max_tokens": 128, "learning_rate": 5e-4, "warmup": 0.05}
-    tuning = {"epochs": 10, "learning_rate": 3e-4, "max_tokens": 128, "max_train": 500, "seeds": args.seeds}
-    settings = load(
-        RunSettings,
-        {
-            "out": str(out),
-            "task": task,
-            "general": args.general,
-            "hygiene": {"decontaminate": [task], "sample": args.sample},
-            "adapt": {**training, "denominator": "token_count", "evaluations": 1},
-            "finetune": {"preset": "default", **tuning},
-        },
-    )
-    read_texts(settings)
-    held_out = held_out_folders(out)
-    held_out_stage(out / "corpus", held_out[1])
+def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFrame:
+    """Train a model on every mixture and probe it: one row per task and mixture with its losses and score."""
+    corpus = open_general(settings, True).artifact.path
+    held_out = held_out_stage(corpus, held_out_folders(args.out)[1]).path
+    cards = {Path(task).stem: task for task in args.tasks}
+    folders = {name: held_out_folders(args.out / name)[0] for name in cards}
+    for name, folder in folders.items():
+        read_task(replace(settings, task=cards[name]), folder.parent)
     rows = []
     for number in range(args.mixtures):
-        folder = out / f"mixture-{number}"
-        text = sample_mixture(out / "corpus", number, 0, CHARACTERS * args.tokens, folder / "corpus").path
-        model = adapt_stage(args.model, text, None, *held_out, settings.adapt, folder / "adapted").path
-        finetuning = finetune_stage(str(model), task, settings.finetune, folder / "finetune").path
-        score = read_json(finetuning / "metrics.json")["mean"]
-        rows.append({"task": task, "mixture": number, **read_losses(model), "score": score})
+        home = args.out / f"mixture-{number}"
+        text = sample_mixture(corpus, number, 0, CHARACTERS * args.tokens, home / "corpus").path
+        held_out_pair = next(iter(folders.values())), held_out
+        model = adapt_stage(args.model, text, None, *held_out_pair, settings.adapt, home / "adapted").path
+        losses = measure_losses(model, {**folders, "general": held_out}, settings)
+        for task, card in cards.items():
+            encoder = f"transformer:{model}"
+            probe = floors_stage(card, home / task, settings.finetune, ["vectors"], encoder, settings.data).path
+            point = {"score": read_json(probe / "vectors" / "metrics.json")["mean"], "task_loss": losses[task]}
+            rows.append({"task": task, "mixture": number, "general_loss": losses["general"], **point})
     return pd.DataFrame(rows)
 
 
@@ -127,27 +136,42 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
             axes.scatter(mixtures[loss], mixtures["score"])
             correlation = mixtures["score"].corr(mixtures[loss])
             axes.set_xlabel(f"loss on {name} text, nats a masked token (r = {correlation:.2f})")
-            axes.set_ylabel(f"{task}, mean score")
+            axes.set_ylabel(f"{task}, score of the probe")
     figure.savefig(path, dpi=120)
 
 
-def main() -> None:
-    """Train and fine-tune every mixture; write the table and the figure and print the correlations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--general", nargs="+", required=True, help="general text of several sources: files or folders")
-    parser.add_argument("--tasks", nargs="+", default=["sst2", "chemprot"], help="task cards")
-    parser.add_argument("--model", required=True, help="checkpoint that every model starts from")
-    parser.add_argument("--mixtures", type=int, default=12)
-    parser.add_argument("--tokens", type=int, default=500_000, help="training tokens of each model")
-    parser.add_argument("--seeds", type=int, default=3, help="seeds of fine-tuning")
-    parser.add_argument("--sample", type=float, default=None, help="share of the general documents to sample")
-    parser.add_argument("--out", type=Path, default=Path("runs/figure2"))
-    args = parser.parse_args()
-    frame = pd.concat([train_mixtures(task, args) for task in args.tasks], ignore_index=True)
+def figure2(args: argparse.Namespace) -> None:
+    """Train and probe every mixture; write the table and the figure and print the correlations."""
+    plan = {"tokens": args.tokens, "batch_tokens": 4096, "max_tokens": 128, "learning_rate": 5e-4, "warmup": 0.05}
+    values = {"out": str(args.out), "model": args.model, "general": args.general, "finetune": {"max_train": args.probe}}
+    values |= {"hygiene": {"decontaminate": args.tasks}}
+    settings = load(RunSettings, values | {"adapt": {**plan, "denominator": "token_count", "evaluations": 1}})
+
+    def cost() -> Cost:
+        training = training_estimate(args.model, "", settings.adapt, Path(), None, args.out)
+        what = f"train {args.mixtures} models on {args.tokens:,} tokens each, into {args.out}; plus the probes"
+        return Cost(what, args.mixtures * training.seconds, args.mixtures * training.bytes)
+
+    announce(cost, args.out / "points.csv")
+    with announcements(loud=False):
+        frame = train_mixtures(settings, args)
     frame.to_csv(args.out / "points.csv", index=False)
     draw(frame, args.out / "figure2.png")
     print(correlations(frame).round(2).to_string(index=False))
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--general", nargs="+", required=True, help="general text of several sources: files or folders")
+    parser.add_argument("--tasks", nargs="+", default=["sst2", "chemprot"], help="task cards")
+    parser.add_argument("--model", default="dana-mini", help="checkpoint that every model starts from")
+    parser.add_argument("--mixtures", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=500_000, help="training tokens of each model")
+    parser.add_argument("--probe", type=int, default=4000, help="training texts of the probe")
+    parser.add_argument("--out", type=Path, default=Path("runs/figure2"))
+    return run_script(parser, figure2, arguments)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
-"""Tables 4, 5 and 6: compare the published scores and gains with those of your runs.
+"""Tables 4, 5 and 6: compare the published scores and gains with those of your runs; without a run, print them alone.
 
-    python recipes/papers/dana/tables.py RUN... [--out tables.csv]
+    python recipes/papers/dana/tables.py [RUN...] [--probe TEXTS] [--out tables.csv]
 
 A RUN is the folder of a ``dana run`` whose arms are named as in table4.yaml or table5.yaml. Scores are in percent: mean
 and standard deviation (ddof 1) over seeds. A gain is the difference from the base of the same table; in our runs it is
@@ -9,9 +9,18 @@ as printed in the paper and as corrected, with the correlation of each with the 
 """
 
 import argparse
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+
+from dana.cli.main import run_script
+from dana.core.announce import Cost, announce
+from dana.core.artifacts import open_artifact, read_json
+from dana.core.config import require
+from dana.finetuning.settings import FinetuneSettings
+from dana.stages.floors import floors_stage
 
 ROWS = {
     "acl_arc": "ACL-ARC",
@@ -97,17 +106,44 @@ def correlate_gains(table: pd.DataFrame, paper: pd.DataFrame) -> tuple[pd.DataFr
     return table6, pd.DataFrame(rows)
 
 
-def main() -> None:
-    """Print the tables; with ``--out``, write Tables 4 and 5 as CSV."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    missing = [run for run in args.runs if not (run / "results.csv").is_file()]
-    if missing:
-        parser.error(f"{missing[0]}: no results.csv; RUN must be the folder of a finished dana run")
+def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
+    """Score every arm by a frozen probe instead, the floor ``vectors``: one row per run and arm, score in percent.
+
+    Args:
+        runs: Folders of runs.
+        texts: Number of training texts of the probe.
+        base: Model that the arms of the runs start from.
+    """
+    rows = []
+    for run in runs:
+        task = open_artifact(run / "task", "task").manifest["depends_on"]["name"]
+        arms = {path.parent.name: str(path) for path in sorted(run.glob("arms/*/adapted"))}
+        for arm, model in {"base": base, **arms}.items():
+            settings, encoder = FinetuneSettings(max_train=texts), f"transformer:{model}"
+            probe = floors_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
+            score = 100 * read_json(probe / "vectors" / "metrics.json")["mean"]
+            rows.append({"task": task, "arm": arm, "seed": 0, "score": score, "run": str(run)})
+    return pd.DataFrame(rows)
+
+
+def show_published(paper: pd.DataFrame) -> str:
+    """Format the paper's tables of scores as text, as printed."""
+    tables = {name: rows for name, rows in paper.groupby("table") if name.startswith("Table") and name != "Table 3"}
+    wide = {name: rows.pivot(index="row", columns="column", values="value") for name, rows in tables.items()}
+    return "\n\n".join(f"{name}, as printed\n{table.to_string(na_rep='')}" for name, table in wide.items())
+
+
+def tables(args: argparse.Namespace) -> None:
+    """Print the published tables, or those of runs beside them; with ``--out``, write Tables 4 and 5 as CSV."""
+    for run in args.runs:
+        require((run / "results.csv").is_file(), "RUN", str(run), "the folder of a finished dana run (no results.csv)")
     paper = read_published(Path(__file__).parent)
-    table = compare_with_paper(read_runs(args.runs), paper)
+    announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
+    if not args.runs:
+        print(show_published(paper))
+        return
+    ours = probe_arms(args.runs, args.probe, args.base) if args.probe else read_runs(args.runs)
+    table = compare_with_paper(ours, paper)
     table6, correlations = correlate_gains(table, paper)
     print("Tables 4 and 5, %\n" + table.round(2).to_string(index=False, na_rep=""))
     print("\nTable 6, points over base\n" + table6.round(2).to_string(na_rep=""))
@@ -116,5 +152,15 @@ def main() -> None:
         table.to_csv(args.out, index=False)
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="none: the published tables alone")
+    parser.add_argument("--probe", type=int, metavar="TEXTS", help="score a frozen probe on so many training texts")
+    parser.add_argument("--base", default="dana-mini", help="model that a probed run adapted (default: %(default)s)")
+    parser.add_argument("--out", type=Path)
+    return run_script(parser, tables, arguments)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

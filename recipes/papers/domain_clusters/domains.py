@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dana.cli.main import run_script
+from dana.core.announce import Cost, announce, scratch
 from dana.core.artifacts import Draft, make
-from dana.core.errors import DanaError, DataError
+from dana.core.errors import DataError
 from dana.core.rng import derive_seed
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
@@ -21,6 +23,7 @@ from dana.corpus.unit_stream import draw, split_documents
 from dana.corpus.units import parse_units
 from dana.encoders.base import encode
 from dana.encoders.cache import StoredEncoder, create_encoder
+from dana.scoring.estimate import encoding_rate
 
 BATCH = 1024  # sentences between two writes to the cache
 
@@ -61,14 +64,33 @@ def domain_command(description: str | None) -> ArgumentParser:
 
 
 def run_command(
-    parser: ArgumentParser, arguments: Sequence[str] | None, script: Callable[[Domains, Namespace], None]
-) -> None:
-    """Parse the command line, read the domains and call the script with both; a DanaError becomes a usage error."""
-    args = parser.parse_args(arguments)
-    try:
-        script(read_domains(args.files, args.most, args.out / "texts"), args)
-    except DanaError as error:
-        parser.error(str(error))
+    parser: ArgumentParser,
+    arguments: Sequence[str] | None,
+    script: Callable[[Domains, Namespace], None],
+    cost: Callable[[Domains, Namespace], Cost],
+) -> int:
+    """Parse the command line, read the domains, announce the cost and call the script; returns an exit code.
+
+    Args:
+        parser: Parser of the script.
+        arguments: Words of the command line; None takes those of the process.
+        script: Called with the domains and the arguments.
+        cost: Estimates its work from the same.
+    """
+
+    def run(args: Namespace) -> None:
+        domains = read_domains(args.files, args.most, scratch(args.out / "texts"))
+        announce(lambda: cost(domains, args), args.out / "embeddings")
+        script(domains, args)
+
+    return run_script(parser, run, arguments)
+
+
+def embedding_cost(domains: Domains, encoders: Sequence[str], out: Path) -> Cost:
+    """Estimate the embedding of all sentences by encoders, from their speed on a few; the fits are left out."""
+    rates, count = [encoding_rate(domains.texts, spec) for spec in encoders], len(domains.documents)
+    what = f"embed {count:,} sentences by {', '.join(encoders) or 'nothing'}, into {out}; plus the fits"
+    return Cost(what, sum(count / rate for rate, _ in rates), sum(2.0 * count * dims for _, dims in rates))
 
 
 def read_domains(files: Sequence[Path], limit: int, folder: Path) -> Domains:

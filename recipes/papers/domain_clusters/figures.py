@@ -13,12 +13,13 @@ Writes one folder per encoder (Figures 6 and 7 are Figures 1 and 3 of other enco
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from domains import Domains, domain_command, embed, run_command
+from domains import Domains, domain_command, embed, embedding_cost, run_command
 from torch import Tensor
 
 from dana.core.artifacts import write_text
@@ -102,7 +103,7 @@ def examples(sample: pd.DataFrame, true: np.ndarray, labels: np.ndarray, names: 
     return table[["true", "assigned", "sentence", "log_density"]]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm"])
@@ -111,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--pca", type=int, default=50, help="principal components, 0: no PCA")
-    run_command(parser, arguments, figures)
+    return run_command(
+        parser, arguments, figures, lambda domains, args: embedding_cost(domains, args.encoders, args.out)
+    )
 
 
 def figures(domains: Domains, args: argparse.Namespace) -> None:
@@ -129,4 +132,4 @@ def figures(domains: Domains, args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,14 +12,16 @@ over seeds in percent, with the published values where the geometry is none. A k
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from domains import Domains, domain_command, embed, read_published, run_command
+from domains import Domains, domain_command, embed, embedding_cost, read_published, run_command
 from torch import Tensor
 
+from dana.core.announce import Cost
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.files import slug
 from dana.core.rng import derive_seed
@@ -131,21 +133,7 @@ def _column(k: int, pca: int | str) -> str:
     return f"k={k}, PCA {pca}" if pca else f"k={k}, no PCA"
 
 
-def verdict(table: pd.DataFrame) -> str:
-    """Compare the best row with 50 principal components with the paper's best word2vec and its BERT-base at k = 5."""
-    ours = table[table["pca"] == 50]
-    best = ours.loc[ours["purity"].idxmax()]
-    paper = read_published("Table 1")
-    words = paper[paper["row"] == "word2vec"]["value"].max()
-    bert = paper[(paper["row"] == "BERT-base") & (paper["column"] == _column(5, 50))]["value"].item()
-    score, name = best["purity"], f"{best['method']}, {best['geometry']}, k={best['k']}"
-    return (
-        f"best with PCA 50: {name}, {score:.2f}; the paper's best word2vec {words:.2f} ({score - words:+.2f}), its "
-        f"BERT-base at k=5 {bert:.2f} ({score - bert:+.2f})"
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm", "static", "transformer:dana-mini", "words"])
@@ -154,7 +142,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--k", nargs="+", type=int, default=[5, 10, 15])
     parser.add_argument("--pca", nargs="+", type=int, default=[50, 0], help="principal components, 0: no PCA")
     parser.add_argument("--seeds", type=int, default=5)
-    run_command(parser, arguments, table1)
+
+    def cost(domains: Domains, args: argparse.Namespace) -> Cost:
+        return embedding_cost(domains, [spec for spec in args.encoders if spec != "words"], args.out)
+
+    return run_command(parser, arguments, table1, cost)
 
 
 def table1(domains: Domains, args: argparse.Namespace) -> None:
@@ -168,9 +160,7 @@ def table1(domains: Domains, args: argparse.Namespace) -> None:
     write_text(args.out / "table1.csv", fits.to_csv(index=False))
     write_text(args.out / "summary.csv", table.to_csv(index=False))
     print(table.round(2).to_string(index=False, na_rep=""))
-    if 50 in args.pca and set(domains.names) == PAPER_DOMAINS:
-        print(verdict(table))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

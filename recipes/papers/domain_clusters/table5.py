@@ -1,18 +1,20 @@
 """Table 5: evaluate the fine-tuned domain classifier with random and with pre-ranked negatives on held-out sentences.
 
-    python recipes/papers/domain_clusters/table5.py FILE... --out FOLDER [--domains medical it] [--fit 1000]
+    python recipes/papers/domain_clusters/table5.py FILE... --out FOLDER [--domains medical it] [--fit 1000] [--dry-run]
 
 A FILE is a domain of 2,000 lines (see table1.py). The first 1,000 lines of a domain are the positives and the next 400
 are held out. Negatives are sampled from the remaining lines of all domains, in the proportions of the paper's training
 text divided by --scale (1,000; 0: all remaining lines), so a third of random negatives are subtitles, as in the paper.
 The evaluation set has as many sentences of the domain as of all others together. A sentence is classified as in-domain
-if its score is below 0. ``table5.csv`` has one row per domain and kind of negatives, with the published numbers. A cell
-takes minutes to an hour on one core; a killed command resumes with the unfinished cells.
+if its score is below 0. ``table5.csv`` has one row per domain and kind of negatives: means over seeds, the standard
+deviation of F1 (ddof 1) and the published numbers. A stopped command resumes with the unfinished cells.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,12 @@ import pandas as pd
 from domains import Domains, domain_command, read_published, run_command
 from table7 import CAP, candidate_counts, paper_name, split
 
+from dana.core.announce import Cost
 from dana.core.artifacts import Draft, make, read_json, write_json, write_text
 from dana.core.errors import ConfigError
 from dana.core.registry import SELECTORS
+from dana.encoders.transformer import minilm_folder
+from dana.stages.cost import CHARACTERS, training_rate
 from dana.stages.settings import RunSettings
 
 MEASURES = "measures.json"
@@ -50,20 +55,20 @@ def held_out_sentences(domains: Domains, name: str, fit: int, count: int) -> tup
     return [document.text for document in documents], np.array([document.source == name for document in documents])
 
 
-def evaluate_cell(domains: Domains, name: str, selector: Any, args: argparse.Namespace) -> dict[str, float]:
-    """Train and evaluate the classifier of one domain and kind of negatives; a second call loads the measures."""
+def evaluate_cell(domains: Domains, name: str, selector: Any, seed: int, args: argparse.Namespace) -> dict[str, float]:
+    """Train and evaluate the classifier of one domain, kind of negatives and seed; a second call loads the measures."""
     counts = candidate_counts(domains.names, args.scale, args.most - args.fit - args.held_out)
     fit, _ = split(domains, counts, args.fit)
     _, general = split(domains, counts, args.fit + args.held_out)
     depends_on = {"domains": domains.fingerprint, "selector": selector.identity(), "domain": name, "general": counts}
-    depends_on |= {"fit": args.fit, "held_out": args.held_out, "seed": args.seed}
+    depends_on |= {"fit": args.fit, "held_out": args.held_out, "seed": seed}
 
     def write(draft: Draft) -> None:
         texts, truth = held_out_sentences(domains, name, args.fit, args.held_out)
-        classifier = selector.fit([one.text for one in fit[name]], [one.text for one in general], args.seed)
+        classifier = selector.fit([one.text for one in fit[name]], [one.text for one in general], seed)
         write_json(draft.path / MEASURES, classification_measures(classifier.score(texts), truth))
 
-    artifact = make(args.out / "cells" / f"{name}-{selector.negatives}", "classified", depends_on, write)
+    artifact = make(args.out / "cells" / f"{name}-{selector.negatives}-{seed}", "classified", depends_on, write)
     return read_json(artifact.path / MEASURES)
 
 
@@ -76,7 +81,7 @@ def add_published(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
     parser.add_argument("--domains", nargs="+", help="domains to evaluate (default: all)")
@@ -85,26 +90,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--scale", type=int, default=CAP // 500)
     parser.add_argument("--learning-rate", type=float, default=2e-5, help="(default: %(default)s)")
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--batch-size", type=int, default=256, help="(default: %(default)s, as in the paper)")
+    parser.add_argument("--seeds", type=int, default=3, help="(default: %(default)s)")
     parser.add_argument("--model", help="model of the classifier and of the pre-ranking (default: MiniLM)")
-    run_command(parser, arguments, table5)
+    return run_command(parser, arguments, table5, training_cost)
+
+
+def encoder_of(args: argparse.Namespace) -> str:
+    """Return the spec of the encoder that pre-ranks."""
+    return f"transformer:{args.model}" if args.model else "minilm"
+
+
+def training_cost(domains: Domains, args: argparse.Namespace) -> Cost:
+    """Estimate the training of all classifiers, on as many negatives as positives."""
+    cells = len(args.domains or domains.names) * len(COLUMNS) * args.seeds
+    tokens = round(sum(map(len, domains.texts)) / len(domains.texts) / CHARACTERS)
+    rate = training_rate(args.model or str(minilm_folder()), "", tokens, False)
+    what = f"train {cells} classifiers on {2 * args.fit:,} sentences, {args.epochs} times each, into {args.out}"
+    return Cost(what, cells * 2 * args.fit * args.epochs * tokens / rate)
 
 
 def table5(domains: Domains, args: argparse.Namespace) -> None:
     """Evaluate the classifier of every domain with both kinds of negatives; write and print the table."""
-    encoder = f"transformer:{args.model}" if args.model else "minilm"
-    selection = replace(RunSettings().selection, encoder=encoder, store=str(args.out / "embeddings"))
-    training = {"learning_rate": args.learning_rate, "epochs": args.epochs, "model": args.model}
+    selection = replace(RunSettings().selection, encoder=encoder_of(args), store=str(args.out / "embeddings"))
+    training = {name: getattr(args, name) for name in ("learning_rate", "epochs", "batch_size", "model")}
     rows = []
-    for name in args.domains or domains.names:
+    for name, negatives, seed in product(
+        args.domains or domains.names, COLUMNS, range(args.seed, args.seed + args.seeds)
+    ):
         if name not in domains.names:
             raise ConfigError(f"--domains={name!r}: must be one of {', '.join(domains.names)}")
-        for negatives in ("random", "pre_ranked"):
-            selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
-            rows.append({"domain": name, "negatives": negatives, **evaluate_cell(domains, name, selector, args)})
-    table = add_published(pd.DataFrame(rows))
+        selector = SELECTORS.load("classifier")(negatives=negatives, context=selection.context(""), **training)
+        measures = evaluate_cell(domains, name, selector, seed, args)
+        rows.append({"domain": name, "negatives": negatives, **measures, "F1_std": measures["F1"]})
+    how = {"precision": "mean", "recall": "mean", "F1": "mean", "F1_std": "std"}
+    table = add_published(pd.DataFrame(rows).groupby(["domain", "negatives"], sort=False).agg(how).reset_index())
     write_text(args.out / "table5.csv", table.to_csv(index=False))
     print(table.round(3).to_string(index=False, na_rep=""))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,13 +11,14 @@ below 0: the paper's Domain-Finetune-Positive. A killed command resumes.
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from domains import Domains, domain_command, read_published, run_command
+from domains import Domains, domain_command, embedding_cost, read_published, run_command
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DataError
@@ -124,7 +125,7 @@ def add_published(rows: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
     parser.add_argument("--selectors", nargs="+", default=SELECTORS, help="classifier takes an hour on one core")
@@ -132,7 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fit", type=int, default=FIT, help="sentences per domain to fit on")
     parser.add_argument("--kept", type=int, default=KEPT, help="candidates to select")
     parser.add_argument("--scale", type=int, default=CAP // KEPT)
-    run_command(parser, arguments, table7)
+    return run_command(
+        parser, arguments, table7, lambda domains, args: embedding_cost(domains, [args.encoder], args.out)
+    )
 
 
 def table7(domains: Domains, args: argparse.Namespace) -> None:
@@ -161,4 +164,4 @@ def table7(domains: Domains, args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,6 +12,7 @@ from arms ``augmented:keywords=K``.
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from typing import Any
 
 import pandas as pd
 
-from dana.core.errors import DanaError
+from dana.cli.main import run_script
+from dana.core.announce import Cost, announce
+from dana.core.config import require
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.page import gap_frame, gap_summary, keyword_curve
 
@@ -142,31 +145,32 @@ def figure2(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "n", "keywords", "score", "off"]).sort_values(["run", "n", "keywords"])
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def tables(args: argparse.Namespace) -> None:
     """Print the tables; with ``--out``, write them and the figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args(arguments)
-    missing = [run for run in args.runs if not (run / RESULTS).is_file()]
-    if missing:
-        parser.error(f"{missing[0]}: no {RESULTS}; RUN must be an output folder of dana studies topic-gap")
+    for run in args.runs:
+        require((run / RESULTS).is_file(), "RUN", str(run), f"a folder of dana studies topic-gap (no {RESULTS})")
     paper = read_published(Path(__file__).parent)
-    try:
-        runs = {str(run): read_run(run) for run in args.runs}
-        tables = {"table2": table2(runs, paper), "table5": table5(runs, paper), "table6": table6(runs, paper)}
-        points = figure2(runs)
-    except DanaError as error:
-        parser.error(str(error))
-    for name, table in tables.items():
+    announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
+    runs = {str(run): read_run(run) for run in args.runs}
+    results = {"table2": table2(runs, paper), "table5": table5(runs, paper), "table6": table6(runs, paper)}
+    points = figure2(runs)
+    for name, table in results.items():
         print(f"{name}\n{table.round(4).to_string(index=False, na_rep='')}\n")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        for name, table in {**tables, "figure2": points}.items():
+        for name, table in {**results, "figure2": points}.items():
             table.to_csv(args.out / f"{name}.csv", index=False)
         if len(points):
             keyword_curve(points).write(args.out)
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the script."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="none: the published numbers alone")
+    parser.add_argument("--out", type=Path)
+    return run_script(parser, tables, arguments)
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
