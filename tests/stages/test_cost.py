@@ -128,3 +128,13 @@ def test_a_dry_run_in_python_prints_returns_none_and_writes_nothing(tmp_path, ca
     assert not out.exists()
     printed = capsys.readouterr().out
     assert [what in printed for what in ("read and score 30 units", "train ", "weigh 5 scores")] == [True] * 3
+
+
+@pytest.mark.parametrize("changes", [{"model": "./none"}, {"selection.encoder": "transformer:./none"}])
+def test_a_missing_model_is_named_by_its_own_key_not_by_an_arm(changes, tmp_path, capsys):
+    words = [f"{key}={value}" for key, value in {"selection.units": "window:256", **changes}.items()]
+    command = ["run", str(tmp_path / "r.yaml"), "--task", str(write_task(tmp_path)), "--general", str(tmp_path / "toy")]
+    (tmp_path / "r.yaml").write_text("arms: [random]", encoding="utf-8")
+    assert main([*command, "--out", str(tmp_path / "out"), "--set", *words]) == 2
+    key = "selection" if "selection.encoder" in changes else "model"
+    assert f"error: {key}: ./none: " in capsys.readouterr().err
