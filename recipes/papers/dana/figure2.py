@@ -30,12 +30,7 @@ from dana.stages.cost import training_estimate
 from dana.stages.floors import floors_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_folders, held_out_stage, open_general, read_task
-from dana.stages.training import adapt_stage
-from dana.train.evaluation import measure_loss
-from dana.train.execution import make_accelerator
-from dana.train.layout import BatchLayout
-from dana.train.loop import prepare
-from dana.train.run import heldout_examples
+from dana.stages.training import adapt_stage, held_out_losses
 
 TOLERANCE = 0.02  # largest distance to the median general loss, relative
 CHARACTERS = 6  # upper bound per token, so that a mixture never runs out of text
@@ -74,16 +69,6 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
     return make(folder, "corpus", depends_on, write)
 
 
-def measure_losses(model: Path, folders: dict[str, Path], settings: RunSettings) -> dict[str, float | None]:
-    """Measure the loss of a model on held-out documents, by name, in nats a masked token."""
-    objective = settings.adapt.make_objective()
-    language_model = objective.prepare_model(str(model), settings.adapt.seed)
-    heldout = heldout_examples(folders, objective, language_model.tokenizer, settings.adapt)
-    state = prepare(language_model.model, settings.adapt, make_accelerator(), BatchLayout())
-    how = heldout.collator, state.shape, state.accelerator
-    return {name: measure_loss(state.module, text, *how).mean for name, text in heldout.texts.items()}
-
-
 def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFrame:
     """Train a model on every mixture and probe it: one row per task and mixture with its losses and score."""
     corpus = open_general(settings, True).artifact.path
@@ -98,7 +83,7 @@ def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFr
         text = sample_mixture(corpus, number, 0, CHARACTERS * args.tokens, home / "corpus").path
         held_out_pair = next(iter(folders.values())), held_out
         model = adapt_stage(args.model, text, None, *held_out_pair, settings.adapt, home / "adapted").path
-        losses = measure_losses(model, {**folders, "general": held_out}, settings)
+        losses = held_out_losses(str(model), {**folders, "general": held_out}, settings.adapt)
         for task, card in cards.items():
             encoder = f"transformer:{model}"
             probe = floors_stage(card, home / task, settings.finetune, ["vectors"], encoder, settings.data).path

@@ -19,20 +19,18 @@ import numpy as np
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import announce, announcements
+from dana.core.announce import announcements
 from dana.core.artifacts import write_text
 from dana.core.config import load
+from dana.core.registry import SELECTORS
 from dana.core.rng import derive_seed
 from dana.models.classifier import BACKBONE
 from dana.scoring.inputs import TaskText
 from dana.scoring.ranking.comparison import split, texts_to_rank
 from dana.scoring.ranking.measures import separation
-from dana.selectors.detector import DetectorSelector
-from dana.stages.cost import finetuning_estimate, labelled_sizes
 from dana.stages.finetune import finetune_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_general, read_task
-from dana.tasks.card import load_card
 
 BINS = 25  # of the histograms, and so of the overlap
 FOREST = "iforest:trees=100,samples=256"
@@ -54,7 +52,7 @@ def score_splits(settings: RunSettings, encoder: str) -> list[tuple[np.ndarray, 
     out = Path(settings.out)
     selection = replace(settings.selection, encoder=encoder)
     texts = texts_to_rank(TaskText.open(out / "task"), open_general(settings, False), selection, settings.ranking)
-    selector = DetectorSelector(context=replace(texts.context, detector=FOREST))
+    selector = SELECTORS.load("detector")(context=replace(texts.context, detector=FOREST))
     scores = []
     for seed in range(settings.ranking.seeds):
         inside, outside = split(len(texts.task), derive_seed(0, seed))
@@ -81,19 +79,17 @@ def draw(scores: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
 
 def figure3(args: argparse.Namespace) -> None:
     """Fine-tune the model, score with both encoders, write the table and the figure and print the means."""
-    card, tuned, model = load_card(args.task), args.out / "finetune", args.model
+    tuned = args.out / "finetune"
     values = {"out": str(args.out), "task": args.task, "general": args.general}
     values |= {"hygiene": {"decontaminate": [args.task]}, "finetune": {"seeds": 1, "max_train": 5000, "save": True}}
     values |= {"ranking": {"detectors": [FOREST], "protocol": "paper", "seeds": args.seeds}}
     settings = load(RunSettings, values | {"selection": {"geometry": args.geometry}})
-    plan = settings.finetune
-    announce(lambda: finetuning_estimate(model, card, labelled_sizes(card, plan, None), plan, args.out), tuned)
+    finetune_stage(args.model, args.task, settings.finetune, tuned)  # says what it costs; a dry run ends here
     with announcements(loud=False):
         read_task(settings, args.out / "task")
         open_general(settings, True)
-        finetune_stage(model, args.task, plan, tuned)
     folder = Path(f"{tuned}-model")
-    encoders = {"pretrained": model, "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder}
+    encoders = {"pretrained": args.model, "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder}
     scores = {name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()}
     rows = [{"encoder": name, **compare_scores(*pair)} for name, pairs in scores.items() for pair in pairs]
     table = pd.DataFrame(rows).groupby("encoder", sort=False).agg(["mean", "std"]).round(3)

@@ -11,6 +11,7 @@ as printed in the paper and as corrected, with the correlation of each with the 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -19,8 +20,8 @@ from dana.cli.main import run_script
 from dana.core.announce import Cost, announce
 from dana.core.artifacts import open_artifact, read_json
 from dana.core.config import require
-from dana.finetuning.settings import FinetuneSettings
 from dana.stages.floors import floors_stage
+from dana.stages.settings import RunSettings
 
 ROWS = {
     "acl_arc": "ACL-ARC",
@@ -119,7 +120,7 @@ def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
         task = open_artifact(run / "task", "task").manifest["depends_on"]["name"]
         arms = {path.parent.name: str(path) for path in sorted(run.glob("arms/*/adapted"))}
         for arm, model in {"base": base, **arms}.items():
-            settings, encoder = FinetuneSettings(max_train=texts), f"transformer:{model}"
+            settings, encoder = replace(RunSettings().finetune, max_train=texts), f"transformer:{model}"
             probe = floors_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
             score = 100 * read_json(probe / "vectors" / "metrics.json")["mean"]
             rows.append({"task": task, "arm": arm, "seed": 0, "score": score, "run": str(run)})
