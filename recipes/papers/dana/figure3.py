@@ -2,7 +2,7 @@
 
     python recipes/papers/dana/figure3.py --general wikipedia.jsonl --out runs/figure3 [--task sst2] [--dry-run]
 
-The encoder is the mean of the last layer of a model: as it is, and after it was fine-tuned as a classifier of the task.
+The encoder is the mean of the last layer of a model: as it is, and after it was fine-finetuning as a classifier of the task.
 As in Table 1 the forest is fitted on nine tenths of the sentences; the last tenth is scored beside as many sentences of
 the general text, over ``--seeds`` splits. The paper has no geometry between encoder and detector (``none``). The table
 ``figure3-GEOMETRY.csv`` has mean and standard deviation over the splits of AUROC, Kolmogorov and Smirnov's distance,
@@ -79,17 +79,20 @@ def draw(scores: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
 
 def figure3(args: argparse.Namespace) -> None:
     """Fine-tune the model, score with both encoders, write the table and the figure and print the means."""
-    tuned = args.out / "finetune"
+    finetuning = args.out / "finetune"
     values = {"out": str(args.out), "task": args.task, "general": args.general}
     values |= {"hygiene": {"decontaminate": [args.task]}, "finetune": {"seeds": 1, "max_train": 5000, "save": True}}
     values |= {"ranking": {"detectors": [FOREST], "protocol": "paper", "seeds": args.seeds}}
     settings = load(RunSettings, values | {"selection": {"geometry": args.geometry}})
-    finetune_stage(args.model, args.task, settings.finetune, tuned)  # says what it costs; a dry run ends here
+    finetune_stage(args.model, args.task, settings.finetune, finetuning)  # says what it costs; a dry run ends here
     with announcements(loud=False):
         read_task(settings, args.out / "task")
         open_general(settings, True)
-    folder = Path(f"{tuned}-model")
-    encoders = {"pretrained": args.model, "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder}
+    folder = Path(f"{finetuning}-model")
+    encoders = {
+        "pretrained": args.model,
+        "fine-finetuning": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder,
+    }
     scores = {name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()}
     rows = [{"encoder": name, **compare_scores(*pair)} for name, pairs in scores.items() for pair in pairs]
     table = pd.DataFrame(rows).groupby("encoder", sort=False).agg(["mean", "std"]).round(3)
