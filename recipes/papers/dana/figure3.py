@@ -2,7 +2,7 @@
 
     python recipes/papers/dana/figure3.py --general wikipedia.jsonl --out runs/figure3 [--task sst2] [--dry-run]
 
-The encoder is the mean of the last layer of a model: as it is, and after it was fine-finetuning as a classifier of the task.
+The encoder is the mean of the last layer of a model: as it is, and after it was fine-tuned as a classifier of the task.
 As in Table 1 the forest is fitted on nine tenths of the sentences; the last tenth is scored beside as many sentences of
 the general text, over ``--seeds`` splits. The paper has no geometry between encoder and detector (``none``). The table
 ``figure3-GEOMETRY.csv`` has mean and standard deviation over the splits of AUROC, Kolmogorov and Smirnov's distance,
@@ -91,7 +91,7 @@ def figure3(args: argparse.Namespace) -> None:
     folder = Path(f"{finetuning}-model")
     encoders = {
         "pretrained": args.model,
-        "fine-finetuning": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder,
+        "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder,
     }
     scores = {name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()}
     rows = [{"encoder": name, **compare_scores(*pair)} for name, pairs in scores.items() for pair in pairs]
