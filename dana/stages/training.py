@@ -60,9 +60,8 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         selects = "selected" in self.mix if self.mix else self.weights is not None
-        require(
-            not selects or self.weights is not None, "mix", dict(self.mix), "without selected, as there are no weights"
-        )
+        hint = "without selected, as there are no weights"
+        require(not selects or self.weights is not None, "mix", dict(self.mix), hint)
         mix = self.mix or {"selected" if selects else "general": 1.0}
         object.__setattr__(self, "mix", {name: float(mix[name]) for name in PARTS if name in mix})
         object.__setattr__(self, "weights", self.weights if selects else None)

@@ -143,9 +143,8 @@ class TaskCard:
         require(self.text_pair is None or bool(self.text_pair.strip()), "text_pair", self.text_pair, "a field's name")
         has_place = self.folds is None or (bool(self.folds.strip()) and self.is_one_file)
         require(has_place, "folds", self.folds, "a field's name, beside data: {file: NAME} without {split}")
-        require(
-            self.train is None or (self.train >= 1 and not self.folds), "train", self.train, "1 or more, without folds"
-        )
+        fits = self.train is None or (self.train >= 1 and not self.folds)
+        require(fits, "train", self.train, "1 or more, without folds")
         require(self.test in (None, "rest"), "test", self.test, "rest, or left out")
         require(self.train is not None or not self.test, "train", self.train, "the number to train on, as test=rest")
         self.whole_text  # noqa: B018, which checks the template

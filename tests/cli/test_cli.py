@@ -86,12 +86,16 @@ def test_a_misspelt_path_is_answered_with_the_nearest(line, near, tmp_path, monk
     assert f"did you mean '{near}'?" in message
 
 
-def test_recipes_that_ship_with_dana_are_found_by_name_anywhere(tmp_path, monkeypatch):
+def test_recipes_are_found_by_name_anywhere_and_their_scripts_are_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("quickstart", "quickstart.yaml", "recipes/quickstart.yaml"):
         assert find_recipe(name).read_text(encoding="utf-8").startswith("# dana quickstart")
     Path("quickstart").write_text("weigh: {}\n")
     assert find_recipe("quickstart") == Path("quickstart"), "a file of this name comes first"
+    for name in ("score", "adapt", "finetune"):
+        code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
+        assert f'sys.exit(main(["{name}", *sys.argv[1:]]))' in code
+        assert "torch" not in code.replace("torchrun", ""), "main must set the threads before torch is imported"
 
 
 def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypatch, capsys):
@@ -104,10 +108,3 @@ def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypat
     assert "torchrun --standalone --nproc_per_node N" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert processes() == 2
-
-
-def test_a_recipe_is_its_command_with_its_thread_settings():
-    for name in ("score", "adapt", "finetune"):
-        code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
-        assert f'sys.exit(main(["{name}", *sys.argv[1:]]))' in code
-        assert "torch" not in code.replace("torchrun", ""), "main must set the threads before torch is imported"

@@ -146,7 +146,7 @@ def test_spans_by_hand(text, spans):
     assert WORDS.spans(tags(text)) == spans
 
 
-def test_scores_by_hand():
+def test_scores_by_hand_and_by_sklearn():
     # right: a 2, b 1, c 1; predicted: a 2, b 2, c 1; true: a 2, b 2, c 2
     scores = {"micro_f1": 2 * 4 / (5 + 6), "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3, "subset_accuracy": 2 / 5}
     assert MULTI.scores(SET_GUESS, SETS) == pytest.approx(scores)
@@ -162,9 +162,6 @@ def test_scores_by_hand():
     assert WORDS.scores(sentences("O ?"), sentences("O O"))["accuracy"] == 0.5
     nouns = KINDS["token_labels"](("noun", "verb"))
     assert nouns.scores(nouns.gather([(0, 1)]), nouns.gather([(0, 0)])) == {"accuracy": 0.5}, "not BIO: no spans"
-
-
-def test_scores_of_labels_agree_with_sklearn():
     true, guess = np.random.default_rng(0).random((2, 200, 3)) < 0.3
     answers = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
     f1 = {f"{how}_f1": f1_score(true, guess, average=how, zero_division=0) for how in ("micro", "macro")}
@@ -184,7 +181,10 @@ def test_correlations_agree_with_scipy(pairs):
 CONFUSION = np.array([[3, 1, 0], [2, 3, 0], [0, 1, 0]])
 
 
-def test_the_three_metrics_of_a_confusion_table_by_hand():
+def test_the_three_metrics_of_a_confusion_table_by_hand_without_a_network(monkeypatch):
+    for owner, name in ((socket, "getaddrinfo"), (socket.socket, "connect")):
+        monkeypatch.setattr(owner, name, lambda *arguments: pytest.fail("asked the network"))
+    _module.cache_clear()
     cells = [(true, guess) for true in range(3) for guess in range(3) for _ in range(CONFUSION[true, guess])]
     references, predictions = np.array(cells).T
     # F1 = 2 right / (predicted + true): 6/9, 6/10, 0/1, and 0 for the absent class
@@ -206,14 +206,6 @@ def test_one_label_is_a_collapse_which_a_few_strays_do_not_hide_and_chance_is_no
         assert [is_degenerate(part, references) for part in predictions] == [True, True, False]
     assert is_degenerate(np.array([2, 2, 2]), np.array([2, 2, 2]))
     assert not is_degenerate(np.random.default_rng(0).integers(0, 6, BALANCED.size), BALANCED)
-
-
-def test_metrics_load_without_a_network(monkeypatch):
-    for owner, name in ((socket, "getaddrinfo"), (socket.socket, "connect")):
-        monkeypatch.setattr(owner, name, lambda *arguments: pytest.fail("asked the network"))
-    _module.cache_clear()
-    one = np.array([0, 1])
-    assert score_predictions(one, one, 2) == {"accuracy": 1.0, "micro_f1": 1.0, "macro_f1": 1.0}
 
 
 MODELS = [
