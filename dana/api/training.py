@@ -118,7 +118,7 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
             for name, value in extra.items():
                 require(value is None, name, value, "left out, because the task card sets it")
         target = folder if out is not None else folder / "finetune"
-        artifact = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data)
+        artifact = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data, with_floors=True)
         return pd.DataFrame(seed_rows(artifact))
 
 

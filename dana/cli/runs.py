@@ -10,7 +10,7 @@ from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
 
 COLUMNS = {
-    "text": "column of the text (default: text, or else the column with the most words)",
+    "text": "column of the text, of the pool too (default: text, or else the column with the most words)",
     "label": "column of the label (default: one with a usual name, or else the only one whose values repeat)",
     "group": "column of a group, for example an author, whose texts stay in one fold",
 }

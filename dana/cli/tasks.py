@@ -166,6 +166,8 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     """
     from dana.core.config import require
     from dana.stages.evaluate import Checkpoint
+    from dana.tasks.card import load_card
+    from dana.tasks.examples import fold_count
 
     settings = settings_from(args)
     models = args.models or [settings.model or ""]
@@ -175,6 +177,9 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     is_saved = settings.finetune.save and not several
     hint = "used with --save, which writes the model, one --model and one --task"
     require(is_saved or not args.push_to_hub, "--push-to-hub", args.push_to_hub, hint)
+    for card in map(load_card, settings.cards if args.push_to_hub else ()):
+        hint = f"left out: {card.name} has folds, and --save keeps a model of each"
+        require(fold_count(card, settings.data) <= 1, "--push-to-hub", args.push_to_hub, hint)
     if several:
         return _evaluate([Checkpoint.parse(model) for model in models], settings)
     answer = _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
@@ -187,23 +192,28 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, A
     from dana.stages.finetune import finetune_stage, finetune_text
     from dana.stages.remember import read_settings
 
-    artifact = finetune_stage(model, settings.cards[0], settings.finetune, Path(settings.out), settings.data)
+    out = Path(settings.out)
+    artifact = finetune_stage(model, settings.cards[0], settings.finetune, out, settings.data, with_floors=True)
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
     if run != artifact.path:
         save_settings(replace(settings, model=read_settings(run).get("model")), run)  # remembers the one to adapt
         print(next_command("report", run))
-    if settings.finetune.save:
-        print(f"model:   dana predict {artifact.path}-model FILE labels text with the best seed")
+    if (folder := Path(f"{artifact.path}-model")).is_dir():  # with folds there is one of each
+        print(f"model:   dana predict {folder} FILE labels text with the best seed")
     return {"out": artifact.path, **read_json(artifact.path / "metrics.json")}
 
 
 def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings") -> dict[str, Any]:
     """Fine-tune every checkpoint on every task and rank them."""
+    from dana.core.artifacts import read_json
     from dana.stages.evaluate import leaderboard, run_evaluate
 
     table = run_evaluate(checkpoints, settings)
     print(leaderboard(table))
+    for file in sorted(Path(settings.out).glob("floors/*/*/metrics.json")):
+        floor = read_json(file)
+        print(f"floor    {file.parent.name} on {floor['task']}: {floor['metric']} {floor['mean']:.4f}")
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
     return {"out": settings.out, "results": table.to_dict("records")}

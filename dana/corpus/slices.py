@@ -61,7 +61,7 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     values = ((name, field_at(fields, name)) for name in inputs.text_field)
     name, text = next((pair for pair in values if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
     if text is MISSING:
-        problem = f"the field {name!r} is missing; available: {_names(fields)}; choose one with --text-field"
+        problem = f"the field {name!r} is missing; available: {_names(fields)}; name it by --text-field (init: --text)"
         return ParsedRecord(record, "no text", problem)
     if not isinstance(text, str):
         return ParsedRecord(record, "no text", f"the field {name!r} must be text, got {type(text).__name__}")

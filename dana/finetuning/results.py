@@ -143,7 +143,8 @@ def write_results(
     Args:
         folder: Target folder.
         card: The task.
-        details: Further entries of ``metrics.json``: model, preset, settings, overlap of the splits, number of folds.
+        details: Further entries of ``metrics.json``: model, preset, settings, overlap of the splits, floors, number of
+            folds.
         results: Results of the seeds, in the order of the rows.
         splits: Examples of all splits.
     """
@@ -171,7 +172,7 @@ def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
     return results
 
 
-def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
+def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind, floors: Mapping[str, float]) -> None:
     """Join the results of fine-tunings that differ only in their adaptation, or fold, and seeds.
 
     With folds ``mean`` is the mean, over the fine-tunings of a fold, of the metric of all folds' predictions together.
@@ -180,6 +181,7 @@ def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
         parts: Folders of :func:`write_results` by index of the adaptation, in the order of the rows.
         folder: Target folder.
         kind: Kind of the target.
+        floors: What simple models score on all texts.
     """
     metrics = [read_json(part / METRICS) for part in parts.values()]
     tables = [pq.read_table(part / PREDICTIONS) for part in parts.values()]
@@ -192,7 +194,7 @@ def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind) -> None:
     overlaps = [part["split_overlap"] for part in metrics]
     means = [overlap.pop("unseen_mean") for overlap in overlaps]
     settings = {**metrics[0]["settings"], "seeds": [row["seed"] for row in rows]}
-    content = {**metrics[0], "settings": settings, "adaptations": len(parts), **_summary(rows)}
+    content = {**metrics[0], "settings": settings, "floors": floors, "adaptations": len(parts), **_summary(rows)}
     if metrics[0]["folds"] is not None:
         overlaps[0] = {name: sum(overlap[name] for overlap in overlaps) for name in overlaps[0]}
         content["untrained_labels"] = [*dict.fromkeys(name for part in metrics for name in part["untrained_labels"])]
@@ -233,6 +235,8 @@ def results_table(metrics: dict[str, Any]) -> str:
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
     count = f"n = {metrics['n']} seeds, standard deviation with ddof 1" if spread else "n = 1 seed"
     lines.append(f"{'mean':<6} {metrics['mean']:>9.4f}{spread}  ({count})")
+    if floors := metrics.get("floors"):
+        lines.append(f"floors {', '.join(f'{name} {score:.4f}' for name, score in floors.items())}")
     return "\n".join(lines)
 
 

@@ -14,11 +14,19 @@ from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.stages.cost import announce_cells
-from dana.stages.finetune_cells import cards_by_name, finetune_cell, refuse_mixed_precision, require_shared_cells
+from dana.stages.finetune_cells import (
+    cards_by_name,
+    finetune_cell,
+    floor_cell,
+    refuse_mixed_precision,
+    require_shared_cells,
+)
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
+from dana.tasks.card import load_card
+from dana.tasks.examples import fold_count
 from dana.tasks.kinds import is_error
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
 
 
 def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Grid:
-    """Plan one cell per card and checkpoint."""
+    """Plan one cell per card and checkpoint, and one per card for its floors."""
     names = [checkpoint.name for checkpoint in checkpoints]
     require(bool(names), "checkpoints", names, "at least one")
     require(len(names) == len(set(names)), "checkpoints", names, "of different names; NAME=MODEL gives one")
@@ -88,6 +96,10 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
         for card, path in cards_by_name(settings.cards).items()
         for one in checkpoints
     ]
+    if settings.floor_names:
+        for card, path in cards_by_name(settings.cards).items():
+            folds = fold_count(load_card(path), settings.data)
+            cells.append(floor_cell(settings, card, path, folds if folds > 1 else None))
     return Grid(Path(settings.out), tuple(cells))
 
 
@@ -95,7 +107,7 @@ def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) ->
     import pandas as pd
 
     rows, provenance = [], []
-    for cell in grid.cells:
+    for cell in (cell for cell in grid.cells if cell.labels):
         folder = Path(outputs[cell.name])
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}

@@ -42,8 +42,9 @@ from dana.models.classifier import Classifier, mean_head_origin, new_classifier
 from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.stages.cost import finetuning_estimate, labelled_sizes
+from dana.stages.floors import floor_scores
 from dana.stages.join import join_stage, part_folder
-from dana.tasks.card import SPLITS, TaskCard, load_card
+from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, fold_count, overlap, read_splits, stream_examples, subset
 from dana.tasks.settings import AUTO, MARKERS, Preset
 from dana.tasks.tables import collapse_warning, data_warnings
@@ -53,11 +54,16 @@ from dana.train.run import check_trackers, tracker_run
 log = get_logger(__name__)
 
 RATE, RATES = "rate", (0.1, 0.3, 1.0, 3.0)  # that `learning_rate: auto` tries, as multiples of the checkpoint's
-DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
 
 
 def finetune_stage(
-    model: str, card: str, settings: FinetuneSettings, out: Path, data: str | None = None, fold: int | None = None
+    model: str,
+    card: str,
+    settings: FinetuneSettings,
+    out: Path,
+    data: str | None = None,
+    fold: int | None = None,
+    with_floors: bool = False,
 ) -> Artifact:
     """Fine-tune over seeds; under several processes every one must call this, and they share the seeds.
 
@@ -74,6 +80,7 @@ def finetune_stage(
         data: Folder with the card's data.
         fold: Fold that is tested, of a card with several. None tests every fold, with seeds and a part of the result
             of its own, and joins the parts: :func:`dana.stages.join.join_stage`.
+        with_floors: Add ``floors`` to ``metrics.json``: what simple models score (:mod:`dana.stages.floors`).
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -90,13 +97,14 @@ def finetune_stage(
     if fold is None:
         sizes = partial(labelled_sizes, task, settings, data)
         announce(lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out)
+    floors = partial(floor_scores, task, data, folds, settings.max_train) if with_floors else dict[str, float]
     if folds > 1 and fold is None:
         parts = {index: part_folder(out, index) for index in range(folds)}
         step = max(preset.seed_list) + 1
         for index, part in parts.items():
             seeds_of_fold = [seed + index * step for seed in preset.seed_list]
             finetune_stage(model, card, replace(settings, seeds=seeds_of_fold), part, data, index)
-        return on_rank_0(lambda: join_stage(parts, out))
+        return on_rank_0(lambda: join_stage(parts, out, floors))
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
     decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
@@ -111,7 +119,7 @@ def finetune_stage(
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
     read = partial(read_splits, task, data, fold)
-    rest = (tokenizer, markers, read, folds, stamps, seeds, accelerator, precision, out)
+    rest = (tokenizer, markers, read, floors, folds, stamps, seeds, accelerator, precision, out)
     job = _FinetuneJob(model, task, preset, settings, *rest)
     if settings.save:
         job.check_model()
@@ -160,6 +168,7 @@ class _FinetuneJob:
     tokenizer: Any
     markers: tuple[str, ...]
     read: Callable[[], dict[str, list[Example]]]
+    floors: Callable[[], dict[str, float]]
     folds: int
     stamps: Stamps
     seeds: Seeds
@@ -245,6 +254,7 @@ class _FinetuneJob:
             "preset": self.settings.preset,
             "settings": {**asdict(job.preset), "max_train": self.settings.max_train},
             **notes,
+            "floors": self.floors(),
             "folds": self.folds if self.folds > 1 else None,
         }
         write_results(draft.path, self.task, description, results, splits)

@@ -14,6 +14,7 @@ from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.launch import processes
 from dana.core.schemas import NESTED
+from dana.finetuning.settings import FinetuneSettings
 from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.join import part_folder
@@ -39,6 +40,14 @@ def finetune_cell(
     out, path = Path(settings.out), f"finetune/{task}/{name}"
     arguments = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
     return Cell(path, "dana.stages.finetune:finetune_stage", {**arguments, "out": out / path}, labels=labels)
+
+
+def floor_cell(settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()) -> Cell:
+    """Make the cell ``floors/TASK`` of the floors of a task, tested on its first folds, or on its test texts."""
+    texts = {name: getattr(settings.finetune, name) for name in ("max_train", "text_field", "label_field", "id_field")}
+    arguments = {"card": card, "out": Path(settings.out) / "floors" / name, "settings": FinetuneSettings(**texts)}
+    arguments |= {"names": settings.floor_names, "encoder": settings.selection.encoder, "data": settings.data}
+    return Cell(f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, after)
 
 
 def repeated_cell(cell: Cell, settings: RunSettings, index: int, has_folds: bool) -> Cell:

@@ -19,8 +19,7 @@ from dana.corpus.documents import source_digests
 from dana.encoders.base import encode, encoder_identity, has_vectors
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.finetune import DECISIVE
-from dana.tasks.card import SPLITS, TaskCard, load_card
+from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds import DEFAULT
 
@@ -72,9 +71,35 @@ def floors_stage(
     return make(out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write)
 
 
+def floor_scores(task: TaskCard, data: str | None, folds: int, max_train: int | None) -> dict[str, float]:
+    """Compute the scores of the floors that need no encoder, by name.
+
+    Args:
+        task: The task.
+        data: Folder with its data.
+        folds: Number of folds, all of which are tested; 1 or 0 for test texts.
+        max_train: Number of training texts; None for all.
+    """
+    splits = [read_splits(task, data, fold) for fold in (range(folds) if folds > 1 else [None])]
+    names = ("majority",) if task.target.per_word else ("majority", "tfidf")
+    return {name: _test_floor(name, task, splits, max_train, "")[1] for name in names}
+
+
 def _write_floor(
     folder: Path, name: str, task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None, encoder: str
 ) -> None:
+    table, score = _test_floor(name, task, folds, max_train, encoder)
+    metrics: dict[str, Any] = {"task": task.name, "metric": task.metric, "direction": task.direction, "kind": task.kind}
+    metrics |= {"labels": task.labels, "mean": score, "n": len(table), "folds": len(folds) if len(folds) > 1 else None}
+    folder.mkdir()
+    pq.write_table(table, folder / PREDICTIONS, compression="zstd")
+    write_json(folder / METRICS, metrics)
+
+
+def _test_floor(
+    name: str, task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None, encoder: str
+) -> tuple[pa.Table, float]:
+    """Test a floor on each fold; return its answers and the score of all of them together."""
     tables = []
     for fold, split in enumerate(folds):
         test = split["test"]
@@ -83,12 +108,8 @@ def _write_floor(
         tables.append(pa.table({"adaptation": [fold] * len(ids), "id": ids, "label": labels, "prediction": answers}))
     table = pa.concat_tables(tables)
     score = task.target.scores(*map(task.target.answers, (table["prediction"], table["label"])))[task.metric]
-    metrics: dict[str, Any] = {"task": task.name, "metric": task.metric, "direction": task.direction, "kind": task.kind}
-    metrics |= {"labels": task.labels, "mean": score, "n": len(table), "folds": len(folds) if len(folds) > 1 else None}
-    folder.mkdir()
-    pq.write_table(table, folder / PREDICTIONS, compression="zstd")
-    write_json(folder / METRICS, metrics)
     log.info("floor     %s %s: %s %.4f", task.name, name, task.metric, score)
+    return table, score
 
 
 def _predict(name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:

@@ -72,7 +72,8 @@ def init(
         pool: General text: a file, folder, glob or URL, or several.
         out: Folder to write, which must not hold anything but an earlier one of these; None takes the table's name
             without its suffix, ``table`` for one in memory.
-        text: Column of the text; None takes ``text``, or else the column with the most words.
+        text: Column of the text, and field of the pool's, which may be ``text`` there; None takes ``text``, or else the
+            column with the most words.
         label: Column of the label; None takes one with a usual name, or else the only one whose values repeat.
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
@@ -93,7 +94,8 @@ def init(
         raise ArtifactError(f"{folder}: holds {min(others)}; name another folder by --out, or remove this one")
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
-    documents, size, _ = sample_documents(sources, folder, Inputs(), "fail", MOST_READ)
+    inputs = Inputs() if text is None else Inputs(list(dict.fromkeys([text, *Inputs().text_field])))
+    documents, size, _ = sample_documents(sources, folder, inputs, "fail", MOST_READ)
     frame, notes, rows = read_labelled(table, test, folds, text=text, label=label, group=group)
     labels = {str(name): int(size) for name, size in frame["label"].value_counts().items()}
     count, tests = int(frame["fold"].max()) + 1, int((frame["fold"] >= 0).sum())
@@ -111,6 +113,8 @@ def init(
         log.info(LINE, "", f"{overlap:,} of the first {len(documents):,} hold your texts: left out by dana run")
     paths = [one if is_url(one) or Path(one).is_absolute() else os.path.relpath(one, folder) for one in sources]
     recipe = PLAN.format(pool=json.dumps(paths, ensure_ascii=False))
+    if inputs != Inputs():
+        recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
     card = {"name": folder.resolve().name, "title": "Made by dana init", "version": 1, "labels": sorted(labels)}
     card |= {"metric": "macro_f1", "splits": {}, "data": {"file": Path(TEXTS).stem}, "folds": "fold"}
     summary = {"rows": rows, "texts": len(frame), "labels": labels, "notes": notes, "folds": count, "tested": tests}

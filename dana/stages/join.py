@@ -5,7 +5,7 @@ The parts hold all of it: a result that joins fewer of them, or earlier ones, is
 
 import shutil
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,15 @@ def join_run(run: Path, arms: Collection[str] = ()) -> None:
                 join_stage({index: folders[index] for index in sorted(common)}, run / "finetune" / task / arm)
 
 
-def join_stage(parts: Mapping[int, Path], folder: Path) -> Artifact:
+def join_stage(
+    parts: Mapping[int, Path], folder: Path, floors: Callable[[], dict[str, float]] = dict[str, float]
+) -> Artifact:
     """Join results of one adaptation or fold each, as if they came from one fine-tuning.
 
     Args:
         parts: Folders of :func:`dana.stages.finetune.finetune_stage` by index, of models made alike.
         folder: Folder for ``metrics.json`` and ``predictions.parquet``.
+        floors: Computes what simple models score on all texts.
 
     Raises:
         ArtifactError: If parts are missing or unlike; names the first difference.
@@ -74,7 +77,7 @@ def join_stage(parts: Mapping[int, Path], folder: Path) -> Artifact:
     def write(draft: Draft) -> None:
         from dana.finetuning.results import join_results  # loads torch
 
-        join_results({index: artifact.path for index, artifact in artifacts.items()}, draft.path, kind)
+        join_results({index: artifact.path for index, artifact in artifacts.items()}, draft.path, kind, floors())
         draft.counts |= first.manifest["counts"]
         draft.notes |= {"precision": first.manifest["precision"], "parts": fingerprints}
 

@@ -12,7 +12,6 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
 from dana.core.studies import load_parts
-from dana.finetuning.settings import FinetuneSettings
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
@@ -24,6 +23,7 @@ from dana.stages.finetune_cells import (
     check_results,
     count_folds,
     finetune_cell,
+    floor_cell,
     home,
     refuse_mixed_precision,
     repeated_cell,
@@ -162,7 +162,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     cards = cards_by_name(read.cards or [read.task], names)
     limit = min([*folds.values(), settings.seeds.adaptations])
     for card, path in cards.items() if settings.floor_names else ():
-        yield _floor_cell(settings, card, path, limit if path in folds else None)
+        yield floor_cell(settings, card, path, limit if path in folds else None, ("texts",))
     for index in range(limit):
         repeat = with_seed(settings, index)
         fold = index if read.task in folds else 0
@@ -191,14 +191,6 @@ def _task_cells(
         ranking = replace(texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh)
         arguments = {"settings": ranking, "home": out}
         yield Cell(f"rank{at}", f"{__name__}:rank_texts", arguments, (f"texts{at}",))
-
-
-def _floor_cell(settings: RunSettings, name: str, card: str, folds: int | None) -> Cell:
-    """Make the cell of the floors of a task, tested on its first folds, or on its test texts."""
-    texts = {name: getattr(settings.finetune, name) for name in ("max_train", "text_field", "label_field", "id_field")}
-    arguments = {"card": card, "out": Path(settings.out) / "floors" / name, "settings": FinetuneSettings(**texts)}
-    arguments |= {"names": settings.floor_names, "encoder": settings.selection.encoder, "data": settings.data}
-    return Cell(f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, ("texts",))
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:

@@ -16,6 +16,8 @@ from dana.tasks.kinds.base import Kind, label_name
 from dana.tasks.settings import PRESETS, Preset
 
 SPLITS = ("train", "dev", "test")
+# What decides a result, beside the data.
+DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
 SPLIT = "{split}"  # in the name of a card's file
 SUFFIXES = tuple(f"{kind}{gz}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for gz in ("", ".gz", ".zst"))
 HUB_SPLITS = {"dev": "validation"}

@@ -25,6 +25,7 @@ FOLDS = 5
 MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")  # usual names
+READERS = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}  # packages that pandas needs, by suffix
 PAIRS = [{"premise", "hypothesis"}, {"question", "answer"}, {"sentence1", "sentence2"}, {"text1", "text2"}]
 PAIRS += [{"question1", "question2"}, {"text_a", "text_b"}, {"sentence_a", "sentence_b"}]
 MOST_NUMBERS = 20  # distinct numbers of a label; more are values to predict by regression
@@ -100,10 +101,12 @@ def _read_folder(folder: Path) -> pd.DataFrame:
 def _read_file(path: Path, notes: list[str]) -> pd.DataFrame:
     """Read a file; the index has the numbers of its rows, of JSON those of its lines."""
     suffix = path.suffix.lower()
-    if suffix in (".parquet", ".xlsx", ".xls", ".ods"):
+    if suffix == ".parquet" or suffix in READERS:
         try:
             return pd.read_parquet(path) if suffix == ".parquet" else pd.read_excel(path, dtype=object)
-        except Exception as error:  # of pyarrow, zipfile, or of pandas: openpyxl is missing
+        except ImportError as error:
+            raise DataError(f"{path}: to read {suffix} files: pip install {READERS[suffix]}") from error
+        except Exception as error:  # of pyarrow, zipfile or pandas
             raise DataError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from error
     content, encoding = _decode(path)
     if encoding == "cp1252" and (example := re.search(r".{,20}[^\0-\x7f].{,20}", content)):

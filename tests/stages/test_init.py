@@ -80,6 +80,14 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
             read_recipe(folder)
 
 
+def test_a_named_column_is_that_of_the_pool_too(home, capfd):
+    (home / "other.jsonl").write_text("".join(json.dumps({"body": draw(2, n), "n": n}) + "\n" for n in range(30)))
+    assert main(["init", "tickets.csv", "--pool", "other.jsonl"]) == 2
+    assert "other.jsonl:1: the field 'text' is missing; available: body, n; " in capfd.readouterr().err
+    assert main(["init", "tickets.csv", "--pool", "other.jsonl", "pool", "--text", "body"]) == 0
+    assert load(RunSettings, read_recipe("tickets")[0]).inputs.text_field == ["body", "text"]
+
+
 def test_a_table_in_memory_gives_the_bytes_of_its_file(home):
     dana.init("tickets.csv", "pool", out="one")
     assert str(dana.init(table(), ["pool"])) == "table"

@@ -8,7 +8,9 @@ from sklearn.metrics import f1_score
 
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
+from dana.finetuning.results import results_table
 from dana.stages.finetune import FinetuneSettings, finetune_stage
+from dana.stages.floors import floors_stage
 from dana.stages.join import join_run, join_stage
 from tests.toy_kinds import metrics
 from tests.toy_task import write_checkpoint, write_folds, write_task
@@ -73,7 +75,7 @@ def test_a_run_is_joined_as_far_as_all_its_arms_got(folder, tmp_path):
 
 def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_together(folder, tmp_path):
     card = str(write_folds(tmp_path / "tasks"))
-    finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
+    finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result", with_floors=True)
     results, table = metrics(tmp_path / "result"), pd.read_parquet(tmp_path / "result" / "predictions.parquet")
     assert [results[name] for name in ("folds", "adaptations", "finetunings")] == [3, 3, 2]
     assert [row["seed"] for row in results["seeds"]] == [3, 5, 9, 11, 15, 17]
@@ -83,6 +85,9 @@ def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_t
     scores = [f1_score(pool["label"], pool["prediction"], average="macro") for pool in pools]
     assert results["mean"] == pytest.approx(sum(scores) / 2)
     assert results["mean"] != pytest.approx(sum(row["score"] for row in results["seeds"]) / 6), "not that of the folds"
+    floors = floors_stage(card, tmp_path / "floors", TWICE, ["majority", "tfidf"], "", folds=3).path
+    assert results["floors"] == {name: metrics(floors / name)["mean"] for name in ("majority", "tfidf")}
+    assert results_table(results).splitlines()[-1] == "floors majority 0.2607, tfidf 1.0000"
     before = (tmp_path / "result" / "metrics.json").read_bytes()
     finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
     assert (tmp_path / "result" / "metrics.json").read_bytes() == before

@@ -94,6 +94,10 @@ def test_a_fine_tuned_model_is_uploaded_with_its_card(model_of, card, tmp_path, 
     assert main(command) == 2
     assert "--push-to-hub='org/toy': must be used with --save" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+    folds = [str(toy_task.write_folds(tmp_path / "folds")) if word == card else word for word in command]
+    assert main([*folds, "--save"]) == 2
+    assert "--push-to-hub='org/toy': must be left out: toy has folds" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
     assert main([*command, "--save"]) == 0
     assert "uploaded: https://hub/org/toy" in capsys.readouterr().out
     options, (name, folder, text) = hub

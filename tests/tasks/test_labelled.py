@@ -178,7 +178,6 @@ FILES = [
     ("nul.csv", "text,label\nA,b\n".encode("utf-16-le"), "NUL"),
     ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text"\n', "bad.jsonl:2: not JSON"),
     ("bad.parquet", b"PAR1", "bad.parquet: cannot be read"),
-    ("bad.xlsx", b"PK", "bad.xlsx"),
     ("twice.csv", b"text,text\na,b\nc,d\n", "two columns are named 'text'"),
     ("short.csv", b"text,label\nA pear,f\n", "1 rows"),
     ("class.csv", b"text,label\n" + b"".join(b"pear %d,f\n" % n for n in range(9)), "9 texts, not of two classes"),
@@ -192,6 +191,27 @@ def test_tables_that_cannot_be_read_are_refused_by_file_and_row(name, content, w
         read_labelled(tmp_path / name)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("suffix", "package"), [("xlsx", "openpyxl"), ("xls", "xlrd"), ("ods", "odfpy")])
+def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(suffix, package, tmp_path, monkeypatch):
+    path, readers = (
+        tmp_path / f"table.{suffix}",
+        iter([frame_of(), ImportError(f"Import {package} failed.\nNo."), ValueError("a\nb")]),
+    )
+
+    def read(file, dtype):
+        assert (file, dtype) == (path, object)
+        if isinstance(result := next(readers), Exception):
+            raise result
+        return result
+
+    monkeypatch.setattr(pd, "read_excel", read)
+    path.write_bytes(b"PK")
+    assert rows_of(path) == sorted(ROWS)
+    for words in (f"to read .{suffix} files: pip install {package}$", "cannot be read: a b$"):
+        with pytest.raises(DataError, match=words):
+            read_labelled(path)
 
 
 def test_folds_that_do_not_fit_are_refused():
