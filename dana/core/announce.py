@@ -27,12 +27,14 @@ class Cost:
         seconds: Wall time.
         bytes: Size of the result on disk.
         table: Further lines for a dry run.
+        reading: Seconds of it that reading takes.
     """
 
     what: str
     seconds: float
     bytes: float = 0.0
     table: str = ""
+    reading: float = 0.0
 
     def __str__(self) -> str:
         from dana.core.device import describe_machine  # loads torch

@@ -13,19 +13,23 @@ import pyarrow.parquet as pq
 from dana.core.announce import Cost, is_dry
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.core.logging import format_duration
+from dana.core.launch import processes
+from dana.core.logging import format_duration, messages
 from dana.core.schemas import Document
 from dana.core.storage import file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.sources import expand, find_files, format_of
+from dana.corpus.unit_stream import Units, split_documents
 from dana.encoders.cache import create_encoder
 from dana.scoring.settings import Selection
 from dana.selectors.base import Selector
 
 DOCUMENTS = 400  # to read, over all files
-UNITS = 512  # to encode
+UNITS = 2000  # to score
+SHARES = (0.02, 0.02, 0.08)  # of a fit: the first loads what fits need, the others tell what a unit costs
+LEAST = 20  # units of a sample
 SCORE_BYTES = 24  # of a row of scores, compressed
 CORPUS_SHARE = 0.4  # of the text's bytes, compressed
 SMALL = 200_000  # characters; to score fewer takes less than a minute
@@ -39,10 +43,10 @@ def estimate(
     inputs: Inputs,
     on_bad_record: str,
     selector: Selector,
-    processes: int,
+    task: Sequence[Document],
     share: float = 1.0,
 ) -> Cost:
-    """Estimate the time, memory and disk that a scoring run takes on this machine.
+    """Estimate the time, memory and disk that a scoring run takes on this machine, from small fits of its selector.
 
     Args:
         sources: Files, folders, globs and URLs of the general text.
@@ -50,8 +54,8 @@ def estimate(
         selection: How text is cut, embedded and stored.
         inputs: How records become documents.
         on_bad_record: ``fail`` or ``skip``.
-        selector: Selector that scores. The time to embed its samples is estimated, that of the fit is not.
-        processes: Number of processes that share the scoring.
+        selector: Selector that fits and scores, without a cache on disk.
+        task: Text to fit on; empty takes general text in its place.
         share: Share of the documents that sampling keeps; all of them are read.
 
     Raises:
@@ -63,34 +67,60 @@ def estimate(
     if total_documents * characters < SMALL and not is_dry():
         return Cost("", 0.0)
     splitter, began = selection.splitter(), time.monotonic()
-    texts = [document.text[start:end] for document in documents for start, end in splitter(document.text)]
-    splitting, units = (time.monotonic() - began) / len(documents), len(texts) / len(documents)
-    rate, dims = encoding_rate(texts, selection.encoder) if "encoder" in selector.uses else (None, 0)
+    units = Units.join(list(split_documents(documents, splitter)))
+    splitting = (time.monotonic() - began) / len(documents)
     document_count = total_documents * share
-    unit_count = document_count * units
-    fit_units = selection.max_task_units + min(unit_count, sum(selector.samples(selection.max_task_units).values()))
-    fitting = fit_units / rate if rate else 0.0
-    scoring = document_count * splitting + (unit_count / rate if rate else 0.0)
-    seconds = reading + fitting + scoring / processes
+    unit_count = document_count * len(units) / len(documents)
+    task_units = Units.join(list(split_documents(task, splitter))) if task else units
+    fitting, rate = _probe(selector, task_units.first(selection.max_task_units), units, unit_count)
+    scoring = unit_count * rate + 2 * document_count * splitting  # cut once to draw samples, once to score
+    seconds, size = reading + fitting + scoring / processes(), len(task_units)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     disk = document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES
-    parts = f"reading {format_duration(reading)}, scoring {format_duration(scoring)} over {processes} process(es)"
-    fits = f"encodes up to {fit_units:,.0f} units of task and general text; plus the fits" if rate else "the fits"
     rows = [
         ("documents", f"{document_count:,.0f}", f"sampled {len(documents)}, {characters:,.0f} characters each"),
-        ("units", f"{unit_count:,.0f}", f"{units:.1f} a document"),
-        ("encoding", f"{rate:,.0f} units/s" if rate else "none", f"{selection.encoder}, one process, after a warm-up"),
-        ("fitting", format_duration(fitting) if rate else "unknown", fits),
-        ("time", format_duration(seconds), f"{parts}, and fitting"),
+        ("units", f"{unit_count:,.0f}", f"{len(units) / len(documents):.1f} a document; of the task {size:,}"),
+        ("fitting", format_duration(fitting), "by fits of up to 8 % of it"),
+        ("scoring", format_duration(scoring / processes()), f"over {processes()} process(es)"),
+        ("time", format_duration(seconds), f"reading {format_duration(reading)}, fitting and scoring"),
         ("memory", f"{memory * 1.3:,.0f} MB a process", "1.3 times what the sample took; the corpus adds none"),
         ("disk", f"{disk / 1e9:,.2f} GB", "corpus and scores"),
     ]
-    if selection.store:
+    if selection.store and "encoder" in selector.uses:
+        dims = create_encoder(selection.encoder).encode(["a"]).shape[1]
         unit_bytes = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20
         where = f"{unit_bytes} bytes a distinct unit, in {selection.store}; none with --store none"
         rows.append(("store", f"{unit_count * unit_bytes / 1e9:,.2f} GB", where))
     table = "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
-    return Cost(f"read and score {unit_count:,.0f} units, into {out}", seconds, disk, table)
+    return Cost(f"read and score {unit_count:,.0f} units, into {out}", seconds, disk, table, reading)
+
+
+def _probe(selector: Selector, task: Units, general: Units, unit_count: float) -> tuple[float, float]:
+    """Measure the seconds of a fit, extrapolated from small ones, and those of scoring one unit, encoding included.
+
+    Args:
+        selector: Selector that fits and scores.
+        task: Units to fit on.
+        general: A sample of the general units.
+        unit_count: Number of general units.
+    """
+    sizes = {name: min(size, unit_count) for name, size in selector.samples(len(task)).items()}
+    parts = [np.arange(first, len(general), len(sizes) + 1) for first in range(len(sizes) + 1)]  # of all documents
+    seconds = []
+    with messages(quiet=True):
+        for share in SHARES:
+            counts = [max(LEAST, round(share * size)) for size in sizes.values()]
+            samples = {
+                name: general.rows(part[:count]) for name, part, count in zip(sizes, parts[1:], counts, strict=True)
+            }
+            rows = np.linspace(0, len(task) - 1, min(len(task), max(LEAST, round(share * len(task)))), dtype=np.int64)
+            began = time.monotonic()
+            model = selector.fit(task.rows(rows), samples, 0)
+            seconds.append(time.monotonic() - began)
+        slope = max(0.0, seconds[2] - seconds[1]) / (SHARES[2] - SHARES[1])
+        rest, began = general.rows(parts[0][:UNITS]), time.monotonic()
+        model.score(rest)
+    return seconds[2] + slope * (1 - SHARES[2]), (time.monotonic() - began) / len(rest)
 
 
 def sample_documents(
@@ -130,12 +160,3 @@ def sample_documents(
     if not documents:
         raise ConfigError(f"{', '.join(sources)}: no document in the sample")
     return documents, total_documents, total_documents * seconds / len(documents)
-
-
-def encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
-    """Measure how many units are encoded per second; return it with the number of dimensions."""
-    sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:UNITS]]
-    encoder, warm = create_encoder(spec), max(1, len(sample) // 4)
-    dims, began = encoder.encode(sample[:warm]).shape[1], time.monotonic()
-    encoder.encode(sample[warm:] or sample)
-    return len(sample[warm:] or sample) / (time.monotonic() - began), dims

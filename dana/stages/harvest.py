@@ -13,6 +13,7 @@ from dataclasses import asdict
 from importlib.metadata import Distribution
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -41,6 +42,7 @@ FEWEST_IN_LABEL = 40
 NEAR_DUPLICATE = 0.4
 READ_SHARES = (0.04, 0.12)  # largest share of one source in general_documents; the second if the first is too small
 MOST_LICENCES = 100
+QUICK: dict[str, Any] = {"epochs": 6, "learning_rate": 7e-4, "seeds": 5, "max_tokens": 64, "pooling": "mean"}
 SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
 OWN_TEXT = """
 next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and other documents
@@ -157,10 +159,9 @@ def _general(present: Mapping[str, Distribution], settings: HarvestSettings, dig
 
 def _card(labels: list[str], counts: dict[str, int]) -> str:
     """Write the task card as YAML; the quick preset suits a base from scratch, which needs a higher learning rate."""
-    quick = {"epochs": 6, "learning_rate": 7e-4, "seeds": 5, "max_tokens": 64, "pooling": "mean"}
     notes = "Harvested from the installed scipy (BSD-3-Clause); texts may name their own module."
     card = {"name": CARD_NAME, "title": "Which sub-package of scipy is a docstring from?", "version": 1, "notes": notes}
     card |= {"data": {"local": "task"}, "labels": labels, "splits": counts, "metric": "macro_f1"}
-    card["presets"] = {"default": {"evaluate": "last", "seeds": 5}, "quick": quick}
+    card["presets"] = {"default": {"evaluate": "last", "seeds": 5}, "quick": QUICK}
     card["citation"] = "Virtanen et al. 2020, Nature Methods 17 (SciPy)"
     return yaml.safe_dump(card, sort_keys=False, allow_unicode=True)

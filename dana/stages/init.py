@@ -129,9 +129,10 @@ def init(
             shutil.rmtree(folder)
         draft.rename(folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
+    scores: dict[str, Cost] = {}
     for quick in (False, True):
         settings = load_settings(read_recipe(folder, quick)[0])
-        log.info("%s", cells_cost(plan_run(settings), settings)[0])
+        log.info("%s", cells_cost(plan_run(settings), settings, scores)[0])
     return folder
 
 

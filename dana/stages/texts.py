@@ -1,6 +1,7 @@
 """Read the task and the general text of a run into artifacts, each once, and hold out documents of the corpus."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.known_sources import KnownSources
-from dana.core.launch import on_rank_0, processes
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
@@ -32,9 +33,11 @@ from dana.corpus.slices import reading_processes
 from dana.corpus.sources import expand, find_files
 from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
-from dana.scoring.estimate import estimate
+from dana.scoring.estimate import estimate, sample_documents
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
+from dana.selectors.base import RememberedContext
+from dana.selectors.build import create_selector
 from dana.stages.settings import RunSettings
 from dana.tasks.card import SPLITS, TaskCard, find_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
@@ -222,12 +225,15 @@ def announce_score(settings: RunSettings, folder: Path) -> None:
 
 def estimate_score(settings: RunSettings) -> Cost:
     """Estimate the time, memory and disk space of reading and scoring a run's text on this machine."""
-    if settings.task:
-        find_task(settings.task)
     check_names(settings)
-    selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
-    texts = settings.general, Path(settings.out), settings.selection, settings.inputs, settings.on_bad_record
-    return estimate(*texts, selector=selector, processes=processes(), share=settings.hygiene.sample or 1.0)
+    card, out, how = find_task(settings.task) if settings.task else None, Path(settings.out), settings.on_bad_record
+    task = card_texts(card, settings.data)[0] if card else []
+    if settings.task and not card:
+        task = sample_documents([settings.task], out, settings.inputs, how)[0]
+    detector = "knn" if settings.detector == "auto" else settings.detector
+    context = RememberedContext.of(replace(settings.selection.context(detector), store=None))
+    selector, share = create_selector(settings.selector_spec, context), settings.hygiene.sample or 1.0
+    return estimate(settings.general, out, settings.selection, settings.inputs, how, selector, task, share)
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:

@@ -16,6 +16,8 @@ from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages import cost
+from dana.stages.grid.cell import Cell
+from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
 from tests.stages.tiny_training import ADAPT, adapt
 from tests.toy_task import write_checkpoint, write_task
@@ -36,10 +38,11 @@ def test_a_probe_measures_a_model_and_leaves_random_numbers_and_weights_alone(ch
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    rate = cost.training_rate(checkpoint, "", 1000, False)  # more than it has positions for
-    assert rate > cost.training_rate(checkpoint, "", 1000, True) / 3 > 0
+    rate = cost.training_rate(checkpoint, "", cost.MANY, 1000, False)  # more than it has positions for
+    assert rate > cost.training_rate(checkpoint, "", cost.MANY, 1000, True) / 3 > 0
+    assert rate > 2 * cost.training_rate(checkpoint, "", 1, 5, False), "small batches are slow"
     assert torch.equal(torch.rand(3), expected)
-    assert cost.training_rate(None, "tiny", 64, True) > cost.training_rate(None, "small", 64, True)
+    assert cost.training_rate(None, "tiny", 32, 64, True) > cost.training_rate(None, "small", 32, 64, True)
 
 
 def test_seconds_are_the_tokens_by_the_rate(slow, tmp_path, opened):
@@ -47,18 +50,41 @@ def test_seconds_are_the_tokens_by_the_rate(slow, tmp_path, opened):
         plan = replace(ADAPT, **{"steps": None, **settings})
         return cost.training_estimate("m", "", plan, opened[2] / "corpus", weights, tmp_path).seconds
 
-    characters = sum(len(document.text) for document in iterate_documents(opened[2] / "corpus"))
-    assert seconds(steps=4) == 4 * 16 * 48 / 10
-    assert seconds(steps=4, batch_tokens=100) == 40
-    assert seconds(tokens=500) == 50
-    assert seconds(epochs=3) == pytest.approx(3 * characters / cost.CHARACTERS / 10)
+    texts = opened[2] / "corpus", opened[2] / "task" / "held_out"
+    corpus, held_out = (sum(len(row.text) for row in iterate_documents(folder)) / cost.CHARACTERS for folder in texts)
+    before = 2 * cost.BASE_TOKENS / 30  # the base's losses
+    evaluation = (ADAPT.evaluation_tokens + min(ADAPT.evaluation_tokens, held_out)) / 30
+    assert seconds(steps=4) == pytest.approx(4 * 16 * 48 / 10 + min(4, 2 + ADAPT.evaluations) * evaluation + before)
+    assert seconds(steps=4, eval_every=4) == pytest.approx(4 * 16 * 48 / 10 + 3 * evaluation + before)
+    assert seconds(steps=4, batch_tokens=100, evaluations=0) == pytest.approx(40 + 2 * evaluation + before)
+    assert seconds(tokens=7680, evaluations=1) == pytest.approx(768 + 3 * evaluation + before)
+    assert seconds(epochs=30, evaluations=1) == pytest.approx(3 * corpus + 3 * evaluation + before)
     card = load_card(str(write_task(tmp_path)))
     settings = FinetuneSettings("quick", epochs=2, seeds=3, max_train=60)
     sizes = cost.labelled_sizes(card, settings, None)
-    assert sizes[:2] == (60, 90)
-    tokens = round(min(24, 2 + sizes[2] / cost.CHARACTERS))
+    assert sizes[:3] == (60, 30, 60)
+    tokens = round(min(24, 2 + sizes[3] / cost.CHARACTERS))
     estimate = cost.finetuning_estimate(str(write_checkpoint(tmp_path / "m")), card, sizes, settings, tmp_path)
     assert estimate.seconds == pytest.approx(3 * (2 * 60 + 90 / 3) * tokens / 10)
+    settings = replace(settings, evaluate="best")
+    best = cost.finetuning_estimate(str(tmp_path / "m"), card, sizes, settings, tmp_path).seconds
+    assert best == pytest.approx(3 * (2 * 60 + 120 / 3) * tokens / 10), "the development texts after each epoch"
+
+
+def test_cells_that_score_are_all_counted_and_those_that_train_side_by_side_share_the_time(slow, monkeypatch, tmp_path):
+    monkeypatch.setattr(cost, "estimate_score", lambda settings: Cost("score", 100.0, 5e9, reading=40.0))
+    monkeypatch.setattr(cost, "cores", lambda: 2)
+    score = [Cell(f"score/dana{at}", "stages.score:score_read", {"selector": "auto"}) for at in ("", "/1")]
+    train = {"settings": replace(ADAPT, steps=4), "out": tmp_path, "model": "m"}
+    cells = [Cell("texts", "x:read_texts", {}), *score, Cell("adapt/dana", "x:adapt_stage", train)]
+    one, two = (cost.cell_estimates(cells, RunSettings(out=str(tmp_path), jobs=jobs), {}) for jobs in (1, 3))
+    assert [one[name].seconds for name in ("texts", "score/dana", "score/dana/1")] == [40, 60, 60]
+    assert sum(estimate.bytes for estimate in one.values()) == 5e9
+    assert two["adapt/dana"].seconds == one["adapt/dana"].seconds / 2
+    assert two["score/dana"].seconds == 60
+    assert "texts" not in cost.cell_estimates(cells[1:], RunSettings(out=str(tmp_path)), {})
+    with cost._side_by_side(10**6):
+        assert torch.get_num_threads() == 1
 
 
 def test_only_long_work_is_announced_and_only_once(heard, tmp_path):
@@ -89,7 +115,7 @@ def test_a_training_is_announced_before_it_begins_and_not_again(slow, base, inpu
             adapt(base, inputs, tmp_path / "out")
     lines = [message for message in heard.messages if message.startswith("time ")]
     assert len(lines) == 1
-    assert "about 5 min" in lines[0]
+    assert "about 1.8 h" in lines[0], "evaluations included"
     assert heard.messages.index(lines[0]) < next(at for at, line in enumerate(heard.messages) if "launch" in line)
 
 
