@@ -1,6 +1,5 @@
-"""Estimate the time, memory and disk of a scoring run from a small sample of its text."""
+"""Estimate the time and disk of a scoring run from a small sample of its text."""
 
-import resource
 import time
 import zlib
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from dana.core.announce import Cost, is_dry
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.launch import processes
-from dana.core.logging import format_duration, messages
+from dana.core.logging import messages
 from dana.core.schemas import Document
 from dana.core.storage import file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
@@ -46,7 +45,7 @@ def estimate(
     task: Sequence[Document],
     share: float = 1.0,
 ) -> Cost:
-    """Estimate the time, memory and disk that a scoring run takes on this machine, from small fits of its selector.
+    """Estimate the time and disk that a scoring run takes on this machine, from small fits of its selector.
 
     Args:
         sources: Files, folders, globs and URLs of the general text.
@@ -66,33 +65,18 @@ def estimate(
     characters = sum(len(document.text) for document in documents) / len(documents)
     if total_documents * characters < SMALL and not is_dry():
         return Cost("", 0.0)
-    splitter, began = selection.splitter(), time.monotonic()
+    splitter, document_count, began = selection.splitter(), total_documents * share, time.monotonic()
     units = Units.join(list(split_documents(documents, splitter)))
-    splitting = (time.monotonic() - began) / len(documents)
-    document_count = total_documents * share
-    unit_count = document_count * len(units) / len(documents)
+    splitting, unit_count = (time.monotonic() - began) / len(documents), document_count * len(units) / len(documents)
     task_units = Units.join(list(split_documents(task, splitter))) if task else units
     fitting, rate = _probe(selector, task_units.first(selection.max_task_units), units, unit_count)
     scoring = unit_count * rate + 2 * document_count * splitting  # cut once to draw samples, once to score
-    seconds, size = reading + fitting + scoring / processes(), len(task_units)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     disk = document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES
-    rows = [
-        ("documents", f"{document_count:,.0f}", f"sampled {len(documents)}, {characters:,.0f} characters each"),
-        ("units", f"{unit_count:,.0f}", f"{len(units) / len(documents):.1f} a document; of the task {size:,}"),
-        ("fitting", format_duration(fitting), "by fits of up to 8 % of it"),
-        ("scoring", format_duration(scoring / processes()), f"over {processes()} process(es)"),
-        ("time", format_duration(seconds), f"reading {format_duration(reading)}, fitting and scoring"),
-        ("memory", f"{memory * 1.3:,.0f} MB a process", "1.3 times what the sample took; the corpus adds none"),
-        ("disk", f"{disk / 1e9:,.2f} GB", "corpus and scores"),
-    ]
     if selection.store and "encoder" in selector.uses:
         dims = create_encoder(selection.encoder).encode(["a"]).shape[1]
-        unit_bytes = {"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20
-        where = f"{unit_bytes} bytes a distinct unit, in {selection.store}; none with --store none"
-        rows.append(("store", f"{unit_count * unit_bytes / 1e9:,.2f} GB", where))
-    table = "\n".join(f"{name:<10} {value:>22}   {why}" for name, value, why in rows)
-    return Cost(f"read and score {unit_count:,.0f} units, into {out}", seconds, disk, table, reading)
+        disk += unit_count * ({"float16": 2, "int8": 1}[selection.store_dtype] * dims + 20)
+    what = f"read {document_count:,.0f} documents and score {unit_count:,.0f} units, into {out}"
+    return Cost(what, reading + fitting + scoring / processes(), disk, reading=reading)
 
 
 def _probe(selector: Selector, task: Units, general: Units, unit_count: float) -> tuple[float, float]:
@@ -109,10 +93,8 @@ def _probe(selector: Selector, task: Units, general: Units, unit_count: float) -
     seconds = []
     with messages(quiet=True):
         for share in SHARES:
-            counts = [max(LEAST, round(share * size)) for size in sizes.values()]
-            samples = {
-                name: general.rows(part[:count]) for name, part, count in zip(sizes, parts[1:], counts, strict=True)
-            }
+            pairs = zip(sizes.items(), parts[1:], strict=True)
+            samples = {name: general.rows(part[: max(LEAST, round(share * size))]) for (name, size), part in pairs}
             rows = np.linspace(0, len(task) - 1, min(len(task), max(LEAST, round(share * len(task)))), dtype=np.int64)
             began = time.monotonic()
             model = selector.fit(task.rows(rows), samples, 0)
@@ -160,3 +142,12 @@ def sample_documents(
     if not documents:
         raise ConfigError(f"{', '.join(sources)}: no document in the sample")
     return documents, total_documents, total_documents * seconds / len(documents)
+
+
+def encoding_rate(texts: list[str], spec: str) -> tuple[float, int]:
+    """Measure how many units are encoded per second; return it with the number of dimensions."""
+    sample = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))[:512]]
+    encoder, warm = create_encoder(spec), max(1, len(sample) // 4)
+    dims, began = encoder.encode(sample[:warm]).shape[1], time.monotonic()
+    encoder.encode(sample[warm:] or sample)
+    return len(sample[warm:] or sample) / (time.monotonic() - began), dims

@@ -224,7 +224,7 @@ def announce_score(settings: RunSettings, folder: Path) -> None:
 
 
 def estimate_score(settings: RunSettings) -> Cost:
-    """Estimate the time, memory and disk space of reading and scoring a run's text on this machine."""
+    """Estimate the time and disk space of reading and scoring a run's text on this machine."""
     check_names(settings)
     card, out, how = find_task(settings.task) if settings.task else None, Path(settings.out), settings.on_bad_record
     task = card_texts(card, settings.data)[0] if card else []

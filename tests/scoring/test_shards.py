@@ -333,7 +333,6 @@ def test_a_dry_run_writes_nothing_and_is_near_the_truth(inputs, texts, tmp_path,
     units = sum(len(batch) for batch in inputs[1].units(SELECTION))
     line = command(texts, tmp_path / "dry", "--dry-run")
     assert main(line) == 0
-    rows = {row.split()[0]: row.split()[1].replace(",", "") for row in capsys.readouterr().out.splitlines()}
-    assert {"documents", "fitting", "scoring", "time", "memory", "disk"} <= set(rows)
-    assert float(rows["units"]) == pytest.approx(units, rel=0.2)
+    count = re.search(r"score ([\d,]+) units", capsys.readouterr().out)[1].replace(",", "")
+    assert float(count) == pytest.approx(units, rel=0.2)
     assert not (tmp_path / "dry").exists()

@@ -129,7 +129,7 @@ def test_a_dry_run_of_any_command_says_how_long_it_takes_and_writes_nothing(open
     labelled = ["--model", str(model), "--task", str(card), "--preset", "quick"]
     unweighted = ["--model", str(base), "--unweighted", "--steps"]
     for words, what in (
-        (["score", *text, "--out", str(new)], "read and score"),
+        (["score", *text, "--out", str(new)], r"read [\d,]+ documents and score"),
         (["weigh", str(run)], "weigh"),
         (["adapt", str(run), *unweighted, "900"], "train .* on 58,982,400 tokens"),
         (["adapt", str(run), "--from-scratch", "tiny", "--steps", "1"], "train a new model of size tiny"),
@@ -153,7 +153,9 @@ def test_a_dry_run_in_python_prints_returns_none_and_writes_nothing(tmp_path, ca
     assert dana.weigh(np.arange(5.0), dry_run=True) is None
     assert not out.exists()
     printed = capsys.readouterr().out
-    assert [what in printed for what in ("read and score 30 units", "train ", "weigh 5 scores")] == [True] * 3
+    assert [what in printed for what in ("read 30 documents and score 30 units", "train ", "weigh 5 scores")] == [
+        True
+    ] * 3
 
 
 @pytest.mark.parametrize("changes", [{"model": "./none"}, {"selection.encoder": "transformer:./none"}])

@@ -1,6 +1,7 @@
 """Text of evaluation splits and near duplicates are kept away from training, counted by task and written down."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -172,8 +173,8 @@ def test_the_estimate_of_a_scoring_counts_the_sample(tmp_path):
     def estimate(share):
         settings = RunSettings(str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share))
         with announcements(dry=True):
-            rows = [line.split() for line in estimate_score(settings).table.splitlines()]
-        return [float(row[1].replace(",", "")) for row in rows if row[0] in ("documents", "units")]
+            what = estimate_score(settings).what
+        return [float(re.search(rf"([\d,]+) {unit}", what)[1].replace(",", "")) for unit in ("documents", "units")]
 
     documents, units = estimate(None)
     assert documents > 300

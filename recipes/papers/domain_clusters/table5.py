@@ -27,7 +27,7 @@ from dana.core.artifacts import Draft, make, read_json, write_json, write_text
 from dana.core.errors import ConfigError
 from dana.core.registry import SELECTORS
 from dana.encoders.transformer import minilm_folder
-from dana.stages.cost import CHARACTERS, training_rate
+from dana.stages.cost import CHARACTERS, MANY, training_rate
 from dana.stages.settings import RunSettings
 
 MEASURES = "measures.json"
@@ -105,7 +105,7 @@ def training_cost(domains: Domains, args: argparse.Namespace) -> Cost:
     """Estimate the training of all classifiers, on as many negatives as positives."""
     cells = len(args.domains or domains.names) * len(COLUMNS) * args.seeds
     tokens = round(sum(map(len, domains.texts)) / len(domains.texts) / CHARACTERS)
-    rate = training_rate(args.model or str(minilm_folder()), "", tokens, False)
+    rate = training_rate(args.model or str(minilm_folder()), "", MANY, tokens, False)
     what = f"train {cells} classifiers on {2 * args.fit:,} sentences, {args.epochs} times each, into {args.out}"
     return Cost(what, cells * 2 * args.fit * args.epochs * tokens / rate)
 
