@@ -1,7 +1,6 @@
 """Read the task and the general text of a run into artifacts, each once, and hold out documents of the corpus."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,7 @@ from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
 from dana.scoring.estimate import estimate, sample_documents
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.scoring import build_selector
-from dana.selectors.base import RememberedContext
-from dana.selectors.build import create_selector
+from dana.scoring.scoring import build_probe, build_selector
 from dana.stages.settings import RunSettings
 from dana.tasks.card import SPLITS, TaskCard, find_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
@@ -231,8 +228,7 @@ def estimate_score(settings: RunSettings) -> Cost:
     if settings.task and not card:
         task = sample_documents([settings.task], out, settings.inputs, how)[0]
     detector = "knn" if settings.detector == "auto" else settings.detector
-    context = RememberedContext.of(replace(settings.selection.context(detector), store=None))
-    selector, share = create_selector(settings.selector_spec, context), settings.hygiene.sample or 1.0
+    selector, share = build_probe(settings.selector_spec, detector, settings.selection), settings.hygiene.sample or 1.0
     return estimate(settings.general, out, settings.selection, settings.inputs, how, selector, task, share)
 
 
