@@ -106,8 +106,8 @@ def training_estimate(
         key, counts = ("kept_characters", weights) if weights else ("characters", corpus)
         sources = read_manifest(counts).get("counts", {}).get("by_source", {}).values()
         tokens = (settings.epochs or 1) * sum(source[key] for source in sources) / CHARACTERS
-    work, fitted = tokens, corpus.parent / "task" / "held_out"
-    task = sum(len(document.text) for document in iterate_documents(fitted)) / CHARACTERS if fitted.is_dir() else 0.0
+    work, folder = tokens, corpus.parent / "task" / "held_out"
+    task = sum(len(document.text) for document in iterate_documents(folder)) / CHARACTERS if folder.is_dir() else 0.0
     steps = tokens / (settings.batch_tokens or settings.batch_size * settings.max_tokens)
     times = min(steps, 2 + (steps // settings.eval_every if settings.eval_every else settings.evaluations))
     sizes = (min(settings.evaluation_tokens, size) for size in (MANY, task))
