@@ -120,7 +120,7 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
         for axes, loss, name in zip(row, ("task_loss", "general_loss"), ("task", "general"), strict=True):
             axes.scatter(mixtures[loss], mixtures["score"])
             correlation = mixtures["score"].corr(mixtures[loss])
-            axes.set_xlabel(f"loss on {name} text, nats a masked token (r = {correlation:.2f})")
+            axes.set_xlabel(f"loss on {name} text, nats (r = {correlation:.2f})")
             axes.set_ylabel(f"{task}, score of the probe")
     figure.savefig(path, dpi=120)
 

@@ -136,7 +136,7 @@ def show_published(paper: pd.DataFrame) -> str:
 
 def tables(args: argparse.Namespace) -> None:
     """Print the published tables, or those of runs beside them; with ``--out``, write Tables 4 and 5 as CSV."""
-    for run in args.runs:
+    for run in () if args.probe else args.runs:
         require((run / "results.csv").is_file(), "RUN", str(run), "the folder of a finished dana run (no results.csv)")
     paper = read_published(Path(__file__).parent)
     announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
