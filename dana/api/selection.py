@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path")
-SCORE = (*RANK, "selector", "detector")
+SCORE = (*RANK, "selector", "detector", "allow_below_chance")
+WEIGH = ("weigh", "allow_below_chance")
 NEEDED = ["doc_id", "unit", "score"]
 
 
@@ -71,7 +72,7 @@ def score(
         out: Folder of the run, as ``dana score --out`` writes it; None uses a temporary one.
         text: Whether to add a column with the text of each unit.
         **settings: As for :func:`rank`; also ``selector`` (``auto`` by default, ``detector`` with a named detector)
-            and ``detector`` (``auto`` ranks them first).
+            and ``detector`` (``auto`` ranks them first), and ``allow_below_chance``.
 
     Returns:
         One row per unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document), ``start`` and
@@ -108,7 +109,8 @@ def weigh(
             one per target.
         proportions: For several targets: share of the budget of each, summing to 1.
         to: For several targets: folder of the weights.
-        **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …
+        **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …; of a run's folder
+            also ``allow_below_chance``.
 
     Returns:
         The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; for several
@@ -133,8 +135,9 @@ def weigh(
         from dana.stages.weigh import weigh_stage
 
         run = Path(scores)
-        ready = settings_of("weigh", run, settings, ("weigh",))
-        artifact = weigh_stage(run / "scores", run / "corpus", ready.weigh, run / "weights")
+        ready = settings_of("weigh", run, settings, WEIGH)
+        folders, permission = (run / "scores", run / "corpus"), ready.allow_below_chance
+        artifact = weigh_stage(*folders, ready.weigh, run / "weights", allowed=permission)
         remember_settings(ready, run)
         return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
@@ -155,8 +158,9 @@ def _weigh_targets(
 
     require(to is not None, "to", to, "a folder for the weights of several targets")
     require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one per target")
-    ready = settings_of("weigh", runs[0], settings, ("weigh",))
-    artifact = weigh_targets_stage(runs, list(proportions or ()), ready.weigh, Path(str(to)))
+    ready = settings_of("weigh", runs[0], settings, WEIGH)
+    shares, permission = list(proportions or ()), ready.allow_below_chance
+    artifact = weigh_targets_stage(runs, shares, ready.weigh, Path(str(to)), permission)
     return read_table(artifact.path).to_pandas()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
-from dana.cli.selection import TEXTS
+from dana.cli.selection import ALLOW, TEXTS
 from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
 
@@ -36,7 +36,7 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument("--test", metavar="FILE", help="labelled texts to test on, instead of folds")
     init.add_argument("--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
-    run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs")], reads=None)
+    run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
     add_dry_run(run)
     run.add_argument("--quick", action="store_true", help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens")

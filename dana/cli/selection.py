@@ -20,8 +20,9 @@ TEXTS = [
     Flag("--out", "out"),
 ]
 SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
-SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR)]
-WEIGH = plain_flags("policy beta budget below balance gamma sharpness midpoint", "weigh.")
+ALLOW = Flag("--allow-below-chance", "allow_below_chance", options={"nargs": 0, "const": True})
+SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR), ALLOW]
+WEIGH = [ALLOW, *plain_flags("policy beta budget below balance gamma sharpness midpoint", "weigh.")]
 
 
 def add_selection(add: AddCommand) -> None:
@@ -49,12 +50,13 @@ def add_selection(add: AddCommand) -> None:
 
 def _rank(settings: "RunSettings") -> dict[str, Any]:
     """Compare the detectors on the texts of a run and print the comparison."""
-    from dana.stages.rank import TABLE, comparison_text, run_rank
+    from dana.stages.rank import TABLE, comparison_text, is_below_chance, run_rank
 
     artifact = run_rank(settings)
     save_settings(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
-    print(f"\nchosen: {artifact.manifest['chosen']}   written: {artifact.path / TABLE}")
+    choice = "none: below chance" if is_below_chance(artifact.manifest) else artifact.manifest["chosen"]
+    print(f"\nchosen: {choice}   written: {artifact.path / TABLE}")
     print(next_command("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
     return {"ranking": artifact.path, **{name: artifact.manifest[name] for name in ("chosen", "detectors")}}
 
@@ -65,6 +67,8 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
     start and end are characters in the document) and OUT/scores/__dana__/held_out_task.parquet, the same for held-out
     task text. pandas.read_parquet("OUT/scores") opens the table.
+
+    Scores by which held-out task text is more foreign than general text (interval of AUROC below 0.5) are refused.
 
     After a kill the same command resumes with the missing shards. Several processes: accelerate launch
     recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on any, then
@@ -148,11 +152,11 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
 
     folder, settings = args.folder, settings_from(args)
-    out = args.to or folder / "weights"
+    out, permission = args.to or folder / "weights", settings.allow_below_chance
     if args.others or args.proportions is not None:
-        artifact = weigh_targets_stage([folder, *args.others], _proportions(args), settings.weigh, out)
+        artifact = weigh_targets_stage([folder, *args.others], _proportions(args), settings.weigh, out, permission)
     else:
-        artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out)
+        artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out, allowed=permission)
         if out == folder / "weights":  # weights in another folder are not the run's
             save_settings(settings, folder)
     print(weights_text(artifact))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import META_DIR, Artifact, Draft, get_notes, write_json
+from dana.core.artifacts import META_DIR, Artifact, Draft, get_notes, read_manifest, write_json
 from dana.core.errors import DataError
 from dana.core.logging import progress, report_ticks
 from dana.core.registry import origin_of, plugin_errors
@@ -18,6 +18,7 @@ from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.ranking.measures import auroc_interval, check_scores, length_correlation
 from dana.scoring.saved_selector import LEARNED, describe, score_table
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
@@ -25,6 +26,7 @@ from dana.selectors.base import FittedSelector, RememberedContext, Selector
 from dana.selectors.build import create_selector
 
 MIN_TASK_UNITS = 20
+MOST_COMPARED = 500_000  # general units, about, that held-out task text is compared with
 SAMPLES = f"{META_DIR}/samples.json"
 
 
@@ -52,6 +54,7 @@ class Scoring(ShardedTable):
             (ids of the general units that were fitted on) and ``selector/`` (the fitted selector, for
             :func:`dana.scoring.saved_selector.load_selector`).
         spec: Spec of the selector; None if it was built in Python, so that the saved selector has no description.
+        allowed: Whether scores are written that rank held-out task text below chance.
     """
 
     task: TaskText
@@ -60,6 +63,7 @@ class Scoring(ShardedTable):
     selector: Selector
     folder: Path
     spec: str | None = None
+    allowed: bool = False
     kind: ClassVar[str] = "scores"
     model_name: ClassVar[str] = "selector"
     schema: ClassVar[pa.Schema] = SCORES
@@ -109,7 +113,14 @@ class Scoring(ShardedTable):
         draft.notes |= getattr(model, "notes", {})
 
     def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
-        return write_scores(draft, fit, shards)
+        units = write_scores(draft, fit, shards)
+        check_scores(self.folder, draft.notes, self.allowed)
+        return units
+
+    def _merge(self) -> Artifact:
+        if self.is_done:
+            check_scores(self.folder, read_manifest(self.folder), self.allowed)
+        return super()._merge()
 
 
 def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int:
@@ -126,14 +137,29 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
     for name in (HELD_OUT_TASK, SAMPLES):
         shutil.copyfile(fit.path / name, draft.path / name)
     shutil.copytree(fit.path / LEARNED, draft.path / LEARNED)
-    moments = Moments()
+    moments, sample, step = Moments(), list[pa.Table](), 1
 
     def measure() -> Iterator[pa.Table]:
-        nonlocal moments
-        for shard in shards:  # in corpus order: sums round alike whichever process scored a shard
+        nonlocal moments, sample, step
+        for number, shard in enumerate(shards):  # in corpus order: sums round alike whichever process scored a shard
             moments = moments.merge(Moments.of(shard["score"].to_numpy()))
+            sample += [shard] if number % step == 0 else []
+            if sum(map(len, sample)) > MOST_COMPARED:
+                sample, step = sample[::2], 2 * step
             yield shard
 
     units = write_parts(measure(), draft.path, SCORES)
     draft.notes |= get_notes(fit.manifest) | {"mean": moments.mean, "std": moments.std}
+    draft.notes |= _against_chance(
+        pq.read_table(draft.path / HELD_OUT_TASK), pa.concat_tables([SCORES.empty_table(), *sample])
+    )
     return units
+
+
+def _against_chance(task: pa.Table, general: pa.Table) -> dict[str, float]:
+    """Compute AUROC with its interval, and the rank correlation of general units' scores and lengths, as ``length``."""
+    if not len(task) or not len(general):
+        return {}
+    scores, documents = (tuple(part[name].to_numpy() for part in (task, general)) for name in ("score", "doc_id"))
+    lengths = general["end"].to_numpy() - general["start"].to_numpy()
+    return {**auroc_interval([scores], [documents]), "length": length_correlation(scores[1], lengths)}

@@ -16,6 +16,7 @@ class FittedRandom(FittedSelector):
     """Seed of the hash."""
 
     seed: int
+    notes: ClassVar[dict[str, bool]] = {"by_chance": True}
 
     def score_units(self, units: Units) -> np.ndarray:
         """Draw scores uniformly from [0, 1), independent of order and batch."""

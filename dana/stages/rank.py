@@ -12,6 +12,7 @@ from dana.core.text_table import csv_text
 from dana.encoders.base import encoder_identity
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, texts_to_rank
+from dana.scoring.ranking.measures import is_below_chance, refuse_below_chance, warn_of_length
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.settings import RunSettings
@@ -20,6 +21,7 @@ from dana.stages.texts import announce_score, open_texts
 log = get_logger(__name__)
 
 RANKING = "ranking"
+VERSION = 2  # raise it when other numbers follow from the same settings
 TABLE = "ranking.csv"
 HIDDEN = ["f1_std", "tied"]  # columns that are not printed
 
@@ -54,23 +56,42 @@ def rank_stage(
     specs = settings.specs()
     texts = {"task": task.artifact.fingerprint, "general": general.artifact.fingerprint}
     units = {**selection.identity(), "encoder": selection.context("").encoder_identity()}
-    depends_on = {**texts, "selection": units, **settings.identity(), "detectors": specs}
+    depends_on = {**texts, "selection": units, **settings.identity(), "detectors": specs, "version": VERSION}
     depends_on |= {"code": detector_origins(specs), "budget": budget if settings.protocol == "grouped" else None}
 
     def write(draft: Draft) -> None:
         texts = texts_to_rank(task, general, selection, settings)
         rows, best, failures = compare_detectors(specs, texts, settings, budget, selection.seed)
+        warn_of_length({row["name"]: row["length"] for row in rows})
         write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
         of_selection = ("geometry", "encoder", "units", "general_share")
         draft.notes = {"chosen": best, "detectors": rows, "left_out": failures}
+        draft.notes |= {name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")}
         draft.notes |= {name: getattr(selection, name) for name in of_selection}
         draft.notes |= {"repetitions": settings.seeds, "protocol": settings.protocol, "budget": depends_on["budget"]}
         name = task.artifact.manifest["depends_on"]["name"]
         draft.notes |= {"prevalence": settings.prevalence, "task": name, "rule": RULES[settings.protocol]}
 
     return make(folder, "ranking", depends_on, write)
+
+
+def chosen_detector(folder: Path, allowed: bool) -> str:
+    """Return the spec that a ranking chose.
+
+    Args:
+        folder: Folder of the ranking artifact.
+        allowed: Whether one that ranks the task below chance is only warned of.
+
+    Raises:
+        ArtifactError: If the ranking is missing or damaged.
+        DataError: If the detector ranks the task below chance.
+    """
+    ranking = open_ranking(folder)
+    refuse_below_chance(f"{folder}: detector {ranking['chosen']}", ranking, allowed)
+    log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
+    return ranking["chosen"]
 
 
 def open_ranking(folder: Path) -> dict[str, Any]:
@@ -99,8 +120,10 @@ def comparison_text(ranking: dict[str, Any]) -> str:
     """Format a ranking's manifest as aligned columns with the chosen detector marked."""
     frame = pd.DataFrame(ranking["detectors"])
     near = frame.get("tied", pd.Series(False, frame.index)).map({True: "=", False: ""})
-    frame.insert(0, "", near.mask(frame["name"] == ranking["chosen"], "*"))
+    below = frame.apply(is_below_chance, axis="columns")
+    frame.insert(0, "", near.mask(frame["name"] == ranking["chosen"], "*").mask(below, "!"))
     table = frame.drop(columns=HIDDEN, errors="ignore").dropna(axis="columns", how="all")
     text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-    near_note = "; =: within one standard error of the best recall"
-    return f"{text}\n\n*: chosen{near_note if ranking['protocol'] == 'grouped' else ''}"
+    near_note = "; =: within one standard error of the best recall" if ranking["protocol"] == "grouped" else ""
+    below_note = "; !: task text ranks below chance: used only with --allow-below-chance" if below.any() else ""
+    return f"{text}\n\n*: chosen{near_note}{below_note}"

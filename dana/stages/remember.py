@@ -22,8 +22,8 @@ from dana.stages.settings import RunSettings
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
-# Settings of one command, which are not remembered: folder, parallel cells, trackers, whether training resumes.
-MOMENTARY = ["out", "jobs", "finetune.save", "finetune.trackers"]
+# Settings of one command, which are not remembered: folder, parallel cells, permission, trackers, resuming.
+MOMENTARY = ["out", "jobs", "allow_below_chance", "finetune.save", "finetune.trackers"]
 MOMENTARY += [f"{part}.execution.{name}" for part in ("adapt", "pretrain") for name in ("resume", "trackers")]
 
 AMOUNTS = ("steps tokens epochs", "batch_size batch_tokens")

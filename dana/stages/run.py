@@ -223,11 +223,12 @@ def _weights(
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
             scores = arms_of / "scores" if is_own else folder / "scores"  # the run's own are where dana score writes
             arguments = {"out": out, "home": home(out, fold), "selector": selector, "detector": detector}
-            arguments |= {"folder": scores}
+            arguments |= {"folder": scores, "allowed": settings.allow_below_chance}
             after = (f"{'rank' if detector == 'auto' else 'texts'}{suffix(fold)}",)
             yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
         scores_of = OutputOf(score_cells[selector, detector])
         arguments = {"scores": scores_of, "corpus": out / "corpus", "settings": arm.weigh}
+        arguments |= {"allowed": settings.allow_below_chance}
         if arm.weigh and arm.weigh.balance:
             table = parse_balance(arm.weigh.balance).table
             is_known = table in tables or part_files(out / table) or part_files(Path(table))

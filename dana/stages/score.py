@@ -3,14 +3,11 @@
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
-from dana.core.logging import get_logger
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
 from dana.stages.texts import announce_score, open_texts
-
-log = get_logger(__name__)
 
 
 def open_scoring(settings: RunSettings) -> Scoring:
@@ -30,10 +27,13 @@ def open_scoring(settings: RunSettings) -> Scoring:
 def open_prepared(settings: RunSettings) -> Scoring:
     """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
-    return _of_read(out, out, settings.selector_spec, settings.detector, settings.selection, out / "scores")
+    specs = settings.selector_spec, settings.detector
+    return _of_read(out, out, *specs, settings.selection, out / "scores", settings.allow_below_chance)
 
 
-def score_read(out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
+def score_read(
+    out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path, allowed: bool = False
+) -> Artifact:
     """Score the general text in a run's folder by any selector.
 
     Args:
@@ -43,20 +43,21 @@ def score_read(out: Path, home: Path, selector: str, detector: str, selection: S
         detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the ranking.
         selection: How text is cut and embedded.
         folder: Folder for the scores.
+        allowed: Whether a ranking or scores below chance are only warned of.
     """
-    return _of_read(out, home, selector, detector, selection, folder).run()
+    return _of_read(out, home, selector, detector, selection, folder, allowed).run()
 
 
-def _of_read(out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Scoring:
+def _of_read(
+    out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path, allowed: bool
+) -> Scoring:
     task, general = TaskText.open(home / "task"), GeneralCorpus.open(out / "corpus")
     built = build_selector(selector, detector, selection)
     if detector == "auto" and "detector" in built.uses:
-        from dana.stages.rank import RANKING, open_ranking
+        from dana.stages.rank import RANKING, chosen_detector
 
-        ranking = open_ranking(home / RANKING)
-        log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
-        built = build_selector(selector, ranking["chosen"], selection)
-    return Scoring(task, general, selection, built, folder, selector)
+        built = build_selector(selector, chosen_detector(home / RANKING, allowed), selection)
+    return Scoring(task, general, selection, built, folder, selector, allowed)
 
 
 def run_score(settings: RunSettings) -> Artifact:

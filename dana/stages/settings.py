@@ -74,6 +74,7 @@ class CoreSettings:
         selector: Spec of the selector. None is ``auto``, which chooses or fuses selectors; or ``detector``, if a
             detector is given.
         detector: Spec of the detector for selectors that use one, or ``auto``, the choice of the ranking.
+        allow_below_chance: Also use what ranks held-out task text below chance.
         weigh: How scores become weights.
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
         size: Size of a base from scratch: tiny, mini, small, medium or base.
@@ -102,6 +103,7 @@ class CoreSettings:
     ranking: RankSettings = field(default_factory=RankSettings)
     selector: str | None = None
     detector: str = "auto"
+    allow_below_chance: bool = False
     weigh: WeighSettings = field(default_factory=WeighSettings)
     model: str | None = None
     size: str = "tiny"

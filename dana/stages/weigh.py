@@ -24,6 +24,7 @@ from dana.core.rng import generator
 from dana.core.schemas import WEIGHTS, part_files, table_identity, write_parts
 from dana.core.studies import studies
 from dana.core.text_table import Value, csv_text, tabulate
+from dana.scoring.ranking.measures import check_scores
 from dana.weighting.mixture import describe_purity, estimate_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
@@ -54,7 +55,7 @@ SCORE_FIRST = "dana score --task ... --general ... --out DIR"
 
 
 def weigh_stage(
-    scores: Path, corpus: Path, settings: WeighSettings, folder: Path, groups: Path | None = None
+    scores: Path, corpus: Path, settings: WeighSettings, folder: Path, groups: Path | None = None, allowed: bool = False
 ) -> Artifact:
     """Turn scores into weights.
 
@@ -72,17 +73,19 @@ def weigh_stage(
         folder: Folder for the weights.
         groups: Table of groups to balance the budget over; by default the one that ``balance`` names, in the run's
             folder or at a path.
+        allowed: Whether scores that rank held-out task text below chance are only warned of.
 
     Raises:
         ConfigError: If scores or groups belong to another corpus or other units, a group is unknown, or beta is
             ``auto`` and the scores belong to another task.
         ArtifactError: If the tokenizer cannot be read, or the folder holds other weights.
-        DataError: If there are no units, or no held-out task text to choose beta with.
+        DataError: If there are no units, no held-out task text to choose beta with, or the scores are below chance.
     """
     scores_artifact = open_artifact(scores, "scores", SCORE_FIRST)
     corpus_artifact = open_artifact(corpus, "corpus")
     if corpus_artifact.fingerprint != scores_artifact.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
+    check_scores(scores, scores_artifact.manifest, allowed)
     balance = _groups_of(corpus_artifact, settings.balance, groups) if settings.balance else None
     tokenizer = counting_tokenizer(settings)
     depends_on = {"scores": scores_artifact.fingerprint, "settings": settings.identity()}
@@ -119,7 +122,7 @@ def weigh_stage(
 
 
 def weigh_targets_stage(
-    runs: Sequence[Path], proportions: Sequence[float], settings: WeighSettings, folder: Path
+    runs: Sequence[Path], proportions: Sequence[float], settings: WeighSettings, folder: Path, allowed: bool = False
 ) -> Artifact:
     """Select text from one pool for several targets with a common budget; a segment is selected for one target at most.
 
@@ -131,6 +134,7 @@ def weigh_targets_stage(
         proportions: Share of the budget of each run, summing to 1.
         settings: Policy and parameters; the budget or beta is the total of all targets.
         folder: Folder for the weights.
+        allowed: As for :func:`weigh_stage`.
 
     Raises:
         ConfigError: If the proportions are wrong, a run is given twice, or the runs scored different text or units.
@@ -139,6 +143,8 @@ def weigh_targets_stage(
     check_targets(proportions, len(runs), settings)
     artifacts = [open_artifact(run / "scores", "scores", SCORE_FIRST) for run in runs]
     _check_alike(runs, artifacts)
+    for artifact in artifacts:
+        check_scores(artifact.path, artifact.manifest, allowed)
     names = [run.resolve().name for run in runs]
     names = names if len({*names}) == len(names) else [str(run.resolve()) for run in runs]
     folders = dict(sorted(zip(names, [artifact.path for artifact in artifacts], strict=True)))

@@ -3,13 +3,13 @@
 import re
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from two_topics import CELLS, COURTS, SELECTION, one_document, write_scores
+from two_topics import CELLS, COURTS, SELECTION, claims, one_document, write_scores
 
 from dana.core import registry
 from dana.core.artifacts import read_json
@@ -143,17 +143,16 @@ def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(topics,
     assert len({seed for *_, seed in fits}) == 15
 
 
-def test_the_papers_protocol_splits_by_unit_and_chooses_by_f1(topics, tmp_path, fits, monkeypatch):
-    splits = []
-    original = rank_fits.split
-    monkeypatch.setattr(rank_fits, "split", lambda units, seed: splits.append(original(units, seed)) or splits[-1])
+def test_the_papers_protocol_holds_out_each_tenth_and_chooses_by_f1(topics, tmp_path, fits, held_out):
     settings = RankSettings(["knn", "pca"], protocol="paper", seeds=2, prevalence=0.5)
     content = rank(topics, tmp_path, settings, replace(SELECTION, general_share=0.1))
     units = content["counts"]["task_units"]
-    assert content["counts"]["negatives/0"] == round(0.1 * units)
-    assert [(rows, list(general)) for _, rows, general, _ in fits] == 4 * [(units - round(0.1 * units), ["geometry"])]
-    held_out_rows = {tuple(part) for _, part in splits}
-    assert len(held_out_rows) == 2, "a split for each repetition, the same for each detector"
+    assert content["counts"]["negatives"] == round(0.1 * units)
+    assert {tuple(general) for _, _, general, _ in fits} == {("geometry",)}
+    assert {round(rows / units, 1) for _, rows, _, _ in fits} == {0.9}
+    repetitions = [held_out.rows[start : start + 10] for start in range(0, 40, 10)]
+    assert all(sorted(np.concatenate(rows)) == list(range(units)) for rows in repetitions)
+    assert len({tuple(rows[0]) for rows in repetitions}) == 2, "folds for each repetition, the same for each detector"
     best = max(content["detectors"], key=lambda row: (row["f1_mean"], row["auroc_mean"]))
     assert content["chosen"] == best["name"]
     assert "recall" not in best
@@ -184,18 +183,6 @@ def test_a_task_of_one_long_document_and_one_like_the_general_text_are_told_of(t
     courts = task_of(tmp_path / "courts", *(one_document(COURTS, random, 3) for _ in range(60)))
     rank((courts, topics[1]), tmp_path / "courts")
     assert "recall at a budget of 0.2 is 0." in heard.text
-
-
-def claims(*more):
-    """List entry points as installed, and others that a package named toy claims."""
-    owner = SimpleNamespace(name="toy")
-
-    def entries(group):
-        real = list(entry_points(group=group))
-        ours = [entry for entry in real if entry.dist and entry.dist.name == registry.DISTRIBUTION]
-        return ours + [EntryPoint(*one, group)._for(owner) for one in more] if group == "dana.detectors" else real
-
-    return entries
 
 
 class BadDetector:

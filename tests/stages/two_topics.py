@@ -2,7 +2,10 @@
 
 import gzip
 import json
+from importlib.metadata import EntryPoint, entry_points
+from types import SimpleNamespace
 
+from dana.core import registry
 from dana.core.schemas import read_table
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
@@ -24,6 +27,18 @@ GENERAL = 105
 def one_document(vocabulary, random, sentences):
     lines = (" ".join(random.choice(vocabulary, 8)).capitalize() + "." for _ in range(sentences))
     return " ".join(lines)
+
+
+def claims(*more):
+    """List entry points as installed, and others that a package named toy claims."""
+    owner = SimpleNamespace(name="toy")
+
+    def entries(group):
+        real = list(entry_points(group=group))
+        ours = [entry for entry in real if entry.dist and entry.dist.name == registry.DISTRIBUTION]
+        return ours + [EntryPoint(*one, group)._for(owner) for one in more] if group == "dana.detectors" else real
+
+    return entries
 
 
 def write_scores(texts, out, detector="knn", selection=SELECTION):

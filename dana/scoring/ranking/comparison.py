@@ -15,12 +15,20 @@ import numpy as np
 from dana.core.config import require
 from dana.core.errors import DanaError, DataError, PluginError
 from dana.core.logging import get_logger, monitor, progress, report_ticks
-from dana.core.rng import derive_seed, generator
+from dana.core.rng import derive_seed
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.folds import folds_of, task_groups
-from dana.scoring.ranking.measures import Fold, bootstrap_counts, recalls, separation, separations, stability
+from dana.scoring.ranking.measures import (
+    Fold,
+    against_chance,
+    bootstrap_counts,
+    is_below_chance,
+    recalls,
+    separations,
+    stability,
+)
 from dana.scoring.settings import RankSettings, Selection
 from dana.selectors.base import RememberedContext
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
@@ -37,14 +45,15 @@ RULES = {
     "a bootstrap over documents; chosen is the stablest of those within one standard error of the best recall. Beside "
     "it: F1 with task as the positive class, at the 90th percentile of the scores of task units in the other folds; "
     "average precision at the prevalence named. Standard deviations are over fits that share text: no errors",
-    "paper": "a tenth of the units is held out, by unit; task is the positive class; threshold = 90th percentile of "
-    "the training scores; negatives = as many general units, disjoint from all that is fitted; chosen is the highest "
-    "mean F1",
+    "paper": "each tenth of the units is held out once, by unit; task is the positive class; threshold = 90th "
+    "percentile of the other tenths' scores, each by the fit without it; negatives = as many general units, disjoint "
+    "from all that is fitted; chosen is the highest mean F1",
 }
 
 # One detector's row: name; recall with a 95 % interval over documents and whether it is within one standard error of
 # the best (protocol `grouped` only); F1, AUROC and average precision averaged over fits; standard deviation of F1;
-# stability (see `stability`); seconds of a fit and of scoring the held-out and the general units.
+# stability (see `stability`); seconds of a fit and of scoring the held-out and the general units; interval of AUROC and
+# rank correlation of score and length (see `against_chance`).
 Row = dict[str, Any]
 
 
@@ -57,7 +66,7 @@ class RankingTexts:
         task: Task units to fit on and to hold out.
         groups: Group of each task unit, int64 of shape (task units,); a group is held out together.
         samples: General samples by name.
-        draws: Bootstrap counts (:func:`dana.scoring.ranking.measures.bootstrap_counts`); empty in protocol ``paper``.
+        draws: Bootstrap counts (:func:`dana.scoring.ranking.measures.bootstrap_counts`).
     """
 
     context: RememberedContext
@@ -102,11 +111,8 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     # The samples of the fit come first, so that they equal those of ``dana score``.
     order = ("contamination", "geometry", "background")
     sizes: dict[str, int] = {name: all_sizes[name] for name in order if name in all_sizes}
-    if settings.protocol == "paper":
-        sizes |= {f"negatives/{seed}": round(len(units) * HELD_OUT) for seed in range(settings.seeds)}
-    else:
-        sizes["negatives"] = NEGATIVES
-    seeds = {name: derive_seed(selection.seed, "general", *name.split("/")) for name in sizes}
+    sizes["negatives"] = round(len(units) * HELD_OUT) if settings.protocol == "paper" else NEGATIVES
+    seeds = {name: derive_seed(selection.seed, "general", name) for name in sizes}
     samples = draw(general.units(selection), {name: (seeds[name], size) for name, size in sizes.items()})
     fewest = min(map(len, samples.values()))
     require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
@@ -116,10 +122,8 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
         for part in (units, *samples.values()):
             context.embed(part.texts)
         bar.update(total - bar.n)
-    draws: tuple[np.ndarray, ...] = ()
-    if "negatives" in samples:
-        seed = derive_seed(selection.seed, "ranking", "bootstrap")
-        draws = bootstrap_counts(groups, samples["negatives"].document_numbers, seed)
+    seed = derive_seed(selection.seed, "ranking", "bootstrap")
+    draws = bootstrap_counts(groups, samples["negatives"].document_numbers, seed)
     return RankingTexts(context, units, groups, samples, draws)
 
 
@@ -147,17 +151,16 @@ def compare_detectors(
     Raises:
         PluginError: If a detector that was named fails, or every detector fails.
     """
-    by_folds = settings.protocol == "grouped"
+    by_unit = settings.protocol == "paper"
     rows: list[Row] = []
     replicates: dict[str, np.ndarray] = {}
     errors = settings.broken()
     for spec in monitor(specs, what="ranking", unit="detectors", total=len(specs)):
         selector = DetectorSelector(context=replace(texts.context, detector=spec))  # as dana score deploys it
+        if by_unit:
+            selector = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
         try:
-            if by_folds:
-                row, replicates[spec] = _over_folds(selector, texts, settings, budget, root)
-            else:
-                row = _as_the_paper(selector, texts, settings, root)
+            row, replicates[spec] = _over_folds(selector, texts, settings, budget, root)
         except DanaError as error:
             if not settings.is_all:
                 raise
@@ -169,53 +172,46 @@ def compare_detectors(
     if not rows:
         raise PluginError(f"no detector could be ranked: {'; '.join(errors.values())}")
     rows.sort(key=lambda row: (-row.get("recall", 0), -row["f1_mean"], row["name"]))
-    if not by_folds:
-        return rows, choose_by_f1(rows), errors
+    candidates = [row for row in rows if not is_below_chance(row)] or rows
+    if by_unit:
+        return rows, choose_by_f1(candidates), errors
     if rows[0]["recall_low"] <= budget:
         chance = "no detector separates the task from this general text"
         log.warning("ranking   %s: recall at a budget of %g is %.2f, as by chance", chance, budget, rows[0]["recall"])
-    near = within_one_error(replicates)
-    rows = [{**row, "tied": near[row["name"]]} for row in rows]
+    near = within_one_error({row["name"]: replicates[row["name"]] for row in candidates})
+    rows = [{**row, "tied": near.get(row["name"], False)} for row in rows]
     return rows, choose_by_recall(rows), errors
 
 
 def _over_folds(
     selector: DetectorSelector, texts: RankingTexts, settings: RankSettings, budget: float, root: int
 ) -> tuple[Row, np.ndarray]:
-    """Cross-validate a detector over groups of documents; return its row and its recall on every replicate."""
+    """Cross-validate a detector over groups of documents, in protocol ``paper`` over tenths of the units.
+
+    Returns:
+        Its row, and its recall on every replicate, which is empty in protocol ``paper``.
+    """
     folds, runs, seconds = [], [], []
+    by_unit, negatives = settings.protocol == "paper", texts.samples["negatives"]
+    groups, count = (np.arange(len(texts.task)), round(1 / HELD_OUT)) if by_unit else (texts.groups, settings.folds)
     for seed in range(settings.seeds):
-        fold = folds_of(texts.groups, settings.folds, derive_seed(root, "ranking", "folds", seed))
+        fold = folds_of(groups, count, derive_seed(root, "ranking", "folds", seed))
         of_seed = []
         for number in range(int(fold.max()) + 1):
             inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-            parts = (texts.task.rows(outside), texts.samples["negatives"])
             fit_seed = derive_seed(root, "ranking", "detector", seed, number)
-            scores, spent = _fit_and_score(selector, texts, inside, parts, fit_seed)
+            scores, spent = _fit_and_score(selector, texts, inside, (texts.task.rows(outside), negatives), fit_seed)
             of_seed.append(Fold(outside, *scores))
             seconds.append(spent)
         folds += of_seed
         runs += separations(of_seed, settings.prevalence)
+    row = summarise(runs, [fold.general for fold in folds], seconds)
+    row |= against_chance(folds, texts.groups, np.array(negatives.doc_ids), negatives.ends - negatives.starts)
+    if by_unit:
+        return row, np.empty(0)
     recall = recalls(folds, texts.draws, budget)
     low, high = percentile_interval(recall[1:])
-    row = {"recall": float(recall[0]), "recall_low": low, "recall_high": high, "tied": False}
-    return row | summarise(runs, [fold.general for fold in folds], seconds), recall
-
-
-def _as_the_paper(selector: DetectorSelector, texts: RankingTexts, settings: RankSettings, root: int) -> Row:
-    """Evaluate a detector by the paper's protocol: fit on 90 % of the task units, hold out the others."""
-    runs, samples, seconds = [], [], []
-    alone = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
-    for seed in range(settings.seeds):
-        inside, outside = split(len(texts.task), derive_seed(root, seed))
-        general = (texts.samples[f"negatives/{seed}"], texts.samples["geometry"])
-        parts = (texts.task.rows(inside), texts.task.rows(outside), *general)
-        fit_seed = derive_seed(root, "ranking", "detector", seed)
-        (training, held_out, negatives, sample), spent = _fit_and_score(alone, texts, inside, parts, fit_seed)
-        runs.append(separation(training, held_out, negatives, settings.prevalence))
-        samples.append(sample)
-        seconds.append(spent)
-    return summarise(runs, samples, seconds)
+    return {"recall": float(recall[0]), "recall_low": low, "recall_high": high, "tied": False} | row, recall
 
 
 def _fit_and_score(
@@ -228,13 +224,6 @@ def _fit_and_score(
     ready = time.perf_counter()
     scores = [model.score(part) for part in parts]
     return scores, (ready - began, time.perf_counter() - ready)
-
-
-def split(units: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a tenth of the units to hold out; return the indices of the others and of the tenth."""
-    order = generator(seed, "ranking", "split").permutation(units)
-    held_out = round(units * HELD_OUT)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 
 def summarise(

@@ -168,7 +168,8 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
         folder: Folder of the scores; ``cost.json`` beside it has the CPU seconds of fitting and scoring.
     """
     built = build_selector(selector, detector, selection)
-    scoring = Scoring(TaskText.open(task), GeneralCorpus.open(pool), selection, built, folder, selector)
+    texts = TaskText.open(task), GeneralCorpus.open(pool)
+    scoring = Scoring(*texts, selection, built, folder, selector, allowed=True)
     if not scoring.is_done:
         begun = time.process_time()
         fit = scoring.prepare()

@@ -9,18 +9,22 @@ from sklearn.metrics import average_precision_score
 from dana.core.statistics import percentile_interval
 from dana.scoring.ranking import auto
 from dana.scoring.ranking.auto import stacking_weights
-from dana.scoring.ranking.comparison import choose_by_f1, choose_by_recall, split, summarise, within_one_error
+from dana.scoring.ranking.comparison import choose_by_f1, choose_by_recall, summarise, within_one_error
 from dana.scoring.ranking.measures import (
     PRECISION_REPLICATES,
     REPLICATES,
     Fold,
+    auroc_interval,
     average_precisions,
     bootstrap_counts,
+    is_below_chance,
+    length_correlation,
     recalls,
     recalls_at,
     separation,
     separations,
     stability,
+    warn_of_length,
 )
 
 
@@ -50,13 +54,28 @@ def test_average_precision_by_hand():
     assert separation(scores[0], *scores, 0.1)[2] == pytest.approx((1 + 0.1 / (0.1 + 0.9 * 0.5)) / 2)
 
 
-def test_split_is_a_seeded_partition_into_90_and_10_percent():
-    train, held_out = split(200, seed=1)
-    assert held_out.size == 20
-    assert sorted([*train, *held_out]) == list(range(200))
-    np.testing.assert_array_equal(split(200, seed=1)[1], held_out)
-    assert (split(200, seed=2)[1] != held_out).any()
-    assert split(20, seed=0)[1].size == 2
+def test_auroc_has_an_interval_over_documents():
+    random = np.random.default_rng(0)
+    task, general = random.normal(size=(2, 300))
+    alone = auroc_interval([(task, general + 0.5)], [(np.arange(300), np.arange(300))])
+    assert alone["auroc"] == pytest.approx(separation(task, task, general + 0.5)[1])
+    standard_error = (alone["auroc_high"] - alone["auroc"]) / 1.96
+    draws = (separation(task, random.choice(task, 300), random.choice(general + 0.5, 300))[1] for _ in range(200))
+    assert standard_error == pytest.approx(np.std(list(draws)), rel=0.15)
+    copies = auroc_interval([(np.repeat(task, 4), general + 0.5)], [(np.repeat(np.arange(300), 4), np.arange(300))])
+    assert copies["auroc_low"] == pytest.approx(alone["auroc_low"]), "copies within a document are no evidence"
+    assert is_below_chance(auroc_interval([(task, general - 0.5)], [(np.arange(300), np.arange(300))]))
+    one = auroc_interval([(task, general - 9)], [(np.zeros(300), np.arange(300))])
+    assert (one["auroc_low"], one["auroc_high"]) == (0, 1)
+
+
+def test_the_correlation_of_score_and_length_is_told_above_its_limit(heard):
+    lengths = np.array([30, 10, 20])
+    assert length_correlation(np.array([-9.0, 5.0, 0.0]), lengths) == pytest.approx(-1)
+    assert length_correlation(np.ones(3), lengths) == 0
+    warn_of_length({"knn": -0.31, "lof": 0.29})
+    assert "knn -0.31; below 0 long units" in heard.text
+    assert "lof" not in heard.text
 
 
 def test_stability_is_one_for_equal_orders_and_none_for_one_seed():
