@@ -71,9 +71,10 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
     for row in rows:
         split = row["split"]
         if row["expected"] and row["examples"] not in card.accepted_sizes(str(split)):
+            remedy = "" if card.is_one_file else "get the whole split, or "  # dana itself splits one file
             yield (
-                f"{split}: {row['examples']:,} examples where the card expects {row['expected']}: get the whole split,"
-                f" or put the number into {card.origins[0]}; scores do not compare with published ones"
+                f"{split}: {row['examples']:,} examples where the card expects {row['expected']}:"
+                f" {remedy}put the number into {card.origins[0]}; scores do not compare with published ones"
             )
         if row["empty"]:
             yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: remove them, commands refuse them"

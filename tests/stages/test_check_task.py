@@ -71,6 +71,13 @@ def test_a_flaw_is_warned_of_with_what_to_do(folder, split, rows, message):
     assert any(message in warning for warning in check(folder).warnings)
 
 
+def test_a_file_that_dana_splits_is_not_to_be_fetched_as_a_split(tmp_path):
+    toy_task.write_split(tmp_path, "all", clean("all", 200))
+    card = toy_task.write_task(tmp_path, data={"file": "all"}, splits={"test": 9})
+    (warning,) = [line for line in check_task(str(card)).warnings if line.startswith("test: ")]
+    assert "expects 9: put the number into" in warning
+
+
 def test_empty_texts_are_counted_and_not_taken_for_one_text(folder):
     for split, count in (("train", 120), ("test", 60)):
         empty = [{"text": " ", "label": label} for label in ("bird", "metal")]

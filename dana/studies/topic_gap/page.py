@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 P_VALUES = ("p_t", "p_wilcoxon")
+TOPICS, SEEDS = 6, 2  # for a p in the headline: from five topics Wilcoxon's p is never below 0.0625
 DIGITS = 12  # differences are rounded, so that ties of printed scores are ties
 
 
@@ -104,8 +105,9 @@ def gap_report(
     counts: Mapping[str, Any],
     left_out: Mapping[int, str],
     words: Mapping[int, str],
+    labels: int,
 ) -> Report:
-    """Build the page.
+    """Build the page. A sentence has a p only if there are six topics and two seeds, and says what guessing scores.
 
     Args:
         task: Name of the task.
@@ -114,9 +116,10 @@ def gap_report(
         counts: Counts of the pool: in, kept, dropped by reason.
         left_out: Topics that are left out, with the reason.
         words: Most probable words of each topic.
+        labels: Number of labels, each with as many test texts.
     """
-    gap, summary = gap_frame(results), gap_summary(results)
-    verdicts = [_verdict(row, Path(model).name) for row in each(summary)]
+    gap, summary, seeds = gap_frame(results), gap_summary(results), results["seed"].nunique()
+    verdicts = [_verdict(row, Path(model).name, seeds, labels) for row in each(summary)]
     caption = (
         "Mean macro-F1 over topics of an arm and of training off topic (other); their difference, its 95 % interval by "
         "Student's t, Hedges' g, and the number of topics where it is below 0; p without and with Holm over all rows."
@@ -132,16 +135,22 @@ def gap_report(
     return Report(f"{task}: what a classifier loses off topic", verdicts[0], [], sections)
 
 
-def _verdict(row: Any, model: str) -> str:
+def _verdict(row: Any, model: str, seeds: int, labels: int) -> str:
     """Put a row of the summary in words."""
     training, points = "on topic" if row.arm == ON else f"on {row.arm}", number(100 * row.difference, 1, True)
-    claim = f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training off topic"
+    claim = (
+        f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training off topic"
+        f", which has {number(row.mean_other, 3)} (random labels: {number(1 / labels, 3)})"
+    )
     if row.topics < 2:
         return f"{claim}, on one topic only."
-    interval = interval_text(100 * row.low, 100 * row.high, 1)
+    interval = f"95 % interval {interval_text(100 * row.low, 100 * row.high, 1)}"
+    if row.topics < TOPICS or seeds < SEEDS:
+        size = f"{row.topics} topics and {seeds} seed{'s' * (seeds > 1)}"
+        return f"{claim} ({interval}; {size} are too few for a p: it takes {TOPICS} and {SEEDS})."
     p = f"{row.p_t_holm:.1e}" if row.p_t_holm < 0.0005 else number(row.p_t_holm, 4)
     chance = "" if row.p_t_holm <= ALPHA else "; it may be chance"
-    return f"{claim} (95 % interval {interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."
+    return f"{claim} ({interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."
 
 
 SUMMARY = (

@@ -106,14 +106,26 @@ def test_a_score_is_the_mean_over_seeds():
     assert tie["lower"].item() == 1, "a tie is not lower"
 
 
-def test_the_page_begins_with_what_is_lost():
-    frame = results({"on": [0.8, 0.7, 0.9, 0.8], "off": [0.5, 0.5, 0.5, 0.6]})
+def page(frame):
     words = {topic: f"w{topic} a b c d e f" for topic in range(9)}
     counts = {"in": 100, "kept": 90, "dropped": {"short": 10}}
-    report = gap_report("genres", "runs/my_model", frame, counts, {7: "n=30: label 'x': no"}, words)
-    row = gap_summary(frame).iloc[0]
-    assert {"my_model", "+27.5", f"{100 * row['low']:+.1f}", f"{row['p_t_holm']:.4f}"} <= {*report.verdict.split(" ")}
+    return gap_report("genres", "runs/my_model", frame, counts, {7: "n=30: label 'x': no"}, words, labels=5)
+
+
+def test_the_page_begins_with_what_is_lost():
+    frame = results({"on": [0.8, 0.7, 0.9, 0.8, 0.8, 0.8], "off": [0.5, 0.5, 0.5, 0.6, 0.5, 0.55]})
+    report, row = page(frame), gap_summary(frame).iloc[0]
+    assert {"my_model", "+27.5", f"{100 * row['low']:+.1f}", f"{row['p_t_holm']:.1e}"} <= {*report.verdict.split(" ")}
+    assert "off topic, which has 0.575 (random labels: 0.200) (" in report.verdict
     text = to_markdown(report).replace("\\", "")
     assert "| 30 | 2 | w2 a b c d e f | 0.950 | 0.550 | +0.400 |" in text
     assert "90 of 100 documents" in text
     assert "Topic 7 (w7 a b c d e f) is left out, n=30: label 'x': no." in text
+
+
+@pytest.mark.parametrize(("topics", "seeds"), [(5, 2), (6, 1), (3, 1)])
+def test_few_topics_or_one_seed_give_no_p(topics, seeds):
+    scores = {"on": [0.8, 0.9, 0.85, 0.8, 0.9, 0.8][:topics], "off": [0.5] * topics}
+    verdict = page(results(scores, range(seeds))).verdict
+    assert "p =" not in verdict
+    assert f"{topics} topics and {seeds} seed" in verdict
