@@ -146,8 +146,7 @@ def _verdict(row: Any, model: str, seeds: int, labels: int) -> str:
         return f"{claim}, on one topic only."
     interval = f"95 % interval {interval_text(100 * row.low, 100 * row.high, 1)}"
     if row.topics < TOPICS or seeds < SEEDS:
-        size = f"{row.topics} topics and {seeds} seed{'s' * (seeds > 1)}"
-        return f"{claim} ({interval}; {size} are too few for a p: it takes {TOPICS} and {SEEDS})."
+        return f"{claim} ({interval}; no p, as it takes {TOPICS} topics and {SEEDS} seeds: {row.topics} and {seeds})."
     p = f"{row.p_t_holm:.1e}" if row.p_t_holm < 0.0005 else number(row.p_t_holm, 4)
     chance = "" if row.p_t_holm <= ALPHA else "; it may be chance"
     return f"{claim} ({interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."

@@ -84,8 +84,7 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
     pool = open_artifact(folder / "pool", POOL).manifest
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
-    results = _results(grid, paths, words)
-    numbers = (results, pool["counts"], left_out, words, len(pool["depends_on"]["taken"]))
+    numbers = (_results(grid, paths, words), pool["counts"], left_out, words, len(pool["depends_on"]["taken"]))
     report = gap_report(load_card(card).name, str(settings.model), *numbers)
     return write_page(report, Path(settings.out), "topic_gap")
 

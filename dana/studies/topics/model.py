@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dana.core import tensors
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
 from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
@@ -23,6 +23,7 @@ from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
 # Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and can't are no words.
 WORD = r"(?u)\b(?![^\W\d_]+n['’]t\b)[^\W\d_]{3,}\b"
 FILE, VOCABULARY = "topics", "vocabulary"
+FULL = 20_000  # documents, up to which a step of LDA takes all
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Topics:
     """Fitted topics with their vocabulary.
 
     Attributes:
-        spec: Spec of the topic model, for example ``etm:epochs=50``.
+        spec: Spec of the topic model, for example ``etm:steps=800``.
         words: The vocabulary.
         model: The fitted topics.
     """
@@ -179,7 +180,7 @@ def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
     """Fit topics to the documents that have a word of the vocabulary.
 
     Args:
-        spec: Spec of the model, for example ``lda`` or ``etm:epochs=50``.
+        spec: Spec of the model, for example ``lda`` or ``etm:steps=800``.
         bags: Documents.
         k: Number of topics.
         seed: Root seed.
@@ -232,33 +233,39 @@ class FittedDirichletTopics:
 
 @dataclass(frozen=True)
 class DirichletTopics:
-    """Latent Dirichlet allocation by scikit-learn's online variational Bayes; both priors are 1/K.
+    """Latent Dirichlet allocation by scikit-learn's variational Bayes; the prior of topics' words is 1/K.
 
     Attributes:
         epochs: Passes over the documents.
-        batch: Documents per step.
+        batch: Documents per step. By default all, which is most coherent on small pools, but 1,000 (online variational
+            Bayes) of more than 20,000 documents, where full steps are slow to converge.
+        alpha: Dirichlet parameter of a document's topics; with 1/K, topics of small pools share common words
+            (docs/results/topics.md).
 
     References:
-        Hoffman, Blei and Bach 2010, Online learning for latent Dirichlet allocation.
+        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Hoffman, Blei and Bach 2010, Online learning for latent
+        Dirichlet allocation.
     """
 
-    epochs: int = 10
-    batch: int = 1000
-    version: ClassVar[int] = 1
+    epochs: int = 20
+    batch: int | None = None
+    alpha: float = 1.0
+    version: ClassVar[int] = 2
     fitted_type: ClassVar[type] = FittedDirichletTopics
     known_words: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.batch >= 1, "batch", self.batch, "at least 1")
+        check_fields(self, epochs="at least 1", batch="at least 1, or null", alpha="above 0")
 
     def identity(self) -> dict[str, Any]:
         return {"model": "lda", **asdict(self)}
 
     def fit(self, bags: Bags, k: int, seed: int) -> FittedDirichletTopics:
-        random = derive_seed(seed, "lda") % 2**32
-        steps = {"learning_method": "online", "batch_size": self.batch, "max_iter": self.epochs}
-        model = LatentDirichletAllocation(k, random_state=random, **steps)
+        documents = bags.counts.shape[0]
+        batch = self.batch or (documents if documents <= FULL else 1000)
+        priors = {"doc_topic_prior": self.alpha, "random_state": derive_seed(seed, "lda") % 2**32}
+        steps = {"learning_method": "online" if batch < documents else "batch", "batch_size": batch}
+        model = LatentDirichletAllocation(k, max_iter=self.epochs, **priors, **steps)
         with threadpool_limits(1):  # summation order, and so the last bits, depend on the number of threads
             model.fit(bags.counts)
         return FittedDirichletTopics(torch.from_numpy(model.components_), float(model.doc_topic_prior_))

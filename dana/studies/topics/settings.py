@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import fingerprint
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.errors import ConfigError, nearest_path
 from dana.core.registry import Registry, origin_of
 
@@ -17,7 +17,7 @@ class TopicSettings:
     """How topics are fitted, and to which words.
 
     Attributes:
-        model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:epochs=50,vectors=FILE``.
+        model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:steps=800,vectors=FILE``.
         k: Numbers of topics to choose from, by coherence times diversity.
         seeds: Initialisations of each number of topics; the best fit is used.
         fit: Documents to fit on, drawn at random; all documents are assigned.
@@ -39,9 +39,8 @@ class TopicSettings:
     def __post_init__(self) -> None:
         require(bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2")
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        for name, minimum in (("seeds", 1), ("fit", 2), ("vocabulary", 2), ("min_documents", 1)):
-            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
-        require(0 < self.max_share <= 1, "max_share", self.max_share, "in (0, 1]")
+        check_fields(self, seeds="at least 1", fit="at least 2", vocabulary="at least 2", min_documents="at least 1")
+        check_fields(self, max_share="in (0, 1]")
 
     def read_stop_words(self) -> frozenset[str]:
         """Return the stop words in lower case.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from sklearn.metrics.pairwise import cosine_similarity
 
 from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact, write_text
 from dana.core.logging import get_logger, monitor
@@ -30,7 +31,7 @@ log = get_logger(__name__)
 
 MODEL, SHARES = "topic-model", "topics"
 HINT = "dana studies topics fit --general FILES --out DIR"
-COHERENT_WORDS, DIVERSE_WORDS = 10, 25
+COHERENT_WORDS, DIVERSE_WORDS, TWIN = 10, 25, 0.9
 MEASURES = ["coherence", "diversity", "quality"]
 TOPICS = "topics.csv"
 
@@ -104,6 +105,18 @@ def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
     return dict(zip(MEASURES, (coherence, diversity, coherence * diversity), strict=True))
 
 
+def measure_collapse(beta: np.ndarray, theta: np.ndarray) -> dict[str, int]:
+    """Count collapsed topics: ``unused``, the largest topic of no document, and ``twins``.
+
+    Args:
+        beta: Probability of each word in each topic, shape (K, V). A topic is a twin if the cosine with another is
+            above 0.9.
+        theta: Shares of topics, shape (documents, K).
+    """
+    cosines = cosine_similarity(beta) - 2 * np.eye(len(beta))  # a topic is no twin of itself
+    return {"unused": len(beta) - np.unique(theta.argmax(1)).size, "twins": int((cosines.max(1) > TWIN).sum())}
+
+
 def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     """Choose the number of topics with the best mean quality over seeds (ties: the smallest), and its best fit.
 
@@ -155,7 +168,8 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
 
     Returns:
         The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), ``topics.csv``
-        (:func:`describe_topics`) and ``fits.csv`` (one row per fit: k, seed and measures).
+        (:func:`describe_topics`) and ``fits.csv`` (one row per fit: k, seed, :func:`measure_topics` and
+        :func:`measure_collapse`); its manifest has the measures of the fit that is used.
 
     Raises:
         ConfigError: If there is no general text, or there are fewer documents than topics.
@@ -194,6 +208,7 @@ def _write_model(
     topics.save(draft.path)
     write_text(draft.path / TOPICS, csv_text(describe_topics(topics, bags)))
     write_text(draft.path / "fits.csv", csv_text(fits))
+    draft.notes["measures"] = parts[k, number].manifest["measures"]
     draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
 
@@ -203,7 +218,8 @@ def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: 
     topics = fit_topics(settings.section("topics").model, bags, k, seed)
     topics.save(draft.path)
     draft.seeds = {"fit": seed}
-    draft.notes["measures"] = measures = measure_topics(topics.beta, bags.counts)
+    measures = measure_topics(topics.beta, bags.counts)
+    draft.notes["measures"] = measures | measure_collapse(topics.beta, topics.model.theta(bags.counts))
     log.info("topics    k=%d seed %d: %s", k, number, "  ".join(f"{name} {of:.3f}" for name, of in measures.items()))
 
 
@@ -285,7 +301,12 @@ def topics_text(folder: Path) -> str:
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
     topics = topics.sort_values(["share", "topic"], ascending=[False, True])
     names = ("topic", "share", "coherence", "words")
-    rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
-    counts = artifact.manifest["counts"]
+    rows, counts = (
+        [{name: row[name] for name in names} for row in topics.to_dict("records")],
+        artifact.manifest["counts"],
+    )
     documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
-    return f"{tabulate(rows)}\n\n{artifact.manifest['reason']}; {documents}"
+    idle, twins = (artifact.manifest.get("measures", {}).get(name, 0) for name in ("unused", "twins"))
+    collapse = f"collapse: {idle} topics are the largest of no document, {twins} have a twin (cosine above {TWIN})"
+    warning = f"\n{collapse}; try a smaller --k" if idle or twins else ""
+    return f"{tabulate(rows)}\n\n{artifact.manifest['reason']}; {documents}{warning}"

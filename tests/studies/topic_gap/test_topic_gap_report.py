@@ -128,4 +128,4 @@ def test_few_topics_or_one_seed_give_no_p(topics, seeds):
     scores = {"on": [0.8, 0.9, 0.85, 0.8, 0.9, 0.8][:topics], "off": [0.5] * topics}
     verdict = page(results(scores, range(seeds))).verdict
     assert "p =" not in verdict
-    assert f"{topics} topics and {seeds} seed" in verdict
+    assert f"no p, as it takes 6 topics and 2 seeds: {topics} and {seeds})" in verdict

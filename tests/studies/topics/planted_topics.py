@@ -7,19 +7,19 @@ from scipy.sparse import csr_matrix
 
 from dana.studies.topics.model import Bags
 
-TOPICS, WORDS, DOCUMENTS, LENGTH = 3, 30, 600, 60
+DOCUMENTS, LENGTH, CLARITY = 600, 60, 0.9
 
 
 @cache
-def known_topics() -> tuple[Bags, np.ndarray, np.ndarray]:
-    """Documents; the shares of three topics in each, and the words of each topic: ten of its own hold nine tenths."""
-    random = np.random.default_rng(0)
-    beta = np.full((TOPICS, WORDS), 0.1 / WORDS)
-    for topic in range(TOPICS):
-        beta[topic, topic * 10 : topic * 10 + 10] += 0.9 * random.dirichlet(np.full(10, 5.0))
-    theta = random.dirichlet(np.full(TOPICS, 0.3), DOCUMENTS)
+def known_topics(topics: int = 3, own: int = 10) -> tuple[Bags, np.ndarray, np.ndarray]:
+    """Documents; the shares of topics in each, and the words of each topic: some of its own hold nine tenths."""
+    random, words = np.random.default_rng(0), topics * own
+    beta = np.full((topics, words), (1 - CLARITY) / words)
+    for topic in range(topics):
+        beta[topic, topic * own : topic * own + own] += CLARITY * random.dirichlet(np.full(own, 5.0))
+    theta = random.dirichlet(np.full(topics, 0.9 / topics), DOCUMENTS)
     counts = np.stack([random.multinomial(LENGTH, row @ beta) for row in theta])
-    return Bags(tuple(f"word{number:02d}" for number in range(WORDS)), csr_matrix(counts)), theta, beta
+    return Bags(tuple(f"word{number:02d}" for number in range(words)), csr_matrix(counts)), theta, beta
 
 
 def agreement(fitted_beta: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,19 +17,20 @@ from dana.encoders.words import WordVectors
 from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
 from dana.studies.topics.model import Bags, Topics, choose_vocabulary, fit_topics
 from dana.studies.topics.settings import TopicSettings
-from dana.studies.topics.stage import choose_topics, measure_topics, top_words, topic_coherence
+from dana.studies.topics.stage import choose_topics, measure_collapse, measure_topics, top_words, topic_coherence
 from tests.studies.topics.planted_topics import agreement, known_topics
 
 
 @pytest.fixture(scope="module")
 def topics():
-    return fit_topics("lda:epochs=10,batch=100", known_topics()[0], 3, seed=4)
+    return fit_topics("lda:epochs=10,batch=100,alpha=0.5", known_topics()[0], 3, seed=4)
 
 
 def test_it_is_that_of_scikit_learn(topics):
     bags, _, _ = known_topics()
     seed = derive_seed(4, "lda") % 2**32
-    model = LatentDirichletAllocation(3, learning_method="online", batch_size=100, random_state=seed).fit(bags.counts)
+    settings = {"learning_method": "online", "batch_size": 100, "doc_topic_prior": 0.5}
+    model = LatentDirichletAllocation(3, random_state=seed, **settings).fit(bags.counts)
     assert np.array_equal(topics.model.components.numpy(), model.components_)
     np.testing.assert_allclose(topics.model.theta(bags.counts), model.transform(bags.counts), atol=1e-6)
     np.testing.assert_allclose(topics.beta.sum(1), 1)
@@ -64,7 +65,7 @@ def test_documents_without_words_do_not_count():
         fit_topics("lda", few, 3, seed=0)
 
 
-SMALL = {"dims": 20, "hidden": 48, "batch": 100, "epochs": 50}
+SMALL = {"dims": 20, "hidden": 48, "batch": 100, "steps": 300, "spread": 2.0}
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_a_document_alone_has_the_bits_it_has_among_others():
 
 def test_the_same_seed_gives_the_same_bits_in_any_number_of_threads():
     bags, _, _ = known_topics()
-    model = EmbeddedTopics(**SMALL | {"epochs": 2})
+    model = EmbeddedTopics(**SMALL | {"steps": 12})
     one = model.fit(bags, 3, seed=1)
     torch.set_num_threads(2)
     try:
@@ -158,10 +159,19 @@ def test_the_same_seed_gives_the_same_bits_in_any_number_of_threads():
         assert not torch.equal(getattr(one, field.name), getattr(other, field.name))
 
 
-def test_the_weight_of_the_divergence_grows_to_one():
-    model = EmbeddedTopics(annealing=0.5)
-    assert [model._annealing_weight(step, 8) for step in range(8)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0]
-    assert EmbeddedTopics(annealing=0.0)._annealing_weight(0, 8) == 1.0
+@pytest.mark.parametrize("model", ["etm", "lda"])
+def test_the_defaults_use_every_topic_of_a_small_pool_once(model):
+    bags, _, beta = known_topics(10, 15)
+    topics = fit_topics(model, bags, 10, seed=0)
+    assert measure_collapse(topics.beta, topics.model.theta(bags.counts)) == {"unused": 0, "twins": 0}
+    places, cosines = agreement(topics.beta, beta)
+    assert (len(set(places)), cosines.min() > 0.8) == (10, True)
+
+
+def test_collapsed_topics_are_counted():
+    beta = np.array([[8, 1, 1], [8, 1, 2], [1, 8, 1], [1, 1, 8]]) / 10
+    theta = np.eye(4)[[0, 1, 2, 2]]
+    assert measure_collapse(beta, theta) == {"unused": 1, "twins": 2}
 
 
 def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
@@ -169,7 +179,7 @@ def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
     path = tmp_path / "vectors.txt"
     vectors = torch.randn(31, 6, generator=torch.Generator().manual_seed(0))
     WordVectors(("unused", *(word.upper() for word in reversed(bags.words))), vectors).save(path)
-    model = EmbeddedTopics(vectors=str(path), **SMALL | {"epochs": 1})
+    model = EmbeddedTopics(vectors=str(path), **SMALL | {"steps": 6})
     assert set(model.known_words) == {"unused", *bags.words}
     model = model.fit(bags, 3, seed=0)
     assert torch.equal(model.words, vectors[1:].flip(0))
@@ -180,7 +190,7 @@ def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
 def test_a_fit_that_diverges_is_told_and_gives_no_topics():
     bags, _, _ = known_topics()
     with pytest.raises(DataError, match="learning_rate=50'"):
-        fit_topics("etm:dims=4,hidden=8,batch=50,epochs=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0)
+        fit_topics("etm:dims=4,hidden=8,batch=50,steps=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0)
 
 
 ALL = TopicSettings(min_documents=1, max_share=1.0, stop_words="none")

@@ -6,6 +6,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core import schemas
+from dana.core.artifacts import open_artifact
 from dana.core.launch import Share
 from dana.scoring.inputs import GeneralCorpus
 from dana.studies.topics import stage
@@ -61,6 +62,14 @@ def test_every_number_and_seed_is_fitted_and_the_best_is_kept(run):
     assert topics["coherence"].mean() * np.unique(best).size / best.size == pytest.approx(best_quality)
     assert topics["share"].sum() == pytest.approx(1)
     assert topics["documents"].sum() == 80
+
+
+def test_collapse_is_in_the_manifest_and_said(pool, tmp_path, capsys):
+    line = ["studies", "topics", "fit", "--general", str(pool), "--out", str(tmp_path), *FEW]
+    assert main([*line, "--model", "etm:steps=1", "--k", "30"]) == 0
+    measures = open_artifact(tmp_path / "topic-model", "topic-model").manifest["measures"]
+    assert measures["unused"] > 0
+    assert f"collapse: {measures['unused']} topics are the largest of no document" in capsys.readouterr().out
 
 
 def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
