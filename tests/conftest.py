@@ -59,6 +59,7 @@ def heard(caplog, monkeypatch):
     logger = logging.getLogger("dana")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "propagate", True)
+    caplog.set_level(logging.INFO, logger="dana")
     return caplog
 
 

@@ -82,7 +82,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest(line, near, tmp_path, monk
     for name in ("notes.txt", "pool.jsonl", "mine.py", "mine.yaml"):
         Path(name).write_text('{"text": "a"}\n')
     assert main(line.split()) == 2
-    (message,) = capsys.readouterr().err.strip().splitlines()
+    *_, message = capsys.readouterr().err.strip().splitlines()
     assert f"did you mean '{near}'?" in message
 
 

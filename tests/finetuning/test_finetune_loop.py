@@ -252,7 +252,7 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
         (tmp_path / name).mkdir()
         write_results(tmp_path / name, toy_card, {**details, "split_overlap": overlap(splits)}, [result], splits)
     (tmp_path / "both").mkdir()
-    join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target)
+    join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target, {})
     assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
     joined, table = (pq.read_table(tmp_path / part / "predictions.parquet") for part in ("both", "."))
     assert joined["adaptation"].to_pylist() == [0] * 5 + [1] * 5

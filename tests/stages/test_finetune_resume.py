@@ -74,11 +74,11 @@ def test_told_to_stop_it_keeps_what_is_finished(checkpoint, card, tmp_path, ran,
     """In the training of seed 1, or in its evaluation."""
     original, calls, out = getattr(loop, step), [], tmp_path / "out"
 
-    def interrupt(*arguments):
+    def interrupt(*arguments, **settings):
         if ran[-1] == 1:
             calls.append(1)
             os.kill(os.getpid(), number)
-        return original(*arguments)
+        return original(*arguments, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, step, interrupt)

@@ -19,6 +19,7 @@ from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
+from dana.train.settings import AdaptSettings
 from dana.weighting.mixture import describe_purity, held_out_task, split_held_out, warn_of_low_purity
 from dana.weighting.pool import Pool
 from dana.weighting.settings import POLICIES, WeighSettings
@@ -247,7 +248,9 @@ def test_beta_auto_is_one_choice_of_command_function_and_arm(planted_run, tmp_pa
     shutil.copytree(run, copy)
     table = dana.weigh(copy, beta="auto", gamma=3)
     np.testing.assert_array_equal(table["weight"], frame_of(tmp_path / "w")["weight"])
-    (arm,) = parse_arms({"mine": {"weigh": {"beta": "auto"}}}, "detector", WeighSettings(budget="9 units"))
+    (arm,) = parse_arms(
+        {"mine": {"weigh": {"beta": "auto"}}}, "detector", WeighSettings(budget="9 units"), AdaptSettings()
+    )
     assert arm.weigh.is_auto
     with pytest.raises(ConfigError, match="beta='auto'"):
         dana.weigh(frame_of(run / "scores"), beta="auto")

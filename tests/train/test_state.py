@@ -139,7 +139,7 @@ def test_a_warm_up_lowers_the_loss_and_leaves_the_backbone_alone(warm_up, backbo
 
     monkeypatch.setattr(torch.optim.AdamW, "step", record)
     model, _, (before, after) = warm_up(HeadWarmup(20, 8, learning_rate=1e-2))
-    assert after < before - 0.3
+    assert after < before - 0.2
     assert equal(load(backbone).model.bert, model.bert)
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert [rate for rate, _ in rates] == pytest.approx([5e-3, 1e-2, *np.linspace(1e-2, 1e-2 / 18, 18)], rel=1e-6)

@@ -23,10 +23,10 @@ from dana.core.announce import announcements
 from dana.core.artifacts import write_text
 from dana.core.config import load
 from dana.core.registry import SELECTORS
-from dana.core.rng import derive_seed
+from dana.core.rng import generator
 from dana.models.classifier import BACKBONE
 from dana.scoring.inputs import TaskText
-from dana.scoring.ranking.comparison import split, texts_to_rank
+from dana.scoring.ranking.comparison import HELD_OUT, texts_to_rank
 from dana.scoring.ranking.measures import separation
 from dana.stages.finetune import finetune_stage
 from dana.stages.settings import RunSettings
@@ -55,10 +55,11 @@ def score_splits(settings: RunSettings, encoder: str) -> list[tuple[np.ndarray, 
     selector = SELECTORS.load("detector")(context=replace(texts.context, detector=FOREST))
     scores = []
     for seed in range(settings.ranking.seeds):
-        inside, outside = split(len(texts.task), derive_seed(0, seed))
+        order = generator(seed, "figure3", "split").permutation(len(texts.task))
+        outside, inside = np.split(order, [round(order.size * HELD_OUT)])
         samples = {name: texts.samples[name].first(size) for name, size in selector.samples(inside.size).items()}
         model = selector.fit(texts.task.rows(inside), samples, seed)
-        scores.append((model.score(texts.task.rows(outside)), model.score(texts.samples[f"negatives/{seed}"])))
+        scores.append((model.score(texts.task.rows(outside)), model.score(texts.samples["negatives"])))
     return scores
 
 

@@ -179,8 +179,8 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     ],
 )
 def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(settings, changes, tmp_path):
-    before = plan(["general", "dana"], tmp_path, model="a/b").fingerprints
-    after = plan(**{"arms": ["general", "dana"], "tmp_path": tmp_path, "model": "a/b", **settings}).fingerprints
+    before = plan(["general", "dana"], tmp_path, model="dana-mini").fingerprints
+    after = plan(**{"arms": ["general", "dana"], "tmp_path": tmp_path, "model": "dana-mini", **settings}).fingerprints
     names = [name for name in after if before[name] != after[name]]
     assert sorted(names) == sorted(before if changes is None else changes.split())
 
