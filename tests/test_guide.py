@@ -89,7 +89,6 @@ PAPER_COMMANDS = {  # and what it writes
     "table2": ("score {texts} --out out --selector detector:knn", "scores"),
     "table4": (f"run papers/dana/table4 {RUN}", "report.html"),
     "table5": (f"run papers/dana/table5 {RUN}", "arms/continuous/adapted/config.json"),
-    "figure3": ("score --rank-only {texts} ranking.detectors=[knn] --out out", "ranking"),
 }
 
 
