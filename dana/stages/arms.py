@@ -15,7 +15,7 @@ KEYS = ("mix", "after", "selector", "detector", "weigh", "adapt")
 BESIDE = ("-seeds", "-model")  # suffixes of the folders that fine-tuning writes beside an arm's
 TEXTS: dict[str, dict[str, float]] = {"base": {}, "general": {"general": 1.0}, "task": {"task": 1.0}}
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
-SHARE = 0.3  # of the task's own text beside selected text, as in the pilot of docs/results/adaptation.md
+SHARE = 0.3  # of the task's own text beside selected text; other shares were not tried
 # Arms that a recipe can list by name; an empty mapping uses the selector and the weights of the run.
 READY: dict[str, Any] = {
     "base": "base",
@@ -102,36 +102,25 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     mix = item.get("mix") or adapt.mix or {"selected": 1.0}
     check_mix(f"{key}.mix", mix)
     usual = "detector" if selector == "auto" and "detector" in specs else selector
-    settings = replace(_adapt(key, item.get("adapt", {}), adapt), mix=mix)
+    training = item.get("adapt", {})
+    allowed_values = "that of the run, which grows with the adaptation"
+    require("seed" not in training, f"{key}.adapt.seed", training.get("seed"), allowed_values)
+    settings = replace(_with_differing(adapt, training, {"steps", "tokens", "epochs"}, f"{key}.adapt"), mix=mix)
     arm = Arm(name, mix, specs.get("after", ""), settings)
     if not arm.selects:
         for part in ("selector", "detector", "weigh"):
             require(part not in item, f"{key}.{part}", item.get(part), f"absent: mix={mix} has no selected text")
         return arm
-    weights = _weigh(key, item.get("weigh", {}), weigh)
+    weights = _with_differing(weigh, item.get("weigh", {}), {"beta", "budget", "below"}, f"{key}.weigh")
     return replace(arm, selector=specs.get("selector", usual), detector=specs.get("detector"), weigh=weights)
 
 
-def _weigh(key: str, differing: Mapping[str, Any], weigh: WeighSettings) -> WeighSettings:
-    if not differing:
-        return weigh
-    usual = asdict(weigh)
-    if {"beta", "budget", "below"} & differing.keys():  # an arm's own amount replaces the run's
-        usual |= {"budget": None, "below": None}
-    return load(WeighSettings, {**usual, **differing}, origin=f"{key}.weigh")
-
-
-def _adapt(key: str, differing: Mapping[str, Any], adapt: AdaptSettings) -> AdaptSettings:
-    require(
-        "seed" not in differing,
-        f"{key}.adapt.seed",
-        differing.get("seed"),
-        "that of the run, which grows with the adaptation",
-    )
-    usual = asdict(adapt)
-    if {"steps", "tokens", "epochs"} & differing.keys():
-        usual |= {"steps": None, "tokens": None, "epochs": None}
-    return load(AdaptSettings, merge_sections(usual, dict(differing)), origin=f"{key}.adapt")
+def _with_differing(settings: Any, differing: Mapping[str, Any], amounts: set[str], origin: str) -> Any:
+    """Override settings by those in which an arm differs; its own amount replaces the run's, stated in another way."""
+    usual = asdict(settings)
+    if amounts & differing.keys():
+        usual |= dict.fromkeys(amounts - {"beta"})  # a number always; the other amounts override it
+    return load(type(settings), merge_sections(usual, dict(differing)), origin=origin)
 
 
 def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:

@@ -258,19 +258,10 @@ def cell_estimates(cells: Sequence[Cell], settings: RunSettings, scores: dict[st
 def _task_of(card: str, settings: RunSettings, plan: FinetuneSettings) -> tuple[TaskCard, Sizes]:
     """Read a card and the sizes of its task; a harvest will write them by its settings."""
     if settings.harvest is not None and not Path(card).exists():
-        train, dev, test = (
-            round(settings.harvest.task_documents * SPLITS[split]) for split in ("train", "dev", "test")
-        )
-        task = TaskCard(
-            "the harvest",
-            "",
-            1,
-            ["", " "],
-            "accuracy",
-            {},
-            {"local": "task"},
-            presets={"quick": replace(PRESETS["quick"], **QUICK)},
-        )
+        names, count = ("train", "dev", "test"), settings.harvest.task_documents
+        train, dev, test = (round(count * SPLITS[name]) for name in names)
+        presets = {"quick": replace(PRESETS["quick"], **QUICK)}
+        task = TaskCard("the harvest", "", 1, ["", " "], "accuracy", {}, {"local": "task"}, presets=presets)
         return task, (train, dev, test, settings.harvest.max_characters)
     task = plan.fields_of(load_card(card))
     return task, labelled_sizes(task, plan, settings.data)

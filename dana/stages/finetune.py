@@ -97,13 +97,18 @@ def finetune_stage(
     if fold is None:
         sizes = partial(labelled_sizes, task, settings, data)
         announce(lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out)
-    floors = partial(floor_scores, task, data, folds, settings.max_train) if with_floors else dict[str, float]
     if folds > 1 and fold is None:
         parts = {index: part_folder(out, index) for index in range(folds)}
         step = max(preset.seed_list) + 1
         for index, part in parts.items():
             seeds_of_fold = [seed + index * step for seed in preset.seed_list]
             finetune_stage(model, card, replace(settings, seeds=seeds_of_fold), part, data, index)
+
+        def floors() -> dict[str, float]:
+            if not with_floors:
+                return {}
+            return floor_scores(task, [read_splits(task, data, index) for index in parts], settings.max_train)
+
         return on_rank_0(lambda: join_stage(parts, out, floors))
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
@@ -119,7 +124,7 @@ def finetune_stage(
     order = tuple(preset.seed_list)
     seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
     read = partial(read_splits, task, data, fold)
-    rest = (tokenizer, markers, read, floors, folds, stamps, seeds, accelerator, precision, out)
+    rest = (tokenizer, markers, read, with_floors, folds, stamps, seeds, accelerator, precision, out)
     job = _FinetuneJob(model, task, preset, settings, *rest)
     if settings.save:
         job.check_model()
@@ -168,7 +173,7 @@ class _FinetuneJob:
     tokenizer: Any
     markers: tuple[str, ...]
     read: Callable[[], dict[str, list[Example]]]
-    floors: Callable[[], dict[str, float]]
+    with_floors: bool
     folds: int
     stamps: Stamps
     seeds: Seeds
@@ -254,7 +259,7 @@ class _FinetuneJob:
             "preset": self.settings.preset,
             "settings": {**asdict(job.preset), "max_train": self.settings.max_train},
             **notes,
-            "floors": self.floors(),
+            "floors": floor_scores(self.task, [splits], self.settings.max_train) if self.with_floors else {},
             "folds": self.folds if self.folds > 1 else None,
         }
         write_results(draft.path, self.task, description, results, splits)

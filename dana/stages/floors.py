@@ -71,18 +71,16 @@ def floors_stage(
     return make(out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write)
 
 
-def floor_scores(task: TaskCard, data: str | None, folds: int, max_train: int | None) -> dict[str, float]:
+def floor_scores(task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None) -> dict[str, float]:
     """Compute the scores of the floors that need no encoder, by name.
 
     Args:
         task: The task.
-        data: Folder with its data.
-        folds: Number of folds, all of which are tested; 1 or 0 for test texts.
+        folds: Splits of each fold, all of which are tested; those of the task, if it has no folds.
         max_train: Number of training texts; None for all.
     """
-    splits = [read_splits(task, data, fold) for fold in (range(folds) if folds > 1 else [None])]
     names = ("majority",) if task.target.per_word else ("majority", "tfidf")
-    return {name: _test_floor(name, task, splits, max_train, "")[1] for name in names}
+    return {name: _test_floor(name, task, folds, max_train, "")[1] for name in names}
 
 
 def _write_floor(

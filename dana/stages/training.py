@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +102,10 @@ class TrainingData:
             ConfigError: Likewise.
         """
         parts, counts, exclude = dict[str, Examples](), dict[str, int](), self.heldout_ids()
+        corpus = cache(lambda: Tokens.open(pack_stage(self.corpus, tokenizer).path))
         for name in self.mix:
             weights = self.weights if name == "selected" else None
-            if name == "task":
-                tokens = Tokens.of(iterate_documents(self.task), tokenizer)
-            else:
-                tokens = Tokens.open(pack_stage(self.corpus, tokenizer).path)
+            tokens = Tokens.of(iterate_documents(self.task), tokenizer) if name == "task" else corpus()
             parts[name], of_part = build_examples(tokens, weights, special_tokens, max_tokens, exclude)
             counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
         return Examples.mixture(parts, self.mix), counts

@@ -58,21 +58,20 @@ class Example:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
-def read_split(card: TaskCard, split: str, data: str | None = None, fold: int | None = None) -> list[Example]:
-    """Read one split; warn if the card expects another number of examples.
+def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
+    """Read one split, of a card with ``folds`` the first; warn if the card expects another number of examples.
 
     Args:
         card: The task.
         split: ``train``, ``dev`` or ``test``.
         data: See :meth:`dana.tasks.card.TaskCard.files`.
-        fold: Fold that is the test split, of a card with ``folds``; None takes the first.
 
     Raises:
         DataError: If there are no examples, or for a bad record, a missing field, an empty text or an unknown label;
             names file and line.
     """
     if card.folds is not None:
-        return split_by_fold(read_folds(card, data), fold or 0)[split]
+        return split_by_fold(read_folds(card, data), 0)[split]
     if card.train is not None:
         return _few_to_train(card, {split: _read_published(card, split, data) for split in SPLITS})[split]
     return _read_published(card, split, data)
@@ -108,23 +107,24 @@ def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str,
     Raises:
         DataError: If an id comes twice in the new test split.
     """
-    train = sorted(_by_hash(splits["train"], "train")[: card.train])
+    train = sorted(np.argsort(_ranks(splits["train"], "few", "train"), kind="stable")[: card.train].tolist())
     train_examples = [splits["train"][row] for row in train]
     if not card.test:
         return {**splits, "train": train_examples}
     others = [example for row, example in enumerate(splits["train"]) if row not in {*train}]
     new = _without([*splits["test"], *others], [*train_examples, *splits["dev"]])
-    test = [new[row] for row in sorted(_by_hash(new, "test")[:MOST_TEST_TEXTS])]
+    rows = np.argsort(_ranks(new, "few", "test"), kind="stable")[:MOST_TEST_TEXTS]
+    test = [new[row] for row in sorted(rows.tolist())]
     counts = Counter(example.id for example in test)
     if twice := next((name for name, count in counts.items() if count > 1), None):
         raise DataError(f"{card.name}: test=rest: the id {twice!r} comes twice in train and test")
     return {**splits, "train": train_examples, "test": test}
 
 
-def _by_hash(examples: list[Example], split: str) -> list[int]:
-    """Sort the rows of examples by a hash of the id."""
+def _ranks(examples: list[Example], *purpose: str) -> np.ndarray:
+    """Hash the ids of examples to numbers in [0, 1), others for each purpose."""
     keys = np.array([document_key(example.id) for example in examples], dtype=np.uint64)
-    return np.argsort(hash_uniform(derive_seed(0, "task", "few", split), keys), kind="stable").tolist()
+    return hash_uniform(derive_seed(0, "task", *purpose), keys)
 
 
 def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
@@ -160,8 +160,7 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
     """
     test = [example for example in examples if example.fold == fold]
     others = _without([example for example in examples if example.fold != fold], test)
-    keys = np.array([document_key(example.id) for example in others], dtype=np.uint64)
-    ranks = hash_uniform(derive_seed(0, "task", "dev"), keys)
+    ranks = _ranks(others, "dev")
     order = sorted(range(len(others)), key=lambda row: (str(others[row].label), ranks[row]))
     rows = {*order[min(4, len(order) - 1) :: 10]}
     dev = [example for row, example in enumerate(others) if row in rows]
@@ -266,7 +265,7 @@ def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None
     Args:
         card: The task.
         data: See :meth:`dana.tasks.card.TaskCard.files`.
-        fold: See :func:`read_split`.
+        fold: Fold that is the test split, of a card with ``folds``; None takes the first.
 
     Raises:
         DataError: See :func:`read_split`; or if no test text remains.
@@ -336,7 +335,7 @@ def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tup
     Args:
         card: The task.
         data: Folder of its data, if not under ``DANA_DATA``.
-        fold: See :func:`read_split`.
+        fold: See :func:`read_splits`.
     """
     splits = {} if card.is_divided else {split: read_split(card, split, data) for split in ("train", "dev")}
     splits = splits or read_splits(card, data, fold)
