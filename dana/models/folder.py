@@ -21,7 +21,7 @@ from dana.core.logging import get_logger
 log = get_logger(__name__)
 
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
-SHIPPED = {"dana-mini": "2eaeca1aa55e447e9e158fd29c67982ec2081010e793a2b0193064c1eadb386d"}
+SHIPPED = {"dana-mini": "f63a42a5bacd8ccfce41077d30094c4aa573673700bf36499dc1a969c3010f2c"}
 
 FLOATS = ("F64", "F32", "F16", "BF16")  # in safetensors; a cast of others to float32 makes other weights
 
