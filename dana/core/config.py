@@ -173,7 +173,7 @@ def _build(cls: type[S], values: dict[str, Any], prefix: str) -> S:
     try:
         return cls(**arguments)
     except ConfigError as error:
-        start = re.match(r"(\w+)[\w.]*=", str(error))  # a class names its keys without their section
+        start = re.match(r"(\w+)[\w.\[\]]*=", str(error))  # a class names its keys without their section
         raise ConfigError(f"{prefix if start and start[1] in by_name else ''}{error}") from error
 
 
@@ -204,7 +204,8 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     if is_dataclass(kind) and isinstance(value, dict):
         return _build(kind, value, f"{key}.")  # type: ignore[arg-type]
     if kind is list and isinstance(value, list | tuple):
-        return [_convert(inner[0], one, key) for one in value]
+        step = convert if is_dataclass(inner[0]) else _convert
+        return [step(inner[0], one, f"{key}[{index}]") for index, one in enumerate(value)]
     if kind is dict and isinstance(value, dict):
         return {_convert(inner[0], name, key): _convert(inner[1], one, key) for name, one in value.items()}
     if kind in (int, float) and isinstance(value, str):  # from the command line; and YAML 1.1 reads 1e-4 as text

@@ -37,7 +37,7 @@ class Arm:
         mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020: TAPT alone, DAPT
             with TAPT beside the others) and ``general``; empty for the model as it is.
         after: The arm whose adapted model it starts from; empty for the base.
-        adapt: Settings of the training. Its ``tokens`` are those of the arm alone, without those of ``after``.
+        adapt: Settings of the training. Its ``tokens`` and phases are of the arm alone, without those of ``after``.
         selector: Spec of the selector.
         detector: Spec of the detector; None takes the run's.
         weigh: How scores become weights.
@@ -67,7 +67,8 @@ def parse_arms(
         selector: Selector of the run, for arms without one.
         weigh: Weight settings of the run; an arm's ``weigh`` overrides them.
         adapt: Training settings of the run; an arm's ``adapt`` overrides them, and its ``tokens`` are the whole budget
-            of the arm: those of the arms that it comes after are taken off.
+            of the arm: those of the arms that it comes after are taken off, of phases from the first on. A mixture
+            of the arm replaces those of the run's phases.
 
     Raises:
         ConfigError: If an arm is unknown or wrongly described; names the arm and what is allowed.
@@ -90,7 +91,7 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     require(fits, "arms", name, "named by letters, digits, _ . + and -")
     if isinstance(item, str) and item in TEXTS:
         require(name != "base" or item == "base", key, item, "base: it is what all others are compared with")
-        return Arm(name, TEXTS[item], adapt=replace(adapt, mix=TEXTS[item]))
+        return Arm(name, TEXTS[item], adapt=_with_mix(adapt, TEXTS[item]))
     require(isinstance(item, Mapping) and name != "base", key, item, "base" if name == "base" else ALLOWED)
     for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")
@@ -105,8 +106,10 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     training = item.get("adapt", {})
     allowed_values = "that of the run, which grows with the adaptation"
     require("seed" not in training, f"{key}.adapt.seed", training.get("seed"), allowed_values)
-    settings = replace(_with_differing(adapt, training, {"steps", "tokens", "epochs"}, f"{key}.adapt"), mix=mix)
-    arm = Arm(name, mix, specs.get("after", ""), settings)
+    settings = _with_mix(adapt, mix) if item.get("mix") else replace(adapt, mix=mix)
+    settings = _with_differing(settings, training, {"steps", "tokens", "epochs", "phases"}, f"{key}.adapt")
+    settings = replace(settings, mix=mix)
+    arm = Arm(name, mix := settings.total_mix, specs.get("after", ""), settings)
     if not arm.selects:
         for part in ("selector", "detector", "weigh"):
             require(part not in item, f"{key}.{part}", item.get(part), f"absent: mix={mix} has no selected text")
@@ -115,11 +118,17 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     return replace(arm, selector=specs.get("selector", usual), detector=specs.get("detector"), weigh=weights)
 
 
+def _with_mix(settings: AdaptSettings, mix: Mapping[str, float]) -> AdaptSettings:
+    """Set one mixture for all phases."""
+    return replace(settings, mix=dict(mix), phases=[replace(phase, mix={}) for phase in settings.phases])
+
+
 def _with_differing(settings: Any, differing: Mapping[str, Any], amounts: set[str], origin: str) -> Any:
     """Override settings by those in which an arm differs; its own amount replaces the run's, stated in another way."""
     usual = asdict(settings)
     if amounts & differing.keys():
-        usual |= dict.fromkeys(amounts - {"beta"})  # a number always; the other amounts override it
+        # beta is a number always; the other amounts override it
+        usual = {name: value for name, value in usual.items() if name not in amounts - {"beta"}}
     return load(type(settings), merge_sections(usual, dict(differing)), origin=origin)
 
 
@@ -139,4 +148,5 @@ def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
         require(tokens is not None, f"arms.{name}.adapt.tokens", tokens, f"set, as {arm.name} comes after {arm.after}")
     more = f"more than the {first:,} of {arm.after}, which count in it; give {arm.after} fewer by its own adapt"
     require(total > first, f"{key}.adapt.tokens", total, more)  # type: ignore[operator]
-    return replace(arm, adapt=replace(arm.adapt, tokens=total - first))  # type: ignore[operator]
+    rest = arm.adapt.without_first(first)  # type: ignore[arg-type]
+    return replace(arm, adapt=rest, mix=rest.total_mix)

@@ -109,10 +109,12 @@ def training_estimate(
     work, folder = tokens, corpus.parent / "task" / "held_out"
     task = sum(len(document.text) for document in iterate_documents(folder)) / CHARACTERS if folder.is_dir() else 0.0
     steps = tokens / (settings.batch_tokens or settings.batch_size * settings.max_tokens)
-    times = min(steps, 2 + (steps // settings.eval_every if settings.eval_every else settings.evaluations))
+    count = len(settings.by_phase())
+    times = min(steps, 1 + count + (steps // settings.eval_every if settings.eval_every else settings.evaluations))
     sizes = (min(settings.evaluation_tokens, size) for size in (MANY, task))
     work += FORWARD * (times * sum(sizes) + 2 * BASE_TOKENS) if tokens else 0.0
-    what = f"train {model or f'a new model of size {size}'} on {tokens:,.0f} tokens, into {out}"
+    phases = f" in {count} phases" if count > 1 else ""
+    what = f"train {model or f'a new model of size {size}'} on {tokens:,.0f} tokens{phases}, into {out}"
     shape = settings.batch_size, settings.max_tokens
     return Cost(what, _seconds(work, model, size, shape, True), _model_bytes(model))
 

@@ -25,7 +25,11 @@ log = get_logger(__name__)
 
 RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
 # What dana run --quick changes: a first answer within minutes.
-QUICK: dict[str, Any] = {"arms": ["random", "dana"], "seeds": {"adaptations": 3}, "adapt": {"tokens": 250_000}}
+QUICK: dict[str, Any] = {
+    "arms": ["random", "dana"],
+    "seeds": {"adaptations": 3},
+    "adapt": {"tokens": 250_000, "phases": []},
+}
 FLOORS = ("majority", "tfidf", "vectors")
 
 

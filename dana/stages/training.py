@@ -1,7 +1,7 @@
 """``dana adapt``: train a language model on a weighted corpus and commit it as a folder."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
 from dana.train.run import TrainingRun, check_trackers, heldout_examples
-from dana.train.settings import PARTS, AdaptSettings, HeadWarmup, PretrainSettings, TrainSettings
+from dana.train.settings import PARTS, AdaptSettings, HeadWarmup, PhaseSettings, PretrainSettings, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
@@ -47,6 +47,7 @@ class TrainingData:
         task_heldout: Folder of held-out task documents.
         general_heldout: Folder of held-out general documents; made from the corpus if missing.
         mix: Shares of the mixture; empty trains on what has weights, or on the whole corpus without weights.
+        mixes: Those of each phase, of the same texts; empty for one phase.
 
     Raises:
         ConfigError: If the mixture has selected text, and there are no weights.
@@ -57,6 +58,7 @@ class TrainingData:
     task_heldout: Path
     general_heldout: Path
     mix: Mapping[str, float] = field(default_factory=dict)
+    mixes: Sequence[Mapping[str, float]] = ()
 
     def __post_init__(self) -> None:
         selects = "selected" in self.mix if self.mix else self.weights is not None
@@ -108,7 +110,7 @@ class TrainingData:
             tokens = Tokens.of(iterate_documents(self.task), tokenizer) if name == "task" else corpus()
             parts[name], of_part = build_examples(tokens, weights, special_tokens, max_tokens, exclude)
             counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
-        return Examples.mixture(parts, self.mix), counts
+        return Examples.mixture(parts, *(self.mixes or [self.mix])), counts
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
@@ -206,12 +208,12 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     if settings.execution.gradient_checkpointing:
         checkpoint_gradients(language_model.model)
     objective = settings.make_objective()
-    collator = objective.collator(tokenizer, settings.seed)
-    examples, counts = data.examples(tokenizer, collator.special_tokens, settings.max_tokens)
+    collators = [phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()]
+    examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
     heldout = heldout.with_selected(examples) if data.weights else heldout
-    trained_model, records, notes = run.train(language_model, examples, collator, heldout)
+    trained_model, records, notes = run.train(language_model, examples, collators, heldout)
     save_model(trained_model, tokenizer, draft.path if draft else None)
     if draft is not None:
         draft.counts |= counts
@@ -233,10 +235,21 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     draft.counts |= counts
     inputs = {"weighting": _weighting(job.data.weights), "corpus fingerprint": f"`{identity['corpus']}`"}
     inputs["weights fingerprint"] = identity["weights"] or "none"
-    inputs |= {"mixture": ", ".join(f"{share:.0%} {name}" for name, share in job.data.mix.items())}
+    inputs |= {"mixture": _percentages(job.data.mix)}
+    if isinstance(job.settings, AdaptSettings) and job.settings.phases:
+        inputs |= {"phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))}
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
+
+
+def _percentages(mix: Mapping[str, float]) -> str:
+    return ", ".join(f"{share:.0%} {name}" for name, share in mix.items())
+
+
+def _describe_phase(phase: PhaseSettings, mix: Mapping[str, float]) -> str:
+    optimizer = ", optimizer reset" if phase.optimizer == "reset" else ""
+    return f"{phase.tokens:,} tokens of {_percentages(mix)}{optimizer}"
 
 
 def _weighting(weights: Path | None) -> str:
@@ -276,7 +289,9 @@ def adapt_stage(
             processes joined than were launched.
     """
     check_checkpoint(model)
-    data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.mix)
+    settings = replace(settings, mix=settings.mix or {"selected" if weights else "general": 1.0})
+    mixes = [phase.mix for phase in settings.by_phase()]
+    data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.total_mix, mixes)
     if data.weights is not None:
         _check_scores(data.weights)
     load = partial(settings.make_objective().prepare_model, model, settings.seed, settings.dropout)

@@ -1,6 +1,7 @@
 """Write the model card of a trained model: settings, provenance and held-out losses as Markdown for the Hub."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 from typing import Any
 
 from dana.train.records import EvaluationRecord
@@ -19,8 +20,8 @@ tags: [dana, continued-pretraining]
 | base | {base} |
 {inputs}| examples | {counts[examples]:,}, effective sample size {notes[effective_sample_size]:,.0f} |
 | tokens seen | {counts[tokens_seen]:,} in {counts[steps]:,} steps, {notes[epochs]:,.4g} times through the examples |
-| learning rate | {settings.learning_rate:g} at its peak, schedule `{settings.schedule}` |
-| objective | {terms.objective} |
+| learning rate | {rates} |
+| objective | {objectives} |
 | denominator | `{settings.denominator}` |
 | seed | {settings.seed} |
 
@@ -60,8 +61,17 @@ def model_card(
     values = {"terms": terms, "base": base, "licence": licence, "settings": settings, "counts": counts, "notes": notes}
     values |= {"inputs": "".join(f"| {name} | {value} |\n" for name, value in inputs.items())}
     values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
+    phases = settings.by_phase()
+    values |= {"objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)}
+    rates = (f"{phase.learning_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases)
+    values |= {"rates": _in_turn(rates)}
     losses = "\n".join(_losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general"))
     return TEMPLATE.format(**values, losses=losses)
+
+
+def _in_turn(values: Iterable[str]) -> str:
+    """Join the values of the phases; equal ones that follow each other once."""
+    return ", then ".join(value for value, _ in groupby(values))
 
 
 def _losses(text: str, *records: EvaluationRecord) -> str:

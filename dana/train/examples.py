@@ -88,7 +88,8 @@ class Examples:
             and so the same masks and rank in the epoch's order, in every arm.
         weights: float32 of shape (examples,), λ > 0.
         special_tokens: Special tokens of every example.
-        parts: Number of examples and share of the examples to draw of each part of a mixture, in order; empty for one.
+        parts: Number of examples of each part of a mixture, in order; empty for one.
+        shares: For each phase of the run, the share of the examples to draw of each part, which may be 0.
     """
 
     stream: "np.ndarray | JoinedStream"
@@ -97,36 +98,42 @@ class Examples:
     ids: np.ndarray
     weights: np.ndarray
     special_tokens: SpecialTokens
-    parts: tuple[tuple[int, Fraction], ...] = ()
+    parts: tuple[int, ...] = ()
+    shares: tuple[tuple[Fraction, ...], ...] = ()
 
     def __len__(self) -> int:
         return self.ids.size
 
     @classmethod
-    def mixture(cls, parts: Mapping[str, "Examples"], mix: Mapping[str, float]) -> "Examples":
+    def mixture(cls, parts: Mapping[str, "Examples"], *mixes: Mapping[str, float]) -> "Examples":
         """Join the parts of a mixture.
 
         Args:
             parts: Examples by name, all with the same special tokens.
-            mix: Share of the tokens of text of each part, above 0; divided by the part's mean length it gives the
-                share of the examples, here to a millionth of the largest.
+            mixes: For each phase, the share of the tokens of text of the parts in it, above 0; divided by the part's
+                mean length it gives the share of the examples, here to a millionth of the largest.
         """
         if len(parts) == 1:
             return next(iter(parts.values()))
-        rates = {name: mix[name] / part.sizes.mean() for name, part in parts.items()}
-        millionths = {name: max(1, round(rate / max(rates.values()) * 10**6)) for name, rate in rates.items()}
         all_parts = list(parts.values())
         stream = JoinedStream([part.stream for part in all_parts])
         starts = [part.starts + edge for part, edge in zip(all_parts, stream.edges, strict=False)]
         columns = ("sizes", "ids", "weights")
         sizes, ids, weights = (np.concatenate([getattr(part, name) for part in all_parts]) for name in columns)
-        shares = ((len(part), Fraction(millionths[name], sum(millionths.values()))) for name, part in parts.items())
-        return cls(stream, np.concatenate(starts), sizes, ids, weights, all_parts[0].special_tokens, tuple(shares))
+        shares = []
+        for mix in mixes:
+            rates = {name: mix[name] / part.sizes.mean() for name, part in parts.items() if name in mix}
+            millionths = {name: max(1, round(rate / max(rates.values()) * 10**6)) for name, rate in rates.items()}
+            shares.append(tuple(Fraction(millionths.get(name, 0), sum(millionths.values())) for name in parts))
+        counts = tuple(map(len, all_parts))
+        return cls(
+            stream, np.concatenate(starts), sizes, ids, weights, all_parts[0].special_tokens, counts, tuple(shares)
+        )
 
     @property
     def first_part(self) -> "Examples":
         """The examples of a mixture's first part; all, where there is one."""
-        return self.rows(np.arange(self.parts[0][0])) if self.parts else self
+        return self.rows(np.arange(self.parts[0])) if self.parts else self
 
     @property
     def lengths(self) -> np.ndarray:

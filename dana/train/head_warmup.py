@@ -44,7 +44,7 @@ def warm_up_head(
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in frozen))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
-    short = replace(settings, steps=warmup.steps, tokens=None, epochs=None)
+    short = replace(settings.by_phase()[0], steps=warmup.steps, tokens=None, epochs=None)
     short = replace(short, batch_size=warmup.batch_size, batch_tokens=None)
     plan, shape = Plan.of(examples, short), BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from dana.train.objectives.batch import StepBatch, micro_loss
 from dana.train.plan import Plan
 from dana.train.planner import explain_out_of_memory
 from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory
-from dana.train.settings import TrainSettings
+from dana.train.settings import AdaptSettings, TrainSettings
 from dana.train.supervised import make_optimizer
 
 log = get_logger(__name__)
@@ -88,7 +88,7 @@ def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchL
 def train(
     state: TrainingState,
     examples: Examples,
-    collator: Collator,
+    collators: Sequence[Collator],
     settings: TrainSettings,
     heldout: HeldOut,
     before: Sequence[Record] = (),
@@ -98,7 +98,7 @@ def train(
     Args:
         state: From :func:`prepare`; trained in place.
         examples: Training examples.
-        collator: Makes training batches.
+        collators: For each phase, what makes its training batches.
         settings: Settings of the run.
         heldout: Held-out text.
         before: Records of the run that is resumed.
@@ -120,19 +120,22 @@ def train(
 
         def load_step(index: int) -> StepBatch:
             step = plan[index]
+            collator = collators[plan.phase_of(index)]
             return collator.step_batch(examples.take(step.rows), step.epochs, settings.denominator)
 
         next_batch = prefetcher.submit(load_step, start) if start < len(plan) else None
         for index in range(start, len(plan) + 1):
-            if index in evaluation_steps(settings, len(plan)) and index not in evaluated_steps:
-                yield _evaluate(state, heldout, index, tokens, stop)
+            if index in {*evaluation_steps(settings, len(plan)), *plan.firsts} and index not in evaluated_steps:
+                yield replace(_evaluate(state, heldout, index, tokens, stop), phase=_phase_in_records(plan, index - 1))
             if next_batch is None:
                 return
             if stop.on_any_rank(state.accelerator):
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
             step_start, batch = time.monotonic(), next_batch.result()
             next_batch = prefetcher.submit(load_step, index + 1) if index + 1 < len(plan) else None
-            rate = settings.rate_at(index, len(plan))
+            rate, phase = plan.rate_at(index), _phase_in_records(plan, index)
+            if index in plan.firsts[1:]:
+                _begin_phase(state, settings, plan, index)
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
                 outcome = take_step(state, batch, rate, index, settings)
             step_seconds = time.monotonic() - step_start
@@ -146,7 +149,23 @@ def train(
             speed = round(token_count / max(step_seconds, 1e-9), 1) if batch.scale.total else None
             amounts |= {"seconds": round(time.monotonic() - start_time, 3), "tokens_per_second": speed}
             memory = peak_memory(state.accelerator.device)
-            yield StepRecord(step=index + 1, lr=rate, **amounts, peak_memory=memory, **vars(outcome))
+            yield StepRecord(step=index + 1, lr=rate, **amounts, peak_memory=memory, phase=phase, **vars(outcome))
+
+
+def _phase_in_records(plan: Plan, step: int) -> int | None:
+    """Return the phase of a step, from 0; None in a run of one."""
+    return plan.phase_of(max(0, step)) if len(plan.phases) > 1 else None
+
+
+def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step: int) -> None:
+    """Log that a later phase begins, and begin with new moments of Adam if its optimizer is to be reset."""
+    assert isinstance(settings, AdaptSettings)  # others have one phase
+    index = plan.phase_of(step)
+    phase = settings.phases[index]
+    log.info("phase %d of %d begins after step %d: %s", index + 1, len(plan.phases), step, phase)
+    if phase.optimizer == "reset":
+        for entry in state.optimizer.state.values():
+            entry |= {name: value.zero_() if isinstance(value, torch.Tensor) else 0 for name, value in entry.items()}
 
 
 def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:

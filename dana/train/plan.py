@@ -1,14 +1,16 @@
 """Decide which examples each optimizer step trains on, as a pure function of the seed.
 
 Epochs follow each other in one endless stream; a step is its next `batch_size` examples, or its next `batch_tokens`
-tokens. Any step can be computed alone, so a run resumes without going through the steps before.
+tokens. Any step can be computed alone, so a run resumes without going through the steps before. A phase
+reads each stream on from where the phase before stopped.
 
 The parts of a mixture are streams of their own: of the first m examples, ⌊r·m⌋ are of the last part, r its share of the
 examples; the rest is divided likewise among the others. So each step has every share to within an example or two.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -47,14 +49,15 @@ class Step:
     epochs: np.ndarray
 
 
-class Plan(Sequence[Step]):
-    """All steps of a run.
+class Phase(Sequence[Step]):
+    """The steps of one phase of a run.
 
     Args:
         lengths: Shape (examples,), tokens of each.
         ids: uint64 of shape (examples,).
-        settings: Budget, step size and seed.
+        settings: Budget, step size, rates and seed of the phase.
         parts: Number of examples and share of the examples to draw of each part of a mixture, in order; empty for one.
+        before: The phase before.
     """
 
     def __init__(
@@ -63,14 +66,18 @@ class Plan(Sequence[Step]):
         ids: np.ndarray,
         settings: TrainSettings,
         parts: Sequence[tuple[int, Fraction]] = (),
+        before: "Phase | None" = None,
     ) -> None:
         counts, shares = zip(*(parts or [(ids.size, Fraction(1))]), strict=True)
-        self._settings, self._shares = settings, shares
+        self.settings, self._shares = settings, shares
         self._firsts = [0, *accumulate(counts)]
         spans = pairwise(self._firsts)
-        self._streams = [_Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans]
+        if before is None:
+            self._streams = [_Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans]
+        else:
+            self._streams = before.rest()
         # of the examples that are of none of the later parts, the share of each part but the first
-        self._ratios = [share / total for share, total in zip(shares, accumulate(shares), strict=True)][1:]
+        self._ratios = [share / (total or 1) for share, total in zip(shares, accumulate(shares), strict=True)][1:]
         if settings.steps is not None:
             self._steps, self._end = settings.steps, self._start(settings.steps)
             return
@@ -82,10 +89,6 @@ class Plan(Sequence[Step]):
             self._steps = self._tokens_before(self._end - 1) // settings.batch_tokens + 1
         else:
             self._steps = -(-self._end // settings.batch_size)
-
-    @classmethod
-    def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
-        return cls(examples.lengths, examples.ids, settings, examples.parts)
 
     def __len__(self) -> int:
         return self._steps
@@ -104,7 +107,7 @@ class Plan(Sequence[Step]):
 
     @property
     def tokens(self) -> int:
-        """Tokens of the whole run."""
+        """Tokens of the phase."""
         return self._tokens_before(self._end)
 
     @property
@@ -112,10 +115,14 @@ class Plan(Sequence[Step]):
         """Number of passes over the text, or over the first part of a mixture."""
         return int(self._counts(self._end)[0]) / self._streams[0].size
 
+    def rest(self) -> "list[_Stream]":
+        """Return the stream of each part after the examples of the phase."""
+        return [stream.after(count) for stream, count in zip(self._streams, self._counts(self._end), strict=True)]
+
     def _start(self, step: int) -> int:
-        if self._settings.batch_tokens is None:
-            return step * self._settings.batch_size
-        return self._examples_before(step * self._settings.batch_tokens)
+        if self.settings.batch_tokens is None:
+            return step * self.settings.batch_size
+        return self._examples_before(step * self.settings.batch_tokens)
 
     def _counts(self, position: Any) -> list[Any]:
         """Count the examples of each part among the first `position` examples."""
@@ -140,6 +147,52 @@ class Plan(Sequence[Step]):
         return _first_position(first, int(first / self._shares[0]), lambda position: self._counts(position)[0])
 
 
+class Plan(Sequence[Step]):
+    """All steps of a run: those of its phases, one after another.
+
+    Attributes:
+        phases: At least one.
+        firsts: Number of steps before each phase, and of all phases.
+    """
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self.phases, self.firsts = phases, [0, *accumulate(map(len, phases))]
+
+    @classmethod
+    def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
+        phases: list[Phase] = []
+        for index, one in enumerate(settings.by_phase()):
+            parts = list(zip(examples.parts, examples.shares[index], strict=True)) if examples.parts else ()
+            phases.append(Phase(examples.lengths, examples.ids, one, parts, phases[-1] if phases else None))
+        return cls(phases)
+
+    def __len__(self) -> int:
+        return self.firsts[-1]
+
+    def __getitem__(self, step: int) -> Step:  # type: ignore[override]
+        index = self.phase_of(step)
+        return self.phases[index][step - self.firsts[index]]
+
+    def phase_of(self, step: int) -> int:
+        """Return the index of the phase that a step, from 0, is in."""
+        return bisect_right(self.firsts, step, hi=len(self.phases)) - 1
+
+    def rate_at(self, step: int) -> float:
+        """Return the learning rate of a step, from 0."""
+        index = self.phase_of(step)
+        return self.phases[index].settings.rate_at(step - self.firsts[index], len(self.phases[index]))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the whole run."""
+        return sum(phase.tokens for phase in self.phases)
+
+    @property
+    def epochs(self) -> float:
+        """Number of passes over the text, or over the first part of a mixture."""
+        return sum(phase.epochs for phase in self.phases)
+
+
 def _first_position(target: int, guess: int, count: Callable[[int], int]) -> int:
     """Return the first position at which a count that grows with the position is at least `target`."""
     low = high = guess
@@ -158,12 +211,14 @@ class _Stream:
     def __init__(self, lengths: np.ndarray, ids: np.ndarray, seed: int) -> None:
         self._lengths, self._ids, self._seed = lengths, ids, seed
         self._epoch = int(lengths.sum())
+        self._first = self._skipped = 0
         self._cached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.size: int = ids.size
         self.mean: float = self._epoch / ids.size
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look up the examples at positions of the stream, and the epoch of each."""
+        positions = positions + self._first
         epochs, rows = positions // self.size, np.empty_like(positions)
         for epoch in np.unique(epochs):
             in_epoch = epochs == epoch
@@ -172,8 +227,14 @@ class _Stream:
 
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
-        epochs, rest = divmod(count, self.size)
-        return epochs * self._epoch + (int(self._order(epochs)[1][rest]) if rest else 0)
+        epochs, rest = divmod(self._first + count, self.size)
+        return epochs * self._epoch + (int(self._order(epochs)[1][rest]) if rest else 0) - self._skipped
+
+    def after(self, count: int) -> "_Stream":
+        """Return the stream that begins after the first `count` examples."""
+        rest = copy(self)
+        rest._first, rest._skipped = self._first + count, self._skipped + self.tokens(count)
+        return rest
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return an epoch's order, and the token at which each of its examples starts."""

@@ -30,6 +30,7 @@ class StepRecord:
         tokens_per_second: Tokens per second of this step over all ranks, with special tokens, without padding; None,
             and not in the line, if nothing was computed.
         peak_memory: Largest number of bytes allocated so far on this rank's GPU; None, and not in the line, on others.
+        phase: Index of the phase; None, and not in the line, in a run without phases.
     """
 
     step: int
@@ -46,13 +47,15 @@ class StepRecord:
     skipped: bool = False
     tokens_per_second: float | None = None
     peak_memory: int | None = None
+    phase: int | None = None
 
 
 @dataclass(frozen=True)
 class EvaluationRecord:
     """Held-out losses in mean nats per predicted token, with standard errors; see :mod:`dana.train.evaluation`.
 
-    Losses are None if no token can be predicted, standard errors also for a single example.
+    Losses are None if no token can be predicted, standard errors also for a single example. The phase is that of the
+    step before, and None, and not in the line, in a run without phases.
     """
 
     step: int
@@ -62,6 +65,7 @@ class EvaluationRecord:
     general_loss: float | None
     general_loss_se: float | None
     kind: str = "evaluation"
+    phase: int | None = None
 
 
 Record = StepRecord | EvaluationRecord

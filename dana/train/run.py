@@ -3,7 +3,7 @@
 Trackers are off unless the settings name them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,6 +91,8 @@ def start_trackers(accelerator: Any, project: str, settings: Any, run: str | Non
     values = asdict(settings)
     for group in ("execution", "head_warmup"):
         values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
+    for index, phase in enumerate(values.pop("phases", [])):
+        values |= {f"phases.{index}.{name}": value for name, value in phase.items()}
     plain = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     accelerator.init_trackers(project, config=plain, init_kwargs={"wandb": {"name": run}} if run else {})
 
@@ -148,7 +150,7 @@ class TrainingRun:
     out: Path
 
     def train(
-        self, language_model: LanguageModel, examples: Examples, collator: Collator, heldout: HeldOut
+        self, language_model: LanguageModel, examples: Examples, collators: Sequence[Collator], heldout: HeldOut
     ) -> tuple[TrainingState, list[Record], dict[str, Any]]:
         """Train a model in place, saving checkpoints on the way; every rank must call it.
 
@@ -162,7 +164,9 @@ class TrainingRun:
         settings, checkpoint, execution = self.settings, self.checkpoint, self.settings.execution
         plan = Plan.of(examples, settings)
         shared_steps = self._shared_steps(len(plan))
-        notes = dict(checkpoint.manifest["notes"]) if checkpoint else self._begin(language_model, examples, collator)
+        notes = (
+            dict(checkpoint.manifest["notes"]) if checkpoint else self._begin(language_model, examples, collators[0])
+        )
         if checkpoint and checkpoint.manifest.get("extends"):
             notes["extended"] = {"from": execution.extend, "at": checkpoint.manifest["step"]}
         notes |= describe_examples(examples, plan)
@@ -181,7 +185,7 @@ class TrainingRun:
         if extendable and policy.records and policy.records[-1].step == shared_steps:
             policy.save_for_extension(state, extendable)
         start_trackers(self.accelerator, self.out.name, settings)
-        records = train(state, examples, collator, settings, heldout, policy.records)
+        records = train(state, examples, collators, settings, heldout, policy.records)
         for record in policy.watch(state, records):
             track(self.accelerator, record)
             if not isinstance(record, StepRecord):

@@ -1,8 +1,8 @@
-"""Compute the learning rate of a step in closed form: linear, cosine, constant or warm-up-stable-decay schedule."""
+"""Compute the learning rate of a step in closed form: linear, cosine, 1-sqrt, constant or warm-up-stable-decay."""
 
 import math
 
-SCHEDULES = ("linear", "cosine", "constant", "wsd")
+SCHEDULES = ("linear", "cosine", "1-sqrt", "constant", "wsd")
 
 
 def learning_rate_at(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -19,12 +19,13 @@ def rate_at(
     floor: float = 0.0,
     cooldown: float = 0.2,
 ) -> float:
-    """Return the learning rate of a step: linear warm-up to the peak, then one of four schedules; never 0.
+    """Return the learning rate of a step: linear warm-up to the peak, then one of five schedules; never 0.
 
     With step t, T steps, W warm-up steps, D = cooldown · T and floor f, the rate after the warm-up is the peak times
 
     - ``linear``: f + (1 - f) (T - t) / (T - W)
     - ``cosine``: f + (1 - f) (1 + cos(π (t - W) / (T - W))) / 2
+    - ``1-sqrt``: f + (1 - f) (1 - √((t - W) / (T - W)))
     - ``constant``: 1
     - ``wsd`` (warm-up, stable, decay): 1 up to T - D, then f + (1 - f) (T - t) / D
 
@@ -38,12 +39,16 @@ def rate_at(
         cooldown: Share of the steps in the decay of ``wsd``.
 
     References:
-        Hu et al. 2024, MiniCPM, section 4 (wsd); Loshchilov and Hutter 2017, SGDR, equation 5 (cosine).
+        Hu et al. 2024, MiniCPM, section 4 (wsd); Loshchilov and Hutter 2017, SGDR, equation 5 (cosine);
+        Hägele et al. 2024, Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations, section 3
+        (1-sqrt).
     """
     if step < warmup_steps:  # also in a run shorter than its warm-up: its rates are those of any longer run
         return peak * (step + 1) / warmup_steps
     if schedule == "cosine":
         fraction = (1 + math.cos(math.pi * (step - warmup_steps) / (steps - warmup_steps))) / 2
+    elif schedule == "1-sqrt":
+        fraction = 1 - math.sqrt((step - warmup_steps) / (steps - warmup_steps))
     elif schedule == "linear":
         fraction = (steps - step) / (steps - warmup_steps)
     else:

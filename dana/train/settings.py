@@ -1,8 +1,8 @@
 """Define the settings of a training run; they are checked without loading a model or torch."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dana.core.config import check_fields, require
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
+OPTIMIZER = ("carry", "reset")
 PARTS = ("selected", "task", "general")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
 MOST_ROWS = 1 << 20  # of a table of embeddings; far more exceed any memory
@@ -89,7 +90,7 @@ class TrainSettings:
         warmup: Share of the steps with a rising rate. The paper uses 0.01.
         warmup_steps: Or the number of these steps.
         schedule: Learning rate after the warm-up, :mod:`dana.train.schedule`: ``linear`` decay (the paper), ``cosine``,
-            ``constant``, or ``wsd``: constant, with linear decay at the end.
+            ``1-sqrt``, ``constant``, or ``wsd``: constant, with linear decay at the end.
         floor: Final learning rate, as a share of the peak.
         cooldown: Share of the steps in the decay of ``wsd``.
         weight_decay: Of AdamW, on matrices only.
@@ -181,6 +182,10 @@ class TrainSettings:
         """
         return OBJECTIVES.create(self.objective)
 
+    def by_phase(self) -> "Sequence[TrainSettings]":
+        """Return the settings of each phase of the run: here of the only one."""
+        return [self]
+
     def rate_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, from 0, in a run of `steps` steps."""
         warmup_steps = self._warmup_steps(steps)
@@ -196,6 +201,8 @@ class TrainSettings:
     def decisive(self) -> dict[str, Any]:
         """Return the settings that the result depends on: all but the execution; the mixture is one of the inputs."""
         values = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective", "mix")}
+        if not values.get("phases"):
+            values.pop("phases", None)
         return values | self.make_objective().decisive()
 
 
@@ -207,19 +214,49 @@ def check_mix(key: str, mix: Mapping[str, float]) -> None:
 
 
 @dataclass(frozen=True)
+class PhaseSettings:
+    """Settings of one phase of an adaptation; what is empty or null is that of the adaptation.
+
+    Attributes:
+        tokens: Tokens of the phase.
+        mix: Shares of its predicted tokens by their text. A text goes on where the phases before stopped.
+        mask_rate: Share of the tokens to mask.
+        learning_rate: Peak learning rate.
+        schedule: Learning rate over the phase.
+        optimizer: ``carry`` keeps Adam's moments of the phase before, and has no warm-up; ``reset`` begins new ones.
+    """
+
+    tokens: int
+    mix: dict[str, float] = field(default_factory=dict)
+    mask_rate: float | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    optimizer: str = "carry"
+
+    def __post_init__(self) -> None:
+        check_mix("mix", self.mix)
+        check_fields(self, tokens=f"from 1 to {MOST}", mask_rate="in (0, 1), or null", learning_rate="above 0, or null")
+        check_fields(self, schedule=SCHEDULES) if self.schedule is not None else None
+        check_fields(self, optimizer=OPTIMIZER)
+
+
+@dataclass(frozen=True)
 class AdaptSettings(TrainSettings):
-    """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, mixture, dropout, warm-up of a new head.
+    """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, mixture, phases, dropout, new head.
 
     Attributes:
         mix: Shares of the predicted tokens of every step by their text: ``selected`` (with its weights), ``task`` (the
             task's own text to fit on) and ``general`` (the whole corpus, against forgetting), the last two with weight
             1: ``{task: 0.3, selected: 0.7}``. Empty: selected text only, or the whole corpus without weights.
+        phases: Parts of the run, one after another, each a mapping with ``tokens`` and any of ``mix``, ``mask_rate``,
+            ``learning_rate``, ``schedule`` and ``optimizer``, which is ``carry`` or ``reset``. Empty: one phase.
         head_warmup: Training of a new head, for a checkpoint without one for language modelling.
         dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model has the
             checkpoint's dropout in any case.
     """
 
     mix: dict[str, float] = field(default_factory=dict)
+    phases: list[PhaseSettings] = field(default_factory=list)
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     dropout: float | None = None
 
@@ -227,6 +264,56 @@ class AdaptSettings(TrainSettings):
         super().__post_init__()
         check_mix("mix", self.mix)
         check_fields(self, dropout="in [0, 1), or null")
+        if self.phases:
+            self._check_phases()
+
+    def _check_phases(self) -> None:
+        total = sum(phase.tokens for phase in self.phases)
+        for key in ("steps", "epochs"):
+            require(getattr(self, key) is None, key, getattr(self, key), "null with phases, which have their tokens")
+        require(self.tokens in (None, total), "tokens", self.tokens, f"null, or the {total} of all phases")
+        object.__setattr__(self, "tokens", total)
+        execution = self.execution
+        require(not execution.extendable, "execution.extendable", True, "false with phases")
+        require(not execution.extend, "execution.extend", execution.extend, "null with phases")
+        for index, phase in enumerate(self.phases):
+            fits = phase.mask_rate is None or hasattr(self.make_objective(), "mask_rate")
+            allowed_values = f"null: objective={self.objective} has no mask rate"
+            require(fits, f"phases[{index}].mask_rate", phase.mask_rate, allowed_values)
+
+    def by_phase(self) -> "Sequence[AdaptSettings]":
+        """Return the settings of each phase by itself."""
+        return [self._in_phase(phase, index) for index, phase in enumerate(self.phases)] or [self]
+
+    def _in_phase(self, phase: PhaseSettings, index: int) -> "AdaptSettings":
+        values: dict[str, Any] = {"phases": [], "tokens": phase.tokens, "mix": phase.mix or self.mix}
+        names = ("learning_rate", "schedule")
+        values |= {name: value for name in names if (value := getattr(phase, name)) is not None}
+        if phase.mask_rate is not None:
+            name, _, parameters = self.objective.partition(":")
+            others = [one for one in parameters.split(",") if one and one.partition("=")[0].strip() != "mask_rate"]
+            values["objective"] = f"{name}:{','.join([*others, f'mask_rate={phase.mask_rate}'])}"
+        if index and phase.optimizer == "carry":  # a warm-up is for new moments
+            values |= {"warmup": 0.0, "warmup_steps": None}
+        return replace(self, **values)
+
+    def without_first(self, tokens: int) -> "AdaptSettings":
+        """Return the settings of the rest of the run, after its first tokens."""
+        phases, ahead = [], tokens
+        for phase in self.phases:
+            start = min(ahead, phase.tokens)
+            ahead -= start
+            phases += [replace(phase, tokens=phase.tokens - start)] if start < phase.tokens else []
+        return replace(self, tokens=(self.tokens or 0) - tokens, phases=phases)
+
+    @property
+    def total_mix(self) -> dict[str, float]:
+        """Shares of the predicted tokens of the whole run by their text."""
+        if not self.phases:
+            return self.mix
+        sizes = [((one.tokens or 0) / (self.tokens or 1), one.mix) for one in self.by_phase()]
+        shares = {name: sum(size * mix.get(name, 0.0) for size, mix in sizes) for name in PARTS}
+        return {name: share for name, share in shares.items() if share}
 
 
 @dataclass(frozen=True)

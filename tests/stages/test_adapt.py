@@ -15,9 +15,9 @@ from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.train.evaluation import HeldOut
 from dana.train.objectives import batch
-from dana.train.settings import Execution
+from dana.train.settings import AdaptSettings, Execution
 from tests.conftest import write_documents
-from tests.stages.tiny_training import ADAPT, PAIRS, PRETRAIN, REPOSITORY, adapt, assert_same_weights, records
+from tests.stages.tiny_training import ADAPT, BATCH, PAIRS, PRETRAIN, REPOSITORY, adapt, assert_same_weights, records
 
 
 def is_complete(model_class, folder):
@@ -200,6 +200,41 @@ def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(inputs, 
     assert of_task == [table_identity(task, DOCUMENTS)] * 2
     after = [one.manifest["losses"]["after"]["task_loss"] for one in (alone, mixed)]
     assert after[0] < after[1] < alone.manifest["losses"]["before"]["task_loss"]
+
+
+def test_phases_train_on_the_text_of_each_and_the_model_says_so(inputs, base, tmp_path, unit_weights):
+    corpus, _, general = inputs
+    write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
+    texts = corpus, write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30]), general
+    phases = [
+        {"tokens": 2400},
+        {"tokens": 1600, "mix": {"task": 0.5, "general": 0.5}, "mask_rate": 0.3, "optimizer": "reset"},
+        {"tokens": 1000, "mix": {"task": 1}, "schedule": "1-sqrt", "learning_rate": 1e-3},
+    ]
+    values = {**BATCH, "learning_rate": 2e-5, "phases": phases}
+    artifact = adapt(base, texts, tmp_path / "phases", load(AdaptSettings, values), unit_weights(40, 0.5))
+    manifest, card = artifact.manifest, (artifact.path / "README.md").read_text()
+    assert manifest["depends_on"]["mix"] == {"selected": 0.48, "task": 0.36, "general": 0.16}
+    assert "| mixture | 48% selected, 36% task, 16% general |" in card
+    assert (
+        "| phases | 2,400 tokens of 100% selected, then 1,600 tokens of 50% task, 50% general, optimizer rese" in card
+    )
+    assert "| 2e-05 at its peak, schedule `linear`, then 0.001 at its peak, schedule `1-sqrt` |" in card
+    assert (
+        "| masked tokens, mask rate 0.15, then masked tokens, mask rate 0.3, then masked tokens, mask rate 0.15 |"
+        in card
+    )
+    counts = manifest["counts"]
+    assert counts["windows_of_general"] > counts["windows_of_task"] > 0
+    assert 5000 <= counts["tokens_seen"] < 5000 + 3 * 48
+    evaluations = {line["phase"]: line for line in records(artifact.path, "evaluation")}
+    assert evaluations[2]["task_loss"] < evaluations[1]["task_loss"] < evaluations[0]["task_loss"], "the task's last"
+    one = {**values, "phases": phases[:1]}
+    plain = adapt(base, inputs, tmp_path / "plain", load(AdaptSettings, {**one, "tokens": 2400, "phases": []}))
+    alone = adapt(base, inputs, tmp_path / "alone", load(AdaptSettings, one))
+    assert weights_of(alone) == weights_of(plain), "one phase is the run"
+    assert not [line for line in records(alone.path, "step") if "phase" in line]
+    assert "| phases |" not in (plain.path / "README.md").read_text()
 
 
 def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, base, adapted_to, tmp_path):

@@ -19,6 +19,7 @@ from dana.stages import cost
 from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
+from dana.train.settings import PhaseSettings
 from tests.stages.tiny_training import ADAPT, adapt
 from tests.toy_task import write_checkpoint, write_task
 
@@ -58,6 +59,11 @@ def test_seconds_are_the_tokens_by_the_rate(slow, tmp_path, opened):
     assert seconds(steps=4, eval_every=4) == pytest.approx(4 * 16 * 48 / 10 + 3 * evaluation + before)
     assert seconds(steps=4, batch_tokens=100, evaluations=0) == pytest.approx(40 + 2 * evaluation + before)
     assert seconds(tokens=7680, evaluations=1) == pytest.approx(768 + 3 * evaluation + before)
+    phases = [PhaseSettings(5000), PhaseSettings(2680)]
+    assert seconds(phases=phases, evaluations=1) == pytest.approx(768 + 4 * evaluation + before)
+    plan = replace(ADAPT, steps=None, phases=phases)
+    what = cost.training_estimate("m", "", plan, opened[2] / "corpus", None, tmp_path).what
+    assert "on 7,680 tokens in 2 phases" in what
     assert seconds(epochs=30, evaluations=1) == pytest.approx(3 * corpus + 3 * evaluation + before)
     card = load_card(str(write_task(tmp_path)))
     settings = FinetuneSettings("quick", epochs=2, seeds=3, max_train=60)

@@ -92,7 +92,7 @@ def run(examples, dropout=0.0, budget=512, layout="padded", **settings):
     if layout == "unpadded":
         use_varlen(model)
     state = new_state(model, settings, budget, layout=layout)
-    return state, list(train(state, examples, PAIRS if pairs else MASKED, settings, TEXTS))
+    return state, list(train(state, examples, [PAIRS if pairs else MASKED] * 3, settings, TEXTS))
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from dana.train.objectives import masked
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence, PairLogits
-from dana.train.plan import Plan
+from dana.train.plan import Phase
 from dana.train.records import EvaluationRecord, to_line
 from dana.train.settings import TrainSettings
 from dana.train.state import save_model, save_state
@@ -70,7 +70,7 @@ def test_the_cut_into_micro_batches_changes_nothing(pair_examples, weighted_exam
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
 def test_with_equal_weights_the_first_loss_is_that_of_transformers(examples, denominator):
     _, records = run(examples, steps=1, denominator=denominator)
-    rows = Plan(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
+    rows = Phase(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
     batch = examples.take(rows)
     masked_inputs, targets = masked.mask(batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking)
     inputs, attention, labels = torch.zeros(8, 16).long(), torch.zeros(8, 16), torch.full((8, 16), -100)
@@ -249,7 +249,7 @@ def test_random_text_is_cut_as_short_as_the_selected_text(examples):
 def poisoned(examples, step=0):
     """The examples, and the first one of a step: its weight, and so its loss, is NaN wherever it occurs."""
     settings = TrainSettings(steps=6, batch_size=4, max_tokens=16)
-    row = Plan(examples.lengths, examples.ids, settings)[step].rows[0]
+    row = Phase(examples.lengths, examples.ids, settings)[step].rows[0]
     weights = examples.weights.copy()
     weights[row] = math.nan
     return replace(examples, weights=weights), row
@@ -292,7 +292,7 @@ def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
             save(tmp_path / "spoilt")
         assert not (tmp_path / "spoilt").exists()
     with pytest.raises(DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"):
-        next(train(state, examples, MASKED, SETTINGS, TEXTS))
+        next(train(state, examples, [MASKED], SETTINGS, TEXTS))
 
 
 def test_the_scaler_of_fp16_is_called_for_skipped_steps(examples, monkeypatch):

@@ -14,7 +14,7 @@ from dana.train.evaluation import HeldOut
 from dana.train.loop import train
 from dana.train.records import EvaluationRecord, StepRecord, from_line, speed_of, to_line
 from dana.train.run import check_trackers, start_trackers, track
-from dana.train.settings import AdaptSettings, TrainSettings
+from dana.train.settings import AdaptSettings, PhaseSettings, TrainSettings
 from tests.train.conftest import HELDOUT, MASKED, bert, new_state, random_examples, steps
 
 STEP = StepRecord(3, 100, 8, 1.5, 2.5, 1e-4, 0.7, 6.0, 0.25)
@@ -44,10 +44,11 @@ def test_lines_are_json_and_read_back():
 def test_records_reach_the_trackers_by_group():
     calls = []
     accelerator = SimpleNamespace(log=lambda values, step: calls.append((step, values)))
-    for record in (STEP, PAIRS, EVALUATION):
+    for record in (STEP, PAIRS, replace(EVALUATION, phase=0)):
         track(accelerator, record)
     assert [step for step, _ in calls] == [3, 3, 3]
     assert (calls[0][1]["train/loss"], calls[2][1]["held_out/task_loss"]) == (1.5, 1.0)
+    assert [values.get("held_out/phase") for _, values in calls] == [None, None, 0]
     assert [values.get("train/next_sentence_loss") for _, values in calls] == [None, 0.5, None]
 
 
@@ -58,9 +59,10 @@ def test_trackers_are_checked_and_configured_with_flat_settings():
     check_trackers(["tensorboard"])
     values = {}
     accelerator = SimpleNamespace(init_trackers=lambda name, config, init_kwargs: values.update(config, run=name))
-    start_trackers(accelerator, "adapted", AdaptSettings(seed=7))
+    start_trackers(accelerator, "adapted", AdaptSettings(seed=7, phases=[PhaseSettings(5, {"task": 1.0})]))
     assert values.items() >= {"run": "adapted", "seed": 7, "execution.layout": "auto", "head_warmup.steps": 100}.items()
-    assert "tokens" not in values, "unset"
+    assert (values["tokens"], values["phases.0.tokens"]) == (5, 5)
+    assert "steps" not in values, "unset"
 
 
 def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, monkeypatch):
@@ -74,7 +76,7 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
 
     state.module.register_forward_hook(compute)
     records = []
-    for record in train(state, examples, MASKED, settings, HeldOut({"task": examples, "general": examples}, HELDOUT)):
+    for record in train(state, examples, [MASKED], settings, HeldOut({"task": examples, "general": examples}, HELDOUT)):
         now[0] += 1000  # the reader of the records saves
         records.append(record)
     assert len(records) - len(steps(records)) == 3
@@ -93,7 +95,7 @@ def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
     texts = {"task": replace(special, stream=np.full_like(special.stream, 3)), "general": random_examples(1, 5)}
     examples = random_examples(weights=np.zeros(24))
     with heard.at_level("INFO", logger="dana"):
-        records = list(train(new_state(bert(), settings), examples, MASKED, settings, HeldOut(texts, HELDOUT)))
+        records = list(train(new_state(bert(), settings), examples, [MASKED], settings, HeldOut(texts, HELDOUT)))
     assert "task nothing to measure, general" in heard.text
     before, step, _ = map(strict, records)
     assert (before["task_loss"], before["task_loss_se"], before["general_loss_se"]) == (None, None, None)

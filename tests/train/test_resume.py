@@ -21,11 +21,21 @@ from dana.train import loop
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, find_checkpoint
 from dana.train.objectives.batch import MicroBatch
 from dana.train.records import EvaluationRecord, StepRecord
-from dana.train.settings import Execution, TrainSettings
+from dana.train.settings import AdaptSettings, Execution, PhaseSettings, TrainSettings
 from tests.train.conftest import MASKED, PAIRS, TEXTS, bert, new_state, parameters
 
 EXECUTION = Execution(save_every=2, micro_batch_tokens=64)
 SETTINGS = TrainSettings(steps=12, batch_size=8, max_tokens=16, evaluations=3, execution=EXECUTION)
+
+
+def phased(*optimizers):
+    """Three phases of three steps, each but the first with its optimizer."""
+    changes = {"learning_rate": 1e-3}, {"schedule": "1-sqrt"}
+    later = [PhaseSettings(200, optimizer=name, **more) for name, more in zip(optimizers, changes, strict=True)]
+    return [PhaseSettings(200), *later]
+
+
+PHASED = AdaptSettings(**{**vars(SETTINGS), "steps": None, "phases": phased("carry", "reset")})
 
 
 @pytest.fixture
@@ -40,9 +50,15 @@ def train(weighted_examples, pair_examples, tmp_path):
             policy.resume(state, checkpoint)
         examples = pair_examples if pairs else weighted_examples
         if settings.schedule == "cosine":
-            parts = ((len(examples) - 10, Fraction("0.7")), (10, Fraction("0.3")))
-            examples = replace(examples, parts=parts)
-        records = loop.train(state, examples, PAIRS if pairs else MASKED, settings, TEXTS, policy.records)
+            shares = ((Fraction("0.7"), Fraction("0.3")),)
+            examples = replace(examples, parts=(len(examples) - 10, 10), shares=shares)
+        if len(settings.by_phase()) > 1:
+            parts = (Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)), (Fraction("0.5"), Fraction("0.5"))
+            examples = replace(examples, parts=(len(examples) - 10, 10), shares=parts)
+        more = replace(MASKED, masking=replace(MASKED.masking, rate=0.5))
+        records = loop.train(
+            state, examples, [PAIRS if pairs else MASKED, more, MASKED], settings, TEXTS, policy.records
+        )
         for record in policy.watch(state, records):
             at_record(record)
         policy.finish(state)
@@ -59,10 +75,16 @@ def same(one, other):
 
 @pytest.mark.parametrize(
     ("change", "stops"),
-    [({}, [1, 4, 12]), ({"objective": "next_sentence"}, [5]), ({"schedule": "cosine"}, [5])],
+    [
+        ({}, [1, 4, 12]),
+        ({"objective": "next_sentence"}, [5]),
+        ({"schedule": "cosine"}, [5]),
+        ({"phases": phased("carry", "carry")}, [2, 3, 6]),
+        ({"phases": phased("reset", "carry")}, [3, 4, 6, 7]),
+    ],
 )
 def test_stopped_by_a_signal_it_resumes_bit_for_bit(train, change, stops):
-    settings = replace(SETTINGS, **change)
+    settings = replace(SETTINGS, **change) if "phases" not in change else replace(PHASED, **change)
     for stop in stops:
 
         def interrupt(record, stop=stop):
@@ -100,7 +122,8 @@ def one_thread():
 
 
 def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thread, tmp_path):
-    long = replace(SETTINGS, steps=40, execution=Execution(save_every=1, micro_batch_tokens=64))
+    execution = Execution(save_every=1, micro_batch_tokens=64)
+    long = replace(PHASED, tokens=None, phases=[replace(one, tokens=900) for one in PHASED.phases], execution=execution)
     start = time.monotonic()
     straight = train("straight", long)
     seconds = time.monotonic() - start
@@ -123,6 +146,32 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
             shutil.rmtree(tmp_path / "killed")
     assert kills >= 10, "most children should be killed at work"
     assert same(train("killed", long), straight)
+
+
+def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments(train, monkeypatch):
+    moments, original = [], loop.take_step
+
+    def look(state, *arguments):
+        entries = list(state.optimizer.state.values())
+        moments.append(
+            (sum(float(one["exp_avg_sq"].sum()) for one in entries), {float(one["step"]) for one in entries})
+        )
+        return original(state, *arguments)
+
+    monkeypatch.setattr(loop, "take_step", look)
+    weights, records = train("phases", PHASED)
+    steps = [one for one in records if isinstance(one, StepRecord)]
+    evaluations = {one.step: one.phase for one in records if isinstance(one, EvaluationRecord)}
+    first, second = ([one.phase for one in steps].index(phase) for phase in (1, 2))
+    assert [one.phase for one in steps] == [0] * first + [1] * (second - first) + [2] * (len(steps) - second)
+    assert {0: 0, first: 0, second: 1, len(steps): 2}.items() <= evaluations.items()
+    assert moments[first][0] > 0
+    assert moments[first][1] == {first}
+    assert (moments[second], moments[second + 1][1]) == ((0, {0}), {1}), "as if new"
+    assert steps[first].lr == 1e-3, "what is carried needs no warm-up"
+    assert not torch.equal(train("carry", replace(PHASED, phases=phased("carry", "carry")))[0], weights)
+    one = replace(PHASED, tokens=None, phases=[PhaseSettings(400)])
+    assert same(train("one", one), train("none", replace(one, tokens=400, phases=[]))), "one phase is a run"
 
 
 def test_the_best_weights_are_restored_at_the_end(train, tmp_path):

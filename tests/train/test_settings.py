@@ -1,8 +1,11 @@
 """Settings of a run: ranges, schedules of the learning rate, extension, fingerprint; the examples of each step."""
 
+import json
 import math
 import re
+from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from dana.core.errors import ConfigError
 from dana.stages.settings import RunSettings
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.loop import evaluation_steps
-from dana.train.plan import Plan, epoch_order
+from dana.train.plan import Phase, Plan, epoch_order
 from dana.train.schedule import SCHEDULES, learning_rate_at, rate_at
 from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from tests.train.conftest import run, steps
@@ -112,6 +115,7 @@ WSD = {"warmup": 0.2, "schedule": "wsd", "cooldown": 0.4}
     [
         (LINEAR, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
         ({"warmup": 0.0, "schedule": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
+        ({"warmup": 0.0, "schedule": "1-sqrt"}, [1, 0.5, 1 - math.sqrt(0.5), 1 - math.sqrt(0.75)]),
         ({"warmup": 0.25, "schedule": "constant"}, [1, 1, 1, 1]),
         (WSD, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
         ({**WSD, "floor": 0.5}, [0.5, 1, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625]),
@@ -148,6 +152,7 @@ def test_a_run_uses_its_schedule_betas_and_eps(examples):
 GENERATOR = np.random.default_rng(0)
 LENGTHS = GENERATOR.integers(3, 20, 37)
 IDS = GENERATOR.integers(0, 2**63, 37).astype(np.uint64)
+FRAME = SpecialTokens(np.array([1]), np.array([2]))
 SELECTED, GENERAL = 12, 25  # the parts of a mixture
 
 by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
@@ -155,7 +160,7 @@ by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 5
 
 def plan(share=None, **settings):
     parts = () if share is None else ((SELECTED, 1 - Fraction(share)), (GENERAL, Fraction(share)))
-    return Plan(LENGTHS, IDS, TrainSettings(max_tokens=20, **settings), parts)
+    return Phase(LENGTHS, IDS, TrainSettings(max_tokens=20, **settings), parts)
 
 
 def stream(steps):
@@ -176,7 +181,7 @@ def test_epochs_follow_each_other_each_in_its_own_order():
     assert stream(plan(batch_size=8, steps=10)) == rows[:80]
     assert orders[0] != orders[1]
     assert orders[0] != epoch_order(IDS, 1, 0).tolist(), "the order depends on the seed"
-    assert stream(Plan(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [(at, 0) for at in range(6)]
+    assert stream(Phase(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [(at, 0) for at in range(6)]
     subset = np.array([30, 2, 17, 5, 9, 11])
     part = IDS[subset][epoch_order(IDS[subset], 4, 1)]
     both = [key for key in IDS[epoch_order(IDS, 4, 1)] if key in set(part)]
@@ -196,7 +201,7 @@ def test_a_token_budget_is_met_to_within_one_example(size, share):
 @pytest.mark.parametrize("tokens", [100, 118, 120, 150, 300])
 def test_no_step_of_a_token_budget_is_empty(tokens):
     lengths = np.array([30, 30, 30, 30])  # 4 start before token 118, the last at 90: a step of 60 would be the third
-    steps = Plan(lengths, np.arange(4, dtype=np.uint64), TrainSettings(max_tokens=30, batch_tokens=60, tokens=tokens))
+    steps = Phase(lengths, np.arange(4, dtype=np.uint64), TrainSettings(max_tokens=30, batch_tokens=60, tokens=tokens))
     assert all(step.rows.size for step in steps)
     assert sum(int(lengths[step.rows].sum()) for step in steps) == steps.tokens >= tokens
 
@@ -238,24 +243,116 @@ def test_a_part_has_its_share_of_every_step_and_of_every_beginning(share, size):
 
 def test_every_part_of_three_has_its_share_of_every_beginning():
     parts = ((5, Fraction(1, 2)), (7, Fraction(1, 5)), (25, Fraction(3, 10)))
-    rows = [row for _, row in stream(Plan(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts))]
+    rows = [row for _, row in stream(Phase(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts))]
     for first, end, share in ((0, 5, 0.5), (5, 12, 0.2), (12, 37, 0.3)):
         count = np.cumsum([first <= row < end for row in rows])
         assert np.abs(count - share * np.arange(1, 241)).max() < 2
 
 
 def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep_their_text():
-    frame = SpecialTokens(np.array([1]), np.array([2]))
     parts = {}
     for name, token, count, size in (("selected", 7, 90, 10), ("task", 8, 15, 40), ("general", 9, 300, 3)):
         text, starts, ids = np.full(900, token), np.arange(count) * size, np.arange(count, dtype=np.uint64)
-        parts[name] = Examples(text, starts, np.full(count, size), ids, np.ones(count), frame)
+        parts[name] = Examples(text, starts, np.full(count, size), ids, np.ones(count), FRAME)
     examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "general": 0.2})
     assert Examples.mixture({"task": parts["task"]}, {"task": 1.0}) is parts["task"]
     assert examples.first_part.ids.tolist() == parts["selected"].ids.tolist()
     plan = Plan.of(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
     tokens = sum(np.bincount(examples.take(step.rows).tokens, minlength=10) for step in plan)
     assert tokens[7:] / tokens[7:].sum() == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
+
+
+TWO = {"phases": [{"tokens": 4}, {"tokens": 6}]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"phases": [{"tokens": 4}, {"mix": {"taks": 1}, "tokens": 4}]},
+            r"adapt\.phases\[1\]\.mix=.*shares above 0 of",
+        ),
+        ({"phases": [{"tokens": 0}]}, r"adapt\.phases\[0\]\.tokens=0: must be from 1 to"),
+        ({"phases": [{"tokens": 1.5}]}, r"adapt\.phases\[0\]\.tokens=1\.5: must be a whole number"),
+        ({"phases": [{"tokens": 4}, {}]}, r"the key 'adapt\.phases\[1\]\.tokens' is missing"),
+        ({"phases": [{"tokens": 4, "mask_rate": 1.0}]}, r"adapt\.phases\[0\]\.mask_rate=1\.0: must be in \(0, 1\)"),
+        ({"phases": [{"tokens": 4, "learning_rate": 0}]}, r"adapt\.phases\[0\]\.learning_rate=0\.0: must be above 0"),
+        ({"phases": [{"tokens": 4, "schedule": "sqrt"}]}, r"adapt\.phases\[0\]\.schedule='sqrt': .*linear, cosine, 1-"),
+        ({"phases": [{"tokens": 4, "optimizer": "new"}]}, r"adapt\.phases\[0\]\.optimizer='new': .*carry, reset"),
+        ({"phases": [{"tokens": 4, "rate": 1}]}, r"unknown key 'adapt\.phases\[0\]\.rate'"),
+        ({"phases": [4]}, r"adapt\.phases\[0\]=4: must be a mapping"),
+        ({"phases": None}, r"adapt\.phases=null: must be list"),
+        ({**TWO, "tokens": 9}, r"adapt\.tokens=9: must be null, or the 10 of all phases"),
+        ({**TWO, "steps": 9}, r"adapt\.steps=9: must be null with phases"),
+        ({**TWO, "epochs": 9}, r"adapt\.epochs=9\.0: must be null with phases"),
+        ({**TWO, "execution": {"extend": "a"}}, r"adapt\.execution\.extend='a': must be null with phases"),
+        ({**TWO, "execution": {"extendable": True}}, r"adapt\.execution\.extendable=True: must be false with phases"),
+    ],
+)
+def test_a_wrong_phase_is_named_by_its_key(settings, message):
+    settings = {"schedule": "constant", "warmup": 0.0, **settings}
+    with pytest.raises(ConfigError, match=message):
+        load(RunSettings, {"adapt": settings})
+    with pytest.raises(ConfigError, match=message):
+        load(RunSettings, {}, [f"adapt.{key}={json.dumps(value)}" for key, value in settings.items()])
+
+
+def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
+    phases = [
+        {"tokens": 30, "mix": {"selected": 1.0}, "mask_rate": 0.3},
+        {"tokens": 10, "learning_rate": 1e-5, "schedule": "1-sqrt"},
+        {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}, "optimizer": "reset"},
+    ]
+    usual = {"objective": "masked:mask_rate=0.2,whole_word=true", "warmup_steps": 2, "mix": {"task": 1.0}}
+    settings = load(AdaptSettings, {**usual, "phases": phases})
+    one = load(AdaptSettings, usual)
+    of_phases = [
+        {"tokens": 30, "mix": {"selected": 1.0}, "objective": "masked:whole_word=true,mask_rate=0.3"},
+        {"tokens": 10, "learning_rate": 1e-5, "schedule": "1-sqrt", "warmup": 0.0, "warmup_steps": None},
+        {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}},
+    ]
+    assert settings.by_phase() == [replace(one, **changes) for changes in of_phases]
+    assert (settings.tokens, one.by_phase(), one.total_mix) == (80, [one], {"task": 1.0})
+    assert settings.total_mix == {"selected": 50 / 80, "task": 10 / 80, "general": 20 / 80}
+    assert [phase.tokens for phase in settings.without_first(35).phases] == [5, 40]
+    assert settings.without_first(35).tokens == 45
+    assert load(AdaptSettings, {**usual, "tokens": 80, "phases": phases}) == settings, "the sum may be given"
+    assert "phases" not in one.decisive(), "the models of before have the same fingerprint"
+    changes = [{"tokens": 31}, {"mix": {"task": 1.0}}, {"mask_rate": 0.4}, {"schedule": "wsd"}, {"optimizer": "reset"}]
+    others = [load(AdaptSettings, {**usual, "phases": [{**phases[0], **change}, *phases[1:]]}) for change in changes]
+    assert len({json.dumps(other.decisive()) for other in (settings, *others)}) == 6
+    monkeypatch.setattr(AdaptSettings, "make_objective", lambda settings: SimpleNamespace(layouts=["padded"]))
+    with pytest.raises(
+        ConfigError, match=r"phases\[0\]\.mask_rate=0.3: must be null: objective=masked:.* has no mask rate"
+    ):
+        replace(settings)
+
+
+def test_a_phase_reads_each_text_on_from_where_it_stopped():
+    text = Examples(np.zeros(400), np.cumsum(LENGTHS), LENGTHS - 2, IDS, np.ones(37), FRAME)
+    parts = {"selected": text.rows(np.arange(SELECTED)), "general": text.rows(np.arange(SELECTED, 37))}
+    mixes = [{"selected": 1.0}, {"general": 1.0}, {"selected": 0.5, "general": 0.5}]
+    phases = [{"tokens": size, "mix": mix} for size, mix in zip((200, 300, 900), mixes, strict=True)]
+    settings = load(AdaptSettings, {"phases": phases, "batch_size": 8, "max_tokens": 20})
+    examples = Examples.mixture(parts, *mixes)
+    plan = Plan.of(examples, settings)
+    assert plan.firsts[-1] == len(plan) == sum(map(len, plan.phases))
+    rows = stream(plan)
+    ends = np.cumsum([len(stream(phase)) for phase in plan.phases])
+    assert {row < SELECTED for _, row in rows[: ends[0]]} == {True}
+    assert {row < SELECTED for _, row in rows[ends[0] : ends[1]]} == {False}
+    lengths = (examples.lengths[:SELECTED], IDS[:SELECTED]), (examples.lengths[SELECTED:], IDS[SELECTED:])
+    for (size, ids), first in zip(lengths, (0, SELECTED), strict=True):
+        own = [(epoch, row - first) for epoch, row in rows if (row < SELECTED) == (first == 0)]
+        assert own == stream(Phase(size, ids, TrainSettings(steps=99, batch_size=8, max_tokens=20)))[: len(own)]
+    for phase, wanted in zip(plan.phases, (200, 300, 900), strict=True):
+        tokens = [int(examples.lengths[row]) for _, row in stream(phase)]
+        assert sum(tokens) == phase.tokens >= wanted > sum(tokens[:-1]), "it ends with the example that reaches it"
+    assert plan.epochs == sum(row < SELECTED for _, row in rows) / SELECTED
+    rates = [plan.rate_at(step) for step in range(len(plan))]
+    assert rates == [phase.settings.rate_at(at, len(phase)) for phase in plan.phases for at in range(len(phase))]
+    with pytest.raises(IndexError):
+        plan[len(plan)]
 
 
 def test_the_parts_have_their_own_epochs():
@@ -265,4 +362,4 @@ def test_the_parts_have_their_own_epochs():
         assert [epoch for epoch, _ in pairs] == [at // size for at in range(80)]
         assert sorted(row for epoch, row in pairs if epoch == 0) == sorted({row for _, row in pairs})
     alone = TrainSettings(max_tokens=20, batch_size=8, steps=10)
-    assert selection == stream(Plan(LENGTHS[:SELECTED], IDS[:SELECTED], alone))
+    assert selection == stream(Phase(LENGTHS[:SELECTED], IDS[:SELECTED], alone))

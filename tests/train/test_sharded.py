@@ -49,7 +49,7 @@ def sharded(accelerator):
 
 def train_until(state, until, before=()):
     records = list(before)
-    for record in train(state, random_examples(), MASKED, SETTINGS, TEXTS, tuple(before)):
+    for record in train(state, random_examples(), [MASKED], SETTINGS, TEXTS, tuple(before)):
         records.append(record)
         if record.kind == "step" and record.step == until:
             break

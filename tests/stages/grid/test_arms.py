@@ -73,6 +73,37 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
     assert parse({"a": {"adapt": {"steps": 5}}})["a"].adapt == replace(adapt, steps=5, tokens=None, mix={"selected": 1})
 
 
+def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_path):
+    phases = [{"tokens": 300, "mix": {"selected": 1}}, {"tokens": 100, "mix": {"task": 1}, "learning_rate": 1e-5}]
+    own = {"phases": [{"tokens": 200, "mix": {"general": 1}}, {"tokens": 200}]}
+    arms = {
+        **{name: ARMS[name] for name in ("general", "dana", "task")},
+        "mixed": {"mix": {"task": 0.3, "selected": 0.7}},
+        "own": {"mix": {"task": 1}, "adapt": own},
+        "plain": {"adapt": {"tokens": 350}},
+        "after": {"after": "plain"},
+        "second": {"after": "short"},
+        "short": {"adapt": {"tokens": 200}},
+    }
+    by_name = cells(arms, tmp_path, adapt={"phases": phases})
+    of = {name.split("/")[1]: cell.settings["settings"] for name, cell in by_name.items() if name.startswith("adapt/")}
+    mixes = {name: [(phase.tokens, phase.mix) for phase in one.by_phase()] for name, one in of.items()}
+    assert mixes == {
+        "general": [(300, {"general": 1}), (100, {"general": 1})],
+        "dana": [(300, {"selected": 1}), (100, {"task": 1})],
+        "task": [(300, {"task": 1}), (100, {"task": 1})],
+        "mixed": [(300, arms["mixed"]["mix"]), (100, arms["mixed"]["mix"])],
+        "own": [(200, {"general": 1}), (200, {"task": 1})],
+        "plain": [(350, {"selected": 1})],
+        "after": [(50, {"task": 1})],
+        "second": [(100, {"selected": 1}), (100, {"task": 1})],
+        "short": [(200, {"selected": 1})],
+    }
+    assert [phase.learning_rate for phase in of["task"].by_phase()] == [1e-4, 1e-5], "all but the text is the run's"
+    weighted = {name for name in of if by_name[f"adapt/{name}"].settings["weights"]}
+    assert weighted == {"dana", "mixed", "plain", "second", "short"}
+
+
 @pytest.mark.parametrize(
     ("arms", "says"),
     [
@@ -97,6 +128,11 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
         ({"mine": {"after": "a"}, "a": {"after": "mine"}}, "arms.a.after='mine': must be another arm .*: there is"),
         ({"a": {}, "b": {"after": "a"}}, "arms.a.adapt.tokens=None: must be set, as b comes after a"),
         ({"a": {"adapt": {"tokens": 9}}, "b": {"after": "a", "adapt": {"tokens": 9}}}, "more than the 9 of a"),
+        ({"a": {"adapt": {"phases": [{"tokens": 9, "mix": {"taks": 1}}]}}}, r"arms.a.adapt: phases\[0\].mix=.*shares"),
+        (
+            {"a": {"mix": {"task": 1}, "adapt": {"phases": [{"tokens": 9}]}, "weigh": {}}},
+            "arms.a.weigh={}: must be abs",
+        ),
         (None, "arms=null: must be list or dict"),
         ({"a": {}, "a-seeds": "task"}, "arms='a-seeds': must be another name"),
         ({"base-model": "task"}, "arms='base-model': must be another name"),
