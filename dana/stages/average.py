@@ -1,0 +1,113 @@
+"""``dana files average``: average the weights of two models, and commit the result as a model."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dana.core.artifacts import Artifact, Draft, list_differences, make, open_artifact, write_text
+from dana.core.config import require
+from dana.core.errors import ConfigError
+from dana.core.logging import get_logger
+from dana.core.schemas import DOCUMENTS, table_identity
+from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
+from dana.models.heads import positions_of
+from dana.stages.texts import held_out_folders
+from dana.train.evaluation import HeldOut, measure_loss
+from dana.train.execution import make_accelerator
+from dana.train.hf_trainer import load_model
+from dana.train.layout import BatchLayout
+from dana.train.loop import TrainingState, prepare
+from dana.train.run import heldout_examples
+from dana.train.settings import AdaptSettings
+from dana.train.state import save_model
+
+log = get_logger(__name__)
+
+AUTO = "auto"
+GRID = [number / 10 for number in range(11)]
+OF_PLACE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # keys of a configuration
+CARD = "---\n{licence}library_name: transformers\n---\n\n# {names}, averaged by dana\n\nThe first counts {alpha:g}.\n"
+
+
+def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Path], out: Path) -> Artifact:
+    """Average the weights of two models: alpha times the first plus 1 - alpha times the second.
+
+    Args:
+        first: Folder with safetensors, or Hub name.
+        second: Another model of the same shape, best adapted from the same base: averages of unrelated ones are noise.
+        alpha: From 0 to 1; or ``auto``: that of 0, 0.1, ..., 1 with the lowest mean held-out loss, in nats per
+            predicted token, over the held-out task text and the held-out general text of every run, all equally. The
+            loss at the chosen alpha is the lowest of eleven on this text, and so too good: report it of other text.
+        runs: Folders of runs with held-out text; for ``auto`` only.
+        out: Folder for the model. Its manifest has ``alpha`` and, by alpha, the held-out losses.
+
+    Raises:
+        ConfigError: If alpha is out of range, or the models differ in configuration, and so in shape, or in tokenizer.
+        ArtifactError: If a model or a run's text is missing.
+
+    References:
+        Wortsman et al. 2022, Robust fine-tuning of zero-shot models, section 3.
+    """
+    is_number = isinstance(alpha, int | float) and 0 <= alpha <= 1
+    require(is_number or alpha == AUTO, "alpha", alpha, f"{AUTO}, or a number from 0 to 1")
+    require(bool(runs) == (alpha == AUTO), "on", [str(run) for run in runs], "runs' folders with alpha=auto, else none")
+    texts: dict[str, Path] = {}
+    for run in runs:
+        open_artifact(run / "task", "task", "dana score --task ... --general ... --out DIR")
+        task, general = held_out_folders(run)
+        texts |= {f"{run}: task": task, f"{run}: general": general}
+    for model in (first, second):
+        check_checkpoint(model)
+    depends_on: dict[str, Any] = {"models": [model_identity(first), model_identity(second)], "alpha": alpha}
+    depends_on["texts"] = [table_identity(folder, DOCUMENTS) for folder in texts.values()]
+
+    def write(draft: Draft) -> None:
+        (model, tokenizer), (other, other_tokenizer) = load_model(first), load_model(second)
+        _check_alike(first, second, (model, tokenizer), (other, other_tokenizer))
+        weights = [{name: value.clone() for name, value in one.state_dict().items()} for one in (model, other)]
+        settings = AdaptSettings(max_tokens=min(AdaptSettings().max_tokens, positions_of(model.config)))
+        state, best = prepare(model, settings, make_accelerator(), BatchLayout()), alpha
+        if alpha == AUTO:
+            require("ForMaskedLM" in type(model).__name__, "alpha", AUTO, f"a number: {first} is no masked model")
+            heldout = heldout_examples(texts, settings.make_objective(), tokenizer, settings)
+            losses = {one: _losses(_average(state, weights, one), heldout) for one in GRID}
+            best = min(GRID, key=lambda one: sum(losses[one].values()))
+            draft.notes["losses_by_alpha"] = losses
+        draft.notes["alpha"] = best
+        save_model(_average(state, weights, float(best)), tokenizer, draft.path)
+        names = f"{model_name(first)} and {model_name(second)}"
+        write_text(draft.path / "README.md", CARD.format(licence=licence_line(first), names=names, alpha=float(best)))
+
+    return make(out, "model", depends_on, write)
+
+
+def _check_alike(first: str, second: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+    """Refuse two models, each with its tokenizer, that differ in more than their weights.
+
+    Raises:
+        ConfigError: Names the first difference.
+    """
+    configurations: list[Any] = [{**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (one, other)]
+    tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (one, other)]
+    for what, values in (("configuration", configurations), ("tokenizer", tokenizers)):
+        if difference := next(list_differences(*values), None):
+            raise ConfigError(f"{second}: must be like {first}, but its {what} differs: {difference}")
+
+
+def _average(state: TrainingState, weights: Sequence[Mapping[str, torch.Tensor]], alpha: float) -> TrainingState:
+    """Set the state's weights to the average of two models' weights, in place; integers stay."""
+    with torch.no_grad():
+        for name, value in state.model.state_dict().items():
+            if value.is_floating_point():
+                value.copy_(alpha * weights[0][name] + (1 - alpha) * weights[1][name])
+    return state
+
+
+def _losses(state: TrainingState, heldout: HeldOut) -> dict[str, float]:
+    """Measure the held-out loss on each text, in nats per predicted token; text without such tokens is left out."""
+    how = heldout.collator, state.shape, state.accelerator
+    means = {name: measure_loss(state.module, examples, *how).mean for name, examples in heldout.texts.items()}
+    log.info("held-out losses: %s", means)
+    return {name: mean for name, mean in means.items() if mean is not None}
