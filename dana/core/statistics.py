@@ -1,16 +1,20 @@
-"""Compute moments of sharded arrays, confidence intervals, the two-level test and draws of bootstraps."""
+"""Compute moments of sharded arrays, confidence intervals, the two-level test, its looks and draws of bootstraps."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.05  # significance level of a verdict, after adjustment
 POWER = 0.8  # probability of deciding the smallest difference that can be shown
 # Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
+FIRST_LOOK = 3  # units; two say too little of how they vary
+LARGEST_Z = 8.0  # beyond it a p is not told from 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,34 @@ def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> 
     return draw_counts(random, np.ones(int(groups.max()) + 1), draws)[:, groups]
 
 
+def crossing_chance(bound: float, planned: int) -> float:
+    """Compute how often chance crosses O'Brien and Fleming's bound at any look at as many units as planned.
+
+    The sum of k standard normal values is looked at for k = :data:`FIRST_LOOK` ... planned; each look's bound is
+    `bound` times the root of `planned`. Looks that share variance (test texts) cross less often.
+
+    References:
+        O'Brien and Fleming 1979, A multiple testing procedure for clinical trials; Armitage, McPherson and Rowe 1969
+        (the recursion).
+    """
+    edge = bound * math.sqrt(planned)
+    nodes, weights = np.polynomial.legendre.leggauss(40 + int(5 * edge))
+    sums, weights = nodes * edge, weights * edge
+    density = np.exp(-(sums**2) / 2 / FIRST_LOOK) / math.sqrt(2 * math.pi * FIRST_LOOK)
+    step = np.exp(-np.square(sums[:, None] - sums) / 2) / math.sqrt(2 * math.pi)
+    for _ in range(FIRST_LOOK, planned):
+        density = step @ (density * weights)
+    return 1 - float(density @ weights)
+
+
+@cache
+def looks_bound(alpha: float, planned: int) -> float:
+    """Find the bound that :func:`crossing_chance` gives the probability alpha: the normal quantile of the last look."""
+    return float(
+        brentq(lambda bound: crossing_chance(bound, planned) - alpha, *ndtri([1 - 0.51 * alpha, 1 - alpha / 4]))
+    )
+
+
 @dataclass(frozen=True)
 class TwoLevel:
     """A mean score or difference, with its uncertainty over models and over test texts (docs/design.md).
@@ -162,8 +194,11 @@ class TwoLevel:
         nested: True if units are folds, each with texts of its own: `by_unit` then contains `by_text`.
         unit_std: Standard deviation between units, without that of the fine-tunings within; NaN with one unit.
         seed_std: Standard deviation between fine-tunings of a unit; NaN if there is one in each.
+        planned: Units of a run that is looked at after each of them, from :data:`FIRST_LOOK` on, and may stop early; 0
+            without looks. p and interval then allow for all looks.
 
     References:
+        Jennison and Turnbull 1989, Interim analyses: the repeated confidence interval approach.
         Satterthwaite 1946, An approximate distribution of estimates of variance components; Card et al. 2020, With
         Little Power Comes Great Responsibility.
     """
@@ -176,6 +211,7 @@ class TwoLevel:
     nested: bool = False
     unit_std: float = math.nan
     seed_std: float = math.nan
+    planned: int = 0
 
     @property
     def error(self) -> float:
@@ -191,15 +227,45 @@ class TwoLevel:
     @property
     def interval(self) -> tuple[float, float]:
         """Ends of the 95 % interval of Student's t."""
-        reach = float(stdtrit(self.freedom, 1 - ALPHA / 2)) * self.error
+        reach = float(stdtrit(self.freedom, 1 - self.level() / 2)) * self.error
         return self.mean - reach, self.mean + reach
 
     @property
     def p(self) -> float:
-        """Two-sided p of Student's t that the mean is 0."""
+        """Two-sided p of Student's t that the mean is 0; with looks, the error rate at which this look decides."""
+        if not self.planned:
+            return self._p_of_one_look
+        bound = self._z * math.sqrt(self.units / self._end)
+        return max(self._p_of_one_look, crossing_chance(bound, self._end))
+
+    @property
+    def _p_of_one_look(self) -> float:
         if self.error == 0:
             return float(self.mean == 0)
         return 2 * float(stdtr(self.freedom, -abs(self.mean) / self.error))
+
+    @property
+    def _z(self) -> float:
+        return min(-float(ndtri(self._p_of_one_look / 2)), LARGEST_Z)
+
+    @property
+    def _end(self) -> int:
+        return max(self.planned, self.units)
+
+    def level(self, questions: int = 1) -> float:
+        """Compute the largest p of one look that decides at :data:`ALPHA` over all looks and so many questions."""
+        if not self.planned:
+            return ALPHA / questions
+        return 2 * float(ndtr(-looks_bound(ALPHA / questions, self._end) * math.sqrt(self._end / self.units)))
+
+    def chance(self, questions: int = 1) -> float:
+        """Estimate how likely the planned end decides, if the true mean is the measured one (conditional power).
+
+        References:
+            Lan and Wittes 1988, The B-value: a tool for monitoring data.
+        """
+        share, bound = self.units / self.planned, looks_bound(ALPHA / questions, self.planned)
+        return float(ndtr((self._z / math.sqrt(share) - bound) / math.sqrt(1 - share)))
 
     def detectable(self, questions: int = 1) -> float:
         """Compute the smallest true mean that a rerun tells from 0 with probability :data:`POWER`.
@@ -207,14 +273,14 @@ class TwoLevel:
         Args:
             questions: Number of questions that Holm adjusts for; its first step, the strictest, is used.
         """
-        level, power = stdtrit(self.freedom, [1 - ALPHA / 2 / max(questions, 1), POWER])
+        level, power = stdtrit(self.freedom, [1 - self.level(max(questions, 1)) / 2, POWER])
         return float(level + power) * self.error
 
     def at(self, units: int, texts: int) -> "TwoLevel":
-        """Extrapolate to another number of units or texts: each part of the variance falls in proportion."""
+        """Extrapolate to other numbers, without looks: each part of the variance falls in proportion."""
         fewer = self.texts / texts
         by_unit = self.by_unit * (fewer if self.nested else self.units / units)
-        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer)
+        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer, planned=0)
 
 
 def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = None) -> TwoLevel:

@@ -87,6 +87,7 @@ class ArmResult:
         adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and in order.
         is_floor: True for a simple model without adaptation and seeds (``floors/TASK``).
         warnings: What of the task's data makes the scores mean less than they seem.
+        planned: Adaptations planned of a run that may stop early; 0 of others.
     """
 
     task: str
@@ -101,6 +102,7 @@ class ArmResult:
     adaptations: int = 1
     is_floor: bool = False
     warnings: tuple[str, ...] = ()
+    planned: int = 0
 
     @property
     def seeds(self) -> list[int]:
@@ -118,6 +120,15 @@ class ArmResult:
         """Mean score and its error over models and examples; with folds, of the predictions of all folds pooled."""
         units = self.adaptations if self.adaptations > 1 else len(self.influences)
         return two_level(self.influences, units, self.predictions.folds)
+
+    def on_folds_of(self, other: "ArmResult") -> "ArmResult":
+        """Return the result on the texts of the folds that another was tested on, the same if it has no folds."""
+        parts, folds = self.predictions, other.predictions.folds
+        if parts.folds is None or folds is None:
+            return self
+        rows = np.isin(parts.folds, folds)
+        parts = Predictions(parts.ids[rows], parts.labels[rows], parts.answers[:, rows], parts.kind, parts.folds[rows])
+        return replace(self, predictions=parts)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -114,7 +114,19 @@ def notes(analysis: Analysis) -> list[str]:
     flaws = [_flaw(analysis, row) for row in rows]
     lines += [f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]]
     lines += [f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts."] if rows and not flaws[0] else []
-    return [*lines, *_familiarity(analysis), f"Next: {next_step(analysis)}."]
+    return [*lines, *_looks(analysis), *_familiarity(analysis), f"Next: {next_step(analysis)}."]
+
+
+def _looks(analysis: Analysis) -> Iterator[str]:
+    """Say whether the run stopped early, by which rule, and which p counted."""
+    row = next((row for row in analysis.questions if row.planned), None)
+    if row is None:
+        return
+    ends = f"after {row.n} of {row.planned} {row.unit}s"
+    if stop := analysis.run.stop:
+        yield f"Stopped early, {ends}: {stop}. A difference measured at a stop tends to be too large."
+    rule = f"p and interval allow for a look after each {row.unit} from the third on (O'Brien-Fleming)"
+    yield f"{rule}: {ends}, a p of this look alone of {row.level:.2g} or less decides a first question."
 
 
 def _familiarity(analysis: Analysis) -> Iterator[str]:
@@ -151,7 +163,8 @@ def next_step(analysis: Analysis) -> str:
         others = "more labelled texts, more training or a larger base"
         return f"use {floor.other}, which needs no adaptation, or try {others}"
     if row.verdict == UNDECIDED:
-        return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:]])
+        rest = ["the rest runs with seeds.stop_early=false"] if analysis.run.stop else []
+        return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:], *rest])
     if row.verdict == WORSE:
         return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, general: 0.5}"
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)

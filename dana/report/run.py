@@ -24,6 +24,7 @@ EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "ge
 DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
+LOOKS = "looks.json"  # of a run that may stop early
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
 CONTROLS = ("base", "general", "random")
@@ -87,6 +88,7 @@ class RunFrames:
         wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0 without cells.
         missing: What a run that was stopped has not made yet, in words.
         stale: A sentence for each model and result that was made before what it should be made from.
+        stop: Why the run was stopped early; empty if it was not, or was continued.
     """
 
     path: Path
@@ -103,6 +105,7 @@ class RunFrames:
     wall_seconds: float = 0.0
     missing: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
+    stop: str = ""
 
 
 def read_run(path: Path) -> RunFrames:
@@ -113,22 +116,39 @@ def read_run(path: Path) -> RunFrames:
     """
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder{nearest_path(path)}; a report needs the folder of a run")
+    run = read_results(path)
+    run = replace(run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path))
+    run = replace(run, evaluations=read_evaluations(path), settings=_settings(path))
+    seconds = {step: recorded_seconds(path / step) for step in run.stages}
+    missing, stale = tuple(find_missing(run.stages, run.cells, bool(run.stop))), tuple(find_stale(run.stages))
+    run = replace(run, is_grid=(path / "cells").is_dir(), step_seconds=seconds, wall_seconds=_wall_seconds(path))
+    run = replace(run, missing=missing, stale=stale)
+    if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
+        problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
+        raise ArtifactError(f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR")
+    return run
+
+
+def read_results(path: Path) -> RunFrames:
+    """Read what verdicts need of a run: manifests, results of arms and floors, looks.
+
+    Raises:
+        ArtifactError: If a file is damaged; names file and key.
+    """
     stages = {
         folder.relative_to(path).as_posix(): read_object(folder / MANIFEST)
         for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
-    cells = read_cells(path, stages)
-    floors = tuple(map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))))
-    parts = read_ranking(path), read_choice(path), read_scores(path), read_evaluations(path), cells, floors, stages
-    run = RunFrames(path, *parts, settings=_settings(path), is_grid=(path / "cells").is_dir())
-    seconds = {step: recorded_seconds(path / step) for step in stages}
-    missing, stale = tuple(find_missing(stages, cells)), tuple(find_stale(stages))
-    run = replace(run, step_seconds=seconds, wall_seconds=_wall_seconds(path), missing=missing, stale=stale)
-    if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
-        problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
-        raise ArtifactError(f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR")
-    return run
+    look: dict[str, Any] = {"planned": 0, "adaptations": 0, "stop": ""}
+    look = read_object(path / LOOKS) if (path / LOOKS).is_file() else look
+    with reading(path / LOOKS):
+        planned, adaptations, stop = int(look["planned"]), int(look["adaptations"]), str(look["stop"])
+    cells = tuple(replace(cell, planned=planned) for cell in read_cells(path, stages))
+    stop = "" if any(cell.adaptations > adaptations for cell in cells) else stop
+    floors, tasks = map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))), {cell.task: cell for cell in cells}
+    of_folds = tuple(floor.on_folds_of(tasks.get(floor.task, floor)) for floor in floors)
+    return RunFrames(path, cells=cells, floors=of_folds, stages=stages, stop=stop)
 
 
 def _wall_seconds(path: Path) -> float:
@@ -141,12 +161,13 @@ def _wall_seconds(path: Path) -> float:
     return seconds
 
 
-def find_missing(stages: Iterable[str], cells: Sequence[ArmResult]) -> Iterator[str]:
+def find_missing(stages: Iterable[str], cells: Sequence[ArmResult], is_stopped: bool = False) -> Iterator[str]:
     """Yield what is missing of a run whose fine-tuning has begun: adapted arms without a result, or adaptations.
 
     Args:
         stages: Path of each artifact in the run.
         cells: Results of the arms.
+        is_stopped: Whether the run was stopped early, so that no adaptation is missing.
     """
     paths = [Path(stage).parts for stage in stages]
     models = dict.fromkeys(path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted")
@@ -155,7 +176,7 @@ def find_missing(stages: Iterable[str], cells: Sequence[ArmResult]) -> Iterator[
         arms = {cell.arm: cell for cell in cells if cell.task == task}
         yield from (f"{arm} is not fine-tuned on {task}" for arm in models if arm not in arms)
         count = min(cell.adaptations for cell in arms.values())
-        if count < len(indices):
+        if count < len(indices) and not is_stopped:
             yield f"{count} of {len(indices)} adaptations are fine-tuned on {task}"
 
 

@@ -21,11 +21,13 @@ def summary(analysis: Analysis) -> dict[str, Any]:
         tasks[task] |= {"arms": {cell.arm: {**_score(cell), **sizes[cell.arm]} for cell in arms}}
         tasks[task] |= {"floors": {FLOOR_NAMES.get(cell.arm, cell.arm): _score(cell) for cell in floors}}
         tasks[task] |= {"verdicts": [_verdict(row) for row in analysis.questions if row.task == task]}
-    return next(iter(tasks.values())) if len(tasks) == 1 else {"tasks": tasks}
+    output = next(iter(tasks.values())) if len(tasks) == 1 else {"tasks": tasks}
+    return output | ({"stopped_early": run.stop} if run.stop else {})
 
 
 def _verdict(row: ArmComparison) -> dict[str, Any]:
     measures = {"difference": _finite(row.mean), "interval": _ends(row.low, row.high), "p": _finite(row.p_holm)}
+    measures |= {"level": row.level} if row.planned else {}
     other = FLOOR_NAMES.get(row.other, row.other) if row.is_floor else row.other
     return {"a": row.arm, "b": other, **measures, "decision": row.verdict}
 

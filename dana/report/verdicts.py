@@ -1,7 +1,8 @@
 """Compare two arms on a task: better, worse or undecided, and what would decide (docs/design.md).
 
 A question is decided if the two-level p of :mod:`dana.core.statistics` is at most 0.05 after Holm over all questions of
-the report, and no model collapsed. Everything else is undecided, with reasons.
+the report, and no model collapsed. Everything else is undecided, with reasons. A run that may stop early is looked at
+after each adaptation; p and interval then allow for all looks, and :func:`reason_to_stop` is the rule.
 """
 
 import math
@@ -19,6 +20,7 @@ INCOMPARABLE, UNASKED = "not compared", "not asked"
 RIVALS = ("base", "random")  # controls that an arm must beat: no adaptation, and the same amount of random text
 ADAPTATION, FOLD, SEED = "adaptation", "fold", "seed"
 MOST_UNITS, MOST_TEXTS = 1000, 1_000_000  # larger numbers are not computed
+FUTILE = 0.1  # chance of deciding at the planned end, below which going on is futile
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class ArmComparison:
         collapsed_models: Number of collapsed models of both arms.
         units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number would.
         texts_needed: Test texts that would decide it; NaN likewise.
+        planned: Units planned of a run that may stop early; 0 of others.
+        level: Largest p of this look alone that decides, by Holm's first step.
+        chance: Chance that the planned rest of the run decides, if the difference is as measured; NaN without a rest.
     """
 
     task: str
@@ -84,6 +89,9 @@ class ArmComparison:
     collapsed_models: int = 0
     units_needed: float = math.nan
     texts_needed: float = math.nan
+    planned: int = 0
+    level: float = math.nan
+    chance: float = math.nan
 
     @property
     def basis(self) -> str:
@@ -151,17 +159,33 @@ def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -
             cell, other = arms[pair[0]], arms[pair[1]]
             pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell, other))
     is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
-    p_values = iter(statistics.holm([row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test]))
+    p_values = statistics.holm([row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test])
+    counts, adjusted = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
     return [
-        _judge(replace(row, p_holm=next(p_values)), cell, other, sum(is_tested)) if test else row
+        _judge(replace(row, p_holm=next(adjusted)), cell, other, *counts) if test else row
         for (row, cell, other), test in zip(pairs, is_tested, strict=True)
     ]
+
+
+def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
+    """Say why a run may stop before its planned end; empty if it goes on.
+
+    It stops if each question is decided, or would be decided at the planned end with a chance below :data:`FUTILE`.
+    """
+    tested = [row for row in rows if row.asked and row.verdict != INCOMPARABLE]
+    chances = [row.chance for row in tested if row.verdict == UNDECIDED]
+    if not tested or not max(chances, default=0.0) < FUTILE:
+        return ""
+    decided = f"{len(tested) - len(chances)} of {len(tested)} questions are decided"
+    rest = f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}" if chances else ""
+    return "; ".join(filter(None, [decided, rest]))
 
 
 def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
     """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
     values, units = cell.influences - other.influences, max(cell.adaptations, other.adaptations)
-    return two_level(values, units if units > 1 else len(values), cell.predictions.folds)
+    both = two_level(values, units if units > 1 else len(values), cell.predictions.folds)
+    return replace(both, planned=cell.planned if units > 1 else 0)
 
 
 def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
@@ -172,7 +196,9 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
     both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
     unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
-    row = replace(row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean)
+    row = replace(
+        row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean, planned=both.planned
+    )
     row = replace(row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent))
     row = replace(row, collapsed_models=len(cell.collapsed_seeds) + len(other.collapsed_seeds))
     if both.units < 2:
@@ -182,8 +208,21 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     return replace(row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text))
 
 
-def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int) -> ArmComparison:
-    """Add the verdict to a row, or every reason why the question is undecided."""
+def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, undecided: int) -> ArmComparison:
+    """Add the verdict to a row, or every reason why the question is undecided.
+
+    Args:
+        row: The row.
+        cell: Result of its first arm.
+        other: Result of its other arm.
+        count: Number of questions of the report.
+        undecided: Number of those that p does not decide.
+    """
+    if row.planned:
+        row = replace(row, level=difference(cell, other).level(count))
+    if row.n < row.planned:
+        chance = 0.0 if row.collapsed_models else difference(cell, other).chance(max(undecided, 1))
+        row = replace(row, chance=chance)
     reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")

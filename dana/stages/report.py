@@ -1,18 +1,24 @@
 """``dana report``: write the report of a run, or of several, as HTML, Markdown and CSV tables."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import list_files
+from dana.core.artifacts import list_files, write_json
 from dana.core.config import require
+from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger
 from dana.report.analysis import analyse
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
-from dana.report.run import read_run
+from dana.report.run import LOOKS, read_results, read_run
 from dana.report.sections import build_report
 from dana.report.summary import summary
+from dana.report.verdicts import compare_arms, reason_to_stop
 from dana.stages.join import join_run
+
+log = get_logger(__name__)
 
 TABLES = ("results.csv", "leaderboard.*")  # of a run, beside the files of its page
 
@@ -35,6 +41,34 @@ def report_stage(run: Path) -> Path:
     page = write_page(build_report(read_run(run)), run, "report")
     list_files(run, (file for pattern in TABLES for file in run.glob(pattern) if file.is_file()))
     return page
+
+
+def look_stage(out: Path, arms: Collection[str], adaptations: int, planned: int) -> str:
+    """Look at the results after an adaptation, and record it in ``looks.json``.
+
+    Args:
+        out: Folder of the run.
+        arms: Arms that are compared.
+        adaptations: Number of adaptations before this look; with more of them it is over, and decides nothing.
+        planned: Number of adaptations planned.
+
+    Returns:
+        Why the run may stop; empty if it goes on.
+    """
+
+    def look() -> str:
+        join_run(out, arms)
+        run = read_results(out)
+        if any(cell.adaptations > adaptations for cell in run.cells):
+            return ""
+        rows = compare_arms([replace(cell, planned=planned) for cell in run.cells], run.floors)
+        stop = reason_to_stop(rows)
+        write_json(out / LOOKS, {"planned": planned, "adaptations": adaptations, "stop": stop})
+        list_files(out, [out / LOOKS])
+        log.info("look      after adaptation %d of %d: %s", adaptations, planned, stop or "going on")
+        return stop
+
+    return on_rank_0(look)
 
 
 def run_summary(run: Path) -> dict[str, Any]:

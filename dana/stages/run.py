@@ -11,6 +11,7 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
+from dana.core.statistics import FIRST_LOOK
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.scoring.inputs import GeneralCorpus, TaskText
@@ -160,7 +161,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     yield Cell("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     cards = cards_by_name(read.cards or [read.task], names)
-    limit = min([*folds.values(), settings.seeds.adaptations])
+    limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
     for card, path in cards.items() if settings.floor_names else ():
         yield floor_cell(settings, card, path, limit if path in folds else None, ("texts",))
     for index in range(limit):
@@ -175,7 +176,12 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         for card, path in cards.items():
             for arm_name, model in models.items():
                 cell = finetune_cell(settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name})
-                yield repeated_cell(cell, settings, index, path in folds)
+                cell = repeated_cell(cell, settings, index, path in folds)
+                results.append(cell.name)
+                yield cell
+        if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
+            look = {"out": out, "arms": list(models), "adaptations": index + 1, "planned": limit}
+            yield Cell(f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True)
 
 
 def _task_cells(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import check_fields, find_recipe, load, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
 from dana.core.logging import get_logger
+from dana.core.statistics import FIRST_LOOK
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
@@ -27,7 +28,7 @@ RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
 # What dana run --quick changes: a first answer within minutes.
 QUICK: dict[str, Any] = {
     "arms": ["random", "dana"],
-    "seeds": {"adaptations": 3},
+    "seeds": {"adaptations": 3, "stop_early": False},
     "adapt": {"tokens": 250_000, "phases": []},
 }
 FLOORS = ("majority", "tfidf", "vectors")
@@ -42,13 +43,18 @@ class RunSeeds:
             that has folds, one per fold, and at most as many as it has folds.
         finetunings: Number of fine-tunings of each adapted model. The base is fine-tuned as often as all models of an
             arm together, with the same seeds.
+        stop_early: Look at the results after each adaptation from the third on; run no further one once every question
+            is decided or would hardly be. p and intervals allow for the looks, also if the run is continued without.
     """
 
     adaptations: int = 5
     finetunings: int = 2
+    stop_early: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}"))
+        fits = not self.stop_early or self.adaptations > FIRST_LOOK
+        require(fits, "adaptations", self.adaptations, f"above {FIRST_LOOK} with stop_early")
 
     def of(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""

@@ -1,13 +1,15 @@
-"""Coverage, false decisions and power of simulated verdicts; docs/results/verdicts.md has the long simulation."""
+"""Coverage, false decisions and power of simulated verdicts; ``python -m tests.report.test_power`` is the long one."""
 
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dana.report.verdicts import compare_arms, difference
+from dana.core.statistics import FIRST_LOOK
+from dana.report.verdicts import compare_arms, difference, reason_to_stop
 from tests.report.test_verdicts import cell
 
 # Variances of a model's latent score of a text, which sum to 1: of the text (all models), of text and arm, of text and
@@ -85,3 +87,76 @@ def test_the_detectable_difference_is_decided_in_four_of_five_reruns(folds):
     smallest = float(np.mean([difference(dana, base).detectable() for base, dana in pairs]))
     _, decisions = rates(REPEATS, gains={**gains, "dana": smallest}, **regime)
     assert 0.72 < decisions < 0.92
+
+
+FOUR = dict.fromkeys(["base", "random", "dana", "task", "task+random", "task+dana"], 0.0)  # as many questions
+
+
+def after(cells, units):
+    """Return the results as they were after so many adaptations or folds, in a run that may stop early."""
+    planned, early = cells[0].adaptations, []
+    for one in cells:
+        parts, rows = one.predictions, len(one.scores) * units // planned
+        if parts.folds is None:
+            result = cell(one.arm, (parts.answers == parts.labels)[:rows], adaptations=units)
+        else:
+            tested = parts.folds < units
+            right = (parts.answers == parts.labels)[:, tested]
+            result = cell(one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units)
+            result = replace(result, predictions=replace(result.predictions, folds=parts.folds[tested]))
+        early.append(replace(result, planned=planned))
+    return early
+
+
+def stopped(cells):
+    """Look after each unit; return the rows of the look that stops, or of the last."""
+    for units in range(FIRST_LOOK, cells[0].adaptations + 1):
+        rows = [row for row in compare_arms(after(cells, units)) if row.asked]
+        if reason_to_stop(rows):
+            break
+    return rows
+
+
+def stopping_rates(repeats, gains, seed=7, **regime):
+    """Return coverage, how often any true null is decided, how often dana is better than random, and mean units."""
+    random, numbers = np.random.default_rng(seed), []
+    for _ in range(repeats):
+        rows = stopped(simulate(random, gains=gains, **regime))
+        truth = {(row.arm, row.other): gains[row.arm] - gains[row.other] for row in rows}
+        decided = {(row.arm, row.other): row.verdict in ("better", "worse") for row in rows}
+        covers = [row.low <= truth[row.arm, row.other] <= row.high for row in rows]
+        false = any(decided[pair] for pair, gain in truth.items() if not gain)
+        numbers.append((np.mean(covers), false, decided["dana", "random"], rows[0].n))
+    return np.mean(numbers, axis=0)
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_run_that_may_stop_early_decides_no_more_by_chance_and_its_intervals_cover(folds):
+    regime = {"units": 5, "models": 2, "texts": 500, "deviation": 0.0125, "folds": folds}
+    coverage, false, _, units = stopping_rates(150, FOUR, **regime)
+    assert coverage >= 0.95
+    assert false <= 0.05 + 2 * 0.018
+    assert units < 5, "some stop"
+
+
+def simulate_all(repeats):  # pragma: no cover
+    """Print the tables of docs/results/verdicts.md."""
+    for folds in (False, True):
+        for units in (5, 10, 20):
+            for gain in (0.0, 0.02, 0.04):
+                gains = {arm: gain * (arm in ("dana", "task+dana")) for arm in FOUR}
+                regime = {"units": units, "models": 2, "texts": 2000, "deviation": 0.0125, "folds": folds}
+                early = stopping_rates(repeats, gains, **regime)
+                random, fixed = np.random.default_rng(7), []
+                for _ in range(repeats):
+                    rows = [row for row in compare_arms(simulate(random, gains=gains, **regime)) if row.asked]
+                    names = [(row.arm, row.other, row.verdict != "undecided") for row in rows]
+                    truth = [gains[arm] - gains[other] for arm, other, _ in names]
+                    covers = [row.low <= true <= row.high for row, true in zip(rows, truth, strict=True)]
+                    false = any(decided for (*_, decided), true in zip(names, truth, strict=True) if not true)
+                    fixed.append((np.mean(covers), false, ("dana", "random", True) in names))
+                print(folds, units, gain, *np.round(np.mean(fixed, axis=0), 3), *np.round(early, 3), flush=True)
+
+
+if __name__ == "__main__":
+    simulate_all(int(sys.argv[1]))

@@ -7,7 +7,7 @@ import pytest
 
 from dana.core.statistics import two_level
 from dana.report.cells import ArmResult, Lineage, Predictions
-from dana.report.verdicts import compare_arms, contrasts, main_arms, questions
+from dana.report.verdicts import compare_arms, contrasts, difference, main_arms, questions, reason_to_stop
 from dana.tasks.kinds.single_label import SingleLabel
 
 TWO = SingleLabel.from_count(2)
@@ -147,3 +147,51 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
     assert (row.verdict, row.reasons, row.n) == ("not compared", "epochs 3 against 2", 0)
     assert np.isnan([row.mean, row.low, row.p, row.p_holm]).all()
     assert rows["dana", "random"].p_holm == rows["dana", "random"].p  # one question is left
+
+
+@pytest.mark.parametrize(
+    ("shares", "planned", "reason"),
+    [
+        ((0.2, 0.2, 0.8), 5, "2 of 2 questions are decided"),
+        ((0.2, 0.8, 0.8), 5, "1 of 2 questions are decided; the chance that the rest would decide another is "),
+        ((0.5, 0.5, 0.5), 5, "0 of 2 questions are decided; the chance that the rest would decide another is "),
+        ((0.2, 0.78, 0.8), 5, ""),
+        ((0.5, 0.5, 0.5), 3, ""),
+    ],
+)
+def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, planned, reason):
+    right = [np.tile(np.arange(300) < share * 300, (3, 1)) for share in shares]
+    arms = dict(zip(("base", "random", "dana"), right, strict=True))
+    cells = {arm: cell(arm, hits, adaptations=3, planned=planned) for arm, hits in arms.items()}
+    rows = compare_arms(list(cells.values()))
+    stop = reason_to_stop(rows)
+    assert stop.startswith(reason)
+    assert bool(stop) == bool(reason)
+    asked = [row for row in rows if row.asked]
+    undecided = [row for row in asked if row.verdict == "undecided" and planned == 5]
+    chances = [difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided]
+    assert [row.chance for row in undecided] == chances
+    assert all(row.p_holm >= row.p > 0 for row in asked)
+    assert all(row.level < 0.025 or planned == 3 for row in asked)
+    assert not reason_to_stop([])
+
+
+def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():
+    arms = {"base": grid(0.5, 3), "dana": grid(0.55, 3)}
+    cells = [cell(arm, right, adaptations=3, planned=9, collapsed_seeds=frozenset({0})) for arm, right in arms.items()]
+    assert reason_to_stop(compare_arms(cells)).endswith("another is 0, below 0.1")
+    alone = [cells[0], replace(cells[1], metric="macro_f1")]
+    assert reason_to_stop(compare_arms(alone)) == ""
+
+
+def test_a_floor_counts_on_the_folds_that_the_arms_have():
+    """A run with folds, stopped after two of four."""
+    folds, right = np.arange(80) // 20, np.arange(80) % 3 > 0
+    floor = cell("TF-IDF", right[None], scores={}, is_floor=True)
+    floor = replace(floor, predictions=replace(floor.predictions, folds=folds))
+    arm = cell("dana", np.tile(right, (2, 1))[:, :40], adaptations=2)
+    arm = replace(arm, predictions=replace(arm.predictions, folds=folds[:40]))
+    assert arm.unlike(floor) == ["the test examples differ (40 are in only one)"]
+    part = floor.on_folds_of(arm)
+    assert (arm.unlike(part), part.estimate.mean) == ([], right[:40].mean())
+    assert floor.on_folds_of(cell("dana", right[None])) is floor

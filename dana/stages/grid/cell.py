@@ -15,7 +15,7 @@ from dana.core.config import load
 WORDS = {"harvest": "reading the installed packages", "texts": "reading the texts", "rank": "comparing detectors"}
 WORDS |= {"base": "preparing the base model", "score": "scoring text for {}"}
 WORDS |= {"weigh": "selecting text for {}", "adapt": "adapting on {} text", "finetune": "fine-tuning {1} on {0}"}
-WORDS |= {"floors": "computing the floors of {}"}
+WORDS |= {"floors": "computing the floors of {}", "look": "looking at the results"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Cell:
         settings: Keyword arguments; a :class:`OutputOf` is replaced by what that cell returned.
         after: Names of cells that must be finished first, beside those of :class:`OutputOf`.
         labels: Columns of the table of results that say what the cell stands for, such as task and arm.
+        stops: Whether it runs alone, after all earlier cells of the grid, and leaves out the later ones if it returns a
+            reason.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Cell:
     settings: Mapping[str, Any]
     after: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    stops: bool = False
 
     @property
     def words(self) -> str:

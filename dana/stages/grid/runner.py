@@ -97,7 +97,9 @@ class _GridRun:
 
     def begin(self, submit: Submit) -> None:
         """Start cells whose dependencies are done, up to the number of jobs."""
-        ready = [cell for cell in self.waiting if set(cell.needs) <= self.made.keys()]
+        end = next((index for index, cell in enumerate(self.waiting) if cell.stops), len(self.waiting))
+        first = self.waiting[: end or int(not self.running)]
+        ready = [cell for cell in first if set(cell.needs) <= self.made.keys()]
         for cell in ready[: self.jobs - len(self.running)]:
             self.waiting.remove(cell)
             position = f"{len(self.grid.cells) - len(self.waiting)} of {len(self.grid.cells)}"
@@ -120,6 +122,8 @@ class _GridRun:
                 self.clock.count(cell, seconds)
                 if is_writer() and self.states[cell.name] != "done":  # a reused one keeps its time
                     self.grid.write_record(cell.name, self.made[cell.name], seconds)
+                if cell.stops and self.made[cell.name]:
+                    self.waiting.clear()
                 yield cell
                 continue
             log.error("failed    %s: %s", cell.name, error)

@@ -12,8 +12,10 @@ import pytest
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, read_manifest
 from dana.core.config import load
+from dana.core.errors import ConfigError
 from dana.core.schemas import read_table
 from dana.selectors.base import FittedSelector, Selector
+from dana.stages.report import run_summary
 from dana.stages.run import plan_run, run_recipe
 from dana.stages.settings import RunSettings
 from tests.toy_task import rows, write_checkpoint, write_task
@@ -150,3 +152,34 @@ def test_the_model_of_another_run_is_a_base(inputs, tmp_path):
     (tmp_path / "first" / "corpus").rename(tmp_path / "gone")
     grid = plan_run(recipe(inputs, tmp_path / "first", arms=["general"]))
     assert grid.states()["texts"] == "changed", "what it made is gone"
+
+
+@pytest.mark.slow
+def test_a_run_stops_early_says_so_and_is_continued_without_the_setting(inputs, tmp_path):
+    """Two steps of training change nothing, so no question would be decided."""
+    run, seeds = tmp_path / "run", {"adaptations": 4, "finetunings": 1}
+    settings = {"arms": {"random": {"selector": "random"}, "dana": {}}, "floors": "none"}
+    page = run_recipe(recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings)).read_text(encoding="utf-8")
+    assert "Stopped early, after 3 of 4 adaptations: 0 of 2 questions are decided" in page
+    assert "p and interval allow for a look after each adaptation" in page
+    assert "Unfinished" not in page
+    assert run_summary(run)["stopped_early"].startswith("0 of 2 questions")
+    assert run_summary(run)["verdicts"][0]["level"] < 0.025
+    assert not [*run.glob("nested/3")]
+    assert main(["files", "verify", str(run)]) == 0
+    page = run_recipe(recipe(inputs, run, seeds=seeds, **settings)).read_text(encoding="utf-8")
+    assert "Stopped early" not in page
+    assert "p and interval allow for a look after each adaptation" in page
+    assert (pd.read_csv(run / "tables" / "differences.csv")[["n", "planned"]] == 4).all(axis=None)
+    run_recipe(recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings))
+    assert json.loads((run / "looks.json").read_text())["adaptations"] == 3, "a look that is over decides nothing"
+
+
+def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_refused(inputs, tmp_path):
+    seeds = {"adaptations": 5, "stop_early": True}
+    cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path, seeds=seeds, arms=["task"])).cells]
+    assert [cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")] == [
+        [f"finetune/toy/task/{index}", f"look/{index}"] for index in (2, 3)
+    ]
+    with pytest.raises(ConfigError, match=r"seeds.adaptations=3: must be above 3 with stop_early"):
+        recipe(inputs, tmp_path, seeds={**seeds, "adaptations": 3})

@@ -285,3 +285,18 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
     assert first.startswith("3/9 dana: train")
     assert second.startswith("train ")
     assert [format_duration(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("reason", ["", "enough"])
+def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(tmp_path, reason, jobs):
+    look = Cell("look/2", f"{STAGES}:answer", {"text": reason}, after=("a",), stops=True)
+    cells = (
+        draw(tmp_path, "a"),
+        draw(tmp_path, "slow", seconds=0.5),
+        look,
+        draw(tmp_path, "b"),
+        draw(tmp_path, "c", "b"),
+    )
+    assert list(run_grid(Grid(tmp_path, cells), jobs)) == ["a", "slow", "look/2", *(["b", "c"] if not reason else [])]
+    assert set(pd.read_csv(tmp_path / "results.csv")["cell"]) == {"a", "slow", *("bc" if not reason else "")}

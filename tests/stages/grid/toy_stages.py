@@ -42,6 +42,11 @@ def note(folder: Path, notes: dict[str, Any]) -> Artifact:
     return make(folder, "notes", {"notes": notes}, lambda draft: draft.notes.update(notes))
 
 
+def answer(text: str) -> str:
+    """Return a text."""
+    return text
+
+
 def refuse(reason: str) -> None:
     """Fails as a stage does that meets bad input."""
     raise DataError(reason)
