@@ -219,6 +219,14 @@ class TwoLevel:
         return math.sqrt(max(self.by_unit, self.by_text) if self.nested else self.by_unit + self.by_text)
 
     @property
+    def shares(self) -> tuple[float, float, float]:
+        """Shares of the squared error that are due to units, to the fine-tunings within them, and to texts."""
+        by_unit = 0.0 if math.isnan(self.unit_std) else self.unit_std**2 / self.units
+        by_seed = max(self.by_unit - (self.by_text if self.nested else 0.0) - by_unit, 0.0)
+        total = by_unit + by_seed + self.by_text or math.inf
+        return by_unit / total, by_seed / total, self.by_text / total
+
+    @property
     def freedom(self) -> float:
         """Satterthwaite's degrees of freedom of the squared error."""
         parts = self.by_unit**2 / max(self.units - 1, 1) + self.by_text**2 / (self.texts - 1)

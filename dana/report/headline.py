@@ -3,8 +3,8 @@
 No sentence claims more than the verdict. A collapsed, unlike or unfinished comparison has no number here.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from math import hypot
 
 from dana.report import provenance
 from dana.report.analysis import Analysis
@@ -113,8 +113,20 @@ def notes(analysis: Analysis) -> list[str]:
     lines += [f"On {task} ({cell.arm}): {warning}" for task, cell in first.items() for warning in cell.warnings]
     flaws = [_flaw(analysis, row) for row in rows]
     lines += [f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]]
-    lines += [f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts."] if rows and not flaws[0] else []
+    if rows and not flaws[0]:
+        lines.append(f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts.{_variance(rows[0])}")
     return [*lines, *_looks(analysis), *_familiarity(analysis), f"Next: {next_step(analysis)}."]
+
+
+def _variance(row: ArmComparison) -> str:
+    """Say what the squared error of a difference comes from, and more of what would lower it most."""
+    if not row.error > 0:
+        return ""
+    parts = [f"{percent(row.unit_share, 0)} is from {row.unit}s", f"{percent(row.text_share, 0)} from test texts"]
+    if not math.isnan(row.seed_std):
+        parts.insert(1, f"{percent(row.seed_share, 0)} from the fine-tunings of each")
+    unknown = ", which it knows nothing of," if row.one_adaptation else ""
+    return f" Of the squared standard error {', '.join(parts)}: more {row.remedy}{unknown} would help most."
 
 
 def _looks(analysis: Analysis) -> Iterator[str]:
@@ -137,7 +149,7 @@ def _familiarity(analysis: Analysis) -> Iterator[str]:
         losses = steps.get(step, {}).get("base_losses", {})
         if None in (selection := losses.get("selected"), random := losses.get("random")):
             continue
-        error = hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
+        error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
         how, gain = ("better than", "little") if selection < random else ("worse than", "much")
         how, gain = (how, gain) if abs(selection - random) > 2 * error else ("as well as", "neither little nor much")
         numbers = f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
@@ -164,7 +176,7 @@ def next_step(analysis: Analysis) -> str:
         return f"use {floor.other}, which needs no adaptation, or try {others}"
     if row.verdict == UNDECIDED:
         rest = ["the rest runs with seeds.stop_early=false"] if analysis.run.stop else []
-        return "; ".join(["more texts or adaptations", *row.reasons.split("; ")[1:], *rest])
+        return "; ".join([f"more {row.remedy}", *row.reasons.split("; ")[1:], *rest])
     if row.verdict == WORSE:
         return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, general: 0.5}"
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)

@@ -26,7 +26,8 @@ HEADERS |= {"score_s": "score (s)", "recall_5": "recall at 5\N{NO-BREAK SPACE}%"
 HEADERS |= {"recall_20": "recall at 20\N{NO-BREAK SPACE}%", "auroc_against_general": "AUROC against general"}
 HEADERS |= {"spearman_score_length": "score ~ length (Spearman)", "degenerate": "collapsed", "error": "standard error"}
 HEADERS |= {"unit_std": "between units", "seed_std": "between fine-tunings", "text_std": "between test sets"}
-HEADERS |= {"detectable": "difference that would show"}
+HEADERS |= {"detectable": "difference that would show", "unit_share": "from units"}
+HEADERS |= {"seed_share": "from fine-tunings", "text_share": "from texts"}
 log = get_logger(__name__)
 
 

@@ -266,11 +266,19 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not rows:
         return None
     names = ["task", "arm", "other", "unit", "n", "texts", "unit_std", "seed_std", "text_std", "error", "detectable"]
+    parts = ["unit_share", "seed_share", "text_share"]
     units = Column("units", lambda row: f"{row.n} {row.unit}s", numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, units, *decimals(0, "texts"), *decimals(4, *names[6:]))
+    columns = (
+        *text_columns("task"),
+        DIFFERENCE,
+        units,
+        *decimals(0, "texts"),
+        *decimals(4, *names[6:]),
+        *shares(*parts),
+    )
     caption = (
         "Standard deviations of the difference: between units, beyond that of the fine-tunings within one; between "
-        "fine-tunings of one unit; between test sets of this size. The last column would be decided in four of five "
-        "reruns of this size."
+        "fine-tunings of one unit; between test sets of this size. What would show is decided in four of five reruns "
+        "of this size. Last, shares of the squared standard error."
     )
-    return Table("variance", caption, pd.DataFrame(rows)[names], columns, folded=True)
+    return Table("variance", caption, pd.DataFrame(rows)[names + parts], columns, folded=True)

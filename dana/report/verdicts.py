@@ -48,6 +48,9 @@ class ArmComparison:
         unit_std: Standard deviation between units, without that of the fine-tunings within.
         seed_std: Standard deviation between fine-tunings of a unit.
         text_std: Standard deviation between test sets of this size.
+        unit_share: Share of the squared error that is due to the units.
+        seed_share: Share that is due to the fine-tunings within units.
+        text_share: Share that is due to the test texts.
         detectable: Smallest difference that as many units and texts decide with a power of 80 %.
         p: p of the two-level t test.
         p_holm: p after Holm over the questions of the report; NaN for other rows.
@@ -81,6 +84,9 @@ class ArmComparison:
     unit_std: float = math.nan
     seed_std: float = math.nan
     text_std: float = math.nan
+    unit_share: float = math.nan
+    seed_share: float = math.nan
+    text_share: float = math.nan
     detectable: float = math.nan
     p: float = math.nan
     p_holm: float = math.nan
@@ -98,6 +104,15 @@ class ArmComparison:
         """What was averaged, in words: "5 folds", "8 seeds of this one adaptation"."""
         words = f"{self.n} {self.unit}{'' if self.n == 1 else 's'}"
         return words + (" of this one adaptation" if self.one_adaptation else "")
+
+    @property
+    def remedy(self) -> str:
+        """What more of would lower the error most; never fine-tunings where only one adaptation is known."""
+        if self.one_adaptation or self.n < 2:
+            return f"{ADAPTATION if self.one_adaptation else self.unit}s"
+        shares = {"labelled texts" if self.unit == FOLD else "test texts": self.text_share}
+        shares |= {f"{self.unit}s": self.unit_share, f"fine-tunings of each {self.unit}": self.seed_share}
+        return max(shares, key=lambda name: shares[name])
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
@@ -205,7 +220,9 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
         return replace(row, p=1.0)
     low, high = both.interval
     row = replace(row, error=both.error, low=low, high=high, p=both.p, detectable=both.detectable())
-    return replace(row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text))
+    row = replace(row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text))
+    unit_share, seed_share, text_share = both.shares
+    return replace(row, unit_share=unit_share, seed_share=seed_share, text_share=text_share)
 
 
 def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, undecided: int) -> ArmComparison:

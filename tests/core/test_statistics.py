@@ -178,3 +178,13 @@ def test_the_chance_to_decide_at_the_planned_end_by_hand():
     expectation = ndtr((z * math.sqrt(2) - looks_bound(0.0125, 8)) * math.sqrt(2))
     assert both.chance(4) == pytest.approx(expectation)
     assert 0 < replace(both, mean=0.01).chance() < both.chance(4) < both.chance() < 1
+
+
+def test_the_shares_of_the_squared_error_by_hand():
+    shared = TwoLevel(0.1, 0.03, 0.01, 3, 100, unit_std=math.sqrt(0.06), seed_std=0.1)
+    assert shared.shares == pytest.approx((0.5, 0.25, 0.25))
+    assert replace(shared, nested=True).shares == pytest.approx((2 / 3, 0, 1 / 3)), (
+        "a fold's variance contains its texts'"
+    )
+    assert replace(shared, by_unit=0.0, unit_std=math.nan).shares == (0, 0, 1)
+    assert TwoLevel(0.0, 0.0, 0.0, 3, 100, unit_std=0.0).shares == (0, 0, 0)

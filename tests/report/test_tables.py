@@ -114,6 +114,7 @@ def test_result_and_difference_table_by_hand():
     (row,) = tables.variance_table(compare_arms(intact)).frame.itertuples()
     assert row.unit_std == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
     assert (row.unit, row.n, row.texts) == ("seed", 3, 10)
+    assert (row.unit_share + row.text_share, row.seed_share) == pytest.approx((1, 0))
     assert tables.variance_table([]) is None
 
 

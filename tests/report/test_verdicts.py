@@ -1,13 +1,26 @@
 """The rule of every verdict: two-level p after Holm, no collapsed model, arms made alike; and what would decide."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dana.core.statistics import two_level
+from dana.report import headline
 from dana.report.cells import ArmResult, Lineage, Predictions
-from dana.report.verdicts import compare_arms, contrasts, difference, main_arms, questions, reason_to_stop
+from dana.report.headline import next_step
+from dana.report.run import RunFrames
+from dana.report.verdicts import (
+    ArmComparison,
+    compare_arms,
+    contrasts,
+    difference,
+    main_arms,
+    questions,
+    reason_to_stop,
+)
 from dana.tasks.kinds.single_label import SingleLabel
 
 TWO = SingleLabel.from_count(2)
@@ -195,3 +208,27 @@ def test_a_floor_counts_on_the_folds_that_the_arms_have():
     part = floor.on_folds_of(arm)
     assert (arm.unlike(part), part.estimate.mean) == ([], right[:40].mean())
     assert floor.on_folds_of(cell("dana", right[None])) is floor
+
+
+@pytest.mark.parametrize(
+    ("shares", "fields", "remedy"),
+    [
+        ((0.6, 0.3, 0.1), {"unit": "adaptation"}, "adaptations"),
+        ((0.3, 0.6, 0.1), {"unit": "adaptation"}, "fine-tunings of each adaptation"),
+        ((0.3, 0.1, 0.6), {"unit": "adaptation"}, "test texts"),
+        ((0.3, 0.1, 0.6), {"unit": "fold"}, "labelled texts"),
+        ((0.6, 0.0, 0.4), {"unit": "seed"}, "seeds"),
+        ((0.6, 0.0, 0.4), {"unit": "seed", "one_adaptation": True}, "adaptations"),
+        ((0.1, 0.0, 0.9), {"unit": "adaptation", "n": 1}, "adaptations"),
+    ],
+)
+def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adaptation(shares, fields, remedy):
+    parts = dict(zip(("unit_share", "seed_share", "text_share"), shares, strict=True))
+    row = ArmComparison("t", "accuracy", "dana", "base", verdict="undecided", error=0.1, **{"n": 3, **parts, **fields})
+    assert row.remedy == remedy
+    analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), cells=()))
+    assert next_step(analysis) == f"more {remedy}"
+    sentence = headline.notes(SimpleNamespace(**vars(analysis), tables={}))[0]
+    assert sentence.endswith(
+        f"more {remedy}{', which it knows nothing of,' * ('one_adaptation' in fields)} would help most."
+    )
