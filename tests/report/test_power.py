@@ -48,15 +48,22 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
     return cells
 
 
-def rates(repeats, **regime):
-    """Return how often an interval covers the true gain of dana over base, and how often any question is decided."""
+def rates(repeats, pair=None, **regime):
+    """Return how often an interval covers the true gain of dana over base, and how often any question is decided.
+
+    Args:
+        repeats: Number of simulated runs.
+        pair: The question that counts; None for any.
+        regime: As :func:`simulate`.
+    """
     random, gains = np.random.default_rng(5), regime["gains"]
     covers, decisions = [], []
     for _ in range(repeats):
         cells = simulate(random, **regime)
         rows = [row for row in compare_arms(cells) if row.asked]
-        covers += [row.low <= gains["dana"] - gains[row.other] <= row.high for row in rows]
-        decisions.append(any(row.verdict in ("better", "worse") for row in rows))
+        covers += [row.low <= gains[row.arm] - gains[row.other] <= row.high for row in rows]
+        asked = [row for row in rows if pair in (None, (row.arm, row.other))]
+        decisions.append(any(row.verdict in ("better", "worse") for row in asked))
     return float(np.mean(covers)), float(np.mean(decisions))
 
 
@@ -139,24 +146,16 @@ def test_a_run_that_may_stop_early_decides_no_more_by_chance_and_its_intervals_c
     assert units < 5, "some stop"
 
 
-def simulate_all(repeats):  # pragma: no cover
-    """Print the tables of docs/results/verdicts.md."""
-    for folds in (False, True):
-        for units in (5, 10, 20):
-            for gain in (0.0, 0.02, 0.04):
-                gains = {arm: gain * (arm in ("dana", "task+dana")) for arm in FOUR}
-                regime = {"units": units, "models": 2, "texts": 2000, "deviation": 0.0125, "folds": folds}
-                early = stopping_rates(repeats, gains, **regime)
-                random, fixed = np.random.default_rng(7), []
-                for _ in range(repeats):
-                    rows = [row for row in compare_arms(simulate(random, gains=gains, **regime)) if row.asked]
-                    names = [(row.arm, row.other, row.verdict != "undecided") for row in rows]
-                    truth = [gains[arm] - gains[other] for arm, other, _ in names]
-                    covers = [row.low <= true <= row.high for row, true in zip(rows, truth, strict=True)]
-                    false = any(decided for (*_, decided), true in zip(names, truth, strict=True) if not true)
-                    fixed.append((np.mean(covers), false, ("dana", "random", True) in names))
-                print(folds, units, gain, *np.round(np.mean(fixed, axis=0), 3), *np.round(early, 3), flush=True)
+def row_of(kind, units, texts, deviation, folds, repeats):
+    """Return coverage and false decisions, and of a run that may stop power and mean units, of four questions."""
+    regime = {"units": units, "models": 2, "texts": texts, "deviation": deviation, "folds": folds}
+    gains = {arm: 0.03 * (kind.endswith("gain") and arm in ("dana", "task+dana")) for arm in FOUR}
+    if kind.startswith("stop"):
+        return stopping_rates(repeats, gains, **regime)
+    return rates(repeats, gains=gains, pair=("dana", "random") if kind.endswith("gain") else None, **regime)
 
 
-if __name__ == "__main__":
-    simulate_all(int(sys.argv[1]))
+if __name__ == "__main__":  # whole, whole-gain, stop or stop-gain; UNITS TEXTS DEVIATION FOLDS REPEATS
+    kind, units, texts, deviation, folds, repeats = sys.argv[1:]
+    numbers = row_of(kind, int(units), int(texts), float(deviation), bool(int(folds)), int(repeats))
+    print(*sys.argv[1:], *(f"{number:.3f}" for number in numbers))
