@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import check_fields, find_recipe, load, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
 from dana.core.logging import get_logger
-from dana.core.statistics import FIRST_LOOK
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
@@ -53,8 +52,8 @@ class RunSeeds:
 
     def __post_init__(self) -> None:
         check_fields(self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}"))
-        fits = not self.stop_early or self.adaptations > FIRST_LOOK
-        require(fits, "adaptations", self.adaptations, f"above {FIRST_LOOK} with stop_early")
+        fits = not self.stop_early or self.adaptations > 3
+        require(fits, "adaptations", self.adaptations, "above 3, as many as the first look has, with stop_early")
 
     def of(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""

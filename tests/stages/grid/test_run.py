@@ -181,5 +181,5 @@ def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_ref
     assert [cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")] == [
         [f"finetune/toy/task/{index}", f"look/{index}"] for index in (2, 3)
     ]
-    with pytest.raises(ConfigError, match=r"seeds.adaptations=3: must be above 3 with stop_early"):
+    with pytest.raises(ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"):
         recipe(inputs, tmp_path, seeds={**seeds, "adaptations": 3})
