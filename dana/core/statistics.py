@@ -153,31 +153,31 @@ def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> 
     return draw_counts(random, np.ones(int(groups.max()) + 1), draws)[:, groups]
 
 
-def crossing_chance(bound: float, planned: int) -> float:
-    """Compute how often chance crosses O'Brien and Fleming's bound at any look at as many units as planned.
+def crossing_chance(bound: float, horizon: int) -> float:
+    """Compute how often chance crosses O'Brien and Fleming's bound at any look at as many units as its horizon.
 
-    The sum of k standard normal values is looked at for k = :data:`FIRST_LOOK` ... planned; each look's bound is
-    `bound` times the root of `planned`. Looks that share variance (test texts) cross less often.
+    The sum of k standard normal values is looked at for k = :data:`FIRST_LOOK` ... horizon; each look's bound is
+    `bound` times the root of `horizon`. Looks that share variance (test texts) cross less often.
 
     References:
         O'Brien and Fleming 1979, A multiple testing procedure for clinical trials; Armitage, McPherson and Rowe 1969
         (the recursion).
     """
-    edge = bound * math.sqrt(planned)
+    edge = bound * math.sqrt(horizon)
     nodes, weights = np.polynomial.legendre.leggauss(40 + int(5 * edge))
     sums, weights = nodes * edge, weights * edge
     density = np.exp(-(sums**2) / 2 / FIRST_LOOK) / math.sqrt(2 * math.pi * FIRST_LOOK)
     step = np.exp(-np.square(sums[:, None] - sums) / 2) / math.sqrt(2 * math.pi)
-    for _ in range(FIRST_LOOK, planned):
+    for _ in range(FIRST_LOOK, horizon):
         density = step @ (density * weights)
     return 1 - float(density @ weights)
 
 
 @cache
-def looks_bound(alpha: float, planned: int) -> float:
+def looks_bound(alpha: float, horizon: int) -> float:
     """Find the bound that :func:`crossing_chance` gives the probability alpha: the normal quantile of the last look."""
     return float(
-        brentq(lambda bound: crossing_chance(bound, planned) - alpha, *ndtri([1 - 0.51 * alpha, 1 - alpha / 4]))
+        brentq(lambda bound: crossing_chance(bound, horizon) - alpha, *ndtri([1 - 0.51 * alpha, 1 - alpha / 4]))
     )
 
 
@@ -194,7 +194,7 @@ class TwoLevel:
         nested: True if units are folds, each with texts of its own: `by_unit` then contains `by_text`.
         unit_std: Standard deviation between units, without that of the fine-tunings within; NaN with one unit.
         seed_std: Standard deviation between fine-tunings of a unit; NaN if there is one in each.
-        planned: Units of a run that is looked at after each of them, from :data:`FIRST_LOOK` on, and may stop early; 0
+        horizon: Units of a run that is looked at after each of them, from :data:`FIRST_LOOK` on, and may stop early; 0
             without looks. p and interval then allow for all looks.
 
     References:
@@ -211,7 +211,7 @@ class TwoLevel:
     nested: bool = False
     unit_std: float = math.nan
     seed_std: float = math.nan
-    planned: int = 0
+    horizon: int = 0
 
     @property
     def error(self) -> float:
@@ -241,7 +241,7 @@ class TwoLevel:
     @property
     def p(self) -> float:
         """Two-sided p of Student's t that the mean is 0; with looks, the error rate at which this look decides."""
-        if not self.planned:
+        if not self.horizon:
             return self._p_of_one_look
         bound = self._z * math.sqrt(self.units / self._end)
         return max(self._p_of_one_look, crossing_chance(bound, self._end))
@@ -258,11 +258,11 @@ class TwoLevel:
 
     @property
     def _end(self) -> int:
-        return max(self.planned, self.units)
+        return max(self.horizon, self.units)
 
     def level(self, questions: int = 1) -> float:
         """Compute the largest p of one look that decides at :data:`ALPHA` over all looks and so many questions."""
-        if not self.planned:
+        if not self.horizon:
             return ALPHA / questions
         return 2 * float(ndtr(-looks_bound(ALPHA / questions, self._end) * math.sqrt(self._end / self.units)))
 
@@ -272,7 +272,7 @@ class TwoLevel:
         References:
             Lan and Wittes 1988, The B-value: a tool for monitoring data.
         """
-        share, bound = self.units / self.planned, looks_bound(ALPHA / questions, self.planned)
+        share, bound = self.units / self.horizon, looks_bound(ALPHA / questions, self.horizon)
         return float(ndtr((self._z / math.sqrt(share) - bound) / math.sqrt(1 - share)))
 
     def detectable(self, questions: int = 1) -> float:
@@ -288,7 +288,7 @@ class TwoLevel:
         """Extrapolate to other numbers, without looks: each part of the variance falls in proportion."""
         fewer = self.texts / texts
         by_unit = self.by_unit * (fewer if self.nested else self.units / units)
-        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer, planned=0)
+        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer, horizon=0)
 
 
 def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = None) -> TwoLevel:

@@ -87,7 +87,7 @@ class ArmResult:
         adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and in order.
         is_floor: True for a simple model without adaptation and seeds (``floors/TASK``).
         warnings: What of the task's data makes the scores mean less than they seem.
-        planned: Adaptations planned of a run that may stop early; 0 of others.
+        horizon: Adaptations planned of a run that may stop early; 0 of others.
     """
 
     task: str
@@ -102,7 +102,7 @@ class ArmResult:
     adaptations: int = 1
     is_floor: bool = False
     warnings: tuple[str, ...] = ()
-    planned: int = 0
+    horizon: int = 0
 
     @property
     def seeds(self) -> list[int]:

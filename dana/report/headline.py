@@ -131,10 +131,10 @@ def _variance(row: ArmComparison) -> str:
 
 def _looks(analysis: Analysis) -> Iterator[str]:
     """Say whether the run stopped early, by which rule, and which p counted."""
-    row = next((row for row in analysis.questions if row.planned), None)
+    row = next((row for row in analysis.questions if row.horizon), None)
     if row is None:
         return
-    ends = f"after {row.n} of {row.planned} {row.unit}s"
+    ends = f"after {row.n} of {row.horizon} {row.unit}s"
     if stop := analysis.run.stop:
         yield f"Stopped early, {ends}: {stop}. A difference measured at a stop tends to be too large."
     rule = f"p and interval allow for a look after each {row.unit} from the third on (O'Brien-Fleming)"

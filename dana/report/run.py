@@ -116,7 +116,7 @@ def read_run(path: Path) -> RunFrames:
     """
     if not path.is_dir():
         raise ArtifactError(f"{path}: no such folder{nearest_path(path)}; a report needs the folder of a run")
-    run = read_results(path)
+    run = read_outcomes(path)
     run = replace(run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path))
     run = replace(run, evaluations=read_evaluations(path), settings=_settings(path))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
@@ -129,7 +129,7 @@ def read_run(path: Path) -> RunFrames:
     return run
 
 
-def read_results(path: Path) -> RunFrames:
+def read_outcomes(path: Path) -> RunFrames:
     """Read what verdicts need of a run: manifests, results of arms and floors, looks.
 
     Raises:
@@ -140,11 +140,11 @@ def read_results(path: Path) -> RunFrames:
         for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
         if not any(part.startswith(".") for part in folder.relative_to(path).parts)
     }
-    look: dict[str, Any] = {"planned": 0, "adaptations": 0, "stop": ""}
+    look: dict[str, Any] = {"horizon": 0, "adaptations": 0, "stop": ""}
     look = read_object(path / LOOKS) if (path / LOOKS).is_file() else look
     with reading(path / LOOKS):
-        planned, adaptations, stop = int(look["planned"]), int(look["adaptations"]), str(look["stop"])
-    cells = tuple(replace(cell, planned=planned) for cell in read_cells(path, stages))
+        horizon, adaptations, stop = int(look["horizon"]), int(look["adaptations"]), str(look["stop"])
+    cells = tuple(replace(cell, horizon=horizon) for cell in read_cells(path, stages))
     stop = "" if any(cell.adaptations > adaptations for cell in cells) else stop
     floors, tasks = map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))), {cell.task: cell for cell in cells}
     of_folds = tuple(floor.on_folds_of(tasks.get(floor.task, floor)) for floor in floors)

@@ -27,7 +27,7 @@ def summary(analysis: Analysis) -> dict[str, Any]:
 
 def _verdict(row: ArmComparison) -> dict[str, Any]:
     measures = {"difference": _finite(row.mean), "interval": _ends(row.low, row.high), "p": _finite(row.p_holm)}
-    measures |= {"level": row.level} if row.planned else {}
+    measures |= {"level": row.level} if row.horizon else {}
     other = FLOOR_NAMES.get(row.other, row.other) if row.is_floor else row.other
     return {"a": row.arm, "b": other, **measures, "decision": row.verdict}
 

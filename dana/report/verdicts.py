@@ -59,7 +59,7 @@ class ArmComparison:
         collapsed_models: Number of collapsed models of both arms.
         units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number would.
         texts_needed: Test texts that would decide it; NaN likewise.
-        planned: Units planned of a run that may stop early; 0 of others.
+        horizon: Units planned of a run that may stop early; 0 of others.
         level: Largest p of this look alone that decides, by Holm's first step.
         chance: Chance that the planned rest of the run decides, if the difference is as measured; NaN without a rest.
     """
@@ -95,7 +95,7 @@ class ArmComparison:
     collapsed_models: int = 0
     units_needed: float = math.nan
     texts_needed: float = math.nan
-    planned: int = 0
+    horizon: int = 0
     level: float = math.nan
     chance: float = math.nan
 
@@ -175,9 +175,9 @@ def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -
             pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell, other))
     is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
     p_values = statistics.holm([row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test])
-    counts, adjusted = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
+    counts, adjustments = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
     return [
-        _judge(replace(row, p_holm=next(adjusted)), cell, other, *counts) if test else row
+        _judge(replace(row, p_holm=next(adjustments)), cell, other, *counts) if test else row
         for (row, cell, other), test in zip(pairs, is_tested, strict=True)
     ]
 
@@ -187,20 +187,20 @@ def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
 
     It stops if each question is decided, or would be decided at the planned end with a chance below :data:`FUTILE`.
     """
-    tested = [row for row in rows if row.asked and row.verdict != INCOMPARABLE]
-    chances = [row.chance for row in tested if row.verdict == UNDECIDED]
-    if not tested or not max(chances, default=0.0) < FUTILE:
+    asked_rows = [row for row in rows if row.asked and row.verdict != INCOMPARABLE]
+    chances = [row.chance for row in asked_rows if row.verdict == UNDECIDED]
+    if not asked_rows or not max(chances, default=0.0) < FUTILE:
         return ""
-    decided = f"{len(tested) - len(chances)} of {len(tested)} questions are decided"
+    decisions = f"{len(asked_rows) - len(chances)} of {len(asked_rows)} questions are decided"
     rest = f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}" if chances else ""
-    return "; ".join(filter(None, [decided, rest]))
+    return "; ".join(filter(None, [decisions, rest]))
 
 
 def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
     """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
     values, units = cell.influences - other.influences, max(cell.adaptations, other.adaptations)
     both = two_level(values, units if units > 1 else len(values), cell.predictions.folds)
-    return replace(both, planned=cell.planned if units > 1 else 0)
+    return replace(both, horizon=cell.horizon if units > 1 else 0)
 
 
 def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
@@ -212,7 +212,7 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
     unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
     row = replace(
-        row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean, planned=both.planned
+        row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean, horizon=both.horizon
     )
     row = replace(row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent))
     row = replace(row, collapsed_models=len(cell.collapsed_seeds) + len(other.collapsed_seeds))
@@ -225,7 +225,7 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     return replace(row, unit_share=unit_share, seed_share=seed_share, text_share=text_share)
 
 
-def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, undecided: int) -> ArmComparison:
+def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, open_count: int) -> ArmComparison:
     """Add the verdict to a row, or every reason why the question is undecided.
 
     Args:
@@ -233,12 +233,12 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, un
         cell: Result of its first arm.
         other: Result of its other arm.
         count: Number of questions of the report.
-        undecided: Number of those that p does not decide.
+        open_count: Number of those that p does not decide.
     """
-    if row.planned:
+    if row.horizon:
         row = replace(row, level=difference(cell, other).level(count))
-    if row.n < row.planned:
-        chance = 0.0 if row.collapsed_models else difference(cell, other).chance(max(undecided, 1))
+    if row.n < row.horizon:
+        chance = 0.0 if row.collapsed_models else difference(cell, other).chance(max(open_count, 1))
         row = replace(row, chance=chance)
     reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
     if row.n < 2:

@@ -12,7 +12,7 @@ from dana.core.logging import get_logger
 from dana.report.analysis import analyse
 from dana.report.compare_runs import compare_runs
 from dana.report.page import write_page
-from dana.report.run import LOOKS, read_results, read_run
+from dana.report.run import LOOKS, read_outcomes, read_run
 from dana.report.sections import build_report
 from dana.report.summary import summary
 from dana.report.verdicts import compare_arms, reason_to_stop
@@ -43,14 +43,14 @@ def report_stage(run: Path) -> Path:
     return page
 
 
-def look_stage(out: Path, arms: Collection[str], adaptations: int, planned: int) -> str:
+def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int) -> str:
     """Look at the results after an adaptation, and record it in ``looks.json``.
 
     Args:
         out: Folder of the run.
         arms: Arms that are compared.
         adaptations: Number of adaptations before this look; with more of them it is over, and decides nothing.
-        planned: Number of adaptations planned.
+        horizon: Number of adaptations planned.
 
     Returns:
         Why the run may stop; empty if it goes on.
@@ -58,14 +58,14 @@ def look_stage(out: Path, arms: Collection[str], adaptations: int, planned: int)
 
     def look() -> str:
         join_run(out, arms)
-        run = read_results(out)
+        run = read_outcomes(out)
         if any(cell.adaptations > adaptations for cell in run.cells):
             return ""
-        rows = compare_arms([replace(cell, planned=planned) for cell in run.cells], run.floors)
+        rows = compare_arms([replace(cell, horizon=horizon) for cell in run.cells], run.floors)
         stop = reason_to_stop(rows)
-        write_json(out / LOOKS, {"planned": planned, "adaptations": adaptations, "stop": stop})
+        write_json(out / LOOKS, {"horizon": horizon, "adaptations": adaptations, "stop": stop})
         list_files(out, [out / LOOKS])
-        log.info("look      after adaptation %d of %d: %s", adaptations, planned, stop or "going on")
+        log.info("look      after adaptation %d of %d: %s", adaptations, horizon, stop or "going on")
         return stop
 
     return on_rank_0(look)

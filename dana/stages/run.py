@@ -180,7 +180,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
                 results.append(cell.name)
                 yield cell
         if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
-            look = {"out": out, "arms": list(models), "adaptations": index + 1, "planned": limit}
+            look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
             yield Cell(f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True)
 
 

@@ -146,35 +146,35 @@ def test_the_error_over_texts_is_that_of_a_bootstrap(metric):
     assert math.sqrt(two_level(values).by_text) == pytest.approx(resampled.std(), rel=0.06)
 
 
-@pytest.mark.parametrize(("planned", "bound"), [(4, 2.024), (5, 2.040), (10, 2.087)])
-def test_bounds_are_those_of_o_brien_and_fleming_and_chance_crosses_one_in_twenty(planned, bound):
+@pytest.mark.parametrize(("horizon", "bound"), [(4, 2.024), (5, 2.040), (10, 2.087)])
+def test_bounds_are_those_of_o_brien_and_fleming_and_chance_crosses_one_in_twenty(horizon, bound):
     """Jennison and Turnbull 2000, table 2.3, with looks from the first on; the first two hardly count."""
-    assert looks_bound(0.05, planned) == pytest.approx(bound, abs=0.01)
-    walks = np.random.default_rng(0).normal(size=(100_000, planned)).cumsum(1)[:, FIRST_LOOK - 1 :]
-    crosses = (np.abs(walks) >= looks_bound(0.2, planned) * math.sqrt(planned)).any(1).mean()
+    assert looks_bound(0.05, horizon) == pytest.approx(bound, abs=0.01)
+    walks = np.random.default_rng(0).normal(size=(100_000, horizon)).cumsum(1)[:, FIRST_LOOK - 1 :]
+    crosses = (np.abs(walks) >= looks_bound(0.2, horizon) * math.sqrt(horizon)).any(1).mean()
     assert crosses == pytest.approx(0.2, abs=0.005)
 
 
 @pytest.mark.parametrize("units", [3, 4, 5])
 def test_with_looks_p_interval_and_level_decide_alike_and_more_strictly(units):
     one = TwoLevel(0.0, 0.01 / units, 0.001, units, 500)
-    level = replace(one, planned=5).level()
+    level = replace(one, horizon=5).level()
     assert level < 0.05
     edge = float(stdtrit(one.freedom, 1 - level / 2)) * one.error
-    both = replace(one, mean=edge, planned=5)
-    assert replace(both, planned=0).p == pytest.approx(level)
+    both = replace(one, mean=edge, horizon=5)
+    assert replace(both, horizon=0).p == pytest.approx(level)
     assert (both.p, both.interval[0], both.interval[1]) == pytest.approx((0.05, 0, 2 * edge), abs=1e-6)
     assert both.level(4) < level / 4 * 1.2
     assert replace(both, mean=0.0).p == 1
-    assert replace(both, planned=0).detectable() < both.detectable()
-    assert both.at(9, 500) == replace(both, planned=0).at(9, 500)
-    assert replace(both, planned=units - 1).level() == replace(both, planned=units).level(), "a run that went on"
+    assert replace(both, horizon=0).detectable() < both.detectable()
+    assert both.at(9, 500) == replace(both, horizon=0).at(9, 500)
+    assert replace(both, horizon=units - 1).level() == replace(both, horizon=units).level(), "a run that went on"
 
 
 def test_the_chance_to_decide_at_the_planned_end_by_hand():
     """z = 2 after 4 of 8: the trend leads to 2.83 at the end, and half of the information is ahead."""
-    both = TwoLevel(0.2, 0.01, 0.0, 4, 10**9, planned=8)
-    z = -ndtri(replace(both, planned=0).p / 2)
+    both = TwoLevel(0.2, 0.01, 0.0, 4, 10**9, horizon=8)
+    z = -ndtri(replace(both, horizon=0).p / 2)
     expectation = ndtr((z * math.sqrt(2) - looks_bound(0.0125, 8)) * math.sqrt(2))
     assert both.chance(4) == pytest.approx(expectation)
     assert 0 < replace(both, mean=0.01).chance() < both.chance(4) < both.chance() < 1

@@ -101,9 +101,9 @@ FOUR = dict.fromkeys(["base", "random", "dana", "task", "task+random", "task+dan
 
 def after(cells, units):
     """Return the results as they were after so many adaptations or folds, in a run that may stop early."""
-    planned, early = cells[0].adaptations, []
+    horizon, early = cells[0].adaptations, []
     for one in cells:
-        parts, rows = one.predictions, len(one.scores) * units // planned
+        parts, rows = one.predictions, len(one.scores) * units // horizon
         if parts.folds is None:
             result = cell(one.arm, (parts.answers == parts.labels)[:rows], adaptations=units)
         else:
@@ -111,7 +111,7 @@ def after(cells, units):
             right = (parts.answers == parts.labels)[:, tested]
             result = cell(one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units)
             result = replace(result, predictions=replace(result.predictions, folds=parts.folds[tested]))
-        early.append(replace(result, planned=planned))
+        early.append(replace(result, horizon=horizon))
     return early
 
 

@@ -163,7 +163,7 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
 
 
 @pytest.mark.parametrize(
-    ("shares", "planned", "reason"),
+    ("shares", "horizon", "reason"),
     [
         ((0.2, 0.2, 0.8), 5, "2 of 2 questions are decided"),
         ((0.2, 0.8, 0.8), 5, "1 of 2 questions are decided; the chance that the rest would decide another is "),
@@ -172,26 +172,26 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
         ((0.5, 0.5, 0.5), 3, ""),
     ],
 )
-def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, planned, reason):
+def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, horizon, reason):
     right = [np.tile(np.arange(300) < share * 300, (3, 1)) for share in shares]
     arms = dict(zip(("base", "random", "dana"), right, strict=True))
-    cells = {arm: cell(arm, hits, adaptations=3, planned=planned) for arm, hits in arms.items()}
+    cells = {arm: cell(arm, hits, adaptations=3, horizon=horizon) for arm, hits in arms.items()}
     rows = compare_arms(list(cells.values()))
     stop = reason_to_stop(rows)
     assert stop.startswith(reason)
     assert bool(stop) == bool(reason)
     asked = [row for row in rows if row.asked]
-    undecided = [row for row in asked if row.verdict == "undecided" and planned == 5]
+    undecided = [row for row in asked if row.verdict == "undecided" and horizon == 5]
     chances = [difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided]
     assert [row.chance for row in undecided] == chances
     assert all(row.p_holm >= row.p > 0 for row in asked)
-    assert all(row.level < 0.025 or planned == 3 for row in asked)
+    assert all(row.level < 0.025 or horizon == 3 for row in asked)
     assert not reason_to_stop([])
 
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():
     arms = {"base": grid(0.5, 3), "dana": grid(0.55, 3)}
-    cells = [cell(arm, right, adaptations=3, planned=9, collapsed_seeds=frozenset({0})) for arm, right in arms.items()]
+    cells = [cell(arm, right, adaptations=3, horizon=9, collapsed_seeds=frozenset({0})) for arm, right in arms.items()]
     assert reason_to_stop(compare_arms(cells)).endswith("another is 0, below 0.1")
     alone = [cells[0], replace(cells[1], metric="macro_f1")]
     assert reason_to_stop(compare_arms(alone)) == ""

@@ -170,7 +170,7 @@ def test_a_run_stops_early_says_so_and_is_continued_without_the_setting(inputs, 
     page = run_recipe(recipe(inputs, run, seeds=seeds, **settings)).read_text(encoding="utf-8")
     assert "Stopped early" not in page
     assert "p and interval allow for a look after each adaptation" in page
-    assert (pd.read_csv(run / "tables" / "differences.csv")[["n", "planned"]] == 4).all(axis=None)
+    assert (pd.read_csv(run / "tables" / "differences.csv")[["n", "horizon"]] == 4).all(axis=None)
     run_recipe(recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings))
     assert json.loads((run / "looks.json").read_text())["adaptations"] == 3, "a look that is over decides nothing"
 
