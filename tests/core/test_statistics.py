@@ -88,7 +88,7 @@ def test_units_that_share_the_texts_by_hand():
     assert both.by_unit == pytest.approx((1 / 6) ** 2 / 2 / 2)
     assert both.by_text == pytest.approx(((1 / 6) ** 2 * 2 + (1 / 3) ** 2) / 2 / 3)
     assert both.error**2 == pytest.approx(both.by_unit + both.by_text)
-    assert both.freedom == pytest.approx(both.error**4 / (both.by_unit**2 / 1 + both.by_text**2 / 2))
+    assert both.freedom == pytest.approx(both.error**2 / (both.by_unit / 1 + both.by_text / 2))
     assert both.seed_std == pytest.approx(math.sqrt(((1 / 3) ** 2 / 2 + (2 / 3) ** 2 / 2) / 2))
     assert both.unit_std == 0  # less than the fine-tunings within explain
 
