@@ -23,7 +23,7 @@ PIECE, MIN_PIECE = 3000, 200  # characters
 # General text that is in the public domain, CC BY or CC BY-SA; the sources of later pools are left out, whole.
 SOURCES = ["dialogue_sgd", "fiction", "legal_uscode", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
-FINETUNING = {"learning_rate": 1e-3, "pooling": "mean"}  # of the preset `auto`; `dana adapt` hands it on
+FINETUNING = {"learning_rate": 3e-4, "pooling": "mean"}  # of the preset `auto`; `dana adapt` hands it on
 EVALUATION_FILES = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
 
 

@@ -42,7 +42,7 @@ def test_given_epochs_are_not_lengthened_to_the_presets_steps(toy_card, override
 
 ENTRIES = [(config(768), 3e-5, "cls"), (config(384), 2.4e-4, "mean"), (config(128), 1e-3, "mean")]
 ENTRIES += [(config(384, dana={"learning_rate": 5e-4, "pooling": "cls"}), 5e-4, "cls")]
-ENTRIES += [(config(384, dana={"pooling": "cls"}), 2.4e-4, "cls"), (load_config("dana-mini"), 1e-3, "mean")]
+ENTRIES += [(config(384, dana={"pooling": "cls"}), 2.4e-4, "cls"), (load_config("dana-mini"), 3e-4, "mean")]
 
 
 @pytest.mark.parametrize(("checkpoint", "rate", "pooling"), ENTRIES)
