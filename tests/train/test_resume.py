@@ -149,13 +149,14 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
 
 
 def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments(train, monkeypatch):
-    moments, original = [], loop.take_step
+    moments, shares, original = [], [], loop.take_step
 
     def look(state, *arguments):
         entries = list(state.optimizer.state.values())
         moments.append(
             (sum(float(one["exp_avg_sq"].sum()) for one in entries), {float(one["step"]) for one in entries})
         )
+        shares.append(arguments[0].loss_counts["tokens"] / arguments[0].examples.tokens.size)
         return original(state, *arguments)
 
     monkeypatch.setattr(loop, "take_step", look)
@@ -165,6 +166,7 @@ def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments
     first, second = ([one.phase for one in steps].index(phase) for phase in (1, 2))
     assert [one.phase for one in steps] == [0] * first + [1] * (second - first) + [2] * (len(steps) - second)
     assert {0: 0, first: 0, second: 1, len(steps): 2}.items() <= evaluations.items()
+    assert max(shares[:first] + shares[second:]) < 0.3 < min(shares[first:second]), "of half of the tokens"
     assert moments[first][0] > 0
     assert moments[first][1] == {first}
     assert (moments[second], moments[second + 1][1]) == ((0, {0}), {1}), "as if new"
