@@ -13,7 +13,11 @@ def test_list_has_a_line_a_card_and_a_tag_filters(capsys):
     assert heading.split() == ["name", "kind", "metric", "labels", "train", "dev", "test", "data", "tags", "title"]
     assert [line.split()[0] for line in lines] == card_names()
     assert main(["task", "list", "--tag", "news"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["agnews", "hyperpartisan"]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
+        "agnews",
+        "agnews_rest",
+        "hyperpartisan",
+    ]
 
 
 def test_show_prints_yaml_and_where_the_data_is(tmp_path, capsys):

@@ -53,7 +53,7 @@ def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
     with torch.no_grad():
         assert torch.equal(model.eval()(**inputs).logits, reference.eval()(**inputs).logits)
     card = (MINI / "README.md").read_text(encoding="utf-8")
-    assert all(word in card for word in ("license:", "arXiv", "Wikipedia", "CC BY-SA", "decontaminated"))
+    assert all(word in card for word in ("license:", "Wikipedia", "CC BY-SA", "decontaminated"))
 
 
 def test_a_dry_run_replaces_a_model_of_the_hub_that_is_not_here(monkeypatch):
