@@ -320,8 +320,7 @@ def find_task(task: str) -> TaskCard | None:
     """
     card = find_card(task)
     if card is None and not (is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)):
-        by_name, by_path = nearest(task, card_names()), nearest_path(task)
-        near = (by_path or by_name if "." in task else by_name or by_path) or "."
+        near = (nearest_path(task) if "." in task else "") or nearest(task, card_names()) or nearest_path(task) or "."
         raise DataError(f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}.")
     return card
 
