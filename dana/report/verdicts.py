@@ -235,11 +235,11 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, op
         count: Number of questions of the report.
         open_count: Number of those that p does not decide.
     """
+    both = difference(cell, other)
     if row.horizon:
-        row = replace(row, level=difference(cell, other).level(count))
+        row = replace(row, level=both.level(count))
     if row.n < row.horizon:
-        chance = 0.0 if row.collapsed_models else difference(cell, other).chance(max(open_count, 1))
-        row = replace(row, chance=chance)
+        row = replace(row, chance=0.0 if row.collapsed_models else both.chance(max(open_count, 1)))
     reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
@@ -250,7 +250,7 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, op
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
     row = replace(row, verdict=UNDECIDED)
     if row.n > 1 and row.mean and not row.collapsed_models:
-        row, plan = _plan(row, difference(cell, other), count)
+        row, plan = _plan(row, both, count)
         reasons += plan
     return replace(row, reasons="; ".join(reasons))
 

@@ -14,7 +14,7 @@ from dana.core.schemas import DOCUMENTS, table_identity
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.heads import positions_of
 from dana.stages.texts import held_out_folders
-from dana.train.evaluation import HeldOut, measure_loss
+from dana.train.evaluation import HeldOut
 from dana.train.execution import make_accelerator
 from dana.train.hf_trainer import load_model
 from dana.train.layout import BatchLayout
@@ -107,7 +107,6 @@ def _average(state: TrainingState, weights: Sequence[Mapping[str, torch.Tensor]]
 
 def _losses(state: TrainingState, heldout: HeldOut) -> dict[str, float]:
     """Measure the held-out loss on each text, in nats per predicted token; text without such tokens is left out."""
-    how = heldout.collator, state.shape, state.accelerator
-    means = {name: measure_loss(state.module, examples, *how).mean for name, examples in heldout.texts.items()}
+    means = heldout.mean_losses(state.module, state.shape, state.accelerator)
     log.info("held-out losses: %s", means)
     return {name: mean for name, mean in means.items() if mean is not None}

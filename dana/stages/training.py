@@ -21,7 +21,6 @@ from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
 from dana.train.checkpoints import RECORDS, Checkpoints, find_checkpoint
-from dana.train.evaluation import measure_loss
 from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
@@ -385,8 +384,7 @@ def held_out_losses(model: str, folders: dict[str, Path], settings: AdaptSetting
     language_model = objective.prepare_model(model, settings.seed)
     heldout = heldout_examples(folders, objective, language_model.tokenizer, settings)
     state = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
-    how = heldout.collator, state.shape, state.accelerator
-    return {name: measure_loss(state.module, examples, *how).mean for name, examples in heldout.texts.items()}
+    return heldout.mean_losses(state.module, state.shape, state.accelerator)
 
 
 def publish_stage(folder: Path, name: str, kind: str = "model") -> str:

@@ -65,6 +65,13 @@ class HeldOut:
         random = heldout_sample(replace(general, sizes=sizes), BASE_TOKENS)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
+    def mean_losses(self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any) -> dict[str, float | None]:
+        """Measure the mean loss of a model on each text by name, in nats a token (:func:`measure_loss`)."""
+        return {
+            name: measure_loss(module, examples, self.collator, shape, accelerator).mean
+            for name, examples in self.texts.items()
+        }
+
 
 def measure_loss(
     module: torch.nn.Module,
