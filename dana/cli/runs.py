@@ -52,9 +52,9 @@ def _quickstart(args: argparse.Namespace) -> None:
     """Run the whole job on text from this machine: no data, no Hub, no GPU.
 
     Harvests the documentation of the installed Python packages, with scipy's planted in it as the text to find,
-    compares selectors, selects, and shows sources and five passages after about a minute. Then it adapts the small
+    compares selectors, selects, and shows sources and five passages within two minutes. Then it adapts the small
     model that ships with dana, once on the selected and once on as much random text, fine-tunes all three eight times
-    and writes runs/quickstart/report.html. About five minutes on two cores. Run it again to resume.
+    and writes runs/quickstart/report.html. About six minutes on two cores. Run it again to resume.
     """
     from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe
