@@ -67,10 +67,8 @@ class HeldOut:
 
     def mean_losses(self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any) -> dict[str, float | None]:
         """Measure the mean loss of a model on each text by name, in nats a token (:func:`measure_loss`)."""
-        return {
-            name: measure_loss(module, examples, self.collator, shape, accelerator).mean
-            for name, examples in self.texts.items()
-        }
+        how = self.collator, shape, accelerator
+        return {name: measure_loss(module, examples, *how).mean for name, examples in self.texts.items()}
 
 
 def measure_loss(

@@ -199,10 +199,9 @@ class TrainSettings:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that the result depends on: all but the execution; the mixture is one of the inputs."""
-        values = {name: value for name, value in asdict(self).items() if name not in ("execution", "objective", "mix")}
-        if not values.get("phases"):
-            values.pop("phases", None)
+        """Return the settings that decide the result: not the execution, nor the mixture (an input) and an empty list."""
+        others = "execution", "objective", "mix"
+        values = {name: value for name, value in asdict(self).items() if name not in others and value != []}
         return values | self.make_objective().decisive()
 
 
