@@ -199,7 +199,7 @@ class TrainSettings:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that decide the result: not the execution, nor the mixture (an input) and an empty list."""
+        """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
         others = "execution", "objective", "mix"
         values = {name: value for name, value in asdict(self).items() if name not in others and value != []}
         return values | self.make_objective().decisive()
