@@ -13,6 +13,7 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,13 +86,14 @@ def write_text(folder: Path) -> None:
 
 
 def ship(model: Path, folder: Path) -> None:
-    """Save the model in half precision, with the values for its fine-tuning and its tokenizer."""
+    """Save the model in half precision, with the values for its fine-tuning, its tokenizer and the keys of its text."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     network = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16)
     network.config.dana = FINETUNING
     network.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
+    shutil.copy(model / "documents.npy", folder)
 
 
 def main() -> None:

@@ -180,6 +180,11 @@ def text_digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def text_key(text: str) -> int:
+    """Compute an unsigned 64-bit key of a text: the first half of its digest."""
+    return int.from_bytes(text_digest(text)[:8], "little")
+
+
 def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
     """Format rows as JSON Lines."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.files import text_digest
+from dana.core.files import text_key
 from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform, unit_keys_of
 from dana.core.schemas import Document, iterate_documents
 from dana.corpus.units import Span, Splitter
@@ -65,7 +65,7 @@ class Units:
     def of_texts(cls, texts: Sequence[str]) -> "Units":
         """Make plain texts the units of one document without id; the key of a unit is a hash of its text."""
         zeros, numbers = np.zeros(len(texts), dtype=np.int64), np.arange(len(texts), dtype=np.int32)
-        keys = np.array([int.from_bytes(text_digest(text)[:8], "little") for text in texts], dtype=np.uint64)
+        keys = np.fromiter(map(text_key, texts), np.uint64)
         ends = np.array([len(text) for text in texts], dtype=np.int64)
         return cls([Document("", "", "")], zeros, numbers, zeros, ends, texts, keys)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from dana.report import provenance
 from dana.report.analysis import Analysis
+from dana.report.gate import gate_text
 from dana.report.page import Finding, interval_text, number, percent
 from dana.report.run import ADAPTED
 from dana.report.tables import metric_name
@@ -141,20 +142,13 @@ def _looks(analysis: Analysis) -> Iterator[str]:
     yield f"{rule}: {ends}, a p of this look alone of {row.level:.2g} or less decides a first question."
 
 
-def _familiarity(analysis: Analysis) -> Iterator[str]:
-    """Say whether the base predicts the selected text better than random text: text that it knows teaches little."""
+def _familiarity(analysis: Analysis) -> list[str]:
+    """Say what was known before adapting of the first arm of which something was."""
     steps = analysis.run.stages
     arms = main_arms(step.split("/")[1] for step in steps if step.startswith("arms/"))
-    for step in (*(f"arms/{arm}/adapted" for arm in arms), "adapted"):
-        losses = steps.get(step, {}).get("base_losses", {})
-        if None in (selection := losses.get("selected"), random := losses.get("random")):
-            continue
-        error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
-        how, gain = ("better than", "little") if selection < random else ("worse than", "much")
-        how, gain = (how, gain) if abs(selection - random) > 2 * error else ("as well as", "neither little nor much")
-        numbers = f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
-        yield f"The base predicts the selected text {how} random text ({numbers}): {gain} to gain."
-        return
+    folders = [f"arms/{arm}/{name}" for arm in arms for name in ("gate", "adapted")]
+    texts = (gate_text(steps[step]) for step in (*folders, "adapted") if step in steps)
+    return list(filter(None, texts))[:1]
 
 
 def next_step(analysis: Analysis) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from dana.report.analysis import Analysis
 from dana.report.cells import FLOOR_TITLES, ArmResult
+from dana.report.gate import gates
 from dana.report.verdicts import ArmComparison
 
 FLOOR_NAMES = {title: name for name, title in FLOOR_TITLES.items()}  # as in the settings
@@ -22,6 +23,7 @@ def summary(analysis: Analysis) -> dict[str, Any]:
         tasks[task] |= {"floors": {FLOOR_NAMES.get(cell.arm, cell.arm): _score(cell) for cell in floors}}
         tasks[task] |= {"verdicts": [_verdict(row) for row in analysis.questions if row.task == task]}
     output = next(iter(tasks.values())) if len(tasks) == 1 else {"tasks": tasks}
+    output |= {"gate": before} if (before := gates(run)) else {}
     return output | ({"stopped_early": run.stop} if run.stop else {})
 
 

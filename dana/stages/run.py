@@ -11,14 +11,16 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
-from dana.core.statistics import FIRST_LOOK
+from dana.core.statistics import FIRST_LOOK, smallest_difference
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
+from dana.report.gate import gate_text
+from dana.report.run import is_control
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
-from dana.stages.cost import announce_cells
+from dana.stages.cost import announce_cells, labelled_sizes
 from dana.stages.finetune_cells import (
     cards_by_name,
     check_results,
@@ -70,6 +72,7 @@ def run_recipe(settings: RunSettings) -> Path:
     require_shared_cells(settings.jobs)
     grid = plan_run(settings)
     refuse_mixed_precision(grid)
+    _describe_tasks(settings)
     run_grid(grid, settings.jobs, announce_cells(grid, settings), _show_selection)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
@@ -77,10 +80,27 @@ def run_recipe(settings: RunSettings) -> Path:
     return on_rank_0(lambda: report_stage(out))
 
 
+def _describe_tasks(settings: RunSettings) -> None:
+    """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
+    folds, count = count_folds(settings), settings.seeds.adaptations
+    for name in settings.cards or ([] if settings.harvest else [settings.task]):
+        task = settings.finetune.fields_of(load_card(name))
+        train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
+        units = min(folds.get(name, 1), count)
+        power = smallest_difference(units * test, units, count, questions=2)
+        log.info("task      %s: %s texts to train on, %s to test on", task.name, f"{train:,}", f"{units * test:,}")
+        if task.labels:
+            classes = f"{len(task.labels)} labels; a difference in accuracy of about {power:.3f} can be seen"
+            log.info("          %s", classes)
+
+
 def _show_selection(cell: Cell, output: str) -> None:
-    """Log a first look at the text that an arm selects, of the first adaptation."""
-    if cell.stage == "dana.stages.weigh:weigh_stage" and cell.name == f"weigh/{cell.labels['arm']}" != "weigh/random":
-        log.info("selected  %s: %s", cell.labels["arm"], first_look(open_artifact(Path(output), "weights")))
+    """Log a first look at the text that an arm selects, of the first adaptation, and what it could teach the base."""
+    arm = cell.labels.get("arm", "")
+    if cell.name == f"weigh/{arm}" != "weigh/random":
+        log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
+    if cell.name == f"gate/{arm}":
+        log.info("gate      %s: %s", arm, gate_text(open_artifact(Path(output), "gate").manifest))
 
 
 def plan_run(settings: RunSettings) -> Grid:
@@ -245,21 +265,28 @@ def _weights(
 
 
 def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]:
-    """Yield the cells that adapt each arm's model, for one adaptation."""
+    """Yield the cells that look at the text of each selection, and adapt each arm's model, for one adaptation."""
     out, at = Path(settings.out), suffix(index)
     held_out = {"task_heldout": held_out_folders(home(out, fold))[0], "general_heldout": held_out_folders(out)[1]}
+    after, selections = (f"texts{suffix(fold)}",), []
     for arm in settings.described_arms:
         if not arm.mix:
             continue
+        folder, labels = home(out, index) / "arms" / arm.name, {"arm": arm.name}
         arguments = {
             "model": OutputOf(f"adapt/{arm.after}{at}" if arm.after else "base"),
             "corpus": out / "corpus",
             "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.selects else None,
             "settings": arm.adapt,
-            "out": home(out, index) / "arms" / arm.name / "adapted",
+            **held_out,
         }
-        stage, after = "dana.stages.training:adapt_stage", (f"texts{suffix(fold)}",)
-        yield Cell(f"adapt/{arm.name}{at}", stage, arguments | held_out, after, {"arm": arm.name})
+        selection = arm.selector, arm.detector, arm.weigh
+        if arm.selects and not is_control(arm.name) and selection not in selections:
+            selections.append(selection)
+            gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
+            yield Cell(f"gate/{arm.name}{at}", "dana.stages.gate:gate_stage", gate, after, labels)
+        stage = "dana.stages.training:adapt_stage"
+        yield Cell(f"adapt/{arm.name}{at}", stage, arguments | {"out": folder / "adapted"}, after, labels)
 
 
 def read_texts(settings: RunSettings) -> Artifact:

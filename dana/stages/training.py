@@ -6,15 +6,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dana.core.announce import Cost, announce
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ArtifactError
+from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
-from dana.core.schemas import DOCUMENTS, WEIGHTS, iterate_documents, table_identity
+from dana.core.schemas import DOCUMENTS, WEIGHTS, Document, iterate_documents, read_table, table_identity
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
+from dana.models.known_text import FILE, read_known_text
 from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
 from dana.stages.cost import training_estimate
 from dana.stages.pack import pack_stage
@@ -111,6 +115,33 @@ class TrainingData:
             counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
         return Examples.mixture(parts, *(self.mixes or [self.mix])), counts
 
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents that training reads at least a part of."""
+        exclude, is_general = self.heldout_ids(), "general" in self.mix
+        names: set[str] = set()
+        if self.weights:
+            table = read_table(self.weights, ["doc_id", "weight"])
+            names = set(table.filter(table["weight"].to_numpy() > 0)["doc_id"].unique().to_pylist())
+        for document in iterate_documents(self.corpus):
+            if document.doc_id not in exclude and (is_general or document.doc_id in names):
+                yield document
+        if "task" in self.mix:
+            yield from iterate_documents(self.task)
+
+    def overlap(self, documents: np.ndarray) -> tuple[float, np.ndarray]:
+        """Measure how much of its documents is among those that a model was trained on.
+
+        Args:
+            documents: Keys of the model's documents (:func:`dana.models.known_text.read_known_text`).
+
+        Returns:
+            The share of the characters, and the keys of its documents and the model's.
+        """
+        rows = ((text_key(document.text), len(document.text)) for document in self.documents())
+        table = np.fromiter(rows, [("key", np.uint64), ("characters", np.int64)])
+        keys, characters = table["key"], table["characters"]
+        return float(characters[np.isin(keys, documents)].sum() / max(1, characters.sum())), np.union1d(documents, keys)
+
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
         folders = self.task_heldout, self.general_heldout
@@ -148,6 +179,7 @@ class TrainingJob:
         estimate: Measures what it will take.
         head_warmup: Warm-up of a missing language-model head.
         licence: Line of a model card with the licence of the base; empty if unknown.
+        documents: Keys of the documents that the base was trained on (:func:`dana.models.known_text.read_known_text`).
     """
 
     base: str
@@ -157,6 +189,7 @@ class TrainingJob:
     estimate: Callable[[], Cost]
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     licence: str = ""
+    documents: np.ndarray | None = None
 
 
 def _check_scores(weights: Path) -> None:
@@ -212,6 +245,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
     heldout = heldout.with_selected(examples) if data.weights else heldout
+    if draft is not None and job.documents is not None:
+        _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
     save_model(trained_model, tokenizer, draft.path if draft else None)
     if draft is not None:
@@ -219,6 +254,13 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         draft.seeds["seed"] = settings.seed
         draft.notes |= notes
         _describe(draft, job, examples, records)
+
+
+def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
+    """Note the share of the text that the base was trained on, and store the keys of all that the model has read."""
+    draft.notes["known_to_base"], keys = data.overlap(documents)
+    log.info("base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"])
+    np.save(draft.path / FILE, keys)
 
 
 def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
@@ -296,7 +338,7 @@ def adapt_stage(
     load = partial(settings.make_objective().prepare_model, model, settings.seed, settings.dropout)
     estimate = partial(training_estimate, model, "", settings, corpus, data.weights, out)
     base, licence = model_name(model), licence_line(model)
-    job = TrainingJob(base, load, data, settings, estimate, settings.head_warmup, licence)
+    job = TrainingJob(base, load, data, settings, estimate, settings.head_warmup, licence, read_known_text(model))
     return run_job(job, {"model": model_identity(model)}, out)
 
 
@@ -338,7 +380,8 @@ def pretrain_stage(
         return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
 
     name = f"{settings.architecture}-{size}"
-    job = TrainingJob(name, load, data, settings, lambda: training_estimate(None, size, settings, corpus, None, out))
+    estimate, nothing = partial(training_estimate, None, size, settings, corpus, None, out), np.zeros(0, np.uint64)
+    job = TrainingJob(name, load, data, settings, estimate, documents=nothing)
     return run_job(job, {"size": size}, out)
 
 

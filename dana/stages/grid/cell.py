@@ -14,8 +14,12 @@ from dana.core.config import load
 # What a cell does, by the first part of its name; {} are the other parts.
 WORDS = {"harvest": "reading the installed packages", "texts": "reading the texts", "rank": "comparing detectors"}
 WORDS |= {"base": "preparing the base model", "score": "scoring text for {}"}
-WORDS |= {"weigh": "selecting text for {}", "adapt": "adapting on {} text", "finetune": "fine-tuning {1} on {0}"}
-WORDS |= {"floors": "computing the floors of {}", "look": "looking at the results"}
+WORDS |= {"weigh": "selecting text for {}", "gate": "testing the base on {} text", "adapt": "adapting on {} text"}
+WORDS |= {
+    "finetune": "fine-tuning {1} on {0}",
+    "floors": "computing the floors of {}",
+    "look": "looking at the results",
+}
 
 
 @dataclass(frozen=True)

@@ -160,6 +160,21 @@ def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tmp_path):
+    plain = {"dana": {}, "task+dana": {"mix": {"task": 0.5, "selected": 0.5}}, "tight": ARMS["tight"]}
+    by_name = cells({"general": "general", "random": ARMS["random"], **plain, "task": "task"}, tmp_path)
+    assert [name for name in by_name if name.startswith("gate/")] == ["gate/dana", "gate/tight"]
+    names = list(by_name)
+    assert names.index("gate/dana") < names.index("adapt/dana")
+    gate, adapt = by_name["gate/dana"].settings, by_name["adapt/dana"].settings
+    assert gate == adapt | {"model": OutputOf("base"), "out": adapt["out"].with_name("gate")}
+    chain = {
+        "first": {"adapt": {"tokens": 9}},
+        "then": {"after": "first", "weigh": {"beta": 0.3}, "adapt": {"tokens": 19}},
+    }
+    assert cells(chain, tmp_path)["gate/then"].settings["model"] == OutputOf("base"), "not the arm before"
+
+
 def test_arms_that_select_alike_share_their_scores(tmp_path):
     by_name = cells(ARMS, tmp_path, selector="detector")
     assert [name for name in by_name if name.startswith("score/")] == ["score/random", "score/dana", "score/lof"]
@@ -206,11 +221,11 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
         ({"jobs": 2}, ""),
         ({"arms": ["dana"]}, ""),
         ({"seeds": {"adaptations": 1, "finetunings": 2}}, ""),
-        ({"detector": "knn"}, "score/dana weigh/dana adapt/dana finetune/toy/dana/0"),
+        ({"detector": "knn"}, "score/dana weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
         ({"finetune": {"epochs": 3}}, "finetune/toy/base/0 finetune/toy/general/0 finetune/toy/dana/0"),
-        ({"adapt": {"steps": 3}}, "adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0"),
-        ({"weigh": {"gamma": 3}}, "weigh/dana adapt/dana finetune/toy/dana/0"),
-        ({"weigh": {"beta": 0.1}}, "weigh/dana adapt/dana finetune/toy/dana/0"),
+        ({"adapt": {"steps": 3}}, "gate/dana adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0"),
+        ({"weigh": {"gamma": 3}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
+        ({"weigh": {"beta": 0.1}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
         ({"on_bad_record": "skip"}, None),
     ],
 )
@@ -229,6 +244,7 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
     assert {*two} - {*one} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
         *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof", "task+lof")),
+        *(f"gate/{arm}/1" for arm in ("dana", "tight", "lof")),
         *(f"adapt/{arm}/1" for arm in ARMS),
         *(f"finetune/toy/{arm}/1" for arm in ("base", *ARMS)),
     }

@@ -92,9 +92,18 @@ def recipe(inputs, out, **settings):
 
 
 @pytest.mark.slow
-def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs, plugin, tmp_path):
+def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs, plugin, tmp_path, caplog):
     settings = recipe(inputs, tmp_path / "run")
+    caplog.set_level("INFO", "dana")
     page = run_recipe(settings).read_text(encoding="utf-8")
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(re.match("task +toy: 120 texts to train on, 60 to test on", line) for line in lines)
+    assert any(re.search("3 labels; a difference in accuracy of about 0.[0-9]{3} can be seen", line) for line in lines)
+    gates = run_summary(tmp_path / "run")["gate"]
+    assert {arm: [gate["adaptation"] for gate in rows] for arm, rows in gates.items()} == {"dana": [0], "mine": [0]}
+    told = next(number for number, line in enumerate(lines) if line.startswith("gate      dana: The base predicts"))
+    assert gates["dana"][0]["base_losses"]["selected"] > 0 < gates["dana"][0]["vocabulary"]
+    assert told < next(number for number, line in enumerate(lines) if "adapting on dana text" in line)
     assert all(arm in page for arm in ARMS)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
     scores = table[table["cell"].str.startswith("finetune/") & (table["metric"] == "score")]

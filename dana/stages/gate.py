@@ -1,0 +1,90 @@
+"""Measure, before a model is adapted on selected text, what that text could teach it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from scipy.spatial.distance import jensenshannon
+
+from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, read_manifest
+from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
+from dana.models.folder import model_identity
+from dana.models.known_text import read_known_text
+from dana.stages.training import TrainingData
+from dana.train.execution import make_accelerator
+from dana.train.layout import BatchLayout
+from dana.train.loop import prepare
+from dana.train.run import base_losses, heldout_examples
+from dana.train.settings import AdaptSettings
+
+WORDS = 20_000  # of each text, so that the distances of tasks have the same bias
+
+
+def gate_stage(
+    model: str,
+    corpus: Path,
+    weights: Path,
+    task_heldout: Path,
+    general_heldout: Path,
+    settings: AdaptSettings,
+    out: Path,
+) -> Artifact:
+    """Measure what selected text could teach a model, and write it into a manifest.
+
+    Whether any of this predicts the outcome has not been shown; docs/results/adaptation.md has both.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        corpus: Folder of a corpus artifact.
+        weights: Folder of its weights.
+        task_heldout: Folder of held-out task documents; the task's other text is in the folder ``fit`` beside it.
+        general_heldout: Folder of held-out general documents.
+        settings: Settings of the training, of which the model's masks and lengths are used.
+        out: Folder of the artifact.
+
+    Returns:
+        The artifact. Its manifest has ``base_losses`` (:func:`dana.train.run.base_losses`), ``known_to_base``, the
+        share of the text that the model was trained on, ``in_domain``, the share of the pool that scores like the
+        task, and ``vocabulary``, the distance of the words of task and general text (:func:`word_distance`); None is
+        unknown.
+
+    Raises:
+        ArtifactError: If an input is missing or damaged.
+    """
+    data = TrainingData(corpus, weights, task_heldout, general_heldout, {"selected": 1.0})
+    objective, fit = settings.make_objective(), data.task
+    of_loss = {name: getattr(settings, name) for name in ("seed", "max_tokens", "evaluation_tokens")}
+    depends_on = {"model": model_identity(model), **data.identity(), "fit": table_identity(fit, DOCUMENTS)}
+
+    def write(draft: Draft | None) -> None:
+        language_model = objective.prepare_model(model, settings.seed)
+        tokenizer, documents = language_model.tokenizer, read_known_text(model)
+        heldout = heldout_examples({"general": general_heldout}, objective, tokenizer, settings)
+        examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
+        state = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
+        losses = base_losses(state, heldout.with_selected(examples))
+        if draft is not None:
+            pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")
+            share = None if documents is None else data.overlap(documents)[0]
+            draft.notes |= {**losses, "known_to_base": share, "in_domain": pool}
+            draft.notes["vocabulary"] = word_distance(fit, general_heldout)
+
+    return make_on_all_ranks(out, "gate", {**depends_on, "settings": of_loss | objective.decisive()}, write)
+
+
+def word_distance(one: Path, other: Path) -> float:
+    """Compute the Jensen-Shannon distance of the words of two folders of documents: 0 alike, 1 none in common.
+
+    References:
+        Endres and Schindelin 2003, A new metric for probability distributions.
+    """
+    counts = [Counter(islice(_words(folder), WORDS)) for folder in (one, other)]
+    words = counts[0] | counts[1]
+    return float(jensenshannon(*([count[word] for word in words] for count in counts), base=2))
+
+
+def _words(folder: Path) -> Iterator[str]:
+    for document in iterate_documents(folder):
+        yield from re.findall(r"\w+", document.text.lower())
