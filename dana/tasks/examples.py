@@ -1,10 +1,10 @@
 """Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from glob import has_magic
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
 def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str, list[Example]]:
     """Keep ``train`` training examples; with ``test: rest`` test the others, too, without texts of train and dev.
 
-    The second test example of an id gets the id ``ID#2``, and so on.
+    The second test example of an id gets the id ``ID#2``, and so on; ids that the data has are passed over.
     """
     train = sorted(np.argsort(_ranks(splits["train"], "few", "train"), kind="stable")[: card.train].tolist())
     train_examples = [splits["train"][row] for row in train]
@@ -113,11 +113,12 @@ def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str,
     others = [example for row, example in enumerate(splits["train"]) if row not in {*train}]
     new = _without([*splits["test"], *others], [*train_examples, *splits["dev"]])
     rows = np.argsort(_ranks(new, "few", "test"), kind="stable")[:MOST_TEST_TEXTS]
-    ids, test = Counter[str](), []
+    test: dict[str, Example] = {}  # train and test may both count from 0; predictions are compared by id
     for example in (new[row] for row in sorted(rows.tolist())):
-        ids[example.id] += 1  # train and test may both count from 0; predictions are compared by id
-        test.append(example if ids[example.id] == 1 else replace(example, id=f"{example.id}#{ids[example.id]}"))
-    return {**splits, "train": train_examples, "test": test}
+        names = chain([example.id], (f"{example.id}#{number}" for number in count(2)))
+        name = next(name for name in names if name not in test)
+        test[name] = replace(example, id=name)
+    return {**splits, "train": train_examples, "test": [*test.values()]}
 
 
 def _ranks(examples: list[Example], *purpose: str) -> np.ndarray:

@@ -96,11 +96,12 @@ def test_the_rest_of_the_training_texts_is_tested_and_in_no_text_to_fit_on(tmp_p
     few = splits(write_task(tmp_path, train=20))
     path = write_task(tmp_path, train=20, test="rest")
     published = {name: [*map(json.loads, (tmp_path / "toy" / f"{name}.jsonl").open())] for name in ("train", "dev")}
-    copies = [{**published["dev"][0], "id": "copy"}, {**published["train"][0], "id": "3-0", "text": "new"}]
+    new = [{**published["train"][0], "id": name, "text": f"new {name}"} for name in ("3-5#2", "3-5")]
+    copies = [{**published["dev"][0], "id": "copy"}, *new]
     write_split(tmp_path / "toy", "train", published["train"] + copies)
     card = TaskCard.read(path)
-    doubled = [example.id for example in read_splits(card)["test"] if example.text == "new" or example.id == "3-0"]
-    assert sorted(doubled) == ["3-0", "3-0#2"], "train and test have ids of their own"
+    doubled = [example.id for example in read_splits(card)["test"] if example.id.split("#")[0] == "3-5"]
+    assert sorted(doubled) == ["3-5", "3-5#2", "3-5#3"], "train and test have ids of their own"
     write_split(tmp_path / "toy", "train", published["train"] + copies[:1])
     parts = read_splits(card)
     assert [len(few[name]) for name in parts] == [20, 30, 60]
