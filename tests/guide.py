@@ -116,7 +116,7 @@ def run_page(path: Path, model: Path, languages: Collection[str] = ("bash", "pyt
 
     Args:
         path: The page.
-        model: Small checkpoint that stands for ``bert-base-uncased`` and ``dana-mini``.
+        model: Small checkpoint that stands for ``bert-base-uncased``, ``dana-mini`` and ``smollm2``.
         languages: Languages of the blocks that are run.
 
     Returns:
@@ -150,7 +150,7 @@ def remember_encoder(run: Path) -> None:
 
 def reduce_size(text: str, model: Path) -> str:
     """Replace large values of a block by small ones."""
-    for name in ("bert-base-uncased", "dana-mini"):
+    for name in ("bert-base-uncased", "dana-mini", "smollm2"):
         text = text.replace(name, str(model))
     for large, small in SMALL.items():
         text = re.sub(large, small, text)

@@ -17,6 +17,7 @@ from dana.core.artifacts import fingerprint
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import get_logger
+from dana.models.smollm2 import NAME, smollm2_folder
 
 log = get_logger(__name__)
 
@@ -31,7 +32,7 @@ MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merg
 
 
 def resolve_model(model: str) -> str:
-    """Return the folder of a model that ships with dana; any other folder or Hub name unchanged.
+    """Return the folder of a model that ships with dana, or of ``smollm2``; any other folder or Hub name unchanged.
 
     A folder of that name in the working directory has precedence. A dry run downloads nothing: a model of the Hub that
     is not on this machine is replaced by a new one of BERT's base size, whose speed can be measured.
@@ -39,6 +40,8 @@ def resolve_model(model: str) -> str:
     Raises:
         ArtifactError: If the weights are not the published ones.
     """
+    if model == NAME and not Path(model).exists():
+        return str(smollm2_folder())
     if Path(model).exists() or model not in SHIPPED:
         return str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
     return str(_shipped_folder(model))

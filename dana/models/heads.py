@@ -1,7 +1,8 @@
-"""Compute language-model logits at selected positions only, those where a token is predicted.
+"""Compute language-model logits, and losses, at selected positions only, those where a token is predicted.
 
 With 15 % of the tokens masked, the vocabulary projection runs on one position in seven. Architectures without an entry
-in :data:`HEADS` compute the logits of all positions and select from them.
+in :data:`HEADS` compute the logits of all positions and select from them. Decoders predict at nearly every position:
+their logits are computed in chunks.
 """
 
 import sys
@@ -11,8 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from dana.core.errors import ArtifactError
+from dana.core.logging import get_logger
 from dana.models.folder import running
+
+log = get_logger(__name__)
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert", "mpnet")  # and related models
 HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -34,6 +40,16 @@ def positions_of(config: Any) -> int:
     return positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
 
 
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute negative log-likelihoods in nats, shape (targets,), in float32.
+
+    Args:
+        logits: Shape (targets, vocabulary).
+        targets: int64 of shape (targets,).
+    """
+    return nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+
+
 class SelectedLogits(nn.Module):
     """A language model that returns logits at selected positions.
 
@@ -50,17 +66,24 @@ class SelectedLogits(nn.Module):
         self.bf16 = bf16
         self.config = model.config  # DeepSpeed reads the hidden size here
 
-    def forward(self, input_ids: Tensor, where: Tensor, **attention: Any) -> Any:
-        """Compute logits of shape (selected, vocabulary).
+    def forward(self, input_ids: Tensor, where: Tensor, targets: Tensor | None = None, **attention: Any) -> Any:
+        """Compute logits of shape (selected, vocabulary), or the losses of targets, in nats, of shape (selected,).
 
         Args:
             input_ids: Shape (rows, width).
             where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
+            targets: int64 of shape (selected,), tokens to predict; None for the logits.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
         autocast = torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
         with running(self.model), autocast:
-            return self.answer(input_ids, where, attention)
+            if targets is None:
+                return self.answer(input_ids, where, attention)
+            return self.losses(input_ids, where, targets, attention)
+
+    def losses(self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]) -> Tensor:
+        """Compute the losses of :meth:`forward`."""
+        return token_losses(self.answer(input_ids, where, attention), targets)
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
         """Compute the result of :meth:`forward`; modules with further heads override it."""
@@ -68,3 +91,57 @@ class SelectedLogits(nn.Module):
         if head is None:
             return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
         return head(self.model, self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)[where])
+
+
+CHUNK = 1 << 25  # logits at a time: 128 MB in float32
+
+
+class ChunkedLosses(SelectedLogits):
+    """A decoder that returns the losses of targets without holding all logits.
+
+    They are computed :data:`CHUNK` at a time, and again in the backward pass, so that memory does not grow with tokens
+    times vocabulary. An architecture whose logits are not its output embedding of the last states, scaled or capped as
+    its configuration says, computes all of them at once.
+    """
+
+    def __init__(self, model: Any, bf16: bool = False) -> None:
+        super().__init__(model, bf16)
+        self.is_plain = _has_plain_head(model)
+        if not self.is_plain:
+            log.warning("%s: the logits of a micro-batch are computed at once, not in chunks", model.config.model_type)
+
+    def losses(self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]) -> Tensor:
+        if not self.is_plain:
+            return super().losses(input_ids, where, targets, attention)
+        states = self.model.base_model(input_ids=input_ids, use_cache=False, **attention)[0].flatten(0, 1)[where]
+        rows = max(1, CHUNK // self.model.get_output_embeddings().weight.shape[0])
+        parts = zip(states.split(rows), targets.split(rows), strict=True)
+        return torch.cat([checkpoint(self._losses_of, *part, use_reentrant=False) for part in parts])
+
+    def _losses_of(self, states: Tensor, targets: Tensor) -> Tensor:
+        return token_losses(decoder_logits(self.model, states), targets)
+
+
+def decoder_logits(model: Any, states: Tensor) -> Tensor:
+    """Compute logits of shape (states, vocabulary) from a decoder's last states of shape (states, width)."""
+    config = model.config.get_text_config()
+    logits = model.get_output_embeddings()(states)
+    logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)  # Cohere, Granite
+    cap = getattr(config, "final_logit_softcapping", None)  # Gemma
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def _has_plain_head(model: Any) -> bool:
+    """Return whether :func:`decoder_logits` are the model's logits, tried on a few tokens."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad(), running(model):
+            ids = torch.arange(4, device=model.device)[None]
+            product = decoder_logits(model, model.base_model(input_ids=ids, use_cache=False)[0])
+            logits = model(input_ids=ids, use_cache=False).logits
+    except ArtifactError:  # its parts do not fit
+        return False
+    finally:
+        model.train(was_training)
+    return product.shape == logits.shape and torch.allclose(product, logits, rtol=1e-4, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Attend over examples packed end to end in one row, each to itself only.
+"""Attend over examples packed end to end in one row, each to itself only; in decoders each token to those before it.
 
 :func:`register` adds it to transformers' attention implementations, so that every architecture that uses that registry
 can run without padding. It uses torch's kernel if the device has one; elsewhere only queries, keys and values are
@@ -11,7 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dana.core.errors import ArtifactError
+from dana.models.folder import running
+from dana.models.heads import RESERVED_POSITIONS
+
 NAME = "dana_varlen"
+UNABLE = ("softcap", "s_aux", "position_bias")  # arguments that change the product: Gemma 2, GPT-OSS, T5
 
 
 def register() -> None:
@@ -35,9 +40,9 @@ def attention(
 
     Args:
         module: The attention layer.
-        query: Shape (1, heads, tokens, dims), like `key` and `value`.
-        key: See query.
-        value: See query.
+        query: Shape (1, heads, tokens, dims).
+        key: Likewise, with as many heads or fewer, each for several of the query's.
+        value: Like `key`.
         attention_mask: Ignored.
         scaling: Factor of the products; 1 / √dims if None.
         dropout: Probability, 0 in evaluation.
@@ -47,16 +52,24 @@ def attention(
 
     Returns:
         Shape (1, tokens, heads, dims), and no attention weights.
+
+    Raises:
+        ValueError: If the architecture changes the product in a way that neither the kernel nor this file can.
     """
+    if more := [name for name in UNABLE if kwargs.get(name) is not None]:
+        raise ValueError(f"attention with {', '.join(more)} needs padded rows")
     bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-    window = (kwargs.get("sliding_window") or 0) - 1  # -1 for no limit
+    window = (kwargs.get("sliding_window") or 0) - 1
+    is_causal = bool(kwargs.get("is_causal") or getattr(module, "is_causal", False))
+    sides, groups = (window, 0 if is_causal else window), query.shape[1] // key.shape[1]
+    key, value = (part.repeat_interleave(groups, 1) if groups > 1 else part for part in (key, value))
     if dropout == 0.0 and query.dtype in (torch.float16, torch.bfloat16) and has_kernel(query.device):
         from torch.nn.attention.varlen import varlen_attn
 
         q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
-        result: Any = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=(window,) * 2)
+        result: Any = varlen_attn(q, k, v, bounds, bounds, longest, longest, scale=scaling, window_size=sides)
         return result.unsqueeze(0), None
-    return padded_attention(query, key, value, bounds, longest, scaling, dropout, window), None
+    return padded_attention(query, key, value, bounds, longest, scaling, dropout, sides), None
 
 
 def has_kernel(device: torch.device) -> bool:
@@ -72,17 +85,47 @@ def padded_attention(
     longest: int,
     scaling: float | None = None,
     dropout: float = 0.0,
-    window: int = -1,
+    sides: tuple[int, int] = (-1, -1),
 ) -> Tensor:
-    """Compute the same as the kernel by a product over padded examples, on any device."""
+    """Compute the same as the kernel by a product over padded examples, on any device.
+
+    `sides` are the most positions that a token attends to before and after it; -1 is no limit.
+    """
     lengths, columns = bounds.diff(), torch.arange(longest, device=query.device)
     real = columns < lengths[:, None]
     positions, mask = torch.where(real, bounds[:-1, None] + columns, 0), real[:, None, None, :]
-    if 0 <= window < longest - 1:
-        # Padding attends to itself: its result is dropped, but 0 / 0 would make gradients NaN.
-        near = (columns[:, None] - columns).abs() <= window
-        mask = (mask & near) | (columns[:, None] == columns)
+    for limit, distance in zip(sides, (columns[:, None] - columns, columns - columns[:, None]), strict=True):
+        if 0 <= limit < longest - 1:
+            # Padding attends to itself: its result is dropped, but 0 / 0 would make gradients NaN.
+            mask = (mask & (distance <= limit)) | (distance == 0)
     # (1, heads, tokens, dims) -> (examples, heads, longest, dims)
     q, k, v = (part[0][:, positions].transpose(0, 1) for part in (query, key, value))
     result = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scaling)
     return result.transpose(1, 2)[real].unsqueeze(0)
+
+
+def keeps_apart(model: Any) -> bool:
+    """Return whether a model reads two texts packed in one row as it reads each alone, tried on a few tokens.
+
+    Its attention implementation stays as it was.
+    """
+    words = model.get_input_embeddings().weight.shape[0]
+    ids, lengths = (torch.arange(8, device=model.device) + words // 2)[None], [5, 3]  # special tokens stand at the ends
+    bounds = torch.tensor([0, 5, 8], dtype=torch.int32, device=model.device)
+    positions = torch.cat([torch.arange(size, device=model.device) for size in lengths])[None]
+    positions = positions + RESERVED_POSITIONS.get(model.config.model_type, 0)
+    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {f"max_length_{side}": 5 for side in "qk"}
+    network, was_training, name = model.base_model, model.training, model.config._attn_implementation
+    register()
+    model.eval()
+    try:
+        with torch.no_grad(), running(model):
+            alone = torch.cat([network(input_ids=part)[0] for part in ids.split(lengths, 1)], 1)
+            model.set_attn_implementation(NAME)
+            joint = network(input_ids=ids, position_ids=positions, **spans)[0]
+    except ArtifactError:  # it does not take these arguments
+        return False
+    finally:
+        model.set_attn_implementation(name)
+        model.train(was_training)
+    return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))

@@ -148,7 +148,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
             mask = rows["arm"] == arm
             change = changes[f"{text}_loss"][mask]
             axes.plot(rows["tokens"][mask], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
-        axes.set(xlabel="tokens seen", ylabel="change, nats per masked token", ylim=(low - margin, high + margin))
+        axes.set(xlabel="tokens seen", ylabel="change, nats per predicted token", ylim=(low - margin, high + margin))
         axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)

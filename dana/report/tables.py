@@ -173,7 +173,7 @@ def planted_table(scores: ScoreFrames) -> Table | None:
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
-    """Tabulate the first and the last held-out loss of each text and arm, in nats per masked token."""
+    """Tabulate the first and the last held-out loss of each text and arm, in nats per predicted token."""
     by_step, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
     first, last = (by_step.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
     frames = {}
@@ -193,9 +193,9 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         Column("perplexity", lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"),
     )
     caption = (
-        "Held-out text: loss in nats per masked token (0: always guessed; lower is better) ± standard error over "
-        "examples. The same tokens are masked every time and in every arm, so differences are more certain than these "
-        "errors suggest. Perplexity: exp(loss)."
+        "Held-out text: loss in nats per predicted token (0: always guessed; lower is better) ± standard error over "
+        "examples. The same tokens are predicted every time and in every arm, so differences are more certain than "
+        "these errors suggest. Perplexity: exp(loss)."
     )
     return Table("losses", caption, frame, columns)
 

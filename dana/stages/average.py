@@ -26,6 +26,7 @@ from dana.train.state import save_model
 log = get_logger(__name__)
 
 AUTO = "auto"
+OBJECTIVE = {"ForMaskedLM": "masked", "ForCausalLM": "causal"}  # whose loss is measured, by the model's class
 GRID = [number / 10 for number in range(11)]
 OF_PLACE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # keys of a configuration
 CARD = "---\n{licence}library_name: transformers\n---\n\n# {names}, averaged by dana\n\nThe first counts {alpha:g}.\n"
@@ -67,10 +68,12 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
         (model, tokenizer), (other, other_tokenizer) = load_model(first), load_model(second)
         _check_alike(first, second, (model, tokenizer), (other, other_tokenizer))
         weights = [{name: value.clone() for name, value in one.state_dict().items()} for one in (model, other)]
-        settings = AdaptSettings(max_tokens=min(AdaptSettings().max_tokens, positions_of(model.config)))
+        objective = next((name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), "")
+        longest = min(AdaptSettings().max_tokens, positions_of(model.config))
+        settings = AdaptSettings(max_tokens=longest, objective=objective or "masked")
         state, best = prepare(model, settings, make_accelerator(), BatchLayout()), alpha
         if alpha == AUTO:
-            require("ForMaskedLM" in type(model).__name__, "alpha", AUTO, f"a number: {first} is no masked model")
+            require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")
             heldout = heldout_examples(texts, settings.make_objective(), tokenizer, settings)
             losses = {one: _losses(_average(state, weights, one), heldout) for one in GRID}
             best = min(GRID, key=lambda one: sum(losses[one].values()))

@@ -14,10 +14,11 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.registry import OBJECTIVES
 from dana.models.folder import load_complete, load_tokenizer, loading
+from dana.models.heads import token_losses
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
 from dana.train.layout import BatchLayout, lay_out
-from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss, token_losses
+from dana.train.objectives.batch import IGNORED, StepBatch, loss_scale, micro_loss
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -14,7 +14,7 @@ import torch
 from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.models.varlen import NAME, has_kernel, register
+from dana.models.varlen import NAME, has_kernel, keeps_apart, register
 from dana.train.examples import Examples
 from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, micro_batches
@@ -67,7 +67,7 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
 
     Unpadded rows keep examples apart by position ids and the attention implementation. Architectures that let the
     caller set both are those with flash attention in transformers; not MPNet and DeBERTa, whose attention computes
-    relative distances itself.
+    relative distances itself. Each model is tried before it is trained so.
 
     Raises:
         ConfigError: If the model does not support the layout in the settings.
@@ -80,9 +80,11 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         if not able:
             return "padded", f"the only layout that {kind} supports"
         kernel = precision.name != "no" and has_kernel(precision.device)
+        if kernel and not keeps_apart(model):
+            return "padded", f"tried without padding, {kind} mixes the examples of a row"
         why = f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
         return ("unpadded" if kernel else "padded"), why
-    if layout != "padded" and not able:
+    if layout != "padded" and not (able and keeps_apart(model)):
         problem = f"does not work with {kind}, whose attention cannot keep examples of one row apart"
         raise ConfigError(f"execution.layout={layout} {problem}; use execution.layout=padded")
     return layout, "set by execution.layout"

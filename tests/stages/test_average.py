@@ -1,13 +1,14 @@
 """Average two models: the weights by hand, the alpha of the lowest held-out loss, models that are not alike."""
 
 import json
+import math
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from dana.cli.main import main
 from dana.core.errors import ConfigError
@@ -87,3 +88,19 @@ def test_models_that_are_not_alike_are_refused(pair, tmp_path, what):
     with pytest.raises(ConfigError, match=rf"other: must be like .*, but its {what} differs: .+: .* there, .* now"):
         average_stage(pair[0], str(other), 0.5, [], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_auto_measures_decoders_by_the_next_token(inputs, tiny_tokenizer, tmp_path, monkeypatch):
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=len(tiny_tokenizer), **shape)
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        LlamaForCausalLM(config).save_pretrained(tmp_path / name)
+        tiny_tokenizer.save_pretrained(tmp_path / name)
+    for folder, source in (("task/held_out", inputs[1]), ("held_out", inputs[2])):
+        shutil.copytree(source, tmp_path / "run" / folder)
+    monkeypatch.setattr(average, "open_artifact", lambda *arguments: None)
+    artifact = average_stage(str(tmp_path / "a"), str(tmp_path / "b"), "auto", [tmp_path / "run"], tmp_path / "out")
+    losses = artifact.manifest["losses_by_alpha"]
+    near = [value for values in losses.values() for value in values.values()]
+    assert all(math.log(len(tiny_tokenizer)) / 2 < value < 2 * math.log(len(tiny_tokenizer)) for value in near)

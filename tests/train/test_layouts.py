@@ -87,7 +87,7 @@ def kernel_difference(bounds, heads, dims, window=-1):
     longest = int(bounds.diff().max())
     options = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
     kernel, _ = attention(torch.nn.Module(), query, key, value, None, **options)
-    product = padded_attention(query.float(), key.float(), value.float(), bounds, longest, window=window)
+    product = padded_attention(query.float(), key.float(), value.float(), bounds, longest, sides=(window, window))
     return float((kernel.float() - product).abs().max())
 
 
@@ -107,7 +107,7 @@ def test_the_kernel_gets_the_window(monkeypatch):
     def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
         windows.append(window_size)
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return padded_attention(q, k, v, cu_seq_q, max_q, scale, window=window_size[0])[0]
+        return padded_attention(q, k, v, cu_seq_q, max_q, scale, sides=window_size)[0]
 
     monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)

@@ -63,25 +63,13 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     return LossScale(coefficients, float((label_weights * counts).sum()) if coefficients.any() else 0.0)
 
 
-def token_losses(logits: "Tensor", targets: "Tensor") -> "Tensor":
-    """Compute negative log-likelihoods in nats, shape (targets,), in float32.
-
-    Args:
-        logits: Shape (targets, vocabulary).
-        targets: int64 of shape (targets,).
-    """
-    from torch.nn.functional import cross_entropy
-
-    return cross_entropy(logits.float(), targets, reduction="none")
-
-
 def micro_loss(
     losses: "Tensor", coefficients: "Tensor", total: float, world: int = 1, accumulation: int = 1
 ) -> "Tensor":
     """Compute a micro-batch's share of the step's loss, a scalar to call ``backward`` on.
 
     Args:
-        losses: Shape (targets,), from :func:`token_losses`.
+        losses: Shape (targets,), from :meth:`MicroBatch.losses`.
         coefficients: Shape (targets,), coefficient c of each token, from :func:`loss_scale`.
         total: Denominator Z of the step.
         world: Number of ranks over which gradients are averaged afterwards.
@@ -127,7 +115,7 @@ class MicroBatch:
 
     def losses(self, module: "torch.nn.Module") -> "Tensor":
         """Compute the losses in nats, one per coefficient; those of the targets come first."""
-        return token_losses(module(**self.inputs), self.targets)
+        return module(**self.inputs, targets=self.targets)
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,11 @@ class MaskedTokens(Objective):
 
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForMaskedLM
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
 
+        kind = config.model_type
+        hint = f"another for a model of type {kind}, which has no head for masked tokens: causal for a decoder"
+        require(kind in ENCODERS, "objective", "masked", hint)
         return AutoModelForMaskedLM
 
     def collator(self, tokenizer: Any, seed: int) -> MaskedCollator:

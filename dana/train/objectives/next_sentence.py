@@ -19,12 +19,12 @@ from torch import Tensor
 from dana.core.config import require
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed, hash_uniform
-from dana.models.heads import SelectedLogits
+from dana.models.heads import SelectedLogits, token_losses
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.base import ModelCardTerms
-from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale, token_losses
+from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale
 from dana.train.objectives.masked import EPOCH_STRIDE, MaskedCollator, MaskedTokens, Masking, mask
 
 FOLLOWS, ELSEWHERE = 0, 1  # the labels of BERT

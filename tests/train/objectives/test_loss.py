@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from dana.core.errors import ConfigError
+from dana.models.heads import token_losses
 from dana.train import DENOMINATORS
-from dana.train.objectives.batch import loss_scale, micro_loss, token_losses
+from dana.train.objectives.batch import loss_scale, micro_loss
 
 WEIGHTS = np.array([0.5, 1.0, 0.25])
 COUNTS = np.array([2, 1, 4])

