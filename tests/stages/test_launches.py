@@ -14,9 +14,10 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from tests.stages.tiny_training import ADAPT, PAIRS, REPOSITORY, assert_same_weights, records
+from dana.core.rng import torch_seed
+from tests.stages.tiny_training import ADAPT, PAIRS, REPOSITORY, adapt, assert_same_weights, records
 
 ADAPT_RECIPE = REPOSITORY / "recipes" / "adapt.py"
 ONE = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
@@ -92,6 +93,21 @@ def test_two_processes_give_the_weights_of_one(adapted_to, launch_recipe, settin
 @pytest.mark.parametrize(("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)])
 def test_zero_gives_the_weights_of_one_process(adapted_to, launch_recipe, stage, settings):
     assert_same_weights(adapted_to(settings).path, launch_recipe(zero(stage), settings)[1])
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage):
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    tokenizer, decoder = AutoTokenizer.from_pretrained(base), str(tmp_path / "decoder")
+    with torch_seed(1):
+        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape)).save_pretrained(
+            decoder
+        )
+    tokenizer.save_pretrained(decoder)
+    settings, out = replace(ADAPT, objective="causal"), tmp_path / "launched"
+    outcome = launch(zero(stage) if stage else TWO, ADAPT_RECIPE, *write_run(decoder, inputs, out, settings, {}))
+    assert outcome.returncode == 0, outcome.stderr
+    assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
 
 
 @pytest.mark.parametrize("stage", [2, 3])
