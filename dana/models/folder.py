@@ -41,7 +41,8 @@ def resolve_model(model: str) -> str:
         ArtifactError: If the weights are not the published ones.
     """
     if model == NAME and not Path(model).exists():
-        return str(smollm2_folder())
+        with quiet_transformers():
+            return str(smollm2_folder())
     if Path(model).exists() or model not in SHIPPED:
         return str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
     return str(_shipped_folder(model))

@@ -55,14 +55,11 @@ def smollm2_folder() -> Path:
 def _convert(file: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from dana.models.folder import quiet_transformers
-
-    with quiet_transformers():
-        source = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
-        config = source.config
-        del config.quantization_config  # its weights are numbers now
-        network = AutoModelForCausalLM.from_config(config)
-        network.load_state_dict(source.state_dict())
-        network.half().save_pretrained(folder)
-        AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
+    source = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    config = source.config
+    del config.quantization_config  # its weights are numbers now
+    network = AutoModelForCausalLM.from_config(config)
+    network.load_state_dict(source.state_dict())
+    network.half().save_pretrained(folder)
+    AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
     (folder / "README.md").write_text(CARD.format(file.name), encoding="utf-8")

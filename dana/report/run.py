@@ -25,6 +25,7 @@ DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fi
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
 LOOKS = "looks.json"  # of a run that may stop early
+GENERAL_TEXT = "general text"  # what is forgotten comes after what is learnt
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
 CONTROLS = ("base", "general", "random")
@@ -321,7 +322,7 @@ def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult
             twice = f"a second result of task {cell.task}, arm {cell.arm}, beside {results[key][0]}"
             raise ArtifactError(f"{file}: {twice}; remove one")
         results[key] = file, cell
-    tasks = list(dict.fromkeys(task for task, _ in results))
+    tasks = sorted(dict.fromkeys(task for task, _ in results), key=lambda task: task == GENERAL_TEXT)
     cells = (cell for _, cell in results.values())
     return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), arm_order(cell.arm))))
 

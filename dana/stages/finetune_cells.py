@@ -5,9 +5,10 @@ spread over seeds covers all three (Dodge et al. 2020; Sellam et al. 2022, The M
 the index is that of the fold that is tested.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
@@ -19,6 +20,7 @@ from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.join import part_folder
 from dana.stages.settings import RunSettings
+from dana.stages.texts import held_out_folders
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import fold_count
 from dana.train.execution import Precision, refuse_precision
@@ -40,6 +42,24 @@ def finetune_cell(
     out, path = Path(settings.out), f"finetune/{task}/{name}"
     arguments = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
     return Cell(path, "dana.stages.finetune:finetune_stage", {**arguments, "out": out / path}, labels=labels)
+
+
+def loss_cells(settings: RunSettings, arm: str, model: str | OutputOf, index: int) -> Iterator[Cell]:
+    """Yield the cells ``loss/TEXT/ARM/INDEX`` that measure one adaptation of an arm on text without labels.
+
+    Args:
+        settings: Settings of the run; ``adapt`` and ``out`` are used.
+        arm: Name of the arm.
+        model: Folder or Hub name, or the output of a cell.
+        index: Index of the adaptation.
+    """
+    out = Path(settings.out)
+    for task, texts in zip(("task", "general"), held_out_folders(out), strict=True):
+        folder = part_folder(out / "finetune" / task / arm, index)
+        arguments: dict[str, Any] = {"model": model, "texts": texts, "task": f"{task} text", "settings": settings.adapt}
+        arguments |= {"index": index, "out": folder}
+        labels = {"task": task, "arm": arm}
+        yield Cell(f"loss/{task}/{arm}/{index}", "dana.stages.losses:loss_stage", arguments, labels=labels)
 
 
 def floor_cell(settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()) -> Cell:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
 from dana.core.statistics import FIRST_LOOK, smallest_difference
+from dana.core.storage import is_url
 from dana.core.studies import load_parts
+from dana.corpus.hub import is_hub
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.report.gate import gate_text
 from dana.report.run import is_control
@@ -28,6 +31,7 @@ from dana.stages.finetune_cells import (
     finetune_cell,
     floor_cell,
     home,
+    loss_cells,
     refuse_mixed_precision,
     repeated_cell,
     require_shared_cells,
@@ -48,7 +52,7 @@ from dana.stages.texts import check_names, held_out_folders, held_out_stage, ope
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings, first_look
-from dana.tasks.card import load_card
+from dana.tasks.card import find_card, load_card
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -83,7 +87,8 @@ def run_recipe(settings: RunSettings) -> Path:
 def _describe_tasks(settings: RunSettings) -> None:
     """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
     folds, count = count_folds(settings), settings.seeds.adaptations
-    for name in settings.cards or ([] if settings.harvest else [settings.task]):
+    none = settings.harvest is not None or _has_texts_alone(settings)
+    for name in settings.cards or ([] if none else [settings.task]):
         task = settings.finetune.fields_of(load_card(name))
         train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
         units = min(folds.get(name, 1), count)
@@ -180,7 +185,8 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     base |= {"adapt": _of_head(settings)}
     yield Cell("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
-    cards = cards_by_name(read.cards or [read.task], names)
+    texts_alone = _has_texts_alone(read)
+    cards = {} if texts_alone else cards_by_name(read.cards or [read.task], names)
     limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
     for card, path in cards.items() if settings.floor_names else ():
         yield floor_cell(settings, card, path, limit if path in folds else None, ("texts",))
@@ -193,6 +199,10 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         yield from _adapt_cells(repeat, index, fold)
         makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms}
         models = {"base": "base", **makers}
+        for arm_name, model in models.items() if texts_alone else ():
+            for cell in loss_cells(repeat, arm_name, OutputOf(model), index):
+                results.append(cell.name)
+                yield cell
         for card, path in cards.items():
             for arm_name, model in models.items():
                 cell = finetune_cell(settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name})
@@ -202,6 +212,13 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
             look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
             yield Cell(f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True)
+
+
+def _has_texts_alone(settings: RunSettings) -> bool:
+    """Return whether a run has a task without labels, whose arms are compared by their losses on held-out text."""
+    task = settings.task
+    is_text = Path(task).exists() or has_magic(task) or is_url(task) or is_hub(task)
+    return not settings.cards and settings.harvest is None and is_text and find_card(task) is None
 
 
 def _task_cells(

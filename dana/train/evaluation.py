@@ -79,7 +79,19 @@ def measure_loss(
     accelerator: Any,
     check_in: Callable[[], None] = lambda: None,
 ) -> HeldoutLoss:
-    """Measure the held-out loss of a model; the examples are spread over all ranks.
+    """Measure the mean held-out loss of a model, arguments as in :func:`example_losses`."""
+    return _ratio(*example_losses(module, examples, collator, shape, accelerator, check_in))
+
+
+def example_losses(
+    module: torch.nn.Module,
+    examples: Examples,
+    collator: Collator,
+    shape: BatchLayout,
+    accelerator: Any,
+    check_in: Callable[[], None] = lambda: None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Measure the held-out losses of a model; the examples are spread over all ranks.
 
     Args:
         module: A prepared module, from :meth:`dana.train.objectives.base.Objective.module`.
@@ -88,6 +100,9 @@ def measure_loss(
         shape: How micro-batches are laid out.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
         check_in: Called before every forward pass, on all ranks together; may raise to end the evaluation.
+
+    Returns:
+        Of each example the sum of its losses, in nats, and the number of its predicted tokens; shape (examples,).
     """
     step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")
     sums, was_training = torch.zeros(len(examples), dtype=torch.float64), module.training
@@ -102,7 +117,7 @@ def measure_loss(
                 sums.index_add_(0, micro.owners.cpu(), losses.cpu().double())
     finally:
         module.train(was_training)
-    return _ratio(total(accelerator, sums).numpy(), step.counts)
+    return total(accelerator, sums).numpy(), step.counts
 
 
 def _ratio(sums: np.ndarray, counts: np.ndarray) -> HeldoutLoss:

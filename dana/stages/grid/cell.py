@@ -18,6 +18,7 @@ WORDS |= {"weigh": "selecting text for {}", "gate": "testing the base on {} text
 WORDS |= {
     "finetune": "fine-tuning {1} on {0}",
     "floors": "computing the floors of {}",
+    "loss": "measuring {1} on held-out {0} text",
     "look": "looking at the results",
 }
 

@@ -7,9 +7,11 @@ from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
 from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.kinds.text_loss import TextLoss
 from dana.tasks.kinds.token_labels import TokenLabels
 
-KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (SingleLabel, MultiLabel, Regression, TokenLabels)}
+LABELLED = (SingleLabel, MultiLabel, Regression, TokenLabels)
+KINDS: dict[str, type[Kind]] = {kind.name: kind for kind in (*LABELLED, TextLoss)}
 DEFAULT = SingleLabel.name
 
 
@@ -19,7 +21,7 @@ def find_kind(name: str) -> type[Kind]:
     Raises:
         ConfigError: If no kind has this name.
     """
-    require(name in KINDS, "kind", name, f"one of {', '.join(KINDS)}")
+    require(name in KINDS, "kind", name, f"one of {', '.join(kind.name for kind in LABELLED)}")
     return KINDS[name]
 
 
@@ -39,7 +41,7 @@ def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: boo
     several = len(labels) > 1
     if problem_type is None and not per_word:
         problem_type = (SingleLabel if several else Regression).problem_type
-    for kind in KINDS.values():
+    for kind in LABELLED:
         if kind.problem_type == problem_type and kind.per_word == per_word and kind.has_labels == several:
             return kind(tuple(labels) if several else ())
     return None
