@@ -70,7 +70,7 @@ def run_recipe(settings: RunSettings) -> Path:
         Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and seed.
 
     Raises:
-        ConfigError: If the task to fine-tune on is no task card (plain text has no labels).
+        ConfigError: If the task is neither a task card nor text.
         DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
@@ -87,7 +87,10 @@ def run_recipe(settings: RunSettings) -> Path:
 def _describe_tasks(settings: RunSettings) -> None:
     """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
     folds, count = count_folds(settings), settings.seeds.adaptations
-    none = settings.harvest is not None or _has_texts_alone(settings)
+    if is_text := _has_texts_alone(settings):
+        hint = "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
+        log.info("task      %s has no labels: %s", settings.task, hint)
+    none = settings.harvest is not None or is_text
     for name in settings.cards or ([] if none else [settings.task]):
         task = settings.finetune.fields_of(load_card(name))
         train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_a_score_is_a_ratio_of_sums_and_its_influences_average_to_it():
 
 
 @pytest.mark.slow
-def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, tmp_path, caplog):
+def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, tmp_path, heard):
     (tmp_path / "task.txt").write_text("\n\n".join(repository_texts[:60]), encoding="utf-8")
     pool = [json.dumps({"text": text}) for text in repository_texts[60:]]
     (tmp_path / "pool.jsonl").write_text("\n".join(pool), encoding="utf-8")
@@ -101,6 +102,7 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
         "seeds": {"adaptations": 3, "finetunings": 1},
     }
     page = run_recipe(load(RunSettings, values))
+    assert re.search(r"task +\S+task.txt has no labels: arms are compared by the loss of held-out text", heard.text)
     summary = run_summary(tmp_path / "run")["tasks"]
     assert [*summary] == ["task text", "general text"], "what is learnt, then what is forgotten"
     for task in summary.values():
