@@ -24,6 +24,7 @@ from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
 FLOOR_TITLES = {"majority": "constant answer", "tfidf": "TF-IDF", "vectors": "sentence vectors"}
+OF_PHASE = ("learning_rate", "mask_rate", "schedule")  # what a phase may change beside its text
 LONGEST = 24  # characters of a setting's value in a message
 IN_CELL = ("task", "preset", "settings")  # prefixes that messages omit
 
@@ -150,7 +151,7 @@ class ArmResult:
         ours, rival = self.lineage, other.lineage
         reasons = []
         if ours.parent and ours.parent == rival.parent:  # adapted from one model: only the text should differ
-            pair = (dict(flatten(lineage.settings or {})) for lineage in (ours, rival))
+            pair = (dict(flatten(_beside_text(lineage.settings or {}))) for lineage in (ours, rival))
             reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
         if ours.parent and rival.parent and self.adaptations != other.adaptations:
             reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
@@ -169,6 +170,13 @@ class ArmResult:
             return ["the folds of the test examples differ"]
         mismatches = int((ours.labels != others.labels).sum())
         return [f"the labels of {mismatches} test examples differ"] if mismatches else []
+
+
+def _beside_text(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of an adaptation without which text its phases read, in what order and by which optimizer."""
+    phases = [{key: phase.get(key) for key in OF_PHASE} for phase in settings.get("phases") or ()]
+    has_own = any(value is not None for phase in phases for value in phase.values())
+    return {**settings, "phases": phases if has_own else None}
 
 
 def _folds(predictions: Predictions) -> np.ndarray:

@@ -146,6 +146,15 @@ def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_b
     model = replace(dana, lineage=lineage)
     other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
+    phases = [{"mix": {"selected": 1}, "tokens": 3, "learning_rate": None}, {"mix": {"task": 1}, "tokens": 2}]
+    own = [phases[0], {**phases[1], "learning_rate": 0.1}]
+    in_phases, slower = (
+        replace(model, lineage=replace(lineage, settings={**lineage.settings, "phases": parts}))
+        for parts in (phases, own)
+    )
+    assert in_phases.unlike(model) == model.unlike(in_phases) == [], "other text in another order, as much of it"
+    assert slower.unlike(model) == ["adapted with phases differs"], "one of another rate"
+    assert slower.unlike(in_phases) == ["adapted with phases differs"]
     per_seed = replace(model, adaptations=8)
     assert per_seed.unlike(model) == ["adaptations 8 against 1"]
     assert per_seed.unlike(replace(per_seed, arm="random")) == []
