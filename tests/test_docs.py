@@ -105,9 +105,9 @@ def test_the_table_of_rooms_is_that_of_the_imports():
     assert sorted(table) == sorted(set(architecture.graph()) - {"dana", "__main__"})
 
 
-def test_the_guide_has_ten_short_pages():
+def test_the_guide_has_eleven_short_pages():
     words = {path.name: len(path.read_text("utf-8").split()) for path in (ROOT / "docs" / "guide").glob("*.md")}
-    assert len(words) <= 10
+    assert len(words) <= 11  # one more for decoders (issue 31)
     assert not {page: count for page, count in words.items() if count > 700}
 
 

@@ -220,7 +220,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
 def _has_texts_alone(settings: RunSettings) -> bool:
     """Return whether a run has a task without labels, whose arms are compared by their losses on held-out text."""
     task = settings.task
-    is_text = Path(task).exists() or has_magic(task) or is_url(task) or is_hub(task)
+    is_text = (bool(task) and Path(task).exists()) or has_magic(task) or is_url(task) or is_hub(task)
     return not settings.cards and settings.harvest is None and is_text and find_card(task) is None
 
 

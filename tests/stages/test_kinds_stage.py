@@ -18,11 +18,11 @@ from dana.report.verdicts import measure_pair
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 from dana.tasks.card import load_card
-from dana.tasks.kinds import KINDS
+from dana.tasks.kinds import KINDS, LABELLED
 from tests.stages.tiny_training import label
 
 LEARNT = {"multi_label": 0.9, "regression": 25, "token_labels": 0.9}
-OTHERS = sorted(set(KINDS) - {"single_label"})
+OTHERS = sorted({kind.name for kind in LABELLED} - {"single_label"})
 
 by_kind = pytest.mark.parametrize("kind", OTHERS)
 
