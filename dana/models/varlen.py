@@ -11,10 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dana.core.errors import ArtifactError
-from dana.models.folder import running
-from dana.models.heads import RESERVED_POSITIONS
-
 NAME = "dana_varlen"
 UNABLE = ("softcap", "s_aux", "position_bias")  # arguments that change the product: Gemma 2, GPT-OSS, T5
 
@@ -102,30 +98,3 @@ def padded_attention(
     q, k, v = (part[0][:, positions].transpose(0, 1) for part in (query, key, value))
     result = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scaling)
     return result.transpose(1, 2)[real].unsqueeze(0)
-
-
-def keeps_apart(model: Any) -> bool:
-    """Return whether a model reads two texts packed in one row as it reads each alone, tried on a few tokens.
-
-    Its attention implementation stays as it was.
-    """
-    words = model.get_input_embeddings().weight.shape[0]
-    ids, lengths = (torch.arange(8, device=model.device) + words // 2)[None], [5, 3]  # special tokens stand at the ends
-    bounds = torch.tensor([0, 5, 8], dtype=torch.int32, device=model.device)
-    positions = torch.cat([torch.arange(size, device=model.device) for size in lengths])[None]
-    positions = positions + RESERVED_POSITIONS.get(model.config.model_type, 0)
-    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {f"max_length_{side}": 5 for side in "qk"}
-    network, was_training, name = model.base_model, model.training, model.config._attn_implementation
-    register()
-    model.eval()
-    try:
-        with torch.no_grad(), running(model):
-            alone = torch.cat([network(input_ids=part)[0] for part in ids.split(lengths, 1)], 1)
-            model.set_attn_implementation(NAME)
-            joint = network(input_ids=ids, position_ids=positions, **spans)[0]
-    except ArtifactError:  # it does not take these arguments
-        return False
-    finally:
-        model.set_attn_implementation(name)
-        model.train(was_training)
-    return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))

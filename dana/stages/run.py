@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
 from dana.core.statistics import FIRST_LOOK, smallest_difference
-from dana.core.storage import is_url
 from dana.core.studies import load_parts
-from dana.corpus.hub import is_hub
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.report.gate import gate_text
 from dana.report.run import is_control
@@ -53,6 +50,7 @@ from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import find_card, load_card
+from dana.tasks.examples import is_text
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -87,10 +85,10 @@ def run_recipe(settings: RunSettings) -> Path:
 def _describe_tasks(settings: RunSettings) -> None:
     """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
     folds, count = count_folds(settings), settings.seeds.adaptations
-    if is_text := _has_texts_alone(settings):
+    if has_texts := _has_texts_alone(settings):
         hint = "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
         log.info("task      %s has no labels: %s", settings.task, hint)
-    none = settings.harvest is not None or is_text
+    none = settings.harvest is not None or has_texts
     for name in settings.cards or ([] if none else [settings.task]):
         task = settings.finetune.fields_of(load_card(name))
         train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
@@ -219,9 +217,8 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
 
 def _has_texts_alone(settings: RunSettings) -> bool:
     """Return whether a run has a task without labels, whose arms are compared by their losses on held-out text."""
-    task = settings.task
-    is_text = (bool(task) and Path(task).exists()) or has_magic(task) or is_url(task) or is_hub(task)
-    return not settings.cards and settings.harvest is None and is_text and find_card(task) is None
+    is_alone = bool(settings.task) and not settings.cards and settings.harvest is None
+    return is_alone and is_text(settings.task) and find_card(settings.task) is None
 
 
 def _task_cells(

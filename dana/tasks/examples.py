@@ -313,6 +313,11 @@ def subset(examples: list[Example], size: int | None) -> list[Example]:
     return [examples[row] for row in sorted(rows)]
 
 
+def is_text(task: str) -> bool:
+    """Return whether a task may be text: a file or folder that is there, a pattern, a URL or a data set of the Hub."""
+    return is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)
+
+
 def find_task(task: str) -> TaskCard | None:
     """Find the card that `task` names; None if it names text.
 
@@ -320,7 +325,7 @@ def find_task(task: str) -> TaskCard | None:
         DataError: If it names neither a card nor text.
     """
     card = find_card(task)
-    if card is None and not (is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)):
+    if card is None and not is_text(task):
         near = (nearest_path(task) if "." in task else "") or nearest(task, card_names()) or nearest_path(task) or "."
         raise DataError(f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}.")
     return card

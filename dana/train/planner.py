@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
-from dana.core.errors import ConfigError, DanaError
+from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.models.varlen import NAME, has_kernel, keeps_apart, register
+from dana.models.folder import running
+from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import Examples
 from dana.train.execution import Precision
-from dana.train.layout import BatchLayout, micro_batches
+from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
 
@@ -88,6 +90,31 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         problem = f"does not work with {kind}, whose attention cannot keep examples of one row apart"
         raise ConfigError(f"execution.layout={layout} {problem}; use execution.layout=padded")
     return layout, "set by execution.layout"
+
+
+def keeps_apart(model: Any) -> bool:
+    """Return whether a model reads two texts in one row without padding as it reads each alone, tried on a few tokens.
+
+    Its attention implementation stays as it was.
+    """
+    words, lengths = model.get_input_embeddings().weight.shape[0], [5, 3]
+    ids = (torch.arange(8, device=model.device) + words // 2)[None]  # special tokens stand at the ends
+    _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), BatchLayout.of(model.config, 8, "unpadded"))
+    tensors = {name: torch.as_tensor(value).to(model.device) for name, value in attention.items() if "max" not in name}
+    network, was_training, name = model.base_model, model.training, model.config._attn_implementation
+    register()
+    model.eval()
+    try:
+        with torch.no_grad(), running(model):
+            alone = torch.cat([network(input_ids=part)[0] for part in ids.split(lengths, 1)], 1)
+            model.set_attn_implementation(NAME)
+            joint = network(input_ids=ids, **attention | tensors)[0]
+    except ArtifactError:  # it does not take these arguments
+        return False
+    finally:
+        model.set_attn_implementation(name)
+        model.train(was_training)
+    return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))
 
 
 def checkpoint_gradients(model: Any) -> None:

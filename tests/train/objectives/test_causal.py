@@ -34,14 +34,14 @@ from dana.core.registry import OBJECTIVES
 from dana.core.rng import torch_seed
 from dana.core.schemas import iterate_documents
 from dana.models import heads
-from dana.models.varlen import NAME, keeps_apart
+from dana.models.varlen import NAME
 from dana.stages.training import adapt_stage
 from dana.train import DENOMINATORS, LAYOUTS
 from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.layout import BatchLayout
 from dana.train.loop import train
 from dana.train.objectives.causal import CausalCollator
-from dana.train.planner import choose_execution
+from dana.train.planner import choose_execution, keeps_apart
 from dana.train.settings import AdaptSettings, Execution, TrainSettings
 from dana.train.tokens import Tokens
 from tests.conftest import write_documents
