@@ -259,7 +259,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
     """Note the share of the text that the base was trained on, and store the keys of all that the model has read."""
     draft.notes["known_to_base"], keys = data.overlap(documents)
-    log.info("base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"])
+    if documents.size:  # a model from scratch has no base
+        log.info("base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"])
     np.save(draft.path / FILE, keys)
 
 

@@ -1,18 +1,17 @@
 """The loss of a text under a language model: a measure of the model itself, where no text has a label."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.tasks.kinds.base import Answer, Kind, Tallies
+from dana.tasks.kinds.base import Answer, Tallies
+from dana.tasks.kinds.regression import Regression
 
 
 @dataclass(frozen=True)
-class TextLoss(Kind):
+class TextLoss(Regression):
     """Nats that a language model needs for a text. The answer of a text is its number of predicted tokens.
 
     A prediction is the sum of the negative log-likelihoods of these tokens, in nats; the score is the ratio of both
@@ -22,11 +21,6 @@ class TextLoss(Kind):
     name = "text_loss"
     metrics = {"nats_per_token": "lower"}  # noqa: RUF012, never changed
     main_metric = "nats_per_token"
-    dtype = np.float64
-    has_labels = False
-
-    def __post_init__(self) -> None:
-        require(not self.labels, "labels", list(self.labels), "left out: a loss has no labels")
 
     def check_card(self, metric: str, template: str | None, text_pair: str | None) -> None:
         raise ConfigError(f"kind={self.name!r}: no kind of labels, but what dana run measures on text without any")
@@ -34,20 +28,8 @@ class TextLoss(Kind):
     def read(self, value: Any) -> Answer:
         raise ValueError("a text's loss is no label")
 
-    def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return outputs[:, 0].astype(np.float64)
-
     def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         return (predictions.T, np.repeat(references[:, None], len(predictions), axis=1)), np.divide
 
     def is_collapsed(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> bool:
         return False
-
-    def answers(self, column: Any) -> np.ndarray:
-        values = column.to_numpy().astype(np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("a value that is not finite")
-        return values
-
-    def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> Mapping[str, Any]:  # type: ignore[override]
-        raise NotImplementedError("a language model has no labels to predict")
