@@ -1,4 +1,4 @@
-"""The groups ``dana plugins`` (list, check) and ``dana files`` (verify, pack, average, env)."""
+"""The groups ``dana plugins`` (list, check) and ``dana files`` (verify, pack, average, fold, env)."""
 
 import argparse
 from importlib import import_module
@@ -63,7 +63,7 @@ def add_files(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    text = "check a run's files, tokenise its corpus, average two models: verify, pack, average, env"
+    text = "check a run's files, tokenise its corpus, average or fold models: verify, pack, average, fold, env"
     files = add_group(add, "files", text)
     verify = add_command(files, "verify", _verify, settings=False, json=True)
     verify.add_argument("folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one")
@@ -75,6 +75,11 @@ def add_files(add: AddCommand) -> None:
         "--on", nargs="+", type=local_folder, default=[], metavar="RUN", help="runs' folders, for auto"
     )
     average.add_argument("--out", required=True, type=local_folder, help="folder of the averaged model")
+    fold = add_command(files, "fold", _fold, settings=False, json=True)
+    fold.add_argument(
+        "adapter", type=local_folder, metavar="ADAPTER", help="folder of adapters, as dana adapt writes it"
+    )
+    fold.add_argument("--out", required=True, type=local_folder, help="folder of the model")
     add_command(files, "env", _env, settings=False)
 
 
@@ -118,6 +123,15 @@ def _average(args: argparse.Namespace) -> dict[str, Any]:
     artifact = average_stage(first, second, parse_yaml(args.alpha, "--alpha"), args.on, args.out)
     print(f"written: {artifact.path} (alpha {artifact.manifest['alpha']:g})")
     return {"folder": artifact.path, "alpha": artifact.manifest["alpha"]}
+
+
+def _fold(args: argparse.Namespace) -> dict[str, Any]:
+    """Add the adapters of a folder to the weights of their base: a model that transformers opens by itself."""
+    from dana.stages.fold import fold_stage
+
+    artifact = fold_stage(args.adapter, args.out)
+    print(f"written: {artifact.path}")
+    return {"folder": artifact.path}
 
 
 def _env(args: argparse.Namespace) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.announce import is_dry, scratch
-from dana.core.artifacts import fingerprint
+from dana.core.artifacts import fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import get_logger
+from dana.models.adapters import CONFIG, adapted_base, fold_adapter
 from dana.models.smollm2 import NAME, smollm2_folder
 
 log = get_logger(__name__)
@@ -27,7 +28,14 @@ SHIPPED = {"dana-mini": "f63a42a5bacd8ccfce41077d30094c4aa573673700bf36499dc1a96
 FLOATS = ("F64", "F32", "F16", "BF16")  # in safetensors; a cast of others to float32 makes other weights
 
 # What transformers reads of a model's folder.
-MODEL_FILES = ["config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer*"]
+MODEL_FILES = [
+    "config.json",
+    CONFIG,
+    "generation_config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "tokenizer*",
+]
 MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*"]
 
 
@@ -134,6 +142,10 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     from safetensors import safe_open
 
     load_config(model)
+    if origin := adapted_base(resolve_model(model)):
+        with_head = load_with_head(auto_class, origin, **options)
+        _fold_into(with_head[0], resolve_model(model), origin)
+        return with_head
     options = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False, **options}
     with loading(model):
         network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
@@ -159,6 +171,37 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     if extra := {name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name}:
         raise ArtifactError(f"{model}: weights have no place in the model of its config.json: {_some(extra)}")
     return network, frozenset(new | other_shapes)
+
+
+def _fold_into(network: Any, folder: str, base: str) -> None:
+    """Add the adapters of a folder to the weights of a model loaded from their base, whatever its head."""
+    import torch
+
+    before, now = read_manifest(Path(folder)).get("depends_on", {}).get("model"), model_identity(base)
+    if before and (differences := "; ".join(list_differences(before, now))):
+        raise ArtifactError(f"{folder}: its base {base} has changed since ({differences}); restore it")
+    whole = load_complete(own_class(base), base)  # peft knows modules by their names in the class that was adapted
+    with loading(folder):
+        whole = fold_adapter(whole, folder)
+    weights = {name.removeprefix(f"{whole.base_model_prefix}."): value for name, value in whole.state_dict().items()}
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            value = weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter)
+            parameter.copy_(value if value.shape == parameter.shape else parameter)
+    network.config.name_or_path = folder
+
+
+def own_class(model: str) -> Any:
+    """Return the class of transformers that a checkpoint's configuration names.
+
+    Raises:
+        ArtifactError: If it names none.
+    """
+    import transformers
+
+    config = load_config(model)
+    with loading(model):
+        return getattr(transformers, config.architectures[0])
 
 
 def _pattern(parameter: str) -> str:
@@ -197,8 +240,9 @@ def load_config(model: str) -> Any:
     from transformers import AutoConfig
 
     check_checkpoint(model)
+    folder = resolve_model(model)
     with loading(model):
-        config = AutoConfig.from_pretrained(resolve_model(model), trust_remote_code=False)
+        config = AutoConfig.from_pretrained(resolve_model(adapted_base(folder) or folder), trust_remote_code=False)
     if not isinstance(names := config.architectures or [], list):
         raise ArtifactError(f"{model}: architectures={names!r} in its config.json: must be a list of names")
     if hasattr(config, "quantization_config"):
@@ -235,7 +279,9 @@ def model_identity(model: str) -> dict[str, Any]:
     folder = Path(resolve_model(model))
     if folder.is_dir():
         files = {file for pattern in MODEL_FILES for file in folder.glob(pattern)}
-        return {file.name: file_digest(file) for file in sorted(files)}
+        digests: dict[str, Any] = {file.name: file_digest(file) for file in sorted(files)}
+        base = adapted_base(str(folder))
+        return digests | ({"base": model_identity(base)} if base else {})
     return {"name": model, "commit": getattr(load_config(model), "_commit_hash", None)}
 
 
@@ -323,10 +369,12 @@ def check_checkpoint(model: str) -> None:
         if path.is_absolute() or model.startswith(".") or model.count("/") > 1:
             raise ArtifactError(f"{model}: no such folder{nearest_path(model)}")
         return  # a Hub name
+    if base := adapted_base(str(path)):
+        if adapted_base(resolve_model(base)):
+            raise ArtifactError(f"{model}: its base {base} is an adapter, too; fold that first: dana files fold {base}")
+        return check_checkpoint(base)
     if not (path / "config.json").is_file():
         raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
-    if (path / "adapter_config.json").is_file():
-        raise ArtifactError(f"{model}: holds an adapter (adapter_config.json); merge it into the weights")
     for index in path.glob("*.index.json"):
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):

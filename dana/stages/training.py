@@ -17,6 +17,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
 from dana.core.schemas import DOCUMENTS, WEIGHTS, Document, iterate_documents, read_table, table_identity
+from dana.models.adapters import add_adapter
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.known_text import FILE, read_known_text
 from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
@@ -280,6 +281,8 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     inputs |= {"mixture": _percentages(job.data.mix)}
     if isinstance(job.settings, AdaptSettings) and job.settings.phases:
         inputs |= {"phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))}
+    if isinstance(job.settings, AdaptSettings) and job.settings.adapter:
+        inputs |= {"adapter": f"`{job.settings.adapter}`"}
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
@@ -336,11 +339,20 @@ def adapt_stage(
     data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.total_mix, mixes)
     if data.weights is not None:
         _check_scores(data.weights)
-    load = partial(settings.make_objective().prepare_model, model, settings.seed, settings.dropout)
+    load = partial(_load_to_adapt, model, settings)
     estimate = partial(training_estimate, model, "", settings, corpus, data.weights, out)
     base, licence = model_name(model), licence_line(model)
     job = TrainingJob(base, load, data, settings, estimate, settings.head_warmup, licence, read_known_text(model))
     return run_job(job, {"model": model_identity(model)}, out)
+
+
+def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
+    language_model = settings.make_objective().prepare_model(model, settings.seed, settings.dropout)
+    if settings.adapter is not None:
+        allowed_values = f"null: {model} has no language-model head, which adapters do not train"
+        require(not language_model.new, "adapter", settings.adapter, allowed_values)
+        add_adapter(language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed)
+    return language_model
 
 
 def pretrain_stage(

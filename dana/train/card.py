@@ -7,6 +7,8 @@ from typing import Any
 from dana.train.records import EvaluationRecord
 from dana.train.settings import TrainSettings
 
+OPENING = "Load it with `{}.from_pretrained` or `AutoModel.from_pretrained`"
+ADAPTER = "Load the base with `{}.from_pretrained`, then this folder with `peft.PeftModel.from_pretrained`"
 TEMPLATE = """---
 {licence}library_name: transformers
 pipeline_tag: {terms.pipeline}
@@ -32,7 +34,7 @@ that rises is forgetting.
 |---|---|---|---|
 {losses}
 
-Load it with `{terms.auto_class}.from_pretrained` or `AutoModel.from_pretrained`; dana is not needed.
+{opening}; dana is not needed.
 Every step is in `training.jsonl`, everything it was made from in `__dana__/manifest.json`.
 """
 
@@ -62,6 +64,8 @@ def model_card(
     values |= {"inputs": "".join(f"| {name} | {value} |\n" for name, value in inputs.items())}
     values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
     phases = settings.by_phase()
+    opening = ADAPTER if getattr(settings, "adapter", None) else OPENING
+    values |= {"opening": opening.format(terms.auto_class)}
     values |= {"objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)}
     rates = (f"{phase.learning_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases)
     values |= {"rates": _in_turn(rates)}

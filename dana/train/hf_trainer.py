@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-import transformers
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.registry import OBJECTIVES
-from dana.models.folder import load_complete, load_tokenizer, loading
+from dana.models.folder import load_complete, load_tokenizer, own_class
 from dana.models.heads import token_losses
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch, Examples
@@ -50,10 +49,8 @@ def load_model(folder: str | Path) -> tuple[Any, Any]:
     Raises:
         ArtifactError: If there is no such model, or its weights are pickled.
     """
-    config, tokenizer = load_tokenizer(str(folder))
-    with loading(str(folder)):
-        model_class = getattr(transformers, config.architectures[0])
-    return load_complete(model_class, str(folder)), tokenizer
+    _, tokenizer = load_tokenizer(str(folder))
+    return load_complete(own_class(str(folder)), str(folder)), tokenizer
 
 
 def check_tokenizer(tokenizer: Any) -> None:

@@ -200,7 +200,7 @@ class TrainSettings:
 
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
-        others = "execution", "objective", "mix"
+        others = "execution", "objective", "mix", *(["adapter"] if getattr(self, "adapter", None) is None else [])
         values = {name: value for name, value in asdict(self).items() if name not in others and value != []}
         return values | self.make_objective().decisive()
 
@@ -252,17 +252,24 @@ class AdaptSettings(TrainSettings):
         head_warmup: Training of a new head, for a checkpoint without one for language modelling.
         dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model has the
             checkpoint's dropout in any case.
+        adapter: Train low-rank adapters and not the weights, ``lora:r=16,alpha=32`` or ``dora:...``
+            (:class:`dana.models.adapters.Adapter`); the result is their folder. None trains all weights.
     """
 
     mix: dict[str, float] = field(default_factory=dict)
     phases: list[PhaseSettings] = field(default_factory=list)
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     dropout: float | None = None
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mix("mix", self.mix)
         check_fields(self, dropout="in [0, 1), or null")
+        if self.adapter is not None:
+            from dana.models.adapters import Adapter
+
+            Adapter.of(self.adapter)
         if self.phases:
             self._check_phases()
 

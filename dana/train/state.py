@@ -1,8 +1,8 @@
 """Save and load the state of a run as one safetensors file, and save its model as a Hugging Face folder.
 
-The file holds every parameter unsharded, with its Adam moments. It is the same for every launch (one process, data
-parallel, FSDP, ZeRO 1-3), so a run can resume on another number of ranks or under another engine. Nothing else has a
-state: order, masks and dropout are functions of the seed and the step.
+The file holds every trained parameter unsharded, with its Adam moments; not the base of adapters. It is the same for
+every launch (one process, data parallel, FSDP, ZeRO 1-3), so a run can resume on another number of ranks or under
+another engine. Nothing else has a state: order, masks and dropout are functions of the seed and the step.
 """
 
 import os
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
 from dana.core.files import write_errno
+from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
@@ -35,7 +36,7 @@ def save_state(state: TrainingState, path: Path | None) -> None:
     tensors: dict[str, Tensor] = {}
     if is_deepspeed(state.accelerator):
         _link_moments(state)
-    for name, parameter in state.model.named_parameters():  # tied ones once
+    for name, parameter in trained_parameters(state.model):
         value, moments, steps = _read(state, parameter)
         if path is not None:
             parts = {f"parameter.{name}": value, **{f"{key}.{name}": moment for key, moment in moments.items()}}
@@ -44,6 +45,11 @@ def save_state(state: TrainingState, path: Path | None) -> None:
     if path is not None:
         check_finite(tensors)
         save_file(tensors, path)
+
+
+def trained_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """List the parameters that are trained, with their names; tied ones once."""
+    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
@@ -69,7 +75,7 @@ def load_state(state: TrainingState, path: Path) -> None:
         _link_moments(state)
     with safe_open(path, "pt") as file:
         names = set(file.keys())
-        for name, parameter in state.model.named_parameters():
+        for name, parameter in trained_parameters(state.model):
             if f"parameter.{name}" not in names:
                 raise ArtifactError(f"{path}: no parameter {name}; it was saved from another model")
             # Copies, because safetensors shares the mapped file's memory and Adam updates its state in place.
@@ -163,7 +169,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
 
 
 def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> None:
-    """Write a Hugging Face folder; every rank must call it, the one with a folder writes.
+    """Write a Hugging Face folder, of a model with adapters these alone; every rank must call it, one writes.
 
     Args:
         state: The trained model.
@@ -174,23 +180,27 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
         ArtifactError: If it cannot be written.
         DanaError: If a weight is not finite.
     """
-    model = state.model
-    weights = {name: gather_tensor(value) for name, value in model.state_dict().items()}
+    model, learnable = state.model, dict(trained_parameters(state.model))
+    names = learnable.keys() if has_adapter(model) else model.state_dict().keys()
+    weights = {name: gather_tensor(value) for name, value in model.state_dict().items() if name in names}
     with_deepspeed = is_deepspeed(state.accelerator)
     if with_deepspeed:  # the forward pass may read half-precision or sharded copies; the master copy is neither
         from deepspeed.utils import safe_get_full_fp32_param
 
-        weights |= {name: safe_get_full_fp32_param(value).clone() for name, value in model.named_parameters()}
+        weights |= {name: safe_get_full_fp32_param(value).clone() for name, value in learnable.items()}
     if folder is None:
         return
     # Gathering copies tied weights, which would then be written twice: keep one name of each.
-    names = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
-    weights = {name: value.detach().cpu() for name, value in weights.items() if name in names}
+    originals = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    weights = {name: value.detach().cpu() for name, value in weights.items() if name in originals}
     check_finite(weights)
-    # Under ZeRO-3 transformers mistakes any model for one of 2018, and would rename its norms to gamma and beta.
     with explain_write_errors(folder), quiet_transformers():
-        model.save_pretrained(folder, state_dict=weights, save_original_format=not with_deepspeed)
-        if with_deepspeed:  # or from_pretrained would round the weights to the dtype of the forward pass
-            model.config.dtype = torch.float32
-            model.config.save_pretrained(folder)
+        if has_adapter(model):
+            write_adapter(model, weights, folder)
+        else:
+            # Under ZeRO-3 transformers mistakes any model for one of 2018, and would rename its norms.
+            model.save_pretrained(folder, state_dict=weights, save_original_format=not with_deepspeed)
+            if with_deepspeed:  # or from_pretrained would round the weights to the dtype of the forward pass
+                model.config.dtype = torch.float32
+                model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

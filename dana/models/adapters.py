@@ -1,0 +1,161 @@
+"""Add low-rank adapters to a model, save them alone, and fold them into its weights. Hu et al. 2022, section 4.1.
+
+An adapter folder holds what peft reads: ``adapter_config.json``, which names the base, and the trained tensors.
+"""
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from dana.core.config import check_fields, require
+from dana.core.errors import ArtifactError, ConfigError
+from dana.core.logging import get_logger
+from dana.core.registry import build, parse_arguments
+from dana.core.rng import derive_seed, torch_seed
+
+log = get_logger(__name__)
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."  # of the names of tensors in peft's files
+KINDS = ("lora", "dora")
+INSTALL = "pip install 'dana-lm[adapter]'"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Shape of a model's adapters: each adapted matrix W becomes W + alpha / r · B A, and W stays as it is.
+
+    Attributes:
+        kind: ``lora``, or ``dora``, which also trains the length of each row (Liu et al. 2024).
+        r: Rank: rows of A, columns of B, which is 0 at first.
+        alpha: Scale of the update.
+        dropout: Dropout of the input of A.
+        targets: ``all-linear``, or endings of the names of modules, joined by ``+``: ``q_proj+v_proj``.
+    """
+
+    kind: str
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    targets: str = "all-linear"
+
+    def __post_init__(self) -> None:
+        check_fields(self, r="from 1 to 4096", alpha="at least 1", dropout="in [0, 1)")
+
+    @classmethod
+    def of(cls, spec: str) -> "Adapter":
+        """Read a spec, as in ``lora:r=16,alpha=32``.
+
+        Raises:
+            ConfigError: If it cannot be read, or peft is not installed.
+        """
+        kind, _, arguments = spec.partition(":")
+        require(kind in KINDS, "adapter", spec, "lora or dora, as in lora:r=16,alpha=32, or null")
+        require(find_spec("peft") is not None, "adapter", spec, f"null without peft: {INSTALL}")
+        positional, keywords = parse_arguments(arguments, spec)
+        return build(cls, spec, [kind, *positional], keywords)
+
+
+def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> None:
+    """Add adapters to a model, in place; only they are trained from now on.
+
+    The rows of words that were added to the tokenizer are trained along: nothing else would teach a new row.
+
+    Args:
+        model: A transformers model.
+        tokenizer: Its tokenizer.
+        spec: Spec of an :class:`Adapter`.
+        base: Folder or Hub name of the model, for ``adapter_config.json``.
+        seed: Decides the first values of A.
+
+    Raises:
+        ConfigError: If the model has none of the targets, or its base is an adapter.
+    """
+    adapter, is_plain = Adapter.of(spec), adapted_base(base) is None
+    require(is_plain, "adapter", spec, f"null for {base}, an adapter, too; fold that first: dana files fold {base}")
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets: Any = adapter.targets if adapter.targets == "all-linear" else adapter.targets.split("+")
+    rows = sorted(row for row, token in tokenizer.added_tokens_decoder.items() if not token.special)
+    values = {"r": adapter.r, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout, "target_modules": targets}
+    values |= {"use_dora": adapter.kind == "dora", "trainable_token_indices": rows or None}
+    folder = Path(base)
+    config = LoraConfig(**values, base_model_name_or_path=str(folder.resolve()) if folder.is_dir() else base)
+    try:
+        with torch_seed(derive_seed(seed, "adapter")):
+            inject_adapter_in_model(config, model)
+    except ValueError as error:
+        problem = str(error).partition("\n")[0]
+        raise ConfigError(f"adapter={spec!r}: {problem}; targets=all-linear adapts every linear module") from error
+    sizes = [(part.numel(), part.requires_grad) for part in model.parameters()]
+    part, total = sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
+    log.info("adapter   %s: %s of %s parameters are trained", spec, f"{part:,}", f"{total:,}")
+    if rows:
+        log.info("adapter   the rows of %d added words are trained along", len(rows))
+
+
+def has_adapter(model: Any) -> bool:
+    """Return whether a model was given adapters by :func:`add_adapter`."""
+    return bool(getattr(model, "peft_config", None))
+
+
+def write_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
+    """Write the adapters of a model, and nothing else of it.
+
+    Args:
+        model: From :func:`add_adapter`.
+        weights: At least its trained parameters, by name.
+        folder: Target folder.
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    config = model.peft_config["default"]
+    config.inference_mode = True
+    config.target_modules = sorted(config.target_modules)  # a set, whose order differs between processes
+    config.save_pretrained(folder)
+    tensors = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
+    save_file({PREFIX + name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+
+
+def adapted_base(model: str) -> str | None:
+    """Return the base of an adapter folder, a folder or a Hub name; None for any other model.
+
+    Raises:
+        ArtifactError: If the folder names no base, or lacks its tensors as safetensors.
+    """
+    file = Path(model) / CONFIG
+    if not file.is_file():
+        return None
+    try:
+        base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"{file}: names no base (base_model_name_or_path)") from error
+    if not (isinstance(base, str) and base) or Path(base).resolve() == Path(model).resolve():
+        raise ArtifactError(f"{file}: base_model_name_or_path={base!r}: must be the base's folder or Hub name")
+    if not (file.parent / WEIGHTS).is_file():
+        raise ArtifactError(f"{model}: an adapter needs its tensors as {WEIGHTS}")
+    if find_spec("peft") is None:
+        raise ArtifactError(f"{model}: holds an adapter, which peft opens: {INSTALL}")
+    return base
+
+
+def fold_adapter(network: Any, folder: str) -> Any:
+    """Add the adapters of a folder to a model's weights, W + alpha / r · B A, and return the model without them.
+
+    Raises:
+        ArtifactError: If their tensors are not those of such a model.
+    """
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    model = PeftModel.from_pretrained(network, folder)
+    with safe_open(Path(folder) / WEIGHTS, "pt") as tensors:
+        names = set(tensors.keys())
+    if names != set(get_peft_model_state_dict(model, save_embedding_layers=False)):
+        raise ArtifactError(f"{folder}/{WEIGHTS}: has other tensors than adapters of its base")
+    return model.merge_and_unload(safe_merge=True)
