@@ -67,7 +67,7 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
 
     Args:
         model: A transformers model.
-        tokenizer: Its tokenizer.
+        tokenizer: Its tokenizer; None for one without added words.
         spec: Spec of an :class:`Adapter`.
         base: Folder or Hub name of the model, for ``adapter_config.json``.
         seed: Decides the first values of A.
@@ -80,7 +80,8 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
     from peft import LoraConfig, inject_adapter_in_model
 
     targets: Any = adapter.targets if adapter.targets == "all-linear" else adapter.targets.split("+")
-    rows = sorted(row for row, token in tokenizer.added_tokens_decoder.items() if not token.special)
+    words = tokenizer.added_tokens_decoder if tokenizer else {}
+    rows = sorted(row for row, token in words.items() if not token.special)
     values = {"r": adapter.r, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout, "target_modules": targets}
     values |= {"use_dora": adapter.kind == "dora", "trainable_token_indices": rows or None}
     folder = Path(base)

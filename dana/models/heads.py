@@ -65,6 +65,7 @@ class SelectedLogits(nn.Module):
         self.model = model
         self.bf16 = bf16
         self.config = model.config  # DeepSpeed reads the hidden size here
+        self._no_split_modules = getattr(model, "_no_split_modules", None)  # and FSDP the layers that it cuts at
 
     def forward(self, input_ids: Tensor, where: Tensor, targets: Tensor | None = None, **attention: Any) -> Any:
         """Compute logits of shape (selected, vocabulary), or the losses of targets, in nats, of shape (selected,).
