@@ -18,6 +18,7 @@ SMALL = {
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],
     "scoring": ["--copies", "1", "--documents", "2000"],
+    "train_causal": ["--model", "runs/decoder", "--rounds", "1"],
     "train_mlm": ["--size", "tiny", "--rounds", "1"],
     "weigh_memory": ["--units", "1e5"],
 }

@@ -90,7 +90,7 @@ def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, o
     shape, reasons = choose_execution(model, examples, settings, accelerator)
     print(*reasons, sep="\n", file=sys.stderr)
     state = prepare(model, settings, accelerator, shape)
-    records = list(train(state, examples, collator, settings, evaluation))
+    records = list(train(state, examples, [collator], settings, evaluation))
     steps = [record for record in records if isinstance(record, StepRecord)]
     return steps[-1].seconds - steps[options.warmup - 1].seconds
 
@@ -173,7 +173,7 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     if options.arm == "dana":
         seconds = train_dana(model, tokenizer, ids, heldout, options)
         examples = to_examples(ids, 0)
-        plan = Plan(examples.lengths, examples.ids, dana_settings(options))
+        plan = Plan.of(examples, dana_settings(options))
         tokens = sum(int(examples.lengths[plan[step].rows].sum()) for step in range(options.warmup, options.steps))
     else:
         seconds, tokens = train_stock(model, tokenizer, ids, options)
