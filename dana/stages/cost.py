@@ -112,7 +112,7 @@ def training_estimate(
     count = len(settings.by_phase())
     times = min(steps, 1 + count + (steps // settings.eval_every if settings.eval_every else settings.evaluations))
     sizes = (min(settings.evaluation_tokens, size) for size in (MANY, task))
-    work += FORWARD * (times * sum(sizes) + 2 * BASE_TOKENS) if tokens else 0.0
+    work += FORWARD * (times * sum(sizes) + 2 * min(BASE_TOKENS, settings.evaluation_tokens)) if tokens else 0.0
     phases = f" in {count} phases" if count > 1 else ""
     what = f"train {model or f'a new model of size {size}'} on {tokens:,.0f} tokens{phases}, into {out}"
     shape = settings.batch_size, settings.max_tokens

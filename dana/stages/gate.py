@@ -64,7 +64,7 @@ def gate_stage(
         heldout = heldout_examples({"general": general_heldout}, objective, tokenizer, settings)
         examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
         state = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
-        losses = base_losses(state, heldout.with_selected(examples))
+        losses = base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
         if draft is not None:
             pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")
             share = None if documents is None else data.overlap(documents)[0]

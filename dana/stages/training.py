@@ -245,7 +245,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    heldout = heldout.with_selected(examples) if data.weights else heldout
+    heldout = heldout.with_selected(examples, settings.evaluation_tokens) if data.weights else heldout
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)

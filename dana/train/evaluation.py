@@ -57,12 +57,13 @@ class HeldOut:
     texts: Mapping[str, Examples]
     collator: Collator
 
-    def with_selected(self, examples: Examples) -> "HeldOut":
+    def with_selected(self, examples: Examples, evaluation_tokens: int) -> "HeldOut":
         """Add samples of the selected text and of general text, the latter cut to lengths of the former."""
-        selection = heldout_sample(examples.first_part, BASE_TOKENS)
+        most = min(BASE_TOKENS, evaluation_tokens)
+        selection = heldout_sample(examples.first_part, most)
         general = self.texts["general"]
         sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))  # less context predicts worse
-        random = heldout_sample(replace(general, sizes=sizes), BASE_TOKENS)
+        random = heldout_sample(replace(general, sizes=sizes), most)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
     def mean_losses(self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any) -> dict[str, float | None]:

@@ -242,8 +242,10 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
 def test_random_text_is_cut_as_short_as_the_selected_text(examples):
     short = replace(examples, sizes=np.full(len(examples), 2))
     selection = Examples.mixture({"selected": short, "general": examples}, {"selected": 0.5, "general": 0.5})
-    texts = HeldOut({"general": examples}, None).with_selected(selection).texts
+    texts = HeldOut({"general": examples}, None).with_selected(selection, 10**6).texts
     assert texts["selected"].sizes.tolist() == texts["random"].sizes.tolist() == [2] * len(examples)
+    few = HeldOut({"general": examples}, None).with_selected(selection, 9).texts
+    assert [part.lengths.sum() <= 9 for part in few.values()] == [False, True, True]
 
 
 def poisoned(examples, step=0):
