@@ -109,7 +109,7 @@ def test_one_process_holds_what_is_counted(folder, adapter):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "adapter"), [(engine, None) for engine in ENGINES] + [("zero2", "lora:r=8")])
+@pytest.mark.parametrize(("engine", "adapter"), [("ddp", None), ("fsdp", None), ("zero3", None), ("zero2", "lora:r=8")])
 def test_two_processes_hold_what_is_counted(folder, engine, adapter):
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     if engine.startswith("zero"):
