@@ -40,7 +40,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc"
 
 def accelerate(config):
     pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
-    return ["accelerate.commands.launch", "--config_file", str(config)]
+    return ["accelerate.commands.launch", "--main_process_port", "0", "--config_file", str(config)]
 
 
 def zero(stage):

@@ -114,7 +114,13 @@ def test_two_processes_hold_what_is_counted(folder, engine, adapter):
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     if engine.startswith("zero"):
         pytest.importorskip("deepspeed", reason="the deepspeed extra is not installed")
-        launcher = ["accelerate.commands.launch", "--config_file", f"accelerate_configs/{engine}.yaml"]
+        launcher = [
+            "accelerate.commands.launch",
+            "--main_process_port",
+            "0",
+            "--config_file",
+            f"accelerate_configs/{engine}.yaml",
+        ]
     command = [sys.executable, "-m", *launcher, "-m", "tests.train.test_memory", engine, adapter or ""]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     process = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, env=environment)
