@@ -19,6 +19,7 @@ from dana.models.folder import (
     load_own_tokenizer,
     model_identity,
 )
+from dana.models.generation import RowSampling
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
 
@@ -261,34 +262,3 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
     network.generation_config = GenerationConfig(**{name: getattr(network.generation_config, name) for name in names})
     return network, load_own_tokenizer(model)
-
-
-class RowSampling:
-    """Logits processor that samples each row with its own random generator, by the Gumbel-max trick.
-
-    The argmax of logits plus Gumbel noise is a sample of their softmax, so greedy decoding samples. With ``do_sample``,
-    which uses torch's global generator, a row would depend on the others.
-
-    Args:
-        top_k: Number of most probable tokens to sample from.
-        top_p: Share of the probability to sample from.
-        seeds: Seed of each row.
-
-    References:
-        Gumbel 1954; Maddison, Tarlow and Minka 2014, A* sampling, section 2.
-    """
-
-    def __init__(self, top_k: int, top_p: float, seeds: Sequence[int]) -> None:
-        from transformers import TopKLogitsWarper, TopPLogitsWarper
-
-        self.warpers: list[Any] = [TopKLogitsWarper(top_k), *([TopPLogitsWarper(top_p)] if top_p < 1 else [])]
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same on any device
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Add Gumbel noise to filtered logits of shape (rows, vocabulary); the argmax of a row is its sample."""
-        for warper in self.warpers:
-            scores = warper(input_ids, scores)
-        width = scores.shape[1]
-        uniform = torch.stack([torch.rand(width, generator=each, dtype=torch.float64) for each in self.generators])
-        gumbel = -torch.log(-torch.log(uniform))
-        return scores + gumbel.to(scores)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Protocol
 
 from dana.core.artifacts import fingerprint
 from dana.core.config import require
-from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
-from dana.core.rng import torch_seed
 from dana.corpus.readers import read_records
-from dana.models.folder import check_checkpoint, load_complete, load_own_tokenizer, loading, model_identity
+from dana.models.folder import check_checkpoint, model_identity
+from dana.models.generation import ChatDecoder, RowSampling
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
@@ -23,7 +23,10 @@ _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", r
 
 
 class ChatModel(Protocol):
-    """A chat model: a frozen dataclass of settings, registered under the entry-point group ``dana.chat_models``."""
+    """A chat model: a frozen dataclass of settings, registered under the entry-point group ``dana.chat_models``.
+
+    One that answers several conversations together also has ``batch``, how many, and ``replies(conversations, seeds)``.
+    """
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint and for transcripts: all that decides a reply, without a key."""
@@ -56,29 +59,30 @@ def open_chat(spec: str) -> ChatModel:
 
 @dataclass(frozen=True)
 class LocalChat:
-    """A causal language model of transformers with the chat template of its tokenizer.
-
-    Runs in the precision of its weights, on a GPU if there is one.
+    """A causal language model of transformers with the chat template of its tokenizer; see :class:`ChatDecoder`.
 
     Attributes:
-        model: Folder with safetensors weights, or Hub name.
+        model: Folder with safetensors weights, Hub name, or ``smollm2``.
         max_new_tokens: Maximum tokens of a reply.
         temperature: 0 for greedy decoding; above 0 tokens are sampled.
+        batch: Conversations that are answered together.
     """
 
     model: str
     max_new_tokens: int = 512
     temperature: float = 0.0
-    version: ClassVar[int] = 2
+    batch: int = 16
+    version: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(self.batch >= 1, "batch", self.batch, "at least 1")
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:
-        decoding = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature}
-        template = fingerprint(self._tokenizer.get_chat_template())
+        decoding = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature, "batch": self.batch}
+        template = fingerprint(self._decoder.tokenizer.get_chat_template())
         return {"kind": "local", "model": model_identity(self.model), "template": template, **decoding}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
@@ -87,45 +91,20 @@ class LocalChat:
         Raises:
             DataError: If conversation and reply exceed the model's maximum length.
         """
-        with loading(f"{self.model}: its chat template"):
-            inputs = self._tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
-            ).to(self._network.device)
-        tokens = inputs["input_ids"].shape[1]
-        max_positions = getattr(self._network.config, "max_position_embeddings", None)
-        if max_positions is not None and tokens + self.max_new_tokens > max_positions:
-            length = f"{tokens:,} tokens and {self.max_new_tokens:,} of a reply"
-            raise DataError(f"{self.model}: a conversation of {length} exceeds the model's {max_positions:,} positions")
-        with torch_seed(seed, self._network.device):
-            sequence = self._network.generate(**inputs)[0]
-        return self._tokenizer.decode(sequence[tokens:], skip_special_tokens=True)
+        return self.replies([messages], [seed])[0]
+
+    def replies(self, conversations: Sequence[Sequence[Message]], seeds: Sequence[int]) -> list[str]:
+        """Generate a reply to each conversation, with a seed each; they are independent up to rounding.
+
+        Raises:
+            DataError: If a conversation and its reply exceed the model's maximum length.
+        """
+        sampling = RowSampling(0, 1.0, seeds, self.temperature) if self.temperature > 0 else None
+        return self._decoder.answer(conversations, self.max_new_tokens, sampling)
 
     @cached_property
-    def _tokenizer(self) -> Any:
-        tokenizer = load_own_tokenizer(self.model)
-        if not tokenizer.chat_template:
-            raise ArtifactError(f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model")
-        return tokenizer
-
-    @cached_property
-    def _network(self) -> Any:
-        from transformers import AutoModelForCausalLM, GenerationConfig
-
-        from dana.core.device import find_device
-
-        network = load_complete(AutoModelForCausalLM, self.model, dtype="auto")
-        eos = network.generation_config.eos_token_id
-        ends = self._tokenizer.eos_token_id if eos is None else eos
-        fill = self._tokenizer.pad_token_id
-        sampling = {"do_sample": True, "temperature": self.temperature, "top_k": 0}
-        # Drops the checkpoint's other generation settings, such as a repetition penalty.
-        network.generation_config = GenerationConfig(
-            max_new_tokens=self.max_new_tokens,
-            eos_token_id=ends,
-            pad_token_id=fill if fill is not None else ends[0] if isinstance(ends, list) else ends,
-            **(sampling if self.temperature > 0 else {"do_sample": False}),
-        )
-        return network.eval().to(device=find_device())
+    def _decoder(self) -> ChatDecoder:
+        return ChatDecoder(self.model)
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,13 @@ def _few_shot(args: argparse.Namespace) -> None:
     OUT/few-shot: few_shot.md (the result in words), summary.csv (one row per arm, exact 95 % intervals), paired.csv
     (exact McNemar test of on against off topic), results.csv, transcripts.jsonl and items.jsonl.
 
-    --chat is local:MODEL (transformers, with the tokenizer's chat template), scripted:FILE (replies as JSONL), or
-    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint. Its key is read from the environment variable named by
-    key_env and never written. If it is killed or disconnected, the same command resumes with the next conversation.
+    --chat is local:MODEL (transformers, with the tokenizer's chat template; local:smollm2 needs no model hub),
+    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint, or scripted:FILE (replies as JSONL, for tests). An
+    endpoint's key is read from the environment variable named by key_env and never written. If it is killed or
+    disconnected, the same command resumes with the next conversations.
 
       dana studies few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
-      dana studies few-shot genre_mix --short keep --chat local:MODEL --out runs/other-model
+      dana studies few-shot genre_mix --short keep --chat local:smollm2,temperature=0.7 --out runs/small-model
     """
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 

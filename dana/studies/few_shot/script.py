@@ -28,26 +28,34 @@ def write_prompts(item: Item, arm: str) -> list[tuple[str, str]]:
     return [(turn["name"], Template(turn["prompt"]).substitute(values).strip()) for turn in script["turns"]]
 
 
-def converse(model: ChatModel, item: Item, arm: str, seed: int) -> tuple[list[dict[str, str]], "ForcedChoice"]:
-    """Ask a model about one item in one conversation.
+def converse(
+    model: ChatModel, pairs: Sequence[tuple[Item, str]], seeds: Sequence[int]
+) -> list[tuple[list[dict[str, str]], "ForcedChoice"]]:
+    """Ask a model about items, each in one conversation.
 
     Args:
-        model: The chat model.
-        item: The text, its two classes and their examples.
-        arm: Arm whose examples are shown.
-        seed: Seed of the model's sampling.
+        model: The chat model; one with ``replies`` answers a turn of all conversations at once.
+        pairs: An item (the text, its two classes and their examples), and the arm whose examples are shown.
+        seeds: Seed of the model's sampling, for each conversation.
 
     Returns:
-        ``name``, ``prompt`` and ``reply`` of each turn; and the choice of the last reply.
+        For each conversation, ``name``, ``prompt`` and ``reply`` of each turn, and the choice of the last reply.
     """
-    messages: list[Message] = []
-    turns = []
-    for name, prompt in write_prompts(item, arm):
-        messages.append({"role": "user", "content": prompt})
-        reply = model.reply(messages, seed).encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
-        messages.append({"role": "assistant", "content": reply})
-        turns.append({"name": name, "prompt": prompt, "reply": reply})
-    return turns, parse_choice(reply)
+    messages: list[list[Message]] = [[] for _ in pairs]
+    turns: list[list[dict[str, str]]] = [[] for _ in pairs]
+    scripts = [write_prompts(item, arm) for item, arm in pairs]
+    for parts in zip(*scripts, strict=True):
+        for talk, (_, prompt) in zip(messages, parts, strict=True):
+            talk.append({"role": "user", "content": prompt})
+        if hasattr(model, "replies"):
+            replies = model.replies(messages, seeds)
+        else:
+            replies = [model.reply(talk, seed) for talk, seed in zip(messages, seeds, strict=True)]
+        for talk, record, (name, prompt), text in zip(messages, turns, parts, replies, strict=True):
+            reply = text.encode("utf-8", "replace").decode("utf-8")  # replaces lone surrogates
+            talk.append({"role": "assistant", "content": reply})
+            record.append({"name": name, "prompt": prompt, "reply": reply})
+    return [(record, parse_choice(record[-1]["reply"])) for record in turns]
 
 
 class ForcedChoice(StrEnum):

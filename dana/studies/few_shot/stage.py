@@ -25,7 +25,7 @@ from dana.studies.few_shot.script import SCRIPT, ForcedChoice, converse
 
 KIND = "few-shot"
 TEXT = "few_shot.md"
-CONVERSATION = "conversation.json"
+CONVERSATIONS = "conversations.json"
 OUTCOMES = ("right", "wrong", "abstained", "unparsable")  # only the first two are answers
 CHANCE = 0.5  # accuracy of guessing: both classes are equally likely
 ALPHA = 0.05
@@ -35,8 +35,8 @@ Row = dict[str, Any]
 def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     """Ask a chat model about every item in every arm and measure its accuracy.
 
-    Each conversation is an artifact in ``OUT/few-shot-begun`` until all are finished, so an interrupted run resumes
-    with the next one and writes the same bytes.
+    Conversations that a model answers together are an artifact in ``OUT/few-shot-begun`` until all are finished, so an
+    interrupted run resumes with the next ones and writes the same bytes.
 
     Args:
         settings: Settings of the run.
@@ -59,16 +59,17 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     # Fail on a bad model before any text is read.
     depends_on: Row = {"chat": model.identity(), "code": origin_of(model), "script": file_digest(SCRIPT)}
     inputs, items = items_of_task(settings, card)
-    depends_on |= {"items": inputs, "seed": seed, "method": 3}
+    depends_on |= {"items": inputs, "seed": seed, "method": 4}
     begun = out / f"{KIND}-begun"
 
     def write(draft: Draft) -> None:
-        plan = [(item, arm) for item in items for arm in ARMS]
-        records = []
-        for number, (item, arm) in enumerate(monitor(plan, what="conversations", unit="conversations")):
-            hold = partial(_hold_conversation, model=model, spec=study.chat, item=item, arm=arm, seed=seed)
+        plan, together = [(item, arm) for item in items for arm in ARMS], getattr(model, "batch", 1)
+        batches = [plan[at : at + together] for at in range(0, len(plan), together)]
+        records: list[Row] = []
+        for number, batch in enumerate(monitor(batches, what="conversations", unit="batches")):
+            hold = partial(_hold_conversations, model=model, spec=study.chat, pairs=batch, seed=seed)
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
-            records.append(read_json(part.path / CONVERSATION) | {"model": depends_on["chat"]})
+            records += [row | {"model": depends_on["chat"]} for row in read_json(part.path / CONVERSATIONS)]
         _write_study(draft, items, records)
         draft.seeds = {"study": seed}
 
@@ -77,16 +78,21 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     return artifact
 
 
-def _hold_conversation(draft: Draft, model: ChatModel, spec: str, item: Item, arm: str, seed: int) -> None:
-    """Ask about one item with the examples of one arm; write the conversation and its outcome."""
-    of_turns = derive_seed(seed, KIND, item.id, arm) % 2**31
+def _hold_conversations(
+    draft: Draft, model: ChatModel, spec: str, pairs: Sequence[tuple[Item, str]], seed: int
+) -> None:
+    """Ask about items, each with the examples of an arm; write the conversations and their outcomes."""
+    seeds = [derive_seed(seed, KIND, item.id, arm) % 2**31 for item, arm in pairs]
     with plugin_errors("chat model", spec, model):
-        turns, choice = converse(model, item, arm, of_turns)
-    label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
-    outcome = choice.value if label is None else "right" if label == item.label else "wrong"
-    record: Row = {"item": item.id, "arm": arm, "topic": item.topic, "label_a": item.label_a, "label_b": item.label_b}
-    record |= {"label": item.label, "chosen": label, "outcome": outcome, "seed": of_turns}
-    write_json(draft.path / CONVERSATION, {**record, "turns": turns})
+        conversations = converse(model, pairs, seeds)
+    rows = []
+    for (item, arm), of_turns, (turns, choice) in zip(pairs, seeds, conversations, strict=True):
+        label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
+        outcome = choice.value if label is None else "right" if label == item.label else "wrong"
+        row: Row = {"item": item.id, "arm": arm, "topic": item.topic, "label_a": item.label_a, "label_b": item.label_b}
+        row |= {"label": item.label, "chosen": label, "outcome": outcome, "seed": of_turns, "turns": turns}
+        rows.append(row)
+    write_json(draft.path / CONVERSATIONS, rows)
 
 
 def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> None:

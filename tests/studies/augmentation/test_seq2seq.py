@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dana.core.rng import torch_seed
-from dana.studies.augmentation.generators import FittedSequence2Sequence, RowSampling, Sequence2Sequence, load_seq2seq
+from dana.models.generation import RowSampling
+from dana.studies.augmentation.generators import FittedSequence2Sequence, Sequence2Sequence, load_seq2seq
 from tests.studies.toy_pool import word_tokenizer
 
 WORDS = [f"word{number}" for number in range(40)]

@@ -9,10 +9,13 @@ import pytest
 from scipy.stats import beta
 
 from dana.cli.main import main
+from dana.core.errors import DataError
+from dana.models.generation import ChatDecoder
 from dana.studies.few_shot import ARMS, stage
 from dana.studies.few_shot.items import Item, Passage
 from dana.studies.few_shot.stage import arm_accuracy, compare_on_with_off, exact_interval, study_text
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
+from tests.studies.few_shot.test_local_chat import write_chat_model
 
 LABELS = ("news", "review")
 
@@ -187,3 +190,27 @@ def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
     assert text.count("may be guessing.") == 2
     assert "The difference of 10 points may be chance" in text
     assert "better with examples of other topics than" in words(24, 60, 20)
+
+
+def test_conversations_that_are_held_together_change_nothing_but_how_many_are_lost(tmp_path, items, monkeypatch):
+    """Twelve conversations, five at a time; the second batch fails once."""
+    folder = write_chat_model(tmp_path / "model", positions=2048)
+    spec = f"local:{folder},max_new_tokens=3"
+    assert study(items, tmp_path / "alone", f"{spec},batch=1") == 0
+    answer, calls = ChatDecoder.answer, []
+
+    def failing(self, *args):
+        calls.append(len(args[0]))
+        if len(calls) == 7:
+            raise DataError("memory")
+        return answer(self, *args)
+
+    monkeypatch.setattr(ChatDecoder, "answer", failing)
+    assert study(items, tmp_path / "together", f"{spec},batch=5") == 2
+    assert [path.name for path in (tmp_path / "together/few-shot-begun").iterdir()] == ["0"]
+    assert study(items, tmp_path / "together", f"{spec},batch=5") == 0
+    assert calls == [5] * 12 + [2] * 5, "the first batch is not held again"
+    tables = [read_tables(tmp_path / name) for name in ("alone", "together")]
+    lines = [one.pop("transcripts.jsonl").splitlines() for one in tables]
+    assert [json.loads(line)["turns"] for line in lines[0]] == [json.loads(line)["turns"] for line in lines[1]]
+    assert tables[0] == tables[1]

