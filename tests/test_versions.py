@@ -30,6 +30,7 @@ OTHER = ("match", "goal", "season", "coach", "league", "striker", "referee", "st
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
     folder = toy_task.write_checkpoint(tmp_path_factory.mktemp("versions") / "model", words=[*TASK, *OTHER])
+    toy_task.write_decoder(folder / "decoder", [*TASK, *OTHER])
     rows = zip(TASK + OTHER, normal(3, 20, 8).round(3).tolist(), strict=True)
     (folder / "words.txt").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
     return folder
@@ -61,14 +62,18 @@ VARIANTS = {
     "minilm": ["pooling=cls", "layer=2"],
     "static": ["{folder}", "{folder},a=0.1"],
     "words": ["{folder}/words.txt"],
+    "perplexity_gap": [
+        f"{{decoder}},learning_rate=1e-2{more}" for more in ("", ",epochs=2,batch_size=30,max_tokens=5")
+    ],
     "classifier": [f"{{folder}},epochs=6,learning_rate=5e-3,batch_size=16{more}" for more in ("", ",negatives=random")],
 }
-NEEDS_A_VALUE = ("pyod", "transformer", "words", "classifier", "static")  # static and classifier: MiniLM is large
+NEEDS_A_VALUE = ("pyod", "transformer", "words", "classifier", "perplexity_gap", "static")  # or a large default model
 
 
 def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
     """Each variant with the spec that it stands for."""
-    specs = {variant: f"{name}:{variant.format(folder=checkpoint)}" for variant in VARIANTS.get(name, [])}
+    folders = {"folder": checkpoint, "decoder": checkpoint / "decoder"}
+    specs = {variant: f"{name}:{variant.format_map(folders)}" for variant in VARIANTS.get(name, [])}
     return specs if name in NEEDS_A_VALUE else {"": name, **specs}
 
 

@@ -77,3 +77,18 @@ def write_folds(folder: Path, count: int = 60, folds: int = 3, **changes: Any) -
     examples = [{**row, "fold": number // len(SIGNS) % folds} for number, row in enumerate(rows(count, 1))]
     write_split(folder, "texts", examples)
     return write_task(folder, data={"file": "texts"}, folds="fold", splits={}, **changes)
+
+
+def write_decoder(folder: Path, words: Sequence[str]) -> Path:
+    """A Llama of two layers with random weights, and the tokenizer of :func:`write_checkpoint` with a chat template."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from dana.core.rng import torch_seed
+
+    tokenizer = AutoTokenizer.from_pretrained(write_checkpoint(folder / "words", words=words))
+    tokenizer.chat_template = "{{ messages }}"
+    tokenizer.save_pretrained(folder)
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    with torch_seed(0):
+        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
+    return folder
