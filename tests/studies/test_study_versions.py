@@ -72,6 +72,7 @@ COMPUTED = {
     "etm": (topics, ["steps=10,dims=8,hidden=8,batch=100", "steps=12,dims=8,hidden=8,batch=50,spread=1.0"]),
     "lda": (topics, ["", "batch=50,alpha=0.1"]),
     "t5": (texts, ["{t5},epochs=3,tokens=8", "{t5},epochs=2,tokens=8,top_k=3,top_p=0.5"]),
+    "chat": (texts, ["{chat},tokens=8,shots=1", "{chat},tokens=8,temperature=0.3,top_p=0.7,batch=2"]),
     "embedded": (texts, [""]),
     "local": (reply, ["{chat},max_new_tokens=8", "{chat},max_new_tokens=8,temperature=3.0"]),
     "scripted": (reply, ["{replies}"]),
@@ -87,7 +88,7 @@ def spec_paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("versions")
     lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
     (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    outputs = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat")}
+    outputs = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat", positions=256)}
     with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
         yield {**outputs, "replies": folder / "replies.jsonl", "url": endpoint.url}
 

@@ -23,7 +23,7 @@ def add_augment(add: AddCommand) -> None:
     augment.add_argument("--keywords", type=int, metavar="N", help="distinct keywords per document (default: 10)")
     reading = "keyword score: paper (default), or release, as in the paper's code"
     augment.add_argument("--reading", metavar="WHICH", help=reading)
-    generator = "embedded (default), without a checkpoint, or t5:model=FOLDER, with settings as t5:...,epochs=16"
+    generator = "embedded (default), without a checkpoint; chat:MODEL, a chat model such as smollm2; t5:model=..."
     augment.add_argument("--generator", metavar="SPEC", help=generator)
     control = "source of keywords: documents on the topic (topic, default), random labelled texts (random), or none"
     augment.add_argument("--control", metavar="WHERE", help=control)
@@ -37,13 +37,14 @@ def _augment(args: argparse.Namespace) -> None:
     """Write synthetic labelled texts on a topic that the labelled texts lack.
 
     Fits one generator per label to the label's texts and their keywords, then writes texts from the keywords of
-    unlabelled documents on the topic. Writes OUT/synthetic.jsonl (id, text, label, topic, keywords, keywords_of,
+    unlabelled documents on the topic, and measures how well a classifier of words tells them from real ones (an AUROC,
+    in the manifest too). Writes OUT/synthetic.jsonl (id, text, label, topic, keywords, keywords_of,
     generator, seed, written_for), OUT/train.jsonl with real and synthetic texts, dev.jsonl and test.jsonl, so that
     dana finetune takes the folder as --data OUT. If it is killed, the same command resumes with the missing labels. See
     docs/studies/augmentation.md.
 
       dana studies augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out runs/on-topic-3
-      dana studies augment mycard --topics-of runs/pool --control random --out runs/random-keywords
+      dana studies augment mycard --topics-of runs/pool --control random --generator chat:smollm2 --out runs/random
       dana finetune --model dana-mini --task mycard --data runs/on-topic-3 --out runs/tuned
     """
     from dana.studies.augmentation.stage import augment_stage, augmentation_text

@@ -1,4 +1,4 @@
-"""Generators write texts of a label from keywords: keyword transplant, and a fine-tuned sequence-to-sequence model."""
+"""Generators write texts of a label from keywords: transplant, a tuned sequence-to-sequence model, a chat model."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,8 +18,9 @@ from dana.models.folder import (
     load_config,
     load_own_tokenizer,
     model_identity,
+    uncut,
 )
-from dana.models.generation import RowSampling
+from dana.models.generation import ChatDecoder, RowSampling
 from dana.studies.topics.model import WORD
 from dana.train.supervised import train_supervised
 
@@ -262,3 +263,83 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
     network.generation_config = GenerationConfig(**{name: getattr(network.generation_config, name) for name in names})
     return network, load_own_tokenizer(model)
+
+
+@dataclass(frozen=True)
+class ChatGenerator:
+    """Ask a decoder with a chat template for a text with the keywords, after texts of the label with theirs.
+
+    Nothing is tuned: in the conversation the decoder seems to have written texts of the label before.
+
+    Attributes:
+        model: Folder, Hub name, or ``smollm2``.
+        shots: Texts of the label in the conversation, drawn by the seed of each new text.
+        tokens: Maximum tokens of a text; those in the conversation are cut to it.
+        temperature: Divides the logits before sampling.
+        top_p: Sample from the fewest tokens that have this share of the probability.
+        batch: Texts that are written together.
+    """
+
+    model: str = "smollm2"
+    shots: int = 2
+    tokens: int = 128
+    temperature: float = 0.8
+    top_p: float = 0.95
+    batch: int = 16
+    version: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for name in ("shots", "tokens", "batch"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
+
+    def identity(self) -> dict[str, Any]:
+        """Return plain values for a fingerprint; the decoder enters by its content."""
+        return {**asdict(self), "model": model_identity(self.model)}
+
+    def fit(self, pairs: Sequence[Pair], seed: int) -> "FittedChatGenerator":
+        """Store the pairs; the seed has no effect."""
+        return FittedChatGenerator(self, tuple(pairs), ChatDecoder(self.model))
+
+
+@dataclass(frozen=True)
+class FittedChatGenerator:
+    """A chat model, and texts of the label.
+
+    Attributes:
+        settings: Settings of the conversation and the sampling.
+        pairs: Keywords and text of each text.
+        decoder: The chat model.
+    """
+
+    settings: ChatGenerator
+    pairs: tuple[Pair, ...]
+    decoder: ChatDecoder
+
+    def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
+        """Sample texts; they are independent up to rounding."""
+        settings, texts = self.settings, list[str]()
+        for at in range(0, len(keywords), settings.batch):
+            some = seeds[at : at + settings.batch]
+            talks = [self.conversation(*one) for one in zip(keywords[at : at + settings.batch], some, strict=True)]
+            sampling = RowSampling(0, settings.top_p, some, settings.temperature)
+            texts += self.decoder.answer(talks, settings.tokens, sampling)
+        return texts
+
+    def conversation(self, keywords: Keywords, seed: int) -> list[dict[str, str]]:
+        """Write the conversation whose next reply is a text with the keywords."""
+        order = generator(seed, "chat generator").permutation(len(self.pairs))[: self.settings.shots]
+        turns = list[dict[str, str]]()
+        for old, text in [*(self.pairs[row] for row in order), (keywords, None)]:
+            words = ", ".join(dict.fromkeys(old))
+            request = f" with these words: {words}" if words else ""
+            turns.append({"role": "user", "content": f"Write a text of the same kind{request}."})
+            if text is not None:
+                turns.append({"role": "assistant", "content": self._cut(text)})
+        return turns
+
+    def _cut(self, text: str) -> str:
+        """Cut a text to the tokens of a new one."""
+        ends = uncut(self.decoder.tokenizer).encode(text, add_special_tokens=False).offsets[: self.settings.tokens]
+        return text[: ends[-1][1]] if ends else text

@@ -25,6 +25,7 @@ from dana.studies.augmentation.synthetic import (
     on_topic_prompts,
     refuse_test_text,
     synthesize,
+    tell_apart,
 )
 from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import open_topics
@@ -123,7 +124,9 @@ def augment_stage(
     parts = out.with_name(f"{out.name}-labels-{fingerprint(depends_on)[:12]}")
 
     def write(draft: Draft) -> None:
-        _write_files(draft, splits, fields, synthesize(topics, train, prompts, settings, parts))
+        rows = synthesize(topics, train, prompts, settings, parts)
+        _write_files(draft, splits, fields, rows)
+        draft.notes["auroc_real_or_synthetic"] = tell_apart(train, rows, settings.seed)
         draft.seeds["augmentation"] = settings.seed
 
     artifact = make(out, "augmentation", depends_on, write)
@@ -163,4 +166,8 @@ def augmentation_text(artifact: Artifact) -> str:
     counts = artifact.manifest["counts"]
     table = tabulate([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])
     numbers = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"
-    return f"{table}\n\n{numbers}, keywords of {counts['documents']:,} documents"
+    auroc = artifact.manifest.get("auroc_real_or_synthetic")
+    verdict = (
+        "" if auroc is None else f"\na classifier of words tells them apart: AUROC {auroc:.2f} on texts it has not seen"
+    )
+    return f"{table}\n\n{numbers}, keywords of {counts['documents']:,} documents{verdict}"

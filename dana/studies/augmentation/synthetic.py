@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.config import require
@@ -27,6 +28,8 @@ from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed, generator
 from dana.core.schemas import Document
 from dana.corpus.text import normalise, wording
+from dana.report.tables import auroc
+from dana.selectors.hashed_words import LexicalSelector
 from dana.studies.augmentation.generators import GENERATORS, FittedGenerator, Generator, Keywords, Pair
 from dana.studies.topics.model import WORD, Topics, count_known_words
 
@@ -47,7 +50,7 @@ class AugmentSettings:
         reading: ``paper`` weights the words of a topic by its share of the document; ``release`` does not, and uses
             only the 1,000 most probable words of a topic, as the paper's code.
         ratio: Synthetic texts of a label per real one.
-        generator: Spec of a generator, for example ``embedded`` or ``t5:model=t5-small,epochs=16``.
+        generator: Spec of a generator, for example ``embedded``, ``chat:smollm2`` or ``t5:model=t5-small,epochs=16``.
         control: Source of keywords: ``topic`` (documents on the topic), ``random`` (random labelled texts of any
             label), or ``none``.
         shuffle_labels: Shuffle the labels of the synthetic texts.
@@ -400,3 +403,31 @@ def _generate(writer: FittedGenerator, keywords: Sequence[Keywords], root: int) 
         for number, text, seed in zip(missing, attempts, draw_seeds, strict=True):
             texts[number], seeds[number] = normalise(text), seed
     return texts, seeds
+
+
+def tell_apart(real: Sequence[LabelledText], synthetic: Sequence[LabelledText], seed: int) -> float | None:
+    """Measure how well a classifier of words, word pairs and word parts tells real from synthetic texts.
+
+    It is fitted on half of either kind and scores the other half, both ways. Texts on another topic are told apart by
+    it too: with the control ``random`` it is the writing alone.
+
+    Args:
+        real: Real texts.
+        synthetic: Synthetic texts.
+        seed: Seed of the halves.
+
+    Returns:
+        The AUROC over all texts: 0.5 if they cannot be told apart, 1 if always; None below two texts of a kind.
+    """
+    kinds = [[row.text for row in rows] for rows in (real, synthetic)]
+    if min(map(len, kinds)) < 2:
+        return None
+    orders = [generator(seed, "augmentation", "halves", at).permutation(len(texts)) for at, texts in enumerate(kinds)]
+    pairs = list(zip(kinds, orders, strict=True))
+    halves = [[[texts[row] for row in order[at::2]] for at in (0, 1)] for texts, order in pairs]
+    scores: list[list[float]] = [[], []]
+    for half, other in ((0, 1), (1, 0)):
+        fit = LexicalSelector().fit(halves[0][half], {"background": halves[1][half]}, seed)
+        for of_kind, texts in zip(scores, halves, strict=True):
+            of_kind += fit.score(texts[other]).tolist()
+    return auroc(pd.Series(scores[0]), pd.Series(scores[1]))
