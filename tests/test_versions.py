@@ -111,6 +111,9 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
     objective = OBJECTIVES.create(spec)
     sizes = np.array([9, 4, 30, 12])
     stream = (5 + np.arange(sizes.sum()) % 60).astype(np.int32)
+    if spec.startswith("translation"):
+        tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate([*pieces, "\t"])}, eos_token="[SEP]")
+        stream[np.cumsum(sizes) - sizes + 2] = len(pieces)
     ids, weights = np.arange(4, dtype=np.uint64) + 7 * seed, np.array([1, 0.5, 0.25, 1], dtype=np.float32)
     collators = {"training": objective.collator(tokenizer, seed), "held out": objective.heldout_collator(tokenizer)}
     outcome = {}

@@ -1,9 +1,9 @@
 """Save, prune, resume and extend the checkpoints of a run; each is written aside, hashed and renamed.
 
 An extended run ends with exactly the weights of the longer run, or it is refused. Order, masks and dropout of a step do
-not depend on the number of steps. The learning rate does: never under ``constant``, under ``wsd`` only in the final
-decay, from the start under other schedules. So an extendable run also saves its state after the last step that it
-shares with every longer run, and an extension starts from that state.
+not depend on the number of steps. The learning rate does: never under ``constant`` and ``inverse-sqrt``,
+under ``wsd`` only in the final decay, from the start under other schedules. So an extendable run also saves its state
+after the last step that it shares with every longer run, and an extension starts from that state.
 """
 
 import json

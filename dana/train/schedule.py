@@ -1,8 +1,9 @@
-"""Compute the learning rate of a step in closed form: linear, cosine, 1-sqrt, constant or warm-up-stable-decay."""
+"""Compute the learning rate of a step in closed form: a warm-up, then one of :data:`SCHEDULES`."""
 
 import math
 
-SCHEDULES = ("linear", "cosine", "1-sqrt", "constant", "wsd")
+SCHEDULES = ("linear", "cosine", "1-sqrt", "inverse-sqrt", "constant", "wsd")
+ENDLESS = ("inverse-sqrt", "constant", "wsd")  # a longer run shares their rates, but for a last fall
 
 
 def learning_rate_at(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -19,13 +20,14 @@ def rate_at(
     floor: float = 0.0,
     cooldown: float = 0.2,
 ) -> float:
-    """Return the learning rate of a step: linear warm-up to the peak, then one of five schedules; never 0.
+    """Return the learning rate of a step: linear warm-up to the peak, then one of six schedules; never 0.
 
     With step t, T steps, W warm-up steps, D = cooldown · T and floor f, the rate after the warm-up is the peak times
 
     - ``linear``: f + (1 - f) (T - t) / (T - W)
     - ``cosine``: f + (1 - f) (1 + cos(π (t - W) / (T - W))) / 2
     - ``1-sqrt``: f + (1 - f) (1 - √((t - W) / (T - W)))
+    - ``inverse-sqrt``: f + (1 - f) √(W / (t + 1)), with W at least 1: it does not depend on T
     - ``constant``: 1
     - ``wsd`` (warm-up, stable, decay): 1 up to T - D, then f + (1 - f) (T - t) / D
 
@@ -41,7 +43,7 @@ def rate_at(
     References:
         Hu et al. 2024, MiniCPM, section 4 (wsd); Loshchilov and Hutter 2017, SGDR, equation 5 (cosine);
         Hägele et al. 2024, Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations, section 3
-        (1-sqrt).
+        (1-sqrt); Vaswani et al. 2017, Attention is all you need, equation 3 (inverse-sqrt).
     """
     if step < warmup_steps:  # also in a run shorter than its warm-up: its rates are those of any longer run
         return peak * (step + 1) / warmup_steps
@@ -49,6 +51,8 @@ def rate_at(
         fraction = (1 + math.cos(math.pi * (step - warmup_steps) / (steps - warmup_steps))) / 2
     elif schedule == "1-sqrt":
         fraction = 1 - math.sqrt((step - warmup_steps) / (steps - warmup_steps))
+    elif schedule == "inverse-sqrt":
+        fraction = math.sqrt(max(warmup_steps, 1) / (step + 1))
     elif schedule == "linear":
         fraction = (steps - step) / (steps - warmup_steps)
     else:
@@ -60,4 +64,5 @@ def rate_at(
 def falling_steps(steps: int, warmup_steps: int, schedule: str, cooldown: float) -> int:
     """Count the last steps of a run whose rate depends on the length of the run."""
     remaining = max(0, steps - warmup_steps)
-    return {"wsd": min(round(cooldown * steps), remaining), "constant": 0}.get(schedule, remaining)
+    falling = {"wsd": min(round(cooldown * steps), remaining), "constant": 0, "inverse-sqrt": 0}
+    return falling.get(schedule, remaining)

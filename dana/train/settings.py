@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import check_fields, require
 from dana.core.registry import OBJECTIVES
 from dana.train import DENOMINATORS, LAYOUTS
-from dana.train.schedule import SCHEDULES, falling_steps, rate_at
+from dana.train.schedule import ENDLESS, SCHEDULES, falling_steps, rate_at
 
 if TYPE_CHECKING:
     from dana.train.objectives.base import Objective
@@ -79,7 +79,8 @@ class TrainSettings:
 
     Attributes:
         objective: What the model learns to predict, a spec of a class in the entry-point group ``dana.objectives``:
-            ``masked:mask_rate=0.15,whole_word=false`` or ``next_sentence``, which has the same parameters.
+            ``masked:mask_rate=0.15,whole_word=false``, ``next_sentence``, which has the same parameters, ``causal`` or
+            ``translation:smoothing=0.1``.
         steps: Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous.
         tokens: Or stop after so many tokens, so that arms are equal.
         epochs: Or stop after so many passes over the selected text. Without steps, tokens and epochs: one epoch.
@@ -90,7 +91,7 @@ class TrainSettings:
         warmup: Share of the steps with a rising rate. The paper uses 0.01.
         warmup_steps: Or the number of these steps.
         schedule: Learning rate after the warm-up, :mod:`dana.train.schedule`: ``linear`` decay (the paper), ``cosine``,
-            ``1-sqrt``, ``constant``, or ``wsd``: constant, with linear decay at the end.
+            ``1-sqrt``, ``inverse-sqrt``, ``constant``, or ``wsd``: constant, with linear decay at the end.
         floor: Final learning rate, as a share of the peak.
         cooldown: Share of the steps in the decay of ``wsd``.
         weight_decay: Of AdamW, on matrices only.
@@ -145,8 +146,8 @@ class TrainSettings:
 
     def _check_extension(self) -> None:
         name = "extendable" if self.execution.extendable else "extend"
-        endless = self.schedule in ("constant", "wsd")
-        require(endless, "schedule", self.schedule, f"constant or wsd with {name}: other rates depend on the last step")
+        endless, allowed_values = self.schedule in ENDLESS, f"one of {', '.join(ENDLESS)} with {name}"
+        require(endless, "schedule", self.schedule, f"{allowed_values}: other rates depend on the last step")
         alike = self.warmup_steps is not None or self.warmup == 0
         require(alike, "warmup", self.warmup, f"0, or set as warmup_steps, with {name}: a share grows with the run")
         last = self.final == "last" or not self.execution.extend

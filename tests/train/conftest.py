@@ -76,7 +76,8 @@ def gradient_of_step(state, batch, settings):
     zero_grad = state.optimizer.zero_grad
 
     def keep_gradients():
-        gradients.append(torch.cat([value.grad.flatten() for value in state.module.parameters()]))
+        trained = [value for value in state.module.parameters() if value.requires_grad]
+        gradients.append(torch.cat([value.grad.flatten() for value in trained]))
         zero_grad()
 
     state.optimizer.zero_grad = keep_gradients

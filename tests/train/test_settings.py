@@ -76,6 +76,7 @@ def test_settings_that_contradict_each_other_or_never_end_are_refused(settings, 
         ({"schedule": "wsd", "warmup_steps": 0}, {"schedule": "linear", "warmup_steps": 0}),
         ({"schedule": "constant", "warmup": 0.0}, {"schedule": "constant", "warmup": 0.01}),
         ({"schedule": "constant", "warmup_steps": 5}, {"schedule": "cosine", "warmup_steps": 5}),
+        ({"schedule": "inverse-sqrt", "warmup_steps": 5}, {"schedule": "inverse-sqrt", "warmup": 0.1}),
     ],
 )
 def test_an_extendable_run_does_not_depend_on_its_length(valid, invalid):
@@ -92,7 +93,8 @@ def test_an_extendable_run_does_not_depend_on_its_length(valid, invalid):
 def test_steps_shared_with_longer_runs_and_those_of_evaluations_by_hand():
     wsd = TrainSettings(schedule="wsd", warmup_steps=2, cooldown=0.2)
     assert wsd.shared_steps(10) == 8, "the last fifth decays"
-    assert TrainSettings(schedule="constant", warmup_steps=2).shared_steps(10) == 9, "the last may be smaller"
+    for schedule in ("constant", "inverse-sqrt"):
+        assert TrainSettings(schedule=schedule, warmup_steps=2).shared_steps(10) == 9, "the last may be smaller"
     assert sorted(evaluation_steps(TrainSettings(eval_every=4), 10)) == [0, 4, 8, 10]
     assert sorted(evaluation_steps(TrainSettings(evaluations=1), 10)) == [0, 5, 10]
 
@@ -117,6 +119,8 @@ WSD = {"warmup": 0.2, "schedule": "wsd", "cooldown": 0.4}
         ({"warmup": 0.0, "schedule": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
         ({"warmup": 0.0, "schedule": "1-sqrt"}, [1, 0.5, 1 - math.sqrt(0.5), 1 - math.sqrt(0.75)]),
         ({"warmup": 0.25, "schedule": "constant"}, [1, 1, 1, 1]),
+        ({"warmup_steps": 2, "schedule": "inverse-sqrt"}, [0.5, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4)]),
+        ({"warmup_steps": 0, "schedule": "inverse-sqrt", "floor": 0.5}, [1, 0.5 + math.sqrt(0.125)]),
         (WSD, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
         ({**WSD, "floor": 0.5}, [0.5, 1, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625]),
         ({"warmup_steps": 2, "schedule": "wsd", "cooldown": 1.0}, [0.5, 1, 1, 0.5]),
@@ -138,7 +142,7 @@ def test_rates_are_above_0_fall_after_the_warmup_and_reach_the_floor(schedule, s
     values = [rate_at(step, steps, 2.0, warmup, schedule, 0.0, 1.0) for step in range(steps)]
     assert 0 < min(values) <= max(values) <= 2
     assert values[warmup:] == sorted(values[warmup:], reverse=True)
-    if schedule != "constant":
+    if schedule not in ("constant", "inverse-sqrt"):
         assert rate_at(999, 1000, 2.0, 0, schedule, 0.1) == pytest.approx(0.2, abs=1e-2)
 
 

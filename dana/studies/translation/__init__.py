@@ -1,0 +1,14 @@
+"""Measure which text trains the better translator: train translators by domain and on selected text, test on all."""
+
+from dana.core.studies import Study
+
+STUDY = Study(
+    "translation",
+    settings=f"{__name__}.settings:TranslationSettings",
+    commands={
+        "translation": (
+            "Train translators on domains and on selected text, and test each on every domain",
+            f"{__name__}.command:add_translation",
+        )
+    },
+)
