@@ -1,0 +1,263 @@
+"""Read the pairs of each domain, keep training text apart from test text, and read message catalogues as IT text."""
+
+import gettext
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dana.core.artifacts import Artifact, Draft, make, write_text
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.files import file_digest
+from dana.core.logging import get_logger
+from dana.core.text_table import csv_text
+from dana.corpus.overlap import OverlapIndex
+from dana.corpus.text import one_line, words
+from dana.studies.splits.aligned import AlignedText, open_aligned
+from dana.studies.splits.stage import Outcome, hash_lines, keep_first
+from dana.studies.translation.settings import TranslationSettings
+
+log = get_logger(__name__)
+
+PAIRS, AUDIT, CATALOGUES = "translation-pairs", "audit.csv", "catalogues.csv"
+COLUMNS = ("source", "target")
+REASONS = ("repeated", "held_out", "long", "overlap")
+ORIGIN = "en"  # language of the messages that programs are written with
+LEAST_WORDS = 3  # of each side of a message
+RUN, SENTENCE = 8, 4  # words of a run, or of a whole sentence, that a message must not share with test text
+LATIN, ENOUGH = ("LATIN",), 1000  # lines whose letters are counted
+SCRIPTS = dict.fromkeys("cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi".split(), LATIN)
+SCRIPTS |= {"bg": ("CYRILLIC",), "ru": ("CYRILLIC",), "uk": ("CYRILLIC",), "el": ("GREEK",), "he": ("HEBREW",)}
+SCRIPTS |= {"ar": ("ARABIC",), "fa": ("ARABIC",), "hi": ("DEVANAGARI",), "ko": ("HANGUL",), "zh": ("CJK",)}
+SCRIPTS |= {"ja": ("HIRAGANA", "KATAKANA", "CJK"), "th": ("THAI",)}
+
+
+def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
+    """Read all text and write ``DOMAIN/{train,dev,test}.parquet`` (doc_id, source, target), audit and catalogues.
+
+    ``audit.csv`` has a row per domain and split: pairs read, dropped by reason and kept, words of each side, and the
+    share of the source words that the domain's training text lacks (oov). A training pair is dropped if its source or
+    target is that of an earlier pair, or of a pair of development or test text of any domain; or if a side is longer
+    than ``longest``. A message is also dropped if it shares a run of eight words, or a whole sentence of four, with
+    such text. The digests of the catalogues decide the fingerprint: with others the folder is refused.
+
+    Raises:
+        DataError: If files are not aligned, a side is empty or the same as the other, the letters of a side are of
+            another script than its language's, or too few pairs are left.
+        ConfigError: If names of files or sides are invalid, or there are no catalogues.
+    """
+    texts = {
+        (split, name): open_aligned([Path(file) for file in files], settings.sides)
+        for split in ("train", "dev", "test")
+        for name, files in getattr(settings, split).items()
+    }
+    catalogues = find_catalogues(settings.sides) if settings.catalogues else []
+    digests = {f"{split}/{name}": [file_digest(file) for file in text.files] for (split, name), text in texts.items()}
+    depends_on: dict[str, Any] = {"files": digests, "method": 1}
+    depends_on |= {name: getattr(settings, name) for name in ("sides", "held_out", "longest")}
+    depends_on["catalogues"] = {settings.catalogues: {path.name: file_digest(path) for path in catalogues}}
+
+    def write(draft: Draft) -> None:
+        frames = {key: read_pairs(text) for key, text in texts.items()}
+        _check_scripts({texts[key]: frame for key, frame in frames.items()}, settings.sides)
+        if catalogues:
+            messages, table = read_catalogues(catalogues, settings.sides)
+            key = ("train", settings.catalogues)
+            parts = [frame for frame in (frames.get(key), messages) if frame is not None]
+            frames[key] = pd.concat(parts, ignore_index=True)
+            write_text(draft.path / CATALOGUES, csv_text(table))
+        read = {key: len(frame) for key, frame in frames.items()}
+        counts = keep_apart(frames, settings)
+        for (split, name), frame in frames.items():
+            (draft.path / name).mkdir(exist_ok=True)
+            ids = [f"{name}-{split}-{row}" for row in range(len(frame))]
+            table = frame[list(COLUMNS)].assign(doc_id=ids)[["doc_id", *COLUMNS]]
+            table.to_parquet(draft.path / name / f"{split}.parquet", compression="zstd", index=False)
+        write_text(draft.path / AUDIT, csv_text(_audit(frames, read, counts)))
+        draft.counts = {f"{split}/{name}": len(frame) for (split, name), frame in frames.items()}
+
+    return make(folder, PAIRS, depends_on, write)
+
+
+def open_pairs(pairs: Path, domain: str, split: str) -> pd.DataFrame:
+    """Read the pairs of a domain: doc_id, source, target."""
+    return pd.read_parquet(pairs / domain / f"{split}.parquet")
+
+
+def read_pairs(text: AlignedText) -> pd.DataFrame:
+    """Read aligned text without pairs that have an empty side: source, target.
+
+    Raises:
+        DataError: If no pair has both sides, or most pairs have the same text on both.
+    """
+    rows = [tuple(" ".join(side.split()) for side in sides) for _, sides in text.rows()]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    frame = frame[(frame["source"] != "") & (frame["target"] != "")].reset_index(drop=True)
+    files = ", ".join(map(str, text.files))
+    for column, side in zip(COLUMNS, text.sides, strict=True):
+        if not any(dict(zip(COLUMNS, row, strict=True))[column] for row in rows):
+            raise DataError(f"{files}: every line of the side {side} is empty")
+    if frame.empty:
+        raise DataError(f"{files}: no line has text on both sides")
+    same = int((frame["source"] == frame["target"]).sum())
+    if 2 * same > len(frame):
+        sides = " and ".join(text.sides)
+        raise DataError(f"{files}: {same:,} of {len(frame):,} lines are the same as {sides}; give the translation")
+    return frame
+
+
+def script_of(texts: Iterable[str]) -> str:
+    """Return the script of most letters of the first texts, as Unicode names it: ``LATIN``, ``CYRILLIC``, ``CJK``."""
+    letters = Counter(letter for text in list(texts)[:ENOUGH] for letter in text if letter.isalpha())
+    scripts = Counter[str]()
+    for letter, count in letters.items():
+        scripts[unicodedata.name(letter, "UNKNOWN").replace("-", " ").split()[0]] += count
+    return scripts.most_common(1)[0][0] if scripts else "UNKNOWN"
+
+
+def _check_scripts(frames: Mapping[AlignedText, pd.DataFrame], sides: Sequence[str]) -> None:
+    for column, side in zip(COLUMNS, sides, strict=True):
+        scripts = SCRIPTS.get(side, ())
+        for text, frame in frames.items():
+            script = script_of(frame[column])
+            scripts = scripts or (script,)
+            if script not in scripts:
+                names = " or ".join(name.title() for name in scripts)
+                file = text.files[min(COLUMNS.index(column), len(text.files) - 1)]
+                raise DataError(f"{file}: its side {side} is in {script.title()} letters, must be in {names} ones")
+
+
+def find_catalogues(sides: Sequence[str]) -> list[Path]:
+    """Find the message catalogues of the other language than English in the search paths of Python's gettext.
+
+    Raises:
+        ConfigError: If no side is ``en``, or there is no catalogue.
+    """
+    require(ORIGIN in sides, "sides", list(sides), f"with {ORIGIN}, the language of messages, to use catalogues")
+    [language] = [side for side in sides if side != ORIGIN]
+    folders = dict.fromkeys([gettext.bindtextdomain("messages"), "/usr/share/locale", "/usr/share/locale-langpack"])
+    files = {path.name: path for root in folders for path in Path(root, language, "LC_MESSAGES").glob("*.mo")}
+    require(bool(files), "catalogues", language, "a language with message catalogues (*.mo) on this machine")
+    return [files[name] for name in sorted(files)]
+
+
+def read_catalogues(files: Sequence[Path], sides: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read messages of three words and more with their translations; marks of menus (``_Open``) are dropped.
+
+    Returns:
+        The pairs, with a column ``message`` that is True; and a table of the files: name, digest, pairs. A file that
+        gettext cannot read has no pairs.
+    """
+    pairs, table = [], []
+    for file in files:
+        before = len(pairs)
+        try:
+            with file.open("rb") as stream:
+                catalogue = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
+        except (UnicodeError, OSError, ValueError) as error:
+            log.warning("catalogue %s cannot be read and is left out: %s", file, error)
+            catalogue = {}
+        for message, translation in catalogue.items():
+            if isinstance(message, str) and message:
+                both = {ORIGIN: _plain(message.rpartition("\x04")[2])}  # a context may stand before
+                pair = [both.get(side, _plain(translation)) for side in sides]
+                if min(len(words(text).split()) for text in pair) >= LEAST_WORDS:
+                    pairs.append(pair)
+        table.append({"catalogue": file.name, "digest": file_digest(file), "pairs": len(pairs) - before})
+    return pd.DataFrame(pairs, columns=list(COLUMNS)).assign(message=True), pd.DataFrame(table)
+
+
+def _plain(message: str) -> str:
+    return " ".join(one_line(re.sub(r"(?<!\w)[_&](?=\w)", "", message)).split())
+
+
+def keep_apart(frames: dict[tuple[str, str], pd.DataFrame], settings: TranslationSettings) -> dict[str, Counter[str]]:
+    """Drop training pairs, in place, that repeat lines of others, and take development text where there is none.
+
+    Args:
+        frames: Pairs by split and domain.
+        settings: Numbers of pairs and words.
+
+    Returns:
+        For each domain the pairs that are dropped, by reason.
+
+    Raises:
+        DataError: If a domain has too few pairs.
+    """
+    given = [frame for (split, _), frame in frames.items() if split != "train"]
+    index = OverlapIndex.build({"held out": [text for frame in given for text in frame["target"]]}, RUN, SENTENCE)
+    known = [np.concatenate([[np.uint64(0)], *(_hashes(frame)[side] for frame in given)]) for side in (0, 1)]
+    counts = dict[str, Counter[str]]()
+    for name in settings.domains:
+        frame = frames["train", name]
+        reasons = _reasons(frame, known, index, settings.longest)
+        counts[name] = Counter(reason for reason in reasons.tolist() if reason)
+        frame = frame[reasons == ""].reset_index(drop=True)
+        if ("dev", name) not in frames:
+            if len(frame) <= settings.held_out:
+                least = f"held_out={settings.held_out} pairs of development text leave none"
+                raise DataError(f"train {name}: {len(frame):,} pairs are left, {least}; lower it, or give dev text")
+            is_dev = np.zeros(len(frame), bool)
+            is_dev[np.argsort(_hashes(frame)[0], kind="stable")[: settings.held_out]] = True
+            frames["dev", name] = frame[is_dev].reset_index(drop=True)
+            frame = frame[~is_dev].reset_index(drop=True)
+        frames["train", name] = frame
+    drawn = [frames["dev", name] for name in settings.domains]
+    known = [np.concatenate([_hashes(frame)[side] for frame in drawn]) for side in (0, 1)]
+    for name in settings.domains:
+        frame = frames["train", name]
+        is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(_hashes(frame), known, strict=True)))
+        counts[name]["held_out"] += int(is_known.sum())
+        frames["train", name] = frame[~is_known].reset_index(drop=True)
+        if is_known.all():
+            raise DataError(f"train {name}: no pair is left ({dict(counts[name])})")
+    return counts
+
+
+def _hashes(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
+    empty = np.zeros(0, np.uint64)
+    return hash_lines(zip(frame["source"], frame["target"], strict=True)) if len(frame) else (empty, empty)
+
+
+def _reasons(frame: pd.DataFrame, known: Sequence[np.ndarray], index: OverlapIndex, longest: int) -> np.ndarray:
+    """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
+    sides, long = _hashes(frame), np.zeros(len(frame), bool)
+    for column in COLUMNS:
+        long |= frame[column].str.split().str.len().to_numpy() > longest
+    is_message = frame.get("message", pd.Series(False, frame.index)).fillna(False).to_numpy(bool)
+    overlap = np.zeros(len(frame), bool)
+    rows = np.flatnonzero(is_message)
+    overlap[rows[[hit.row for hit in index.find(frame["target"].to_numpy()[rows].tolist())]]] = True
+    is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, known, strict=True)))
+    marks = [keep_first(*sides) != Outcome.TRAIN, is_known, long, overlap]
+    return np.select(marks, REASONS, "")
+
+
+def _audit(
+    frames: Mapping[tuple[str, str], pd.DataFrame],
+    read: Mapping[tuple[str, str], int],
+    counts: Mapping[str, Mapping[str, int]],
+) -> pd.DataFrame:
+    rows = []
+    for split, name in sorted(frames, key=lambda key: (key[1], ("train", "dev", "test").index(key[0]))):
+        frame = frames[split, name]
+        row = {"domain": name, "split": split, "read": read.get((split, name)), "kept": len(frame)}
+        row |= {reason: counts.get(name, {}).get(reason, 0) if split == "train" else 0 for reason in REASONS}
+        row |= {f"{column}_words": int(frame[column].str.split().str.len().sum()) for column in COLUMNS}
+        train = frames.get(("train", name))
+        row["oov"] = None if split == "train" or train is None else unknown_share(train["source"], frame["source"])
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def unknown_share(train: Iterable[str], texts: Iterable[str]) -> float:
+    """Compute the share of the running words of texts that do not occur in training texts (OOV), in [0, 1]."""
+    vocabulary = {word for text in train for word in words(text).split()}
+    counts = Counter(word for text in texts for word in words(text).split())
+    return sum(count for word, count in counts.items() if word not in vocabulary) / max(1, counts.total())
