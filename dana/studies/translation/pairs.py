@@ -32,7 +32,8 @@ ORIGIN = "en"  # language of the messages that programs are written with
 LEAST_WORDS = 3  # of each side of a message
 RUN, SENTENCE = 8, 4  # words of a run, or of a whole sentence, that a message must not share with test text
 LATIN, ENOUGH = ("LATIN",), 1000  # lines whose letters are counted
-SCRIPTS = dict.fromkeys("cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi".split(), LATIN)
+CODES = "cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi"
+SCRIPTS: dict[str, tuple[str, ...]] = dict.fromkeys(CODES.split(), LATIN)
 SCRIPTS |= {"bg": ("CYRILLIC",), "ru": ("CYRILLIC",), "uk": ("CYRILLIC",), "el": ("GREEK",), "he": ("HEBREW",)}
 SCRIPTS |= {"ar": ("ARABIC",), "fa": ("ARABIC",), "hi": ("DEVANAGARI",), "ko": ("HANGUL",), "zh": ("CJK",)}
 SCRIPTS |= {"ja": ("HIRAGANA", "KATAKANA", "CJK"), "th": ("THAI",)}
@@ -154,7 +155,7 @@ def read_catalogues(files: Sequence[Path], sides: Sequence[str]) -> tuple[pd.Dat
         The pairs, with a column ``message`` that is True; and a table of the files: name, digest, pairs. A file that
         gettext cannot read has no pairs.
     """
-    pairs, table = [], []
+    pairs, table = list[list[str]](), list[dict[str, Any]]()
     for file in files:
         before = len(pairs)
         try:
@@ -229,7 +230,7 @@ def _reasons(frame: pd.DataFrame, known: Sequence[np.ndarray], index: OverlapInd
     """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
     sides, long = _hashes(frame), np.zeros(len(frame), bool)
     for column in COLUMNS:
-        long |= frame[column].str.split().str.len().to_numpy() > longest
+        long |= _lengths(frame[column]) > longest
     is_message = frame.get("message", pd.Series(False, frame.index)).fillna(False).to_numpy(bool)
     overlap = np.zeros(len(frame), bool)
     rows = np.flatnonzero(is_message)
@@ -237,6 +238,10 @@ def _reasons(frame: pd.DataFrame, known: Sequence[np.ndarray], index: OverlapInd
     is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, known, strict=True)))
     marks = [keep_first(*sides) != Outcome.TRAIN, is_known, long, overlap]
     return np.select(marks, REASONS, "")
+
+
+def _lengths(texts: Iterable[str]) -> np.ndarray:
+    return np.array([len(text.split()) for text in texts], dtype=np.int64)
 
 
 def _audit(
@@ -247,9 +252,9 @@ def _audit(
     rows = []
     for split, name in sorted(frames, key=lambda key: (key[1], ("train", "dev", "test").index(key[0]))):
         frame = frames[split, name]
-        row = {"domain": name, "split": split, "read": read.get((split, name)), "kept": len(frame)}
+        row: dict[str, Any] = {"domain": name, "split": split, "read": read.get((split, name)), "kept": len(frame)}
         row |= {reason: counts.get(name, {}).get(reason, 0) if split == "train" else 0 for reason in REASONS}
-        row |= {f"{column}_words": int(frame[column].str.split().str.len().sum()) for column in COLUMNS}
+        row |= {f"{column}_words": int(_lengths(frame[column]).sum()) for column in COLUMNS}
         train = frames.get(("train", name))
         row["oov"] = None if split == "train" or train is None else unknown_share(train["source"], frame["source"])
         rows.append(row)

@@ -1,0 +1,56 @@
+"""The command ``dana studies translation``."""
+
+import argparse
+from dataclasses import replace
+from typing import Any
+
+from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.settings import settings_from
+
+FLAGS = [
+    Flag("--sides", "translation.sides", options=MANY),
+    Flag("--catalogues", "translation.catalogues"),
+    Flag("--selectors", "translation.selectors", options=MANY),
+    Flag("--targets", "translation.targets", options=MANY),
+    Flag("--share", "translation.share"),
+    Flag("--epochs", "translation.epochs"),
+    Flag("--encoder", "selection.encoder"),
+    Flag("--out", "out"),
+    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
+]
+
+
+def add_translation(add: AddCommand) -> None:
+    """Add the command to the command line's subparsers."""
+    command = add_command(add, "translation", _translation, FLAGS, reads=("translation", "selection", "detector"))
+    for name, what in (("train", "training"), ("dev", "development"), ("test", "test")):
+        files = f"name of a domain and its {what} text: source and target file, or one file with both; repeat"
+        command.add_argument(f"--{name}", nargs="+", action="append", default=[], metavar=("NAME", "FILE"), help=files)
+
+
+def _translation(args: argparse.Namespace) -> None:
+    """Train translators on domains and on selected text, and test each on every domain.
+
+    Trains a small Marian from scratch on the text of each domain, on all, and on the text that each of --selectors
+    chooses for a domain, and translates every test set. Writes BLEU and chrF with sacrebleu's signatures, bootstrap
+    intervals, paired tests and the correlation of BLEU with the cosine of domains: OUT/translation.html and OUT/tables.
+    Sizes and training are settings (--set translation.layers=6 ...). If it is killed, the same command resumes.
+
+      dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en --catalogues it --out mt
+    """
+    from dana.core.errors import ConfigError
+    from dana.studies.translation.stage import run_translation
+
+    settings = settings_from(args)
+    files: dict[str, Any] = {}
+    for split in ("train", "dev", "test"):
+        named: dict[str, list[str]] = dict(getattr(settings.section("translation"), split))
+        for name, *paths in getattr(args, split):
+            if len(paths) not in (1, 2):
+                raise ConfigError(f"--{split} {name}: must have one or two files")
+            named[name] = paths
+        files[split] = named
+    settings = replace(settings, **{"translation": replace(settings.section("translation"), **files)})
+    page = run_translation(settings)
+    print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## What was read?")[0])
+    print(f"written: {page}, {page.with_suffix('.md').name}, tables/")

@@ -1,0 +1,252 @@
+"""Compare translators by paired bootstraps, correlate BLEU with the cosine of domains, and build the page."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dana.core.registry import package_versions
+from dana.core.rng import generator
+from dana.core.statistics import holm, percentile_interval
+from dana.report.page import (
+    Column,
+    Report,
+    Section,
+    Table,
+    decimals,
+    each,
+    interval_text,
+    number,
+    percent,
+    shares,
+    text_columns,
+)
+from dana.report.svg import COLOURS, Figure
+from dana.studies.translation.settings import ALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REPLICATES = 1000
+RANDOM = "random"
+CHOICE = ["precision", "precision_ceiling", "recall", "recall_ceiling"]
+MEASURES = ["bleu", "low", "high", "chrf", "loss", "against", "p", "p_holm"]
+
+
+def paired_bootstrap(outputs: Mapping[str, list[str]], references: list[str]) -> pd.DataFrame:
+    """Compare the BLEU of systems with that of the first by sacrebleu's paired bootstrap.
+
+    Args:
+        outputs: Translations of each system; the first is the baseline.
+        references: The references.
+
+    Returns:
+        One row per system: low and high (95 % interval), p (two-sided; NaN of the baseline).
+
+    References:
+        Koehn 2004, Statistical significance tests for machine translation evaluation.
+    """
+    from sacrebleu.metrics import BLEU
+    from sacrebleu.significance import PairedTest
+
+    test: Any = PairedTest(list(outputs.items()), {"bleu": BLEU()}, [references], "bs", REPLICATES)
+    _, scores = test()
+    [name] = set(scores) - {"System"}
+    rows = [
+        (one.mean - one.ci, one.mean + one.ci, np.nan if one.p_value is None else one.p_value) for one in scores[name]
+    ]
+    return pd.DataFrame(rows, columns=["low", "high", "p"])
+
+
+def matrix_table(results: pd.DataFrame) -> pd.DataFrame:
+    """Compare the translators of the domains and of all on each test set (Table 4).
+
+    Args:
+        results: One row per translator and test set: translator, target, selector, test, pairs, tokens, bleu, chrf,
+            loss, output (a table with reference and translation).
+
+    Returns:
+        A row per translator and test set; against: the translator of the test set's own domain, of all where there is
+        none; p: of the difference in BLEU from it, and after Holm over the table.
+    """
+    rows = results[results["selector"] == ""]
+    tested = [
+        _against(group, str(test) if test in set(group["translator"]) else ALL) for test, group in rows.groupby("test")
+    ]
+    return _adjust(pd.concat(tested))[["translator", "test", "pairs", "tokens", *MEASURES]]
+
+
+def choice_table(results: pd.DataFrame) -> pd.DataFrame:
+    """Compare the translators of chosen text on the test set of its target (Table 6), against random text."""
+    rows = results[(results["selector"] != "") & (results["test"] == results["target"])]
+    if rows.empty:
+        return pd.DataFrame()
+    tested = []
+    for _, group in rows.assign(translator=rows["selector"]).groupby("target"):
+        names = list(group["translator"])
+        tested.append(_against(group, RANDOM if RANDOM in names else names[0]))
+    return _adjust(pd.concat(tested))[["target", "selector", "tokens", *CHOICE, *MEASURES]]
+
+
+def _against(group: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """Add interval, baseline and p to the translators of one test set."""
+    first = group["translator"] != baseline
+    ordered = group.assign(first=first).sort_values("first", kind="stable").drop(columns="first").reset_index(drop=True)
+    if len(ordered) == 1:
+        return ordered.assign(low=np.nan, high=np.nan, p=np.nan, against=baseline)
+    outputs = {row.translator: row.output["translation"].tolist() for row in each(ordered)}
+    references = ordered["output"].iloc[0]["reference"].tolist()
+    return ordered.join(paired_bootstrap(outputs, references)).assign(against=baseline)
+
+
+def _adjust(table: pd.DataFrame) -> pd.DataFrame:
+    table = table.reset_index(drop=True)
+    p = table["p"].dropna()
+    return table.assign(p_holm=pd.Series(holm(p.tolist()), index=p.index).reindex(table.index))
+
+
+def correlation_table(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
+    """Correlate BLEU with the cosine of the domains' centroids, with and without a domain against itself (Figure 4).
+
+    Intervals are percentiles of a bootstrap over the pairs of domains, as if they were independent: two pairs share a
+    translator, and each cosine counts twice.
+
+    Args:
+        matrix: From :func:`matrix_table`.
+        cosines: A row and a column per domain.
+
+    Returns:
+        A row per kind (pearson, spearman) and choice of the pairs: kind, pairs, n, r, low, high.
+    """
+    from scipy.stats import pearsonr, spearmanr
+
+    points, rows = figure_points(matrix, cosines), []
+    for name, kept in (("all", points), ("without the diagonal", points[points["translator"] != points["test"]])):
+        draws = generator(0, "translation", "correlation").integers(0, len(kept), (REPLICATES, len(kept)))
+        for kind, correlate in (("pearson", pearsonr), ("spearman", spearmanr)):
+            values = kept[["cosine", "bleu"]].to_numpy().T
+
+            def r_of(part: np.ndarray, correlate: Any = correlate) -> float:
+                varied = part.shape[1] > 1 and np.ptp(part, axis=1).min() > 0
+                return float(correlate(*part)[0]) if varied else np.nan
+
+            replicates = np.array([r_of(values[:, draw]) for draw in draws])
+            replicates = replicates[np.isfinite(replicates)]
+            low, high = percentile_interval(replicates) if replicates.size > REPLICATES / 2 else (np.nan, np.nan)
+            rows.append({"kind": kind, "pairs": name, "n": len(kept), "r": r_of(values), "low": low, "high": high})
+    return pd.DataFrame(rows)
+
+
+def figure_points(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of domains with a translator and a test set: translator, test, cosine, bleu."""
+    rows = matrix[matrix["translator"].isin(cosines.index) & matrix["test"].isin(cosines.index)]
+    values = [cosines.loc[row.translator, row.test] for row in each(rows)]
+    return rows[["translator", "test", "bleu"]].assign(cosine=values)
+
+
+def translation_report(
+    name: str,
+    matrix: pd.DataFrame,
+    choices: pd.DataFrame,
+    cosines: pd.DataFrame,
+    audit: pd.DataFrame,
+    signatures: Mapping[str, str],
+) -> Report:
+    """Build the page.
+
+    Args:
+        name: Name of the run.
+        matrix: From :func:`matrix_table`.
+        choices: From :func:`choice_table`.
+        cosines: A row and a column per domain.
+        audit: ``audit.csv`` of the pairs.
+        signatures: sacrebleu's signature of each metric.
+    """
+    own = matrix[matrix["translator"] == matrix["test"]]
+    others = matrix[(matrix["translator"] != matrix["test"]) & (matrix["translator"] != ALL)]
+    best = others.groupby("test")["bleu"].max().reindex(own["test"]).to_numpy()
+    wins = int((own["bleu"].to_numpy() > best).sum())
+    verdict = (
+        f"On {wins} of {len(own)} test sets the domain's own translator has a higher BLEU than every other domain's."
+    )
+    notes = [f"{metric}: {signature}" for metric, signature in signatures.items()]
+    correlations = correlation_table(matrix, cosines)
+    sections = [_matrix(matrix), _figure4(matrix, cosines, correlations)]
+    sections += [_choices(choices)] if len(choices) else []
+    columns = text_columns("domain", "split") + decimals(0, "read", "kept", "repeated", "held_out", "long", "overlap")
+    columns += decimals(0, "source_words", "target_words") + shares("oov")
+    caption = (
+        "Pairs read, kept and dropped; words of a side; share of the source words that the domain's training lacks."
+    )
+    sections.append(Section("What was read?", "", tables=(Table("audit", caption, audit, columns),)))
+    return Report(name, verdict, [], sections, package_versions(), "figures", notes)
+
+
+INTERVAL = Column("95 % interval", lambda row: interval_text(row.low, row.high, 1, False))
+SCORES = (*decimals(1, "bleu"), INTERVAL, *decimals(1, "chrf"), *decimals(3, "loss"))
+TESTS = (*text_columns("against"), *decimals(4, "p", "p_holm"))
+
+
+def _matrix(matrix: pd.DataFrame) -> Section:
+    wide = matrix.pivot(index="translator", columns="test", values="bleu")
+    order = [*[name for name in wide.index if name != ALL], ALL]
+    wide = wide.loc[order]
+
+    def paint(axes: "Axes") -> None:
+        axes.imshow(wide.to_numpy(), cmap="Blues", aspect="auto")
+        axes.set(xticks=range(wide.shape[1]), xticklabels=wide.columns, yticks=range(len(wide)), yticklabels=wide.index)
+        axes.set(xlabel="test set", ylabel="translator of")
+        for (row, column), value in np.ndenumerate(wide.to_numpy()):
+            dark = value > 0.6 * wide.to_numpy().max()
+            colour = "white" if dark else COLOURS["ink"]
+            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour)
+
+    means = wide.mean(axis=1)
+    answer = "Mean BLEU over the test sets: " + ", ".join(f"{one} {number(means[one], 2)}" for one in order) + "."
+    caption = (
+        "BLEU with its bootstrap interval over sentences, chrF, and the loss in nats a target token. p: paired "
+        "bootstrap of BLEU against the translator of the test set's domain, and after Holm over the table."
+    )
+    columns = (*text_columns("translator", "test"), *decimals(0, "pairs", "tokens"), *SCORES, *TESTS)
+    figure = Figure("matrix", "BLEU of each translator on each test set.", (1.5 + 0.9 * wide.shape[1], 3.2), paint)
+    return Section("Which translator is best where?", answer, (figure,), (Table("matrix", caption, matrix, columns),))
+
+
+def _figure4(matrix: pd.DataFrame, cosines: pd.DataFrame, correlations: pd.DataFrame) -> Section:
+    points = figure_points(matrix, cosines)
+
+    def paint(axes: "Axes") -> None:
+        for label, is_own, colour in (("another domain", False, "general"), ("its own", True, "base")):
+            rows = points[(points["translator"] == points["test"]) == is_own]
+            axes.scatter(rows["cosine"], rows["bleu"], color=COLOURS[colour], label=label)
+        axes.set(xlabel="cosine of the domains' centroids", ylabel="BLEU")
+        axes.legend()
+
+    lines = [
+        f"{row.kind.title()} {row.pairs}: {number(row.r, 2)} ({interval_text(row.low, row.high, 2)})"
+        for row in each(correlations)
+    ]
+    figure = Figure("figure4", "BLEU by the cosine of the centroids of two domains.", (4.6, 3.4), paint)
+    caption = "Intervals are percentiles over pairs of domains, which are not independent: they are too narrow."
+    columns = (*text_columns("kind", "pairs"), *decimals(0, "n"), *decimals(2, "r", "low", "high"))
+    table = cosines.rename_axis("domain").reset_index()
+    tables = (Table("correlations", caption, correlations, columns), Table("cosines", "", table))
+    return Section("Does the cosine of domains tell their BLEU?", "; ".join(lines) + ".", (figure,), tables)
+
+
+def _choices(choices: pd.DataFrame) -> Section:
+    means = choices.groupby("selector", sort=False)[["bleu", "precision", "recall"]].mean()
+    lines = [
+        f"{spec}: {number(row['bleu'], 2)}, precision {percent(row['precision'])}, recall {percent(row['recall'])}"
+        for spec, row in means.iterrows()
+    ]
+    caption = (
+        "Text of equally many tokens, chosen from the training text of all domains by its target side; the oracle "
+        "takes the domain's own, which may be less. Precision and recall of its pairs, with their ceilings."
+    )
+    columns = (*text_columns("target", "selector"), *decimals(0, "tokens"), *shares(*CHOICE), *SCORES, *TESTS)
+    table = Table("choices", caption, choices, columns)
+    return Section(
+        "Which selection trains the better translator?", "Mean BLEU: " + "; ".join(lines) + ".", (), (table,)
+    )

@@ -1,0 +1,395 @@
+"""Learn a shared vocabulary, train a translator from scratch by the core's trainer, and translate by beam search."""
+
+import math
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from dana.core.announce import Cost
+from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_text
+from dana.core.device import find_device
+from dana.core.errors import ConfigError, DataError
+from dana.core.logging import get_logger, monitor
+from dana.core.rng import derive_seed, generator, torch_seed
+from dana.core.schemas import DOCUMENTS, Document, write_parts
+from dana.corpus.documents import document_tables
+from dana.models.folder import load_complete, load_own_tokenizer, tokenizer_identity, uncut
+from dana.models.language_model import LanguageModel
+from dana.stages.training import TrainingData, TrainingJob, run_job
+from dana.studies.comparison.measures import document_scores
+from dana.studies.translation.pairs import COLUMNS, PAIRS, open_pairs
+from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
+from dana.train.evaluation import example_losses
+from dana.train.examples import build_examples
+from dana.train.execution import make_accelerator
+from dana.train.layout import BatchLayout
+from dana.train.objectives.translation import TAB, Translation
+from dana.train.settings import Execution, TrainSettings
+from dana.train.tokens import Tokens
+
+log = get_logger(__name__)
+
+VOCABULARY, TRANSLATOR, TRANSLATIONS = "translation-vocabulary", "translator", "translations"
+PAD, END = "<pad>", "</s>"
+HISTORY, OUTPUT = "history.csv", "translations.parquet"
+AT_ONCE = 64  # sentences of a pass of the search
+
+
+def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -> Artifact:
+    """Learn byte-level BPE on both sides of all training text; the same text gives the same pieces.
+
+    Args:
+        pairs: Artifact of :func:`dana.studies.translation.pairs.pairs_stage`.
+        domains: Domains with training text.
+        size: Pieces, the tab between the sides included.
+        folder: Folder of the tokenizer.
+    """
+    artifact = open_artifact(pairs, PAIRS)
+
+    def write(draft: Draft) -> None:
+        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+
+        frames = [open_pairs(pairs, domain, "train") for domain in domains]
+        inner: Any = Tokenizer(models.BPE())
+        inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
+        how: dict[str, Any] = {"vocab_size": size - 1, "special_tokens": [PAD, END], "show_progress": False}
+        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **how)
+        inner.train_from_iterator((text for frame in frames for side in COLUMNS for text in frame[side]), trainer)
+        inner.add_tokens([AddedToken(TAB, normalized=False, special=False)])
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token=PAD, eos_token=END)
+        tokenizer.save_pretrained(draft.path)
+        draft.counts["pieces"] = len(tokenizer)
+
+    return make(folder, VOCABULARY, {"pairs": artifact.fingerprint, "domains": domains, "size": size}, write)
+
+
+def text_stage(
+    pairs: Path,
+    vocabulary: Path,
+    domains: list[str],
+    split: str,
+    max_tokens: int,
+    folder: Path,
+) -> Artifact:
+    """Write the pairs of some domains as documents to train on or to measure: source, tab, target.
+
+    Pairs of more than `max_tokens` are left out. The manifest counts pairs and tokens.
+    """
+    artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
+    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint, "split": split}
+    depends_on |= {"domains": domains, "max_tokens": max_tokens}
+
+    def write(draft: Draft) -> None:
+        table = with_lengths(pairs, domains, split, load_own_tokenizer(str(vocabulary)))
+        _write_text(draft, table, max_tokens)
+
+    return make(folder, "corpus", depends_on, write)
+
+
+def with_lengths(pairs: Path, domains: Sequence[str], split: str, tokenizer: Any) -> pd.DataFrame:
+    """Read the pairs of domains with their domain, text and tokens, the end included."""
+    frames = [open_pairs(pairs, domain, split).assign(domain=domain) for domain in domains]
+    table = pd.concat(frames, ignore_index=True)
+    table["text"] = table["source"] + TAB + table["target"]
+    encodings = uncut(tokenizer).encode_batch(table["text"].tolist(), add_special_tokens=False)
+    return table.assign(tokens=[len(encoding.ids) + 1 for encoding in encodings])
+
+
+def _write_text(draft: Draft, table: pd.DataFrame, max_tokens: int) -> None:
+    kept = table[table["tokens"] <= max_tokens]
+    if kept.empty:
+        raise DataError(f"no pair has at most max_tokens={max_tokens} tokens")
+    rows = zip(kept["doc_id"], kept["domain"], kept["text"], strict=True)
+    write_parts(document_tables(Document(*row) for row in rows), draft.path, DOCUMENTS)
+    draft.counts |= {"pairs": len(kept), "tokens": int(kept["tokens"].sum()), "too_long": len(table) - len(kept)}
+
+
+def choice_stage(
+    pairs: Path,
+    vocabulary: Path,
+    scores: Path | None,
+    target: str,
+    settings: TranslationSettings,
+    folder: Path,
+) -> Artifact:
+    """Choose the pairs with the lowest scores from the training text of all domains, up to a number of tokens.
+
+    Args:
+        pairs: Artifact of :func:`dana.studies.translation.pairs.pairs_stage`.
+        vocabulary: Artifact of :func:`vocabulary_stage`.
+        scores: Scores of the target sides of the pool; None for the oracle, which takes pairs of the domain alone.
+        target: Domain to choose text for.
+        settings: The share of the tokens, and the most tokens of a pair.
+        folder: Folder of the documents; the manifest has precision and recall of the domain's pairs, with the largest
+            that such a number of pairs can have.
+    """
+    artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
+    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint}
+    depends_on["domains"] = settings.domains
+    depends_on |= {"scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE, "target": target}
+    depends_on |= {"share": settings.share, "max_tokens": settings.max_tokens}
+
+    def write(draft: Draft) -> None:
+        table = with_lengths(pairs, settings.domains, "train", load_own_tokenizer(str(vocabulary)))
+        table = table[table["tokens"] <= settings.max_tokens].reset_index(drop=True)
+        truth, budget = (table["domain"] == target).to_numpy(), settings.share * table["tokens"].sum()
+        score = document_scores(scores, table["doc_id"].tolist()) if scores else np.where(truth, 0.0, np.inf)
+        order = generator(settings.seed, "translation", "ties").permutation(len(table))
+        order = order[np.argsort(score[order], kind="stable")]
+        order = order[np.cumsum(table["tokens"].to_numpy()[order]) <= budget]
+        order = order if scores else order[truth[order]]
+        if not order.size:
+            raise DataError(f"share={settings.share}: no pair has so few tokens; choose a larger share")
+        _write_text(draft, table.iloc[np.sort(order)], settings.max_tokens)
+        draft.notes["choice"] = choice_measures(truth, order)
+
+    return make(folder, "corpus", depends_on, write)
+
+
+def choice_measures(truth: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+    """Compute precision and recall of chosen pairs with their ceilings (Table 7).
+
+    Args:
+        truth: bool of shape (pairs,), True for pairs of the domain.
+        chosen: Indices of chosen pairs.
+    """
+    hits, domain = float(truth[chosen].sum()), float(truth.sum())
+    ceilings = {"precision_ceiling": min(1.0, domain / chosen.size), "recall_ceiling": min(1.0, chosen.size / domain)}
+    return {"precision": hits / chosen.size, "recall": hits / domain, **ceilings}
+
+
+def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
+    """Create an untrained Marian: one table of embeddings for both sides and the output. Heads are 64 wide."""
+    from transformers import MarianConfig, MarianMTModel
+
+    shape: dict[str, Any] = {"d_model": settings.width, "max_position_embeddings": 1024}
+    for side in ("encoder", "decoder"):
+        shape |= {f"{side}_layers": settings.layers, f"{side}_attention_heads": settings.width // 64}
+        shape[f"{side}_ffn_dim"] = 4 * settings.width
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    ids: dict[str, Any] = {
+        "pad_token_id": pad,
+        "decoder_start_token_id": pad,
+        "eos_token_id": end,
+        "forced_eos_token_id": None,
+    }
+    shape |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), settings.dropout)
+    config = MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, **shape, **ids)
+    with torch_seed(derive_seed(settings.seed, "scratch")):
+        return LanguageModel(MarianMTModel(config), tokenizer)
+
+
+def training_settings(settings: TranslationSettings, steps: int, extend: str | None) -> TrainSettings:
+    """Return the settings of a training of so many steps, which goes on from another one."""
+    execution = Execution(
+        micro_batch_tokens=settings.micro_batch_tokens, layout="padded", extendable=True, extend=extend
+    )
+    return TrainSettings(
+        objective=f"translation:smoothing={settings.smoothing}",
+        denominator="token_count",
+        steps=steps,
+        batch_tokens=settings.batch_tokens,
+        max_tokens=settings.max_tokens,
+        learning_rate=settings.learning_rate,
+        schedule="inverse-sqrt",
+        warmup_steps=settings.warmup_steps,
+        betas=[0.9, 0.98],
+        weight_decay=0.0,
+        seed=settings.seed,
+        evaluations=0,
+        execution=execution,
+    )
+
+
+def train_stage(
+    text: Path,
+    dev: Path,
+    dev_of_all: Path,
+    pairs: Path,
+    vocabulary: Path,
+    target: str,
+    settings: TranslationSettings,
+    folder: Path,
+) -> Artifact:
+    """Train a translator pass by pass, until BLEU on development text has not risen for ``patience`` passes.
+
+    Each pass extends the run before, with the result of one long run (:mod:`dana.train.checkpoints`). The pass with
+    the highest BLEU is chosen, of equals the one with the lowest held-out loss.
+
+    Args:
+        text: Documents to train on.
+        dev: Development text of the target, for the held-out loss.
+        dev_of_all: Development text of all domains, likewise.
+        pairs: Artifact with the development pairs to translate.
+        vocabulary: Artifact of :func:`vocabulary_stage`.
+        target: Domain whose development text decides; ``all`` for that of all.
+        settings: Model and training.
+        folder: Holds ``epoch-N``, a model each, and ``chosen`` with ``history.csv`` (epoch, bleu, loss).
+    """
+    tokens = open_artifact(text, "corpus").manifest["counts"]["tokens"]
+    steps, tokenizer = max(2, math.ceil(tokens / settings.batch_tokens)), load_own_tokenizer(str(vocabulary))
+    names = ("layers", "width", "dropout", "smoothing")
+    origin = {"shape": {name: getattr(settings, name) for name in names}, "version": Translation.version}
+    origin["tokenizer"] = tokenizer_identity(tokenizer, "are text")
+    data, history = TrainingData(text, None, dev, dev_of_all), list[dict[str, Any]]()
+    domains = settings.domains if target == ALL else [target]
+    before: Path | None = None
+    for epoch in range(1, settings.epochs + 1):
+        training = training_settings(settings, epoch * steps, str(before) if before else None)
+        what = f"train a translator on {tokens:,} tokens into {folder}"
+        load = partial(new_translator, tokenizer, settings)
+        job = TrainingJob("a new Marian", load, data, training, partial(Cost, what, 0.0))
+        model = run_job(job, origin, folder / f"epoch-{epoch}")
+        if before:
+            shutil.rmtree(before.with_name(f"{before.name}-extend"), ignore_errors=True)
+        before = model.path
+        translations = translate_stage(
+            model.path, pairs, domains, "dev", 1, settings.dev_pairs, settings, folder / f"dev-{epoch}"
+        )
+        loss = model.manifest["losses"]["after"]["task_loss"]
+        history.append({"epoch": epoch, "bleu": translations.manifest["measures"]["bleu"], "loss": loss})
+        log.info("translator %s: epoch %d, BLEU %.2f, loss %.4f", folder.name, epoch, history[-1]["bleu"], loss)
+        best = max(history, key=lambda row: (row["bleu"], -row["loss"]))
+        if epoch - best["epoch"] >= settings.patience:
+            break
+
+    def write(draft: Draft) -> None:
+        write_text(draft.path / HISTORY, pd.DataFrame(history).to_csv(index=False))
+        draft.notes |= {"epoch": best["epoch"], "model": f"epoch-{best['epoch']}"}
+        draft.counts = {"tokens": tokens, "epochs": len(history)}
+
+    depends_on = {"models": history, "patience": settings.patience}
+    return make(folder / "chosen", TRANSLATOR, depends_on, write)
+
+
+def chosen_model(translator: Path) -> Path:
+    """Return the folder of the model that a translator's artifact names."""
+    return translator.parent / open_artifact(translator, TRANSLATOR).manifest["model"]
+
+
+def translate_stage(
+    model: Path,
+    pairs: Path,
+    domains: list[str],
+    split: str,
+    beams: int,
+    most: int | None,
+    settings: TranslationSettings,
+    folder: Path,
+) -> Artifact:
+    """Translate text and measure BLEU, chrF and the mean loss of a target token, in nats.
+
+    Args:
+        model: Folder of a model.
+        pairs: Artifact of pairs.
+        domains: Domains to translate text of.
+        split: ``dev`` or ``test``.
+        beams: Beams of the search; 1 is greedy.
+        most: Most pairs of a domain, its first; None for all.
+        settings: The most tokens of a pair.
+        folder: Folder of ``translations.parquet``: doc_id, reference, translation.
+    """
+    depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": most}
+    depends_on |= {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "split": split}
+    depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures()}
+
+    def write(draft: Draft) -> None:
+        from transformers import AutoModelForSeq2SeqLM
+
+        network, tokenizer = load_complete(AutoModelForSeq2SeqLM, str(model)), load_own_tokenizer(str(model))
+        frames = [open_pairs(pairs, domain, split).head(most or 10**9) for domain in domains]
+        table = pd.concat(frames, ignore_index=True)
+        output = translate(network.to(find_device()), tokenizer, table["source"].tolist(), beams, settings.max_tokens)
+        result = table[["doc_id"]].assign(reference=table["target"], translation=output)
+        result.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
+        loss = target_loss(network, tokenizer, table, settings)
+        draft.counts["pairs"] = len(table)
+        draft.notes["measures"] = {**corpus_measures(output, table["target"].tolist()), "loss": loss}
+
+    return make(folder, TRANSLATIONS, depends_on, write)
+
+
+def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_tokens: int) -> list[str]:
+    """Translate texts by beam search, longest first; a translation has at most twice as many tokens, and ten more.
+
+    Args:
+        model: An encoder-decoder.
+        tokenizer: Its tokenizer.
+        texts: Sources; what is longer than `max_tokens` is cut.
+        beams: Number of beams; 1 is greedy.
+        max_tokens: Most tokens of a source.
+    """
+    core, end, pad = uncut(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id
+    encodings = core.encode_batch([" ".join(text.split()) for text in texts], add_special_tokens=False)
+    rows = [[*encoding.ids[: max_tokens - 1], end] for encoding in encodings]
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+    blocks = [order[start : start + AT_ONCE] for start in range(0, len(order), AT_ONCE)]
+    output = [""] * len(rows)
+    model.eval()
+    for block in monitor(blocks, what="translating", unit="blocks"):
+        width = len(rows[block[0]])
+        ids = torch.tensor([rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device)
+        how: dict[str, Any] = {
+            "num_beams": beams,
+            "do_sample": False,
+            "max_new_tokens": 2 * width + 10,
+            "early_stopping": beams > 1,
+        }
+        how["suppress_tokens"] = [pad, tokenizer.get_vocab()[TAB]]
+        with torch.no_grad():
+            tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **how)
+        for row, translation in zip(block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True):
+            output[row] = " ".join(translation.split())
+    return output
+
+
+def target_loss(model: Any, tokenizer: Any, table: pd.DataFrame, settings: TranslationSettings) -> float:
+    """Compute the mean negative log-likelihood of a target token, in nats, over pairs of at most ``max_tokens``."""
+    objective = Translation()
+    collator, accelerator = objective.heldout_collator(tokenizer), make_accelerator([], Path())
+    texts = table["source"] + TAB + table["target"]
+    documents = [Document(str(row), "", text) for row, text in enumerate(texts)]
+    tokens = Tokens.of(documents, tokenizer)
+    kept = {span.doc_id for span in tokens.documents() if span.after - span.first < settings.max_tokens}
+    left_out = {document.doc_id for document in documents} - kept
+    examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, left_out)
+    shape = BatchLayout.of(model.config, settings.micro_batch_tokens)
+    sums, counts = example_losses(objective.module(model), examples, collator, shape, accelerator)
+    return float(sums.sum() / counts.sum())
+
+
+def _metrics() -> dict[str, Any]:
+    """Return the metrics of sacrebleu with their defaults.
+
+    Raises:
+        ConfigError: If sacrebleu is not installed.
+    """
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise ConfigError("translation: needs sacrebleu: pip install 'dana-lm[translation]'") from error
+    return {"bleu": BLEU(), "chrf": CHRF()}
+
+
+def corpus_measures(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Compute corpus BLEU and chrF, both from 0 to 100."""
+    return {
+        name: float(metric.corpus_score(list(translations), [list(references)]).score)
+        for name, metric in _metrics().items()
+    }
+
+
+def signatures() -> dict[str, str]:
+    """Return the signature of each metric, for one reference."""
+    lines = {}
+    for name, metric in _metrics().items():
+        metric.corpus_score(["a"], [["a"]])
+        lines[name] = str(metric.get_signature())
+    return lines
