@@ -53,9 +53,10 @@ def paired_bootstrap(outputs: Mapping[str, list[str]], references: list[str]) ->
     test: Any = PairedTest(list(outputs.items()), {"bleu": BLEU()}, [references], "bs", REPLICATES)
     _, scores = test()
     [name] = set(scores) - {"System"}
-    rows = [
-        (one.mean - one.ci, one.mean + one.ci, np.nan if one.p_value is None else one.p_value) for one in scores[name]
-    ]
+    first, *others = scores[name]
+    # sacrebleu's p of two systems with one score is the smallest there is, as no replicate differs by more than 0.
+    p_values = [np.nan, *(1.0 if other.score == first.score else other.p_value for other in others)]
+    rows = [(one.mean - one.ci, one.mean + one.ci, p) for one, p in zip(scores[name], p_values, strict=True)]
     return pd.DataFrame(rows, columns=["low", "high", "p"])
 
 

@@ -28,6 +28,7 @@ log = get_logger(__name__)
 PAIRS, AUDIT, CATALOGUES = "translation-pairs", "audit.csv", "catalogues.csv"
 COLUMNS = ("source", "target")
 REASONS = ("repeated", "held_out", "long", "overlap")
+FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack")  # of the system, if Python is not the system's
 ORIGIN = "en"  # language of the messages that programs are written with
 LEAST_WORDS = 3  # of each side of a message
 RUN, SENTENCE = 8, 4  # words of a run, or of a whole sentence, that a message must not share with test text
@@ -142,7 +143,7 @@ def find_catalogues(sides: Sequence[str]) -> list[Path]:
     """
     require(ORIGIN in sides, "sides", list(sides), f"with {ORIGIN}, the language of messages, to use catalogues")
     [language] = [side for side in sides if side != ORIGIN]
-    folders = dict.fromkeys([gettext.bindtextdomain("messages"), "/usr/share/locale", "/usr/share/locale-langpack"])
+    folders = dict.fromkeys([gettext.bindtextdomain("messages"), *FOLDERS])
     files = {path.name: path for root in folders for path in Path(root, language, "LC_MESSAGES").glob("*.mo")}
     require(bool(files), "catalogues", language, "a language with message catalogues (*.mo) on this machine")
     return [files[name] for name in sorted(files)]

@@ -85,11 +85,14 @@ def plan_translation(settings: RunSettings) -> Grid:
 
 def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
     out, pairs = Path(settings.out), Path(settings.out) / "pairs"
-    domains, selection = study.domains, replace(settings.selection, units="window:512", seed=study.seed)
+    domains, selection = (
+        study.domains,
+        replace(settings.selection, seed=study.seed, store=settings.selection.store or str(out / "embeddings")),
+    )
     learnt = {"pairs": pairs, "domains": domains, "size": study.vocabulary, "folder": out / "vocabulary"}
     yield Cell("vocabulary", f"{TRANSLATOR}:vocabulary_stage", learnt)
     centroids = {"pairs": pairs, "domains": domains, "encoder": selection.encoder, "folder": out / "centroids"}
-    yield Cell("centroids", f"{MODULE}:centroids_stage", {**centroids, "store": str(out / "embeddings")})
+    yield Cell("centroids", f"{MODULE}:centroids_stage", {**centroids, "store": selection.store})
     common: dict[str, Any] = {"pairs": pairs, "vocabulary": OutputOf("vocabulary")}
     texts = {name: domains if name == ALL else [name] for name in [*domains, ALL]}
     for split, (name, members) in product(("dev", "train"), texts.items()):

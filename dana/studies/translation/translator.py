@@ -317,14 +317,14 @@ def translate_stage(
 
 
 def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_tokens: int) -> list[str]:
-    """Translate texts by beam search, longest first; a translation has at most twice as many tokens, and ten more.
+    """Translate texts by beam search, longest first; a translation has twice as many tokens and ten more, at most.
 
     Args:
         model: An encoder-decoder.
         tokenizer: Its tokenizer.
         texts: Sources; what is longer than `max_tokens` is cut.
         beams: Number of beams; 1 is greedy.
-        max_tokens: Most tokens of a source.
+        max_tokens: Most tokens of a source, and of a translation.
     """
     core, end, pad = uncut(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id
     encodings = core.encode_batch([" ".join(text.split()) for text in texts], add_special_tokens=False)
@@ -339,7 +339,7 @@ def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_
         how: dict[str, Any] = {
             "num_beams": beams,
             "do_sample": False,
-            "max_new_tokens": 2 * width + 10,
+            "max_new_tokens": min(2 * width + 10, max_tokens),
             "early_stopping": beams > 1,
         }
         how["suppress_tokens"] = [pad, tokenizer.get_vocab()[TAB]]
