@@ -120,23 +120,28 @@ def correlation_table(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFra
     Returns:
         A row per kind (pearson, spearman) and choice of the pairs: kind, pairs, n, r, low, high.
     """
-    from scipy.stats import pearsonr, spearmanr
+    from scipy.stats import rankdata
 
     points, rows = figure_points(matrix, cosines), []
     for name, kept in (("all", points), ("without the diagonal", points[points["translator"] != points["test"]])):
         draws = generator(0, "translation", "correlation").integers(0, len(kept), (REPLICATES, len(kept)))
-        for kind, correlate in (("pearson", pearsonr), ("spearman", spearmanr)):
-            values = kept[["cosine", "bleu"]].to_numpy().T
-
-            def r_of(part: np.ndarray, correlate: Any = correlate) -> float:
-                varied = part.shape[1] > 1 and np.ptp(part, axis=1).min() > 0
-                return float(correlate(*part)[0]) if varied else np.nan
-
-            replicates = np.array([r_of(values[:, draw]) for draw in draws])
-            replicates = replicates[np.isfinite(replicates)]
-            low, high = percentile_interval(replicates) if replicates.size > REPLICATES / 2 else (np.nan, np.nan)
-            rows.append({"kind": kind, "pairs": name, "n": len(kept), "r": r_of(values), "low": low, "high": high})
+        draws = np.concatenate([np.arange(len(kept))[None], draws])  # the first are the pairs themselves
+        for kind in ("pearson", "spearman"):
+            sides = [kept[column].to_numpy()[draws] for column in ("cosine", "bleu")]
+            r, *replicates = _row_correlations(
+                *(rankdata(side, axis=1) if kind == "spearman" else side for side in sides)
+            )
+            finite = np.array(replicates)[np.isfinite(replicates)]
+            low, high = percentile_interval(finite) if finite.size > REPLICATES / 2 else (np.nan, np.nan)
+            rows.append({"kind": kind, "pairs": name, "n": len(kept), "r": r, "low": low, "high": high})
     return pd.DataFrame(rows)
+
+
+def _row_correlations(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Correlate two matrices row by row; NaN for a row that does not vary."""
+    one, other = (side - side.mean(1, keepdims=True) for side in (one, other))
+    scale = np.sqrt((one**2).sum(1) * (other**2).sum(1))
+    return np.divide((one * other).sum(1), scale, out=np.full(len(one), np.nan), where=scale > 1e-12)
 
 
 def figure_points(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
