@@ -27,6 +27,9 @@ SMALL = {
     "finetune: {epochs: 1, steps: 1, max_tokens: 32}",
     r"steps=1000": "steps=10, batch_size=4, max_tokens=32",
     r"seeds=[258]": "seeds=1, epochs=1, steps=1, max_tokens=24",
+    r"translation\.layers=6 translation\.width=512": "translation.layers=1 translation.width=64 "
+    "translation.vocabulary=300 translation.epochs=1 translation.dev_pairs=2 translation.test_pairs=2 "
+    "translation.max_tokens=32",
     r"quick=True": "quick=True, selector='lexical', adapt={'tokens': 400, 'batch_size': 4, 'max_tokens': 32}, "
     "finetune={'epochs': 1, 'steps': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
     r"max_tokens=256": "max_tokens=24",

@@ -30,7 +30,9 @@ PRESENT = [path for path in RECIPES if not read_yaml(path).keys() & missing_stud
 PAPERS_FOLDER = ROOT / "recipes" / "papers"
 PAPERS = sorted(path for path in PAPERS_FOLDER.iterdir() if path.is_dir())
 HEAD = ["table", "row", "column", "value", "std", "unit", "seeds", "source", "corrected", "known_error"]
-COMMAND = re.compile(r"\bdana (?:score|weigh|adapt|finetune|studies compare|run) [^#`]*?(?=$|  |[:;] |, |\s#|`)")
+COMMAND = re.compile(
+    r"\bdana (?:score|weigh|adapt|finetune|studies (?:compare|translation)|run) [^#`]*?(?=$|  |[:;] |, |\s#|`)"
+)
 
 
 def _name(path):

@@ -28,6 +28,9 @@ GAP += "--set topics.model=lda topics.min_documents=1 topics.max_share=1 finetun
 COMPARE = "studies compare --task {task} --general {pool} --out {out} "
 PAIRS = "{folder}/pairs.de {folder}/pairs.en"
 SPLIT = f"studies splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
+TRANSLATE = "studies translation --out {out} " + " ".join(
+    f"--{split} {name} {{folder}}/pairs.de {{folder}}/pairs.en" for split in ("train", "test") for name in ("a", "b")
+)
 AUDIT = "studies splits audit {folder}/audited "
 
 
@@ -52,12 +55,22 @@ FLAGS = [
     (SPLIT + "--sides de de", "sides=['de', 'de']"),
     (SPLIT + "--out {run}/corpus", "not 'splits'"),
     ("studies splits audit {model}", "model"),
+    ("studies translation --out {out}", "two domains or more"),
+    (TRANSLATE + " --train c {folder}/x.de {folder}/x.en {folder}/y.en", "--train c"),
+    (TRANSLATE + " --dev c {folder}/pairs.de {folder}/pairs.en", "dev=['c']"),
+    (TRANSLATE + " --test c {folder}/other.de {folder}/pairs.en", "other.de"),
+    (TRANSLATE + " --selectors knnn", "knnn"),
+    (TRANSLATE + " --sides de fr --catalogues it --test it {folder}/pairs.de {folder}/pairs.en", "sides=['de', 'fr']"),
+    (TRANSLATE + " --share 0", "share=0"),
+    (TRANSLATE, "held_out=500 pairs"),
 ]
 
 BROKEN = [
     (GAP, "label 'fish'", card(labels=["fruit", "metal", "bird", "fish"])),
     (SPLIT, "pairs.de:2: ", text("pairs.de", b"a\n\xff\n" + b"a\n" * 28)),
     (SPLIT, "pairs.en: 2 lines", text("pairs.en", "one\ntwo\n")),
+    (TRANSLATE, "pairs.en: 2 lines", text("pairs.en", "one\ntwo\n")),
+    (TRANSLATE, "side en is empty", text("pairs.en", "\n" * 30)),
     (AUDIT, "audited", text("audited/train.de", "a\n")),
 ]
 

@@ -22,7 +22,7 @@ from dana.corpus.documents import document_tables
 from dana.models.folder import load_complete, load_own_tokenizer, tokenizer_identity, uncut
 from dana.models.language_model import LanguageModel
 from dana.stages.training import TrainingData, TrainingJob, run_job
-from dana.studies.comparison.measures import document_scores
+from dana.studies.comparison.measures import budget_measures, document_scores
 from dana.studies.translation.pairs import COLUMNS, PAIRS, open_pairs
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
 from dana.train.evaluation import example_losses
@@ -71,12 +71,7 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
 
 
 def text_stage(
-    pairs: Path,
-    vocabulary: Path,
-    domains: list[str],
-    split: str,
-    max_tokens: int,
-    folder: Path,
+    pairs: Path, vocabulary: Path, domains: list[str], split: str, max_tokens: int, folder: Path
 ) -> Artifact:
     """Write the pairs of some domains as documents to train on or to measure: source, tab, target.
 
@@ -112,12 +107,7 @@ def _write_text(draft: Draft, table: pd.DataFrame, max_tokens: int) -> None:
 
 
 def choice_stage(
-    pairs: Path,
-    vocabulary: Path,
-    scores: Path | None,
-    target: str,
-    settings: TranslationSettings,
-    folder: Path,
+    pairs: Path, vocabulary: Path, scores: Path | None, target: str, settings: TranslationSettings, folder: Path
 ) -> Artifact:
     """Choose the pairs with the lowest scores from the training text of all domains, up to a number of tokens.
 
@@ -160,9 +150,9 @@ def choice_measures(truth: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
         truth: bool of shape (pairs,), True for pairs of the domain.
         chosen: Indices of chosen pairs.
     """
-    hits, domain = float(truth[chosen].sum()), float(truth.sum())
-    ceilings = {"precision_ceiling": min(1.0, domain / chosen.size), "recall_ceiling": min(1.0, chosen.size / domain)}
-    return {"precision": hits / chosen.size, "recall": hits / domain, **ceilings}
+    scores = np.ones(truth.size)
+    scores[chosen] = 0.0
+    return budget_measures(scores, truth, chosen.size)
 
 
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
@@ -188,24 +178,12 @@ def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageMod
 
 def training_settings(settings: TranslationSettings, steps: int, extend: str | None) -> TrainSettings:
     """Return the settings of a training of so many steps, which goes on from another one."""
-    execution = Execution(
-        micro_batch_tokens=settings.micro_batch_tokens, layout="padded", extendable=True, extend=extend
-    )
-    return TrainSettings(
-        objective=f"translation:smoothing={settings.smoothing}",
-        denominator="token_count",
-        steps=steps,
-        batch_tokens=settings.batch_tokens,
-        max_tokens=settings.max_tokens,
-        learning_rate=settings.learning_rate,
-        schedule="inverse-sqrt",
-        warmup_steps=settings.warmup_steps,
-        betas=[0.9, 0.98],
-        weight_decay=0.0,
-        seed=settings.seed,
-        evaluations=0,
-        execution=execution,
-    )
+    names = ("batch_tokens", "max_tokens", "learning_rate", "warmup_steps", "seed")
+    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
+    values |= {"objective": f"translation:smoothing={settings.smoothing}", "denominator": "token_count"}
+    values |= {"schedule": "inverse-sqrt", "betas": [0.9, 0.98], "weight_decay": 0.0, "evaluations": 0}
+    execution = Execution(settings.micro_batch_tokens, extendable=True, extend=extend)
+    return TrainSettings(steps=steps, execution=execution, **values)
 
 
 def train_stage(
