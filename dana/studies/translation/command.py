@@ -44,12 +44,12 @@ def _translation(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     files: dict[str, Any] = {}
     for split in ("train", "dev", "test"):
-        named: dict[str, list[str]] = dict(getattr(settings.section("translation"), split))
+        by_domain: dict[str, list[str]] = dict(getattr(settings.section("translation"), split))
         for name, *paths in getattr(args, split):
             if len(paths) not in (1, 2):
                 raise ConfigError(f"--{split} {name}: must have one or two files")
-            named[name] = paths
-        files[split] = named
+            by_domain[name] = paths
+        files[split] = by_domain
     settings = replace(settings, **{"translation": replace(settings.section("translation"), **files)})
     page = run_translation(settings)
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## What was read?")[0])

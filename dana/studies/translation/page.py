@@ -72,33 +72,33 @@ def matrix_table(results: pd.DataFrame) -> pd.DataFrame:
         none; p: of the difference in BLEU from it, and after Holm over the table.
     """
     rows = results[results["selector"] == ""]
-    tested = [
+    parts = [
         _against(group, str(test) if test in set(group["translator"]) else ALL) for test, group in rows.groupby("test")
     ]
-    return _adjust(pd.concat(tested))[["translator", "test", "pairs", "tokens", *MEASURES]]
+    return _adjust(pd.concat(parts))[["translator", "test", "pairs", "tokens", *MEASURES]]
 
 
-def choice_table(results: pd.DataFrame) -> pd.DataFrame:
+def table_of_choices(results: pd.DataFrame) -> pd.DataFrame:
     """Compare the translators of chosen text on the test set of its target (Table 6), against random text."""
     rows = results[(results["selector"] != "") & (results["test"] == results["target"])]
     if rows.empty:
         return pd.DataFrame()
-    tested = []
+    parts = []
     for _, group in rows.assign(translator=rows["selector"]).groupby("target"):
         names = list(group["translator"])
-        tested.append(_against(group, RANDOM if RANDOM in names else names[0]))
-    return _adjust(pd.concat(tested))[["target", "selector", "tokens", *CHOICE, *MEASURES]]
+        parts.append(_against(group, RANDOM if RANDOM in names else names[0]))
+    return _adjust(pd.concat(parts))[["target", "selector", "tokens", *CHOICE, *MEASURES]]
 
 
 def _against(group: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Add interval, baseline and p to the translators of one test set."""
     first = group["translator"] != baseline
-    ordered = group.assign(first=first).sort_values("first", kind="stable").drop(columns="first").reset_index(drop=True)
-    if len(ordered) == 1:
-        return ordered.assign(low=np.nan, high=np.nan, p=np.nan, against=baseline)
-    outputs = {row.translator: row.output["translation"].tolist() for row in each(ordered)}
-    references = ordered["output"].iloc[0]["reference"].tolist()
-    return ordered.join(paired_bootstrap(outputs, references)).assign(against=baseline)
+    systems = group.assign(first=first).sort_values("first", kind="stable").drop(columns="first").reset_index(drop=True)
+    if len(systems) == 1:
+        return systems.assign(low=np.nan, high=np.nan, p=np.nan, against=baseline)
+    outputs = {row.translator: row.output["translation"].tolist() for row in each(systems)}
+    references = systems["output"].iloc[0]["reference"].tolist()
+    return systems.join(paired_bootstrap(outputs, references)).assign(against=baseline)
 
 
 def _adjust(table: pd.DataFrame) -> pd.DataFrame:
@@ -164,18 +164,17 @@ def translation_report(
     Args:
         name: Name of the run.
         matrix: From :func:`matrix_table`.
-        choices: From :func:`choice_table`.
+        choices: From :func:`table_of_choices`.
         cosines: A row and a column per domain.
         audit: ``audit.csv`` of the pairs.
         signatures: sacrebleu's signature of each metric.
     """
-    own = matrix[matrix["translator"] == matrix["test"]]
+    diagonal = matrix[matrix["translator"] == matrix["test"]]
     others = matrix[(matrix["translator"] != matrix["test"]) & (matrix["translator"] != ALL)]
-    best = others.groupby("test")["bleu"].max().reindex(own["test"]).to_numpy()
-    wins = int((own["bleu"].to_numpy() > best).sum())
-    verdict = (
-        f"On {wins} of {len(own)} test sets the domain's own translator has a higher BLEU than every other domain's."
-    )
+    best = others.groupby("test")["bleu"].max().reindex(diagonal["test"]).to_numpy()
+    wins = int((diagonal["bleu"].to_numpy() > best).sum())
+    claim = "the domain's own translator has a higher BLEU than every other domain's"
+    verdict = f"On {wins} of {len(diagonal)} test sets {claim}."
     notes = [f"{metric}: {signature}" for metric, signature in signatures.items()]
     correlations = correlation_table(matrix, cosines)
     sections = [_matrix(matrix), _figure4(matrix, cosines, correlations)]

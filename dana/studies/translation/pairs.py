@@ -99,11 +99,11 @@ def read_pairs(text: AlignedText) -> pd.DataFrame:
         DataError: If no pair has both sides, or most pairs have the same text on both.
     """
     rows = [tuple(" ".join(side.split()) for side in sides) for _, sides in text.rows()]
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    frame = frame[(frame["source"] != "") & (frame["target"] != "")].reset_index(drop=True)
+    frame_of_all = pd.DataFrame(rows, columns=list(COLUMNS)).astype(str)
+    frame = frame_of_all[(frame_of_all != "").all(axis=1)].reset_index(drop=True)
     files = ", ".join(map(str, text.files))
     for column, side in zip(COLUMNS, text.sides, strict=True):
-        if not any(dict(zip(COLUMNS, row, strict=True))[column] for row in rows):
+        if not (frame_of_all[column] != "").any():
             raise DataError(f"{files}: every line of the side {side} is empty")
     if frame.empty:
         raise DataError(f"{files}: no line has text on both sides")
@@ -192,29 +192,31 @@ def keep_apart(frames: dict[tuple[str, str], pd.DataFrame], settings: Translatio
     Raises:
         DataError: If a domain has too few pairs.
     """
-    given = [frame for (split, _), frame in frames.items() if split != "train"]
-    index = OverlapIndex.build({"held out": [text for frame in given for text in frame["target"]]}, RUN, SENTENCE)
-    known = [np.concatenate([[np.uint64(0)], *(_hashes(frame)[side] for frame in given)]) for side in (0, 1)]
+    held_out_frames = [frame for (split, _), frame in frames.items() if split != "train"]
+    index = OverlapIndex.build(
+        {"held out": [text for frame in held_out_frames for text in frame["target"]]}, RUN, SENTENCE
+    )
+    others = [np.concatenate([[np.uint64(0)], *(_hashes(frame)[side] for frame in held_out_frames)]) for side in (0, 1)]
     counts = dict[str, Counter[str]]()
     for name in settings.domains:
         frame = frames["train", name]
-        reasons = _reasons(frame, known, index, settings.longest)
+        reasons = _reasons(frame, others, index, settings.longest)
         counts[name] = Counter(reason for reason in reasons.tolist() if reason)
         frame = frame[reasons == ""].reset_index(drop=True)
         if ("dev", name) not in frames:
             if len(frame) <= settings.held_out:
-                least = f"held_out={settings.held_out} pairs of development text leave none"
-                raise DataError(f"train {name}: {len(frame):,} pairs are left, {least}; lower it, or give dev text")
+                remedy = f"held_out={settings.held_out} pairs of development text leave none"
+                raise DataError(f"train {name}: {len(frame):,} pairs are left, {remedy}; lower it, or give dev text")
             is_dev = np.zeros(len(frame), bool)
             is_dev[np.argsort(_hashes(frame)[0], kind="stable")[: settings.held_out]] = True
             frames["dev", name] = frame[is_dev].reset_index(drop=True)
             frame = frame[~is_dev].reset_index(drop=True)
         frames["train", name] = frame
-    drawn = [frames["dev", name] for name in settings.domains]
-    known = [np.concatenate([_hashes(frame)[side] for frame in drawn]) for side in (0, 1)]
+    dev_frames = [frames["dev", name] for name in settings.domains]
+    others = [np.concatenate([_hashes(frame)[side] for frame in dev_frames]) for side in (0, 1)]
     for name in settings.domains:
         frame = frames["train", name]
-        is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(_hashes(frame), known, strict=True)))
+        is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(_hashes(frame), others, strict=True)))
         counts[name]["held_out"] += int(is_known.sum())
         frames["train", name] = frame[~is_known].reset_index(drop=True)
         if is_known.all():
@@ -227,7 +229,7 @@ def _hashes(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
     return hash_lines(zip(frame["source"], frame["target"], strict=True)) if len(frame) else (empty, empty)
 
 
-def _reasons(frame: pd.DataFrame, known: Sequence[np.ndarray], index: OverlapIndex, longest: int) -> np.ndarray:
+def _reasons(frame: pd.DataFrame, others: Sequence[np.ndarray], index: OverlapIndex, longest: int) -> np.ndarray:
     """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
     sides, long = _hashes(frame), np.zeros(len(frame), bool)
     for column in COLUMNS:
@@ -236,7 +238,7 @@ def _reasons(frame: pd.DataFrame, known: Sequence[np.ndarray], index: OverlapInd
     overlap = np.zeros(len(frame), bool)
     rows = np.flatnonzero(is_message)
     overlap[rows[[hit.row for hit in index.find(frame["target"].to_numpy()[rows].tolist())]]] = True
-    is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, known, strict=True)))
+    is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, others, strict=True)))
     marks = [keep_first(*sides) != Outcome.TRAIN, is_known, long, overlap]
     return np.select(marks, REASONS, "")
 

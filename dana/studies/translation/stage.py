@@ -22,7 +22,7 @@ from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
-from dana.studies.translation.page import choice_table, matrix_table, translation_report
+from dana.studies.translation.page import matrix_table, table_of_choices, translation_report
 from dana.studies.translation.pairs import AUDIT, PAIRS, open_pairs, pairs_stage
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
 from dana.studies.translation.translator import OUTPUT, chosen_model, signatures, translate_stage
@@ -60,7 +60,7 @@ def run_translation(settings: RunSettings) -> Path:
             rows.append(row | {"output": pd.read_parquet(artifact.path / OUTPUT)})
     cosines = pd.read_csv(Path(paths["centroids"]) / CENTROIDS, index_col=0)
     results, audit = pd.DataFrame(rows), pd.read_csv(out / "pairs" / AUDIT)
-    tables = matrix_table(results), choice_table(results), cosines, audit
+    tables = matrix_table(results), table_of_choices(results), cosines, audit
     return write_page(translation_report(out.resolve().name, *tables, signatures()), out, "translation")
 
 
@@ -102,10 +102,10 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
     translators = [(name, name, "") for name in texts]
     targets = (study.targets or domains) if study.selectors else []
     if targets:
-        yield Cell("pool", f"{MODULE}:pool_stage", {"pairs": pairs, "domains": domains, "folder": out / "pool"})
+        yield Cell("pool", f"{MODULE}:target_pool_stage", {"pairs": pairs, "domains": domains, "folder": out / "pool"})
     for target in targets:
         fit = {"pairs": pairs, "target": target, "folder": out / "tasks" / target}
-        yield Cell(f"task/{target}", f"{MODULE}:task_stage", fit)
+        yield Cell(f"task/{target}", f"{MODULE}:target_task_stage", fit)
     for target, spec in product(targets, study.selectors):
         name = f"{target}-{slug(spec)}"
         scores = None if spec == ORACLE else OutputOf(f"score/{name}")
@@ -139,7 +139,7 @@ def measure_translator_stage(
     return translate_stage(chosen_model(translator), pairs, [test], *how)
 
 
-def pool_stage(pairs: Path, domains: list[str], folder: Path) -> Artifact:
+def target_pool_stage(pairs: Path, domains: list[str], folder: Path) -> Artifact:
     """Write the target sides of all training text as a corpus to choose from; the source is the domain."""
 
     def write(draft: Draft) -> None:
@@ -149,7 +149,7 @@ def pool_stage(pairs: Path, domains: list[str], folder: Path) -> Artifact:
     return make(folder, "corpus", {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains}, write)
 
 
-def task_stage(pairs: Path, target: str, folder: Path) -> Artifact:
+def target_task_stage(pairs: Path, target: str, folder: Path) -> Artifact:
     """Write the target sides of a domain's development text as a task to fit selectors on, as the paper does."""
 
     def write(draft: Draft) -> None:

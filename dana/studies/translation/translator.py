@@ -143,16 +143,16 @@ def choice_stage(
     return make(folder, "corpus", depends_on, write)
 
 
-def choice_measures(truth: np.ndarray, chosen: np.ndarray) -> dict[str, float]:
+def choice_measures(truth: np.ndarray, selection: np.ndarray) -> dict[str, float]:
     """Compute precision and recall of chosen pairs with their ceilings (Table 7).
 
     Args:
         truth: bool of shape (pairs,), True for pairs of the domain.
-        chosen: Indices of chosen pairs.
+        selection: Indices of chosen pairs.
     """
     scores = np.ones(truth.size)
-    scores[chosen] = 0.0
-    return budget_measures(scores, truth, chosen.size)
+    scores[selection] = 0.0
+    return budget_measures(scores, truth, selection.size)
 
 
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
@@ -258,7 +258,7 @@ def translate_stage(
     domains: list[str],
     split: str,
     beams: int,
-    most: int | None,
+    limit: int | None,
     settings: TranslationSettings,
     folder: Path,
 ) -> Artifact:
@@ -270,11 +270,11 @@ def translate_stage(
         domains: Domains to translate text of.
         split: ``dev`` or ``test``.
         beams: Beams of the search; 1 is greedy.
-        most: Most pairs of a domain, its first; None for all.
+        limit: Most pairs of a domain, its first; None for all.
         settings: The most tokens of a pair.
         folder: Folder of ``translations.parquet``: doc_id, reference, translation.
     """
-    depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": most}
+    depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": limit}
     depends_on |= {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "split": split}
     depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures()}
 
@@ -282,7 +282,7 @@ def translate_stage(
         from transformers import AutoModelForSeq2SeqLM
 
         network, tokenizer = load_complete(AutoModelForSeq2SeqLM, str(model)), load_own_tokenizer(str(model))
-        frames = [open_pairs(pairs, domain, split).head(most or 10**9) for domain in domains]
+        frames = [open_pairs(pairs, domain, split).head(limit or 10**9) for domain in domains]
         table = pd.concat(frames, ignore_index=True)
         output = translate(network.to(find_device()), tokenizer, table["source"].tolist(), beams, settings.max_tokens)
         result = table[["doc_id"]].assign(reference=table["target"], translation=output)

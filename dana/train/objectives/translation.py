@@ -130,8 +130,8 @@ class Translation(Objective):
 
         start = getattr(config, "decoder_start_token_id", None)
         fits = bool(config.is_encoder_decoder) and start is not None and start == config.pad_token_id
-        allowed = f"masked or causal for a model of type {config.model_type}: no decoder begins with padding"
-        require(fits, "objective", "translation", allowed)
+        allowed_values = f"masked or causal for a model of type {config.model_type}: no decoder begins with padding"
+        require(fits, "objective", "translation", allowed_values)
         return AutoModelForSeq2SeqLM
 
     def collator(self, tokenizer: Any, seed: int) -> TranslationCollator:

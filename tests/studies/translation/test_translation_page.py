@@ -7,10 +7,10 @@ from scipy.stats import pearsonr
 
 from dana.report.page import to_markdown
 from dana.studies.translation.page import (
-    choice_table,
     correlation_table,
     matrix_table,
     paired_bootstrap,
+    table_of_choices,
     translation_report,
 )
 
@@ -81,12 +81,12 @@ def test_each_test_set_is_compared_with_its_own_translator_or_with_that_of_all()
 
 
 def test_choices_are_tested_on_their_target_against_random_text():
-    choices = choice_table(RESULTS)
+    choices = table_of_choices(RESULTS)
     assert choices["selector"].tolist() == ["random", "oracle"]
     assert set(choices["against"]) == {"random"}
     assert choices.loc[1, "p"] < 0.01
     assert choices.loc[1, "precision"] == 0.8
-    assert choice_table(RESULTS[RESULTS["selector"] == ""]).empty
+    assert table_of_choices(RESULTS[RESULTS["selector"] == ""]).empty
 
 
 def test_correlations_have_the_diagonal_or_not():
@@ -115,7 +115,7 @@ def test_correlations_have_the_diagonal_or_not():
 def test_the_page_has_the_signatures_the_matrix_and_the_choices():
     audit = pd.DataFrame([{"domain": "it", "split": "train", "read": 9, "kept": 8, "repeated": 1, "held_out": 0,
                            "long": 0, "overlap": 0, "source_words": 40, "target_words": 44, "oov": None}])  # fmt: skip
-    report = translation_report("mt", matrix_table(RESULTS), choice_table(RESULTS), COSINES, audit, SIGNATURES)
+    report = translation_report("mt", matrix_table(RESULTS), table_of_choices(RESULTS), COSINES, audit, SIGNATURES)
     text = to_markdown(report)
     assert text.startswith("# mt\n\n**On 2 of 2 test sets the domain's own translator")
     assert "- bleu: nrefs:1\\|tok:13a" in text
