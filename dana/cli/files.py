@@ -147,14 +147,14 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import asdict
 
     from dana.core.config import require
-    from dana.train.memory import Launch, count_memory
+    from dana.stages.memory import Launch, count_memory
 
     settings = settings_from(args)
     require(bool(settings.model), "--model", settings.model, "a folder with config.json, or a Hub name")
     launch = Launch.of(args.launch) if args.launch else Launch()
     memory = count_memory(str(settings.model), settings.adapt, launch)
     values = asdict(memory)
-    every, learnt = values.pop("parameters"), values.pop("trained")
+    every, learnt = values.pop("parameters"), values.pop("learnable")
     print(
         f"parameters  {every:,}, of which {learnt:,} are trained, by {launch.processes} process(es) of {launch.engine}"
     )

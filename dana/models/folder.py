@@ -180,10 +180,10 @@ def _fold_into(network: Any, folder: str, base: str) -> None:
     before, now = read_manifest(Path(folder)).get("depends_on", {}).get("model"), model_identity(base)
     if before and (differences := "; ".join(list_differences(before, now))):
         raise ArtifactError(f"{folder}: its base {base} has changed since ({differences}); restore it")
-    whole = load_complete(own_class(base), base)  # peft knows modules by their names in the class that was adapted
+    full = load_complete(own_class(base), base)  # peft knows modules by their names in the class that was adapted
     with loading(folder):
-        whole = fold_adapter(whole, folder)
-    weights = {name.removeprefix(f"{whole.base_model_prefix}."): value for name, value in whole.state_dict().items()}
+        full = fold_adapter(full, folder)
+    weights = {name.removeprefix(f"{full.base_model_prefix}."): value for name, value in full.state_dict().items()}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             value = weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter)

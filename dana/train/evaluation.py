@@ -59,11 +59,11 @@ class HeldOut:
 
     def with_selected(self, examples: Examples, evaluation_tokens: int) -> "HeldOut":
         """Add samples of the selected text and of general text, the latter cut to lengths of the former."""
-        most = min(BASE_TOKENS, evaluation_tokens)
-        selection = heldout_sample(examples.first_part, most)
+        limit = min(BASE_TOKENS, evaluation_tokens)
+        selection = heldout_sample(examples.first_part, limit)
         general = self.texts["general"]
         sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))  # less context predicts worse
-        random = heldout_sample(replace(general, sizes=sizes), most)
+        random = heldout_sample(replace(general, sizes=sizes), limit)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
     def mean_losses(self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any) -> dict[str, float | None]:

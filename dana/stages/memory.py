@@ -69,7 +69,7 @@ class Memory:
         buffers: Weights of others that it gathers at a time, and ZeRO's bucket of gradients.
         activations: Estimate for one micro-batch: hidden states of all layers, and a chunk of logits.
         parameters: Number of parameters of the model.
-        trained: Number of those that are trained.
+        learnable: Number of those that are trained.
     """
 
     weights: int
@@ -78,7 +78,7 @@ class Memory:
     buffers: int
     activations: int
     parameters: int
-    trained: int
+    learnable: int
 
     @property
     def total(self) -> int:
@@ -108,29 +108,29 @@ def count_memory(model: str, settings: AdaptSettings, launch: Launch) -> Memory:
     if settings.adapter is not None:
         add_adapter(network, None, settings.adapter, model, settings.seed)
     every = sum(part.numel() for part in network.parameters())
-    trained = sum(part.numel() for part in network.parameters() if part.requires_grad)
-    weights, gradients, moments, buffers = _states(network, every, trained, launch)
+    learnable = sum(part.numel() for part in network.parameters() if part.requires_grad)
+    weights, gradients, moments, buffers = _states(network, every, learnable, launch)
     execution, inner = settings.execution, config.get_text_config()
     states = inner.num_hidden_layers * (KEPT if execution.gradient_checkpointing else PER_TOKEN)
     states += PER_TOKEN if execution.gradient_checkpointing else 0  # of the layer that is computed again
     size = execution.micro_batch_tokens * inner.hidden_size * launch.width * states + 2 * CHUNK * FLOAT32
-    return Memory(weights, gradients, moments, buffers, size, every, trained)
+    return Memory(weights, gradients, moments, buffers, size, every, learnable)
 
 
-def _states(network: Any, every: int, trained: int, launch: Launch) -> tuple[int, int, int, int]:
+def _states(network: Any, every: int, learnable: int, launch: Launch) -> tuple[int, int, int, int]:
     """Count the bytes of weights, gradients, moments and buffers."""
     parts, width = launch.processes, launch.width
-    moments = MOMENTS * FLOAT32 * trained
+    moments = MOMENTS * FLOAT32 * learnable
     if launch.engine == "FSDP":
         block = max((_size(one) for one in network.modules() if _is_block(network, one)), default=0)
         rest = every - sum(_size(one) for one in network.modules() if _is_block(network, one))
         unit = max(block, rest) if launch.by_layer else every
-        return FLOAT32 * every // parts, FLOAT32 * trained // parts, moments // parts, width * unit
+        return FLOAT32 * every // parts, FLOAT32 * learnable // parts, moments // parts, width * unit
     if launch.stage == 0:
-        return FLOAT32 * every, FLOAT32 * trained, moments, 0
-    copy = FLOAT32 * trained // parts
+        return FLOAT32 * every, FLOAT32 * learnable, moments, 0
+    copy = FLOAT32 * learnable // parts
     weights = width * every // (parts if launch.stage == 3 else 1)
-    gradients = width * trained // (parts if launch.stage > 1 else 1)
+    gradients = width * learnable // (parts if launch.stage > 1 else 1)
     buffers = (BUCKET if launch.stage > 1 else 0) + (min(every, LIVE) if launch.stage == 3 else 0)
     return weights + copy, gradients, moments // parts, width * buffers
 

@@ -20,11 +20,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError
 from dana.models.adapters import add_adapter
+from dana.stages.memory import BUCKET, Launch, count_memory
 from dana.train.examples import Examples
 from dana.train.execution import is_deepspeed, make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import TrainingState, prepare, take_step
-from dana.train.memory import BUCKET, Launch, count_memory
 from dana.train.objectives.causal import CausalCollator
 from dana.train.settings import AdaptSettings, Execution
 from dana.train.supervised import make_optimizer
@@ -105,7 +105,7 @@ def test_one_process_holds_what_is_counted(folder, adapter):
     memory = count(folder, Launch(), adapter)
     held = memory.weights + memory.gradients + memory.moments
     assert measure("one", adapter) == pytest.approx(held, rel=0.02)
-    assert (memory.trained < memory.parameters / 5) == bool(adapter)
+    assert (memory.learnable < memory.parameters / 5) == bool(adapter)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_two_processes_hold_what_is_counted(folder, engine, adapter):
             "--config_file",
             f"accelerate_configs/{engine}.yaml",
         ]
-    command = [sys.executable, "-m", *launcher, "-m", "tests.train.test_memory", engine, adapter or ""]
+    command = [sys.executable, "-m", *launcher, "-m", "tests.stages.test_memory", engine, adapter or ""]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     process = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, env=environment)
     assert process.returncode == 0, process.stderr
