@@ -12,7 +12,7 @@ from toy_pairs import toy_settings
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from dana.core.announce import Cost
-from dana.core.artifacts import make
+from dana.core.artifacts import make, read_manifest
 from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.models.folder import uncut
@@ -144,6 +144,7 @@ def test_passes_are_one_long_run_and_the_best_of_them_is_chosen(settings, pairs,
     model = chosen_model(trained.path)
     assert model.name == f"epoch-{best['epoch']:.0f}"
     steps = -(-trained.manifest["counts"]["tokens"] // settings.batch_tokens)
+    assert read_manifest(trained.path.parent / "epoch-2")["extended"]["at"] == steps - 1, "it went on from the first"
     data = TrainingData(texts["train"], None, texts["dev"], texts["dev"])
     long = training_settings(settings, 2 * steps, None)
     job = TrainingJob("new", lambda: new_translator(tokenizer, settings), data, long, lambda: Cost("", 0.0))
