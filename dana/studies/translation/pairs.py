@@ -180,7 +180,7 @@ def _plain(message: str) -> str:
 
 
 def keep_apart(frames: dict[tuple[str, str], pd.DataFrame], settings: TranslationSettings) -> dict[str, Counter[str]]:
-    """Drop training pairs, in place, that repeat lines of others, and take development text where there is none.
+    """Take development text where there is none, then drop training pairs that repeat lines of others, in place.
 
     Args:
         frames: Pairs by split and domain.
@@ -192,55 +192,46 @@ def keep_apart(frames: dict[tuple[str, str], pd.DataFrame], settings: Translatio
     Raises:
         DataError: If a domain has too few pairs.
     """
-    held_out_frames = [frame for (split, _), frame in frames.items() if split != "train"]
-    index = OverlapIndex.build(
-        {"held out": [text for frame in held_out_frames for text in frame["target"]]}, RUN, SENTENCE
-    )
-    others = [np.concatenate([[np.uint64(0)], *(_hashes(frame)[side] for frame in held_out_frames)]) for side in (0, 1)]
-    counts = dict[str, Counter[str]]()
+    dev, counts = dict[tuple[str, str], pd.DataFrame](), dict[str, Counter[str]]()
     for name in settings.domains:
-        frame = frames["train", name]
-        reasons = _reasons(frame, others, index, settings.longest)
-        counts[name] = Counter(reason for reason in reasons.tolist() if reason)
-        frame = frame[reasons == ""].reset_index(drop=True)
         if ("dev", name) not in frames:
-            if len(frame) <= settings.held_out:
-                remedy = f"held_out={settings.held_out} pairs of development text leave none"
-                raise DataError(f"train {name}: {len(frame):,} pairs are left, {remedy}; lower it, or give dev text")
-            is_dev = np.zeros(len(frame), bool)
-            is_dev[np.argsort(_hashes(frame)[0], kind="stable")[: settings.held_out]] = True
-            frames["dev", name] = frame[is_dev].reset_index(drop=True)
-            frame = frame[~is_dev].reset_index(drop=True)
-        frames["train", name] = frame
-    dev_frames = [frames["dev", name] for name in settings.domains]
-    others = [np.concatenate([_hashes(frame)[side] for frame in dev_frames]) for side in (0, 1)]
+            frame = frames["train", name]
+            rows = np.flatnonzero(_reasons(frame, frames, settings) == "")
+            if rows.size <= settings.held_out:
+                remedy = (
+                    f"held_out={settings.held_out} pairs of development text leave none; lower it, or give dev text"
+                )
+                raise DataError(f"train {name}: {rows.size:,} pairs are left, {remedy}")
+            rows = rows[np.argsort(_hashes(frame)[0][rows], kind="stable")[: settings.held_out]]
+            dev["dev", name], frames["train", name] = frame.iloc[rows], frame.drop(frame.index[rows])
+    frames |= dev
     for name in settings.domains:
-        frame = frames["train", name]
-        is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(_hashes(frame), others, strict=True)))
-        counts[name]["held_out"] += int(is_known.sum())
-        frames["train", name] = frame[~is_known].reset_index(drop=True)
-        if is_known.all():
+        reasons = _reasons(frames["train", name], frames, settings)
+        counts[name] = Counter(reason for reason in reasons.tolist() if reason)
+        frames["train", name] = frames["train", name][reasons == ""]
+        if frames["train", name].empty:
             raise DataError(f"train {name}: no pair is left ({dict(counts[name])})")
     return counts
 
 
 def _hashes(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
-    empty = np.zeros(0, np.uint64)
-    return hash_lines(zip(frame["source"], frame["target"], strict=True)) if len(frame) else (empty, empty)
+    return hash_lines(zip(frame["source"], frame["target"], strict=True))
 
 
-def _reasons(frame: pd.DataFrame, others: Sequence[np.ndarray], index: OverlapIndex, longest: int) -> np.ndarray:
+def _reasons(
+    frame: pd.DataFrame, frames: Mapping[tuple[str, str], pd.DataFrame], settings: TranslationSettings
+) -> np.ndarray:
     """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
-    sides, long = _hashes(frame), np.zeros(len(frame), bool)
+    held_out = pd.concat([other for (split, _), other in frames.items() if split != "train"])
+    sides, long, overlap = _hashes(frame), np.zeros(len(frame), bool), np.zeros(len(frame), bool)
     for column in COLUMNS:
-        long |= _lengths(frame[column]) > longest
-    is_message = frame.get("message", pd.Series(False, frame.index)).fillna(False).to_numpy(bool)
-    overlap = np.zeros(len(frame), bool)
-    rows = np.flatnonzero(is_message)
-    overlap[rows[[hit.row for hit in index.find(frame["target"].to_numpy()[rows].tolist())]]] = True
-    is_known = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, others, strict=True)))
-    marks = [keep_first(*sides) != Outcome.TRAIN, is_known, long, overlap]
-    return np.select(marks, REASONS, "")
+        long |= _lengths(frame[column]) > settings.longest
+    is_message = frame["message"].eq(True).to_numpy() if "message" in frame else overlap
+    if is_message.any():
+        index, rows = OverlapIndex.build({"": held_out["target"]}, RUN, SENTENCE), np.flatnonzero(is_message)
+        overlap[rows[[hit.row for hit in index.find(frame["target"].iloc[rows].tolist())]]] = True
+    is_held_out = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, _hashes(held_out), strict=True)))
+    return np.select([keep_first(*sides) != Outcome.TRAIN, is_held_out, long, overlap], REASONS, "")
 
 
 def _lengths(texts: Iterable[str]) -> np.ndarray:

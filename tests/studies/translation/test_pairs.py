@@ -28,11 +28,12 @@ def test_training_text_has_no_line_of_an_earlier_pair_or_of_held_out_text(tmp_pa
     settings = toy_settings(tmp_path, longest=9)
     german, english = toy_lines("kitchen", 40)
     tests = toy_lines("garden", 6, 1)
-    german += [german[3], "neu hier", tests[0][2], "ein Satz ohne", "x " * 10]
-    english += ["a new line", english[4], "one more line", tests[1][3], "y"]
+    german += [german[5], "neu hier", tests[0][2], "ein Satz ohne", "x " * 10]
+    english += ["a new line", english[7], "one more line", tests[1][3], "y"]
     settings.train["kitchen"] = write_sides(tmp_path, "more", ([*german, "", "leer"], [*english, "nothing", " "]))
     artifact = pairs_stage(settings, tmp_path / "pairs")
     row = audit_of(artifact).loc["kitchen", "train"]
+    # Repeats of a line that was drawn for development would be held out.
     counts = {"read": 45, "repeated": 2, "held_out": 2, "long": 1, "overlap": 0, "kept": 20}
     assert row[list(counts)].to_dict() == counts, "twenty are development text"
     train, dev = (open_pairs(artifact.path, "kitchen", split) for split in ("train", "dev"))
