@@ -135,7 +135,7 @@ class ChatDecoder:
                 return_dict_in_generate=True,
                 **options,
             )
-        self._read = rows, mask, output.past_key_values
+            self._read = rows, mask, output.past_key_values
         return self.tokenizer.batch_decode(output.sequences[:, ids.shape[1] :], skip_special_tokens=True)
 
     def _resume(self, rows: list[list[int]]) -> tuple[Tensor, Any, list[int]]:
