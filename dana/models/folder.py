@@ -186,8 +186,7 @@ def _fold_into(network: Any, folder: str, base: str) -> None:
     weights = {name.removeprefix(f"{full.base_model_prefix}."): value for name, value in full.state_dict().items()}
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            value = weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter)
-            parameter.copy_(value if value.shape == parameter.shape else parameter)
+            parameter.copy_(weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter))
     network.config.name_or_path = folder
 
 

@@ -103,6 +103,8 @@ def test_adapters_are_trained_alone_saved_alone_and_folded_into_a_plain_model(sp
         assert loss(model, texts, tokenizer) == pytest.approx(last, abs=1e-5)
     changes = (plain.model.embed_tokens.weight != base.model.embed_tokens.weight).any(1).nonzero().flatten().tolist()
     assert changes == [tokenizer.convert_tokens_to_ids(WORD)], "only the row of the added word is trained"
+    names = json.loads((folder / CONFIG).read_text())["target_modules"]
+    assert names == sorted(names), "peft has a set, whose order differs between processes"
     norms = [name for name in base.state_dict() if "norm" in name]
     assert all(torch.equal(plain.state_dict()[name], base.state_dict()[name]) for name in norms)
     card = (folder / "README.md").read_text()
