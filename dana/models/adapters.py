@@ -7,15 +7,16 @@ import json
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from dana.core.config import check_fields, require
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import get_logger
 from dana.core.registry import build, parse_arguments
 from dana.core.rng import derive_seed, torch_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = get_logger(__name__)
 
@@ -104,7 +105,7 @@ def has_adapter(model: Any) -> bool:
     return bool(getattr(model, "peft_config", None))
 
 
-def write_adapter(model: Any, weights: dict[str, Tensor], folder: Path) -> None:
+def write_adapter(model: Any, weights: "dict[str, Tensor]", folder: Path) -> None:
     """Write the adapters of a model, and nothing else of it.
 
     Args:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toy_pairs import toy_lines, toy_settings, write_sides
+from toy_translation import toy_lines, toy_settings, write_sides
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.studies.translation.pairs import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from toy_pairs import toy_settings, write_sides
+from toy_translation import toy_settings, write_sides
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from dana.core.errors import ConfigError

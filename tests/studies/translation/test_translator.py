@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
-from toy_pairs import toy_settings
+from toy_translation import toy_settings
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from dana.core.announce import Cost
