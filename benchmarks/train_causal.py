@@ -2,10 +2,10 @@
 
     DANA_DATA=... python benchmarks/train_causal.py --model smollm2 --rounds 3
 
-Both arms train the same decoder in float32 on the same short documents, whole batches at the same rate, padded to the
-longest of a micro-batch. The Trainer runs a whole batch at once, dana micro-batches of similar length. The arms take
-turns, each turn in its own process. Reported are the medians of tokens per second (without padding), their ratio, and
-peak memory.
+Both arms train the same decoder in the same precision on the same short documents, whole batches at the same rate,
+padded to the longest of a micro-batch. The Trainer runs a whole batch at once, dana micro-batches of similar length.
+The arms take turns, each turn in its own process. Reported are the medians of tokens per second (without padding),
+their ratio, and peak memory.
 """
 
 import argparse
@@ -78,6 +78,7 @@ def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argpa
 
     values = {"max_steps": options.steps, "per_device_train_batch_size": options.batch_size, "learning_rate": 1e-5}
     quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+    quiet["bf16"] = options.bf16
     arguments = TrainingArguments(tempfile.mkdtemp(), **values, **quiet)
     rows = [{"input_ids": one, "attention_mask": [1] * len(one)} for one in ids]
     Trainer(model, arguments, train_dataset=rows, data_collator=collate, callbacks=[clock]).train()
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--micro-batch-tokens", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bf16", action="store_true", help="by autocast; else float32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm only, and print JSON")
     options = parser.parse_args()
@@ -119,6 +121,7 @@ def main() -> None:
         return
     turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
+    environment["ACCELERATE_MIXED_PRECISION"] = "bf16" if options.bf16 else "no"
     for _ in range(options.rounds):
         for arm, rows in turns.items():
             command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm]
