@@ -2,10 +2,10 @@
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.settings import settings_from
+from dana.core.config import require
 
 FLAGS = [
     Flag("--sides", "translation.sides", options=MANY),
@@ -38,19 +38,16 @@ def _translation(args: argparse.Namespace) -> None:
 
       dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en --catalogues it --out mt
     """
-    from dana.core.errors import ConfigError
     from dana.studies.translation.stage import run_translation
 
     settings = settings_from(args)
-    files: dict[str, Any] = {}
+    study = settings.section("translation")
     for split in ("train", "dev", "test"):
-        by_domain: dict[str, list[str]] = dict(getattr(settings.section("translation"), split))
-        for name, *paths in getattr(args, split):
-            if len(paths) not in (1, 2):
-                raise ConfigError(f"--{split} {name}: must have one or two files")
-            by_domain[name] = paths
-        files[split] = by_domain
-    settings = replace(settings, **{"translation": replace(settings.section("translation"), **files)})
+        names = [name for name, *_ in getattr(args, split)]
+        require(len({*names}) == len(names), f"--{split}", names, "each domain once")
+        files = getattr(study, split) | {name: paths for name, *paths in getattr(args, split)}
+        study = replace(study, **{split: files})
+    settings = replace(settings, **{"translation": study})
     page = run_translation(settings)
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## What was read?")[0])
     print(f"written: {page}, {page.with_suffix('.md').name}, tables/")

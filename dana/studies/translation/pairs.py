@@ -2,9 +2,11 @@
 
 import gettext
 import re
+import struct
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,16 @@ from dana.studies.translation.settings import TranslationSettings
 log = get_logger(__name__)
 
 PAIRS, AUDIT, CATALOGUES = "translation-pairs", "audit.csv", "catalogues.csv"
-COLUMNS = ("source", "target")
+COLUMNS, SPLITS = ("source", "target"), ("train", "dev", "test")
+Key = tuple[str, str]  # split and domain
 REASONS = ("repeated", "held_out", "long", "overlap")
 FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack")  # of the system, if Python is not the system's
 ORIGIN = "en"  # language of the messages that programs are written with
 LEAST_WORDS = 3  # of each side of a message
 RUN, SENTENCE = 8, 4  # words of a run, or of a whole sentence, that a message must not share with test text
-LATIN, ENOUGH = ("LATIN",), 1000  # lines whose letters are counted
+ENOUGH = 1000  # lines whose letters are counted
 CODES = "cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi"
-SCRIPTS: dict[str, tuple[str, ...]] = dict.fromkeys(CODES.split(), LATIN)
+SCRIPTS: dict[str, tuple[str, ...]] = dict.fromkeys(CODES.split(), ("LATIN",))
 SCRIPTS |= {"bg": ("CYRILLIC",), "ru": ("CYRILLIC",), "uk": ("CYRILLIC",), "el": ("GREEK",), "he": ("HEBREW",)}
 SCRIPTS |= {"ar": ("ARABIC",), "fa": ("ARABIC",), "hi": ("DEVANAGARI",), "ko": ("HANGUL",), "zh": ("CJK",)}
 SCRIPTS |= {"ja": ("HIRAGANA", "KATAKANA", "CJK"), "th": ("THAI",)}
@@ -46,8 +49,9 @@ def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
     ``audit.csv`` has a row per domain and split: pairs read, dropped by reason and kept, words of each side, and the
     share of the source words that the domain's training text lacks (oov). A training pair is dropped if its source or
     target is that of an earlier pair, or of a pair of development or test text of any domain; or if a side is longer
-    than ``longest``. A message is also dropped if it shares a run of eight words, or a whole sentence of four, with
-    such text. The digests of the catalogues decide the fingerprint: with others the folder is refused.
+    than ``longest``. A message is also dropped if a side shares a run of eight words, or a whole sentence of four, with
+    that of such text. A pair of development text that was given is dropped if its source or target is that of a pair of
+    test text. The digests of the catalogues decide the fingerprint: with others the folder is refused.
 
     Raises:
         DataError: If files are not aligned, a side is empty or the same as the other, the letters of a side are of
@@ -56,12 +60,12 @@ def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
     """
     texts = {
         (split, name): open_aligned([Path(file) for file in files], settings.sides)
-        for split in ("train", "dev", "test")
+        for split in SPLITS
         for name, files in getattr(settings, split).items()
     }
     catalogues = find_catalogues(settings.sides) if settings.catalogues else []
     digests = {f"{split}/{name}": [file_digest(file) for file in text.files] for (split, name), text in texts.items()}
-    depends_on: dict[str, Any] = {"files": digests, "method": 1}
+    depends_on: dict[str, Any] = {"files": digests, "method": 2}
     depends_on |= {name: getattr(settings, name) for name in ("sides", "held_out", "longest")}
     depends_on["catalogues"] = {settings.catalogues: {path.name: file_digest(path) for path in catalogues}}
 
@@ -71,15 +75,14 @@ def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
         if catalogues:
             messages, table = read_catalogues(catalogues, settings.sides)
             key = ("train", settings.catalogues)
-            parts = [frame for frame in (frames.get(key), messages) if frame is not None]
-            frames[key] = pd.concat(parts, ignore_index=True)
+            frames[key] = pd.concat([frames.get(key), messages], ignore_index=True)  # which ignores a None
             write_text(draft.path / CATALOGUES, csv_text(table))
         read = {key: len(frame) for key, frame in frames.items()}
         counts = keep_apart(frames, settings)
         for (split, name), frame in frames.items():
             (draft.path / name).mkdir(exist_ok=True)
-            ids = [f"{name}-{split}-{row}" for row in range(len(frame))]
-            table = frame[list(COLUMNS)].assign(doc_id=ids)[["doc_id", *COLUMNS]]
+            table = frame[list(COLUMNS)].copy()
+            table.insert(0, "doc_id", [f"{name}-{split}-{row}" for row in range(len(frame))])
             table.to_parquet(draft.path / name / f"{split}.parquet", compression="zstd", index=False)
         write_text(draft.path / AUDIT, csv_text(_audit(frames, read, counts)))
         draft.counts = {f"{split}/{name}": len(frame) for (split, name), frame in frames.items()}
@@ -99,12 +102,12 @@ def read_pairs(text: AlignedText) -> pd.DataFrame:
         DataError: If no pair has both sides, or most pairs have the same text on both.
     """
     rows = [tuple(" ".join(side.split()) for side in sides) for _, sides in text.rows()]
-    frame_of_all = pd.DataFrame(rows, columns=list(COLUMNS)).astype(str)
-    frame = frame_of_all[(frame_of_all != "").all(axis=1)].reset_index(drop=True)
-    files = ", ".join(map(str, text.files))
+    frame, files = pd.DataFrame(rows, columns=list(COLUMNS)), ", ".join(map(str, text.files))
+    has_text = frame != ""
     for column, side in zip(COLUMNS, text.sides, strict=True):
-        if not (frame_of_all[column] != "").any():
+        if not has_text[column].any():
             raise DataError(f"{files}: every line of the side {side} is empty")
+    frame = frame[has_text.all(axis=1)].reset_index(drop=True)
     if frame.empty:
         raise DataError(f"{files}: no line has text on both sides")
     same = int((frame["source"] == frame["target"]).sum())
@@ -116,10 +119,8 @@ def read_pairs(text: AlignedText) -> pd.DataFrame:
 
 def script_of(texts: Iterable[str]) -> str:
     """Return the script of most letters of the first texts, as Unicode names it: ``LATIN``, ``CYRILLIC``, ``CJK``."""
-    letters = Counter(letter for text in list(texts)[:ENOUGH] for letter in text if letter.isalpha())
-    scripts = Counter[str]()
-    for letter, count in letters.items():
-        scripts[unicodedata.name(letter, "UNKNOWN").replace("-", " ").split()[0]] += count
+    letters = (letter for text in islice(texts, ENOUGH) for letter in text if letter.isalpha())
+    scripts = Counter(re.split("[ -]", unicodedata.name(letter, "UNKNOWN"))[0] for letter in letters)
     return scripts.most_common(1)[0][0] if scripts else "UNKNOWN"
 
 
@@ -155,6 +156,9 @@ def read_catalogues(files: Sequence[Path], sides: Sequence[str]) -> tuple[pd.Dat
     Returns:
         The pairs, with a column ``message`` that is True; and a table of the files: name, digest, pairs. A file that
         gettext cannot read has no pairs.
+
+    Raises:
+        DataError: If no file has a pair.
     """
     pairs, table = list[list[str]](), list[dict[str, Any]]()
     for file in files:
@@ -162,7 +166,7 @@ def read_catalogues(files: Sequence[Path], sides: Sequence[str]) -> tuple[pd.Dat
         try:
             with file.open("rb") as stream:
                 catalogue = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
-        except (UnicodeError, OSError, ValueError) as error:
+        except (OSError, ValueError, LookupError, struct.error) as error:
             log.warning("catalogue %s cannot be read and is left out: %s", file, error)
             catalogue = {}
         for message, translation in catalogue.items():
@@ -172,6 +176,8 @@ def read_catalogues(files: Sequence[Path], sides: Sequence[str]) -> tuple[pd.Dat
                 if min(len(words(text).split()) for text in pair) >= LEAST_WORDS:
                     pairs.append(pair)
         table.append({"catalogue": file.name, "digest": file_digest(file), "pairs": len(pairs) - before})
+    if not pairs:
+        raise DataError(f"{file.parent}: no message catalogue has a translation of {LEAST_WORDS} words")
     return pd.DataFrame(pairs, columns=list(COLUMNS)).assign(message=True), pd.DataFrame(table)
 
 
@@ -179,78 +185,86 @@ def _plain(message: str) -> str:
     return " ".join(one_line(re.sub(r"(?<!\w)[_&](?=\w)", "", message)).split())
 
 
-def keep_apart(frames: dict[tuple[str, str], pd.DataFrame], settings: TranslationSettings) -> dict[str, Counter[str]]:
-    """Take development text where there is none, then drop training pairs that repeat lines of others, in place.
+def keep_apart(frames: dict[Key, pd.DataFrame], settings: TranslationSettings) -> dict[Key, Counter[str]]:
+    """Drop pairs that repeat lines of others, in place; take development text of training text where there is none.
 
     Args:
         frames: Pairs by split and domain.
         settings: Numbers of pairs and words.
 
     Returns:
-        For each domain the pairs that are dropped, by reason.
+        For each split and domain the pairs that are dropped, by reason.
 
     Raises:
         DataError: If a domain has too few pairs.
     """
-    dev, counts = dict[tuple[str, str], pd.DataFrame](), dict[str, Counter[str]]()
+    dev, counts = dict[Key, pd.DataFrame](), dict[Key, Counter[str]]()
+
+    def keep(key: Key, reasons: np.ndarray) -> None:
+        counts[key] = Counter(reason for reason in reasons.tolist() if reason)
+        frames[key] = frames[key][reasons == ""]
+        if frames[key].empty:
+            raise DataError(f"{' '.join(key)}: no pair is left ({dict(counts[key])})")
+
+    for key in [key for key in frames if key[0] == "dev"]:
+        keep(key, np.where(_has_line_of(frames[key], _join(frames, "test")), "held_out", ""))
+    held_out = _join(frames, "dev", "test")
     for name in settings.domains:
         if ("dev", name) not in frames:
             frame = frames["train", name]
-            rows = np.flatnonzero(_reasons(frame, frames, settings) == "")
+            rows = np.flatnonzero(_reasons(frame, held_out, settings) == "")
             if rows.size <= settings.held_out:
-                remedy = (
-                    f"held_out={settings.held_out} pairs of development text leave none; lower it, or give dev text"
-                )
-                raise DataError(f"train {name}: {rows.size:,} pairs are left, {remedy}")
+                problem = f"{rows.size:,} pairs are left, held_out={settings.held_out} pairs of development text"
+                raise DataError(f"train {name}: {problem} leave none; lower it, or give dev text")
             rows = rows[np.argsort(_hashes(frame)[0][rows], kind="stable")[: settings.held_out]]
             dev["dev", name], frames["train", name] = frame.iloc[rows], frame.drop(frame.index[rows])
     frames |= dev
+    held_out = _join(frames, "dev", "test")
     for name in settings.domains:
-        reasons = _reasons(frames["train", name], frames, settings)
-        counts[name] = Counter(reason for reason in reasons.tolist() if reason)
-        frames["train", name] = frames["train", name][reasons == ""]
-        if frames["train", name].empty:
-            raise DataError(f"train {name}: no pair is left ({dict(counts[name])})")
+        keep(("train", name), _reasons(frames["train", name], held_out, settings))
     return counts
+
+
+def _join(frames: Mapping[Key, pd.DataFrame], *splits: str) -> pd.DataFrame:
+    return pd.concat([frame for (split, _), frame in frames.items() if split in splits])
 
 
 def _hashes(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
     return hash_lines(zip(frame["source"], frame["target"], strict=True))
 
 
-def _reasons(
-    frame: pd.DataFrame, frames: Mapping[tuple[str, str], pd.DataFrame], settings: TranslationSettings
-) -> np.ndarray:
+def _has_line_of(frame: pd.DataFrame, others: pd.DataFrame) -> np.ndarray:
+    return np.logical_or(*map(np.isin, _hashes(frame), _hashes(others)))
+
+
+def _reasons(frame: pd.DataFrame, held_out: pd.DataFrame, settings: TranslationSettings) -> np.ndarray:
     """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
-    held_out = pd.concat([other for (split, _), other in frames.items() if split != "train"])
-    sides, long, overlap = _hashes(frame), np.zeros(len(frame), bool), np.zeros(len(frame), bool)
+    long, overlap = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
+    messages = np.flatnonzero(frame["message"].eq(True)) if "message" in frame else np.zeros(0, int)
     for column in COLUMNS:
         long |= _lengths(frame[column]) > settings.longest
-    is_message = frame["message"].eq(True).to_numpy() if "message" in frame else overlap
-    if is_message.any():
-        index, rows = OverlapIndex.build({"": held_out["target"]}, RUN, SENTENCE), np.flatnonzero(is_message)
-        overlap[rows[[hit.row for hit in index.find(frame["target"].iloc[rows].tolist())]]] = True
-    is_held_out = np.logical_or(*(np.isin(side, lines) for side, lines in zip(sides, _hashes(held_out), strict=True)))
-    return np.select([keep_first(*sides) != Outcome.TRAIN, is_held_out, long, overlap], REASONS, "")
+        if messages.size:
+            index = OverlapIndex.build({"": held_out[column]}, RUN, SENTENCE)
+            overlap[messages[[hit.row for hit in index.find(frame[column].iloc[messages].tolist())]]] = True
+    repeats = keep_first(*_hashes(frame)) != Outcome.TRAIN
+    return np.select([repeats, _has_line_of(frame, held_out), long, overlap], REASONS, "")
 
 
-def _lengths(texts: Iterable[str]) -> np.ndarray:
-    return np.array([len(text.split()) for text in texts], dtype=np.int64)
+def _lengths(texts: pd.Series) -> np.ndarray:
+    return texts.str.count(" ").to_numpy() + 1
 
 
 def _audit(
-    frames: Mapping[tuple[str, str], pd.DataFrame],
-    read: Mapping[tuple[str, str], int],
-    counts: Mapping[str, Mapping[str, int]],
+    frames: Mapping[Key, pd.DataFrame], read: Mapping[Key, int], counts: Mapping[Key, Counter[str]]
 ) -> pd.DataFrame:
     rows = []
-    for split, name in sorted(frames, key=lambda key: (key[1], ("train", "dev", "test").index(key[0]))):
-        frame = frames[split, name]
-        row: dict[str, Any] = {"domain": name, "split": split, "read": read.get((split, name)), "kept": len(frame)}
-        row |= {reason: counts.get(name, {}).get(reason, 0) if split == "train" else 0 for reason in REASONS}
-        row |= {f"{column}_words": int(_lengths(frame[column]).sum()) for column in COLUMNS}
-        train = frames.get(("train", name))
-        row["oov"] = None if split == "train" or train is None else unknown_share(train["source"], frame["source"])
+    for name, rank in sorted((name, SPLITS.index(split)) for split, name in frames):
+        key = SPLITS[rank], name
+        frame, train, drops = frames[key], frames.get(("train", name)), counts.get(key, Counter())
+        row: dict[str, Any] = {"domain": name, "split": key[0], "read": read.get(key), "kept": len(frame)}
+        row |= {reason: drops[reason] for reason in REASONS}
+        row |= {f"{column}_words": _lengths(frame[column]).sum() for column in COLUMNS}
+        row["oov"] = None if key[0] == "train" or train is None else unknown_share(train["source"], frame["source"])
         rows.append(row)
     return pd.DataFrame(rows)
 

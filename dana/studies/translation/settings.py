@@ -1,5 +1,6 @@
 """Settings of the translation study."""
 
+import re
 from dataclasses import dataclass, field
 
 from dana.core.config import check_fields, require
@@ -81,12 +82,23 @@ class TranslationSettings:
             require(value >= self.max_tokens, name, value, f"at least max_tokens={self.max_tokens}")
         require(self.width >= 64 and self.width % 64 == 0, "width", self.width, "a multiple of 64")
         require(len({*self.sides}) == len(self.sides) == 2, "sides", self.sides, "two different names")
-        require(ALL not in self.domains, "train", self.domains, f"domains with names other than {ALL}")
-        for name in ("selectors", "targets"):
-            values = getattr(self, name)
-            require(len({*map(slug, values)}) == len(values), name, values, "distinct")
+        for split in ("train", "dev", "test"):
+            for name, files in getattr(self, split).items():
+                fits = bool(re.fullmatch(r"[^\W_][\w+-]*", name)) and name != ALL
+                require(fits, split, name, f"names of letters, digits, _, + and - (of folders), not {ALL}")
+                require(len(files) in (1, 2), f"{split}.{name}", files, "one or two files")
+        translators = [name for name, *_ in self.translators]
+        twice = sorted({name for name in translators if translators.count(name) > 1})
+        require(not twice, "selectors", self.selectors, f"without two translators that are called {twice}")
 
     @property
     def domains(self) -> list[str]:
         """Names of the domains with training text, sorted."""
         return sorted({*self.train, *([self.catalogues] if self.catalogues else [])})
+
+    @property
+    def translators(self) -> list[tuple[str, str, str]]:
+        """Name, target and selector of each translator; of one on a domain or on all, no selector."""
+        arms = [(one, spec) for one in self.targets or self.domains for spec in self.selectors]
+        by_domain = [(name, name, "") for name in [*self.domains, ALL]]
+        return [*by_domain, *((f"{one}-{slug(spec)}", one, spec) for one, spec in arms)]

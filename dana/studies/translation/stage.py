@@ -11,7 +11,6 @@ import pandas as pd
 
 from dana.core.artifacts import Artifact, Draft, make, open_artifact
 from dana.core.config import require
-from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, write_parts
 from dana.corpus.documents import document_tables
 from dana.encoders.base import encode, encoder_identity
@@ -58,8 +57,8 @@ def run_translation(settings: RunSettings) -> Path:
             text = open_artifact(Path(paths[f"text/{cell.labels['translator']}"]), "corpus").manifest
             row |= {"tokens": text["counts"]["tokens"], **text.get("choice", {})}
             rows.append(row | {"output": pd.read_parquet(artifact.path / OUTPUT)})
-    cosines = pd.read_csv(Path(paths["centroids"]) / CENTROIDS, index_col=0)
-    results, audit = pd.DataFrame(rows), pd.read_csv(out / "pairs" / AUDIT)
+    cosines = pd.read_csv(Path(paths["centroids"]) / CENTROIDS, dtype={"domain": str}).set_index("domain")
+    results, audit = pd.DataFrame(rows), pd.read_csv(out / "pairs" / AUDIT, dtype={"domain": str})
     tables = matrix_table(results), table_of_choices(results), cosines, audit
     return write_page(translation_report(out.resolve().name, *tables, signatures()), out, "translation")
 
@@ -99,15 +98,13 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
         kind = "dev" if split == "dev" else "text"
         arguments = {**common, "domains": members, "split": split, "max_tokens": study.max_tokens}
         yield Cell(f"{kind}/{name}", f"{TRANSLATOR}:text_stage", {**arguments, "folder": out / kind / name})
-    translators = [(name, name, "") for name in texts]
-    targets = (study.targets or domains) if study.selectors else []
+    targets = dict.fromkeys(target for _, target, spec in study.translators if spec)
     if targets:
         yield Cell("pool", f"{MODULE}:target_pool_stage", {"pairs": pairs, "domains": domains, "folder": out / "pool"})
     for target in targets:
         fit = {"pairs": pairs, "target": target, "folder": out / "tasks" / target}
         yield Cell(f"task/{target}", f"{MODULE}:target_task_stage", fit)
-    for target, spec in product(targets, study.selectors):
-        name = f"{target}-{slug(spec)}"
+    for name, target, spec in (one for one in study.translators if one[-1]):
         scores = None if spec == ORACLE else OutputOf(f"score/{name}")
         if spec != ORACLE:
             scoring = {"task": OutputOf(f"task/{target}"), "pool": OutputOf("pool"), "selector": spec}
@@ -119,8 +116,7 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
             yield Cell(f"score/{name}", "dana.studies.comparison.measures:score_pool", scoring)
         choice = {**common, "scores": scores, "target": target, "settings": study, "folder": out / "text" / name}
         yield Cell(f"text/{name}", f"{TRANSLATOR}:choice_stage", choice)
-        translators.append((name, target, spec))
-    for name, target, spec in translators:
+    for name, target, spec in study.translators:
         inputs = {"text": OutputOf(f"text/{name}"), "dev": OutputOf(f"dev/{target}"), **common, "target": target}
         inputs |= {"dev_of_all": OutputOf(f"dev/{ALL}"), "settings": study, "folder": out / "translators" / name}
         yield Cell(f"train/{name}", f"{TRANSLATOR}:train_stage", inputs)
@@ -175,7 +171,8 @@ def centroids_stage(pairs: Path, domains: list[str], encoder: str, store: str, f
         texts = [open_pairs(pairs, domain, "dev")["target"].tolist() for domain in domains]
         means = np.stack([encode(built, some, encoder).double().mean(0).cpu().numpy() for some in texts])
         means /= np.linalg.norm(means, axis=1, keepdims=True)
-        pd.DataFrame(means @ means.T, index=domains, columns=domains).to_csv(draft.path / CENTROIDS)
+        cosines = pd.DataFrame(means @ means.T, index=pd.Index(domains, name="domain"), columns=domains)
+        cosines.to_csv(draft.path / CENTROIDS)
 
     depends_on = {"pairs": open_artifact(pairs, PAIRS).fingerprint, "encoder": encoder_identity(built)}
     return make(folder, "centroids", {**depends_on, "domains": domains}, write)

@@ -124,7 +124,7 @@ def choice_stage(
     depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint}
     depends_on["domains"] = settings.domains
     depends_on |= {"scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE, "target": target}
-    depends_on |= {"share": settings.share, "max_tokens": settings.max_tokens}
+    depends_on |= {name: getattr(settings, name) for name in ("share", "max_tokens", "seed")}
 
     def write(draft: Draft) -> None:
         table = with_lengths(pairs, settings.domains, "train", load_own_tokenizer(str(vocabulary)))

@@ -55,6 +55,20 @@ def test_given_development_text_is_used_and_leaves_the_training_text_of_all_doma
     assert audit.loc[("kitchen", "train"), "kept"] == 17
 
 
+def test_given_development_text_loses_lines_of_test_text(tmp_path):
+    settings = toy_settings(tmp_path)
+    tests = toy_lines("kitchen", 6, 1)
+    lines = ["noch ein Satz", "eine Zeile", tests[0][2]], ["one more line", tests[1][4], "a third line"]
+    settings.dev["garden"] = write_sides(tmp_path, "dev", lines)
+    artifact = pairs_stage(settings, tmp_path / "pairs")
+    row = audit_of(artifact).loc["garden", "dev"]
+    assert row[["read", "held_out", "kept"]].tolist() == [3, 2, 1]
+    assert open_pairs(artifact.path, "garden", "dev")["target"].tolist() == ["one more line"]
+    settings.dev["garden"] = settings.test["kitchen"]
+    with pytest.raises(DataError, match=r"dev garden: no pair is left \({'held_out': 6}\)"):
+        pairs_stage(settings, tmp_path / "other")
+
+
 def test_unknown_words_are_counted_as_they_run():
     assert unknown_share(["der Apfel", "rot"], ["Der Apfel, der Baum"]) == 0.25
     assert unknown_share([], [""]) == 0
@@ -124,17 +138,23 @@ MESSAGES = {
 
 
 def test_messages_are_pairs_without_marks_of_menus_and_damaged_catalogues_are_left_out(tmp_path, heard):
-    damaged = tmp_path / "x.mo"
-    damaged.write_bytes(b"none")
-    pairs, table = read_catalogues([write_catalogue(tmp_path, "app", MESSAGES), damaged], ["de", "en"])
+    catalogue = write_catalogue(tmp_path, "app", MESSAGES)
+    damaged = [tmp_path / f"{name}.mo" for name in ("other", "short", "charset")]
+    head = catalogue.read_bytes()
+    contents = (b"none", head[:10], head.replace(b"charset=UTF-8", b"charset=FOO-8"))
+    for file, content in zip(damaged, contents, strict=True):
+        file.write_bytes(content)
+    pairs, table = read_catalogues([catalogue, *damaged], ["de", "en"])
     expected = [
         ("Öffne die Datei jetzt", "Open the file now"),
         ("Dieses Fenster schließen", "Close this window"),
         ("nimm file_name oder kopiere & klebe", "use file_name or cut & paste"),
     ]
     assert sorted(zip(pairs["source"], pairs["target"], strict=True)) == sorted(expected)
-    assert table["pairs"].tolist() == [3, 0]
+    assert table["pairs"].tolist() == [3, 0, 0, 0]
     assert "catalogue" in heard.text
+    with pytest.raises(DataError, match="no message catalogue has a translation of 3 words"):
+        read_catalogues(damaged, ["de", "en"])
     swapped, _ = read_catalogues([write_catalogue(tmp_path, "app", MESSAGES)], ["en", "de"])
     assert swapped["source"].tolist() == pairs["target"].tolist()
 
@@ -144,12 +164,13 @@ def test_catalogues_of_the_machine_train_a_domain_without_what_test_text_has(tmp
     monkeypatch.setattr("dana.studies.translation.pairs.FOLDERS", ())
     messages = {f"message number {n} is {n * 7} long": f"Meldung Nummer {n} ist {n * 7} lang" for n in range(40)}
     messages["please see: Please, wait a moment!"] = "Bitte einen Moment warten"
+    messages["kindly wait for some time"] = "Achtung. Bitte warten Sie jetzt"
     write_catalogue(tmp_path, "app", messages)
     settings = toy_settings(tmp_path, catalogues="it")
-    settings.test["it"] = write_sides(tmp_path, "it", (["Bitte warten Sie"], ["Please wait a moment."]))
+    settings.test["it"] = write_sides(tmp_path, "it", (["Bitte warten Sie jetzt"], ["Please wait a moment."]))
     artifact = pairs_stage(settings, tmp_path / "pairs")
     row = audit_of(artifact).loc["it", "train"]
-    assert row[["read", "overlap", "kept"]].tolist() == [41, 1, 20]
+    assert row[["read", "overlap", "kept"]].tolist() == [42, 2, 20]
     assert settings.domains == ["garden", "it", "kitchen"]
     assert pd.read_csv(artifact.path / CATALOGUES)["catalogue"].tolist() == ["app.mo"]
     write_catalogue(tmp_path, "app", {"another message is here": "hier steht noch etwas"})

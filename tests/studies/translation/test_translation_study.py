@@ -29,12 +29,17 @@ def run_settings(folder, **changes):
 @pytest.mark.slow
 def test_all_cells_run_once_and_the_tables_have_every_translator(tmp_path):
     settings = run_settings(tmp_path, epochs=1, share=0.5, test_pairs=2, max_tokens=60)
+    study = settings.section("translation")
+    for files in (study.train, study.test):
+        files["2019"] = files.pop("kitchen")
     page = run_translation(settings)
     states = plan_translation(settings).states()
     assert set(states.values()) == {"done"}
     matrix, choices = (pd.read_csv(page.parent / "tables" / f"{name}.csv") for name in ("matrix", "choices"))
-    assert set(zip(matrix["translator"], matrix["test"], strict=True)) == {*product(["garden", "kitchen", "all"],
-                                                                                    ["garden", "kitchen"])}  # fmt: skip
+    assert set(zip(matrix["translator"], matrix["test"], strict=True)) == {*product(["garden", "2019", "all"],
+                                                                                    ["garden", "2019"])}  # fmt: skip
+    correlations = pd.read_csv(page.parent / "tables" / "correlations.csv")
+    assert correlations["n"].tolist() == [4, 4, 2, 2], "a name that is a number is a name"
     assert choices["selector"].tolist() == ["random", "moore_lewis", "oracle"]
     assert choices.set_index("selector")["precision"]["oracle"] == 1
     before = page.read_bytes()
@@ -62,11 +67,22 @@ def test_settings_that_do_not_fit_are_refused_before_any_text_is_read(tmp_path, 
 @pytest.mark.parametrize(
     "changes",
     [{"width": 100}, {"sides": ["de", "de"]}, {"batch_tokens": 10}, {"share": 0.0}, {"vocabulary": 100},
-     {"train": {"all": ["x"]}}, {"selectors": ["knn", "knn"]}, {"smoothing": 1.0}, {"test_pairs": 0}],
+     {"train": {"all": ["x"]}}, {"selectors": ["knn", "knn"], "train": {"a": ["x"]}},
+     {"smoothing": 1.0}, {"test_pairs": 0}, {"test": {"all": ["x"]}}, {"dev": {"a/b": ["x"]}},
+     {"train": {"audit.csv": ["x"]}}],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(changes):
     with pytest.raises(ConfigError, match=f"{next(iter(changes))}="):
         TranslationSettings(**changes)
+
+
+def test_files_and_names_of_translators_are_checked():
+    for files in ([], ["x", "y", "z"]):
+        with pytest.raises(ConfigError, match=r"test\.law=.*one or two files"):
+            TranslationSettings(test={"law": files})
+    train = {"law": ["x"], "law-random": ["y"]}
+    with pytest.raises(ConfigError, match=r"two translators that are called \['law-random'\]"):
+        TranslationSettings(train=train, selectors=["random"])
 
 
 @pytest.mark.slow

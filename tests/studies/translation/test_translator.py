@@ -13,7 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from dana.core.announce import Cost
 from dana.core.artifacts import make, read_manifest
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.models.folder import uncut
 from dana.stages.training import TrainingData, TrainingJob, run_job
@@ -121,6 +121,8 @@ def test_the_best_scores_are_chosen_within_the_tokens_and_ties_are_random(settin
     assert measures["recall"] == measures["recall_ceiling"] == len(names) / 20
     assert 0 < choices["ties"].manifest["choice"]["precision"] < 1
     oracle = choice_stage(pairs, vocabulary, None, "garden", settings, tmp_path / "oracle")
+    with pytest.raises(ArtifactError, match="seed: 17 there, 18 now"):
+        choice_stage(pairs, vocabulary, None, "garden", replace(settings, seed=18), tmp_path / "oracle")
     assert {one.source for one in iterate_documents(oracle.path)} == {"garden"}
 
 
