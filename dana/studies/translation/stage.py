@@ -24,7 +24,7 @@ from dana.stages.settings import RunSettings
 from dana.studies.translation.page import matrix_table, table_of_choices, translation_report
 from dana.studies.translation.pairs import AUDIT, PAIRS, open_pairs, pairs_stage
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
-from dana.studies.translation.translator import OUTPUT, chosen_model, signatures, translate_stage
+from dana.studies.translation.translator import OUTPUT, signatures
 
 MODULE, TRANSLATOR = __name__, "dana.studies.translation.translator"
 CENTROIDS = "centroids.csv"
@@ -83,81 +83,54 @@ def plan_translation(settings: RunSettings) -> Grid:
 
 
 def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
-    out, pairs = Path(settings.out), Path(settings.out) / "pairs"
-    domains, selection = (
-        study.domains,
-        replace(settings.selection, seed=study.seed, store=settings.selection.store or str(out / "embeddings")),
-    )
-    learnt = {"pairs": pairs, "domains": domains, "size": study.vocabulary, "folder": out / "vocabulary"}
-    yield Cell("vocabulary", f"{TRANSLATOR}:vocabulary_stage", learnt)
-    centroids = {"pairs": pairs, "domains": domains, "encoder": selection.encoder, "folder": out / "centroids"}
-    yield Cell("centroids", f"{MODULE}:centroids_stage", {**centroids, "store": selection.store})
-    common: dict[str, Any] = {"pairs": pairs, "vocabulary": OutputOf("vocabulary")}
-    texts = {name: domains if name == ALL else [name] for name in [*domains, ALL]}
-    for split, (name, members) in product(("dev", "train"), texts.items()):
-        kind = "dev" if split == "dev" else "text"
-        arguments = {**common, "domains": members, "split": split, "max_tokens": study.max_tokens}
-        yield Cell(f"{kind}/{name}", f"{TRANSLATOR}:text_stage", {**arguments, "folder": out / kind / name})
+    out, domains, measures = Path(settings.out), study.domains, "dana.studies.comparison.measures"
+    store = settings.selection.store or str(out / "embeddings")
+    selection = replace(settings.selection, seed=study.seed, store=store)
+    inputs: dict[str, Any] = {"pairs": out / "pairs", "vocabulary": OutputOf("vocabulary")}
+
+    def cell(name: str, stage: str, module: str = TRANSLATOR, **arguments: Any) -> Cell:
+        return Cell(name, f"{module}:{stage}_stage", {"folder": out / name, "pairs": out / "pairs", **arguments})
+
+    yield cell("vocabulary", "vocabulary", domains=domains, size=study.vocabulary)
+    yield cell("centroids", "centroids", MODULE, domains=domains, encoder=selection.encoder, store=store)
+    for kind, name in product(("dev", "text"), [*domains, ALL]):
+        what = {"domains": domains if name == ALL else [name], "split": "train" if kind == "text" else kind}
+        yield cell(f"{kind}/{name}", "text", **inputs, **what, max_tokens=study.max_tokens)
     targets = dict.fromkeys(target for _, target, spec in study.translators if spec)
     if targets:
-        yield Cell("pool", f"{MODULE}:target_pool_stage", {"pairs": pairs, "domains": domains, "folder": out / "pool"})
+        yield cell("pool", "target", MODULE, domains=domains, split="train")
     for target in targets:
-        fit = {"pairs": pairs, "target": target, "folder": out / "tasks" / target}
-        yield Cell(f"task/{target}", f"{MODULE}:target_task_stage", fit)
-    for name, target, spec in (one for one in study.translators if one[-1]):
-        scores = None if spec == ORACLE else OutputOf(f"score/{name}")
-        if spec != ORACLE:
-            scoring = {"task": OutputOf(f"task/{target}"), "pool": OutputOf("pool"), "selector": spec}
-            scoring |= {
-                "detector": settings.detector,
-                "selection": selection,
-                "folder": out / "scores" / name / "scores",
-            }
-            yield Cell(f"score/{name}", "dana.studies.comparison.measures:score_pool", scoring)
-        choice = {**common, "scores": scores, "target": target, "settings": study, "folder": out / "text" / name}
-        yield Cell(f"text/{name}", f"{TRANSLATOR}:choice_stage", choice)
+        yield cell(f"task/{target}", "target", MODULE, domains=[target], split="dev")
     for name, target, spec in study.translators:
-        inputs = {"text": OutputOf(f"text/{name}"), "dev": OutputOf(f"dev/{target}"), **common, "target": target}
-        inputs |= {"dev_of_all": OutputOf(f"dev/{ALL}"), "settings": study, "folder": out / "translators" / name}
-        yield Cell(f"train/{name}", f"{TRANSLATOR}:train_stage", inputs)
+        arm = {**inputs, "target": target, "settings": study}
+        scores = OutputOf(f"score/{name}") if spec not in ("", ORACLE) else None
+        if scores:
+            scoring = {"selector": spec, "detector": settings.detector, "selection": selection}
+            scoring |= {"task": OutputOf(f"task/{target}"), "pool": OutputOf("pool")}
+            yield Cell(scores.cell, f"{measures}:score_pool", {**scoring, "folder": out / scores.cell / "scores"})
+        if spec:
+            yield cell(f"text/{name}", "choice", **arm, scores=scores)
+        yield cell(f"train/{name}", "train", **arm, text=OutputOf(f"text/{name}"), dev=OutputOf(f"dev/{target}"))
         for test in sorted(study.test):
             labels = {"translator": name, "target": target, "selector": spec, "test": test}
-            arguments = {"translator": OutputOf(f"train/{name}"), "pairs": pairs, "test": test, "settings": study}
-            arguments["folder"] = out / "tests" / name / test
-            yield Cell(f"test/{name}/{test}", f"{MODULE}:measure_translator_stage", arguments, labels=labels)
+            what = {"model": OutputOf(f"train/{name}"), "domains": [test], "split": "test", "settings": study}
+            yield replace(cell(f"test/{name}/{test}", "translate", **what), labels=labels)
 
 
-def measure_translator_stage(
-    translator: Path, pairs: Path, test: str, settings: TranslationSettings, folder: Path
-) -> Artifact:
-    """Translate the test text of a domain by the chosen model of a translator."""
-    how = ("test", settings.beams, settings.test_pairs, settings, folder)
-    return translate_stage(chosen_model(translator), pairs, [test], *how)
+def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> Artifact:
+    """Write the target sides of training text as a corpus to choose from, or of development text as a task to fit on.
 
-
-def target_pool_stage(pairs: Path, domains: list[str], folder: Path) -> Artifact:
-    """Write the target sides of all training text as a corpus to choose from; the source is the domain."""
+    The paper fits its selectors on development text, too. The source of a document is its domain.
+    """
+    frames = ((name, open_pairs(pairs, name, split)) for name in domains)
 
     def write(draft: Draft) -> None:
-        rows = (Document(row.doc_id, name, row.target) for name in domains for row in _rows(pairs, name, "train"))
-        draft.counts["documents"] = write_parts(document_tables(rows), draft.path, DOCUMENTS)
+        rows = (Document(row.doc_id, name, row.target) for name, frame in frames for row in frame.itertuples())
+        for part, documents in ({"": rows} if split == "train" else {"fit": rows, "held_out": iter(())}).items():
+            draft.counts[part or "documents"] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
 
-    return make(folder, "corpus", {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains}, write)
-
-
-def target_task_stage(pairs: Path, target: str, folder: Path) -> Artifact:
-    """Write the target sides of a domain's development text as a task to fit selectors on, as the paper does."""
-
-    def write(draft: Draft) -> None:
-        texts = [Document(row.doc_id, target, row.target) for row in _rows(pairs, target, "dev")]
-        for part, rows in (("fit", texts), ("held_out", [])):
-            draft.counts[part] = write_parts(document_tables(rows), draft.path / part, DOCUMENTS)
-
-    return make(folder, "task", {"name": target, "pairs": open_artifact(pairs, PAIRS).fingerprint}, write)
-
-
-def _rows(pairs: Path, domain: str, split: str) -> Iterator[Any]:
-    yield from open_pairs(pairs, domain, split).itertuples()
+    depends_on = {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "name": folder.name}
+    return make(folder, "corpus" if split == "train" else "task", depends_on, write)
 
 
 def centroids_stage(pairs: Path, domains: list[str], encoder: str, store: str, folder: Path) -> Artifact:

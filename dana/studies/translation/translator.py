@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from dana.core.announce import Cost
-from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_text
+from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError
 from dana.core.logging import get_logger, monitor
@@ -121,9 +121,11 @@ def choice_stage(
             that such a number of pairs can have.
     """
     artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
-    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint}
-    depends_on["domains"] = settings.domains
-    depends_on |= {"scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE, "target": target}
+    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint, "target": target}
+    depends_on |= {
+        "domains": settings.domains,
+        "scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE,
+    }
     depends_on |= {name: getattr(settings, name) for name in ("share", "max_tokens", "seed")}
 
     def write(draft: Draft) -> None:
@@ -138,21 +140,9 @@ def choice_stage(
         if not order.size:
             raise DataError(f"share={settings.share}: no pair has so few tokens; choose a larger share")
         _write_text(draft, table.iloc[np.sort(order)], settings.max_tokens)
-        draft.notes["choice"] = choice_measures(truth, order)
+        draft.notes["choice"] = budget_measures(~np.isin(np.arange(truth.size), order), truth, order.size)
 
     return make(folder, "corpus", depends_on, write)
-
-
-def choice_measures(truth: np.ndarray, selection: np.ndarray) -> dict[str, float]:
-    """Compute precision and recall of chosen pairs with their ceilings (Table 7).
-
-    Args:
-        truth: bool of shape (pairs,), True for pairs of the domain.
-        selection: Indices of chosen pairs.
-    """
-    scores = np.ones(truth.size)
-    scores[selection] = 0.0
-    return budget_measures(scores, truth, selection.size)
 
 
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
@@ -163,15 +153,10 @@ def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageMod
     for side in ("encoder", "decoder"):
         shape |= {f"{side}_layers": settings.layers, f"{side}_attention_heads": settings.width // 64}
         shape[f"{side}_ffn_dim"] = 4 * settings.width
-    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    ids: dict[str, Any] = {
-        "pad_token_id": pad,
-        "decoder_start_token_id": pad,
-        "eos_token_id": end,
-        "forced_eos_token_id": None,
-    }
+    pad, shape["eos_token_id"], shape["forced_eos_token_id"] = tokenizer.pad_token_id, tokenizer.eos_token_id, None
+    shape |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad)
     shape |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), settings.dropout)
-    config = MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, **shape, **ids)
+    config = MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, **shape)
     with torch_seed(derive_seed(settings.seed, "scratch")):
         return LanguageModel(MarianMTModel(config), tokenizer)
 
@@ -187,14 +172,7 @@ def training_settings(settings: TranslationSettings, steps: int, extend: str | N
 
 
 def train_stage(
-    text: Path,
-    dev: Path,
-    dev_of_all: Path,
-    pairs: Path,
-    vocabulary: Path,
-    target: str,
-    settings: TranslationSettings,
-    folder: Path,
+    text: Path, dev: Path, pairs: Path, vocabulary: Path, target: str, settings: TranslationSettings, folder: Path
 ) -> Artifact:
     """Train a translator pass by pass, until BLEU on development text has not risen for ``patience`` passes.
 
@@ -204,7 +182,6 @@ def train_stage(
     Args:
         text: Documents to train on.
         dev: Development text of the target, for the held-out loss.
-        dev_of_all: Development text of all domains, likewise.
         pairs: Artifact with the development pairs to translate.
         vocabulary: Artifact of :func:`vocabulary_stage`.
         target: Domain whose development text decides; ``all`` for that of all.
@@ -213,14 +190,12 @@ def train_stage(
     """
     tokens = open_artifact(text, "corpus").manifest["counts"]["tokens"]
     steps, tokenizer = max(2, math.ceil(tokens / settings.batch_tokens)), load_own_tokenizer(str(vocabulary))
-    names = ("layers", "width", "dropout", "smoothing")
-    origin = {"shape": {name: getattr(settings, name) for name in names}, "version": Translation.version}
-    origin["tokenizer"] = tokenizer_identity(tokenizer, "are text")
-    data, history = TrainingData(text, None, dev, dev_of_all), list[dict[str, Any]]()
-    domains = settings.domains if target == ALL else [target]
-    before: Path | None = None
+    origin = {name: getattr(settings, name) for name in ("layers", "width", "dropout", "smoothing")}
+    origin |= {"tokenizer": tokenizer_identity(tokenizer, "are text"), "version": Translation.version}
+    data, domains = TrainingData(text, None, dev, dev), settings.domains if target == ALL else [target]
+    before, history, fingerprints = None, list[dict[str, Any]](), list[str]()
     for epoch in range(1, settings.epochs + 1):
-        training = training_settings(settings, epoch * steps, str(before) if before else None)
+        training = training_settings(settings, epoch * steps, before and str(before))
         what = f"train a translator on {tokens:,} tokens into {folder}"
         load = partial(new_translator, tokenizer, settings)
         job = TrainingJob("a new Marian", load, data, training, partial(Cost, what, 0.0))
@@ -228,9 +203,8 @@ def train_stage(
         if before:
             shutil.rmtree(before.with_name(f"{before.name}-extend"), ignore_errors=True)
         before = model.path
-        translations = translate_stage(
-            model.path, pairs, domains, "dev", 1, settings.dev_pairs, settings, folder / f"dev-{epoch}"
-        )
+        translations = translate_stage(model.path, pairs, domains, "dev", settings, folder / f"dev-{epoch}")
+        fingerprints += [model.fingerprint, translations.fingerprint]
         loss = model.manifest["losses"]["after"]["task_loss"]
         history.append({"epoch": epoch, "bleu": translations.manifest["measures"]["bleu"], "loss": loss})
         log.info("translator %s: epoch %d, BLEU %.2f, loss %.4f", folder.name, epoch, history[-1]["bleu"], loss)
@@ -243,37 +217,30 @@ def train_stage(
         draft.notes |= {"epoch": best["epoch"], "model": f"epoch-{best['epoch']}"}
         draft.counts = {"tokens": tokens, "epochs": len(history)}
 
-    depends_on = {"models": history, "patience": settings.patience}
+    depends_on = {"models": fingerprints, "patience": settings.patience}
     return make(folder / "chosen", TRANSLATOR, depends_on, write)
 
 
 def chosen_model(translator: Path) -> Path:
-    """Return the folder of the model that a translator's artifact names."""
-    return translator.parent / open_artifact(translator, TRANSLATOR).manifest["model"]
+    """Return the folder of the model that a translator's artifact names; of a model, its own."""
+    return translator.parent / read_manifest(translator).get("model", translator.name)
 
 
 def translate_stage(
-    model: Path,
-    pairs: Path,
-    domains: list[str],
-    split: str,
-    beams: int,
-    limit: int | None,
-    settings: TranslationSettings,
-    folder: Path,
+    model: Path, pairs: Path, domains: list[str], split: str, settings: TranslationSettings, folder: Path
 ) -> Artifact:
     """Translate text and measure BLEU, chrF and the mean loss of a target token, in nats.
 
     Args:
-        model: Folder of a model.
+        model: Folder of a model, or of a translator.
         pairs: Artifact of pairs.
         domains: Domains to translate text of.
-        split: ``dev`` or ``test``.
-        beams: Beams of the search; 1 is greedy.
-        limit: Most pairs of a domain, its first; None for all.
-        settings: The most tokens of a pair.
+        split: ``dev``, by greedy search, or ``test``.
+        settings: Beams, most pairs, and most tokens of a pair.
         folder: Folder of ``translations.parquet``: doc_id, reference, translation.
     """
+    model = chosen_model(model)
+    beams, limit = (1, settings.dev_pairs) if split == "dev" else (settings.beams, settings.test_pairs)
     depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": limit}
     depends_on |= {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "split": split}
     depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures()}
@@ -282,14 +249,13 @@ def translate_stage(
         from transformers import AutoModelForSeq2SeqLM
 
         network, tokenizer = load_complete(AutoModelForSeq2SeqLM, str(model)), load_own_tokenizer(str(model))
-        frames = [open_pairs(pairs, domain, split).head(limit or 10**9) for domain in domains]
-        table = pd.concat(frames, ignore_index=True)
+        table = pd.concat([open_pairs(pairs, domain, split)[:limit] for domain in domains], ignore_index=True)
         output = translate(network.to(find_device()), tokenizer, table["source"].tolist(), beams, settings.max_tokens)
         result = table[["doc_id"]].assign(reference=table["target"], translation=output)
         result.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
-        loss = target_loss(network, tokenizer, table, settings)
+        measures = corpus_measures(output, table["target"].tolist())
+        draft.notes["measures"] = measures | {"loss": target_loss(network, tokenizer, table, settings)}
         draft.counts["pairs"] = len(table)
-        draft.notes["measures"] = {**corpus_measures(output, table["target"].tolist()), "loss": loss}
 
     return make(folder, TRANSLATIONS, depends_on, write)
 
@@ -314,13 +280,8 @@ def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_
     for block in monitor(blocks, what="translating", unit="blocks"):
         width = len(rows[block[0]])
         ids = torch.tensor([rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device)
-        how: dict[str, Any] = {
-            "num_beams": beams,
-            "do_sample": False,
-            "max_new_tokens": min(2 * width + 10, max_tokens),
-            "early_stopping": beams > 1,
-        }
-        how["suppress_tokens"] = [pad, tokenizer.get_vocab()[TAB]]
+        how: dict[str, Any] = {"num_beams": beams, "do_sample": False, "early_stopping": beams > 1}
+        how |= {"max_new_tokens": min(2 * width + 10, max_tokens), "suppress_tokens": [pad, tokenizer.vocab[TAB]]}
         with torch.no_grad():
             tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **how)
         for row, translation in zip(block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True):
@@ -330,14 +291,13 @@ def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_
 
 def target_loss(model: Any, tokenizer: Any, table: pd.DataFrame, settings: TranslationSettings) -> float:
     """Compute the mean negative log-likelihood of a target token, in nats, over pairs of at most ``max_tokens``."""
-    objective = Translation()
-    collator, accelerator = objective.heldout_collator(tokenizer), make_accelerator([], Path())
-    texts = table["source"] + TAB + table["target"]
-    documents = [Document(str(row), "", text) for row, text in enumerate(texts)]
-    tokens = Tokens.of(documents, tokenizer)
-    kept = {span.doc_id for span in tokens.documents() if span.after - span.first < settings.max_tokens}
-    left_out = {document.doc_id for document in documents} - kept
-    examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens, left_out)
+    objective, accelerator = Translation(), make_accelerator([], Path())
+    collator = objective.heldout_collator(tokenizer)
+    texts = (table["source"] + TAB + table["target"]).tolist()
+    sizes = (len(encoding.ids) for encoding in uncut(tokenizer).encode_batch(texts, add_special_tokens=False))
+    rows = zip(range(len(texts)), texts, sizes, strict=True)
+    documents = [Document(str(row), "", text) for row, text, size in rows if size < settings.max_tokens]
+    examples, _ = build_examples(Tokens.of(documents, tokenizer), None, collator.special_tokens, settings.max_tokens)
     shape = BatchLayout.of(model.config, settings.micro_batch_tokens)
     sums, counts = example_losses(objective.module(model), examples, collator, shape, accelerator)
     return float(sums.sum() / counts.sum())
@@ -358,16 +318,13 @@ def _metrics() -> dict[str, Any]:
 
 def corpus_measures(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """Compute corpus BLEU and chrF, both from 0 to 100."""
-    return {
-        name: float(metric.corpus_score(list(translations), [list(references)]).score)
-        for name, metric in _metrics().items()
-    }
+    texts = list(translations), [list(references)]
+    return {name: float(metric.corpus_score(*texts).score) for name, metric in _metrics().items()}
 
 
 def signatures() -> dict[str, str]:
     """Return the signature of each metric, for one reference."""
-    lines = {}
-    for name, metric in _metrics().items():
-        metric.corpus_score(["a"], [["a"]])
-        lines[name] = str(metric.get_signature())
-    return lines
+    metrics = _metrics()
+    for metric in metrics.values():
+        metric.corpus_score(["a"], [["a"]])  # which sets the number of references
+    return {name: str(metric.get_signature()) for name, metric in metrics.items()}

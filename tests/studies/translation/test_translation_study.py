@@ -108,7 +108,7 @@ def test_a_translator_predicts_its_own_domain_better_than_another_ones(tmp_path)
             text_stage(pairs, vocabulary, [name], split, settings.max_tokens, tmp_path / split / name).path
             for split in ("train", "dev")
         )
-        trained = train_stage(text, dev, dev, pairs, vocabulary, name, settings, tmp_path / "translators" / name)
+        trained = train_stage(text, dev, pairs, vocabulary, name, settings, tmp_path / "translators" / name)
         folder = chosen_model(trained.path)
         model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
         for test in settings.domains:
