@@ -1,6 +1,6 @@
 """Compare translators by paired bootstraps, correlate BLEU with the cosine of domains, and build the page."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,19 +9,7 @@ import pandas as pd
 from dana.core.registry import package_versions
 from dana.core.rng import generator
 from dana.core.statistics import holm, percentile_interval
-from dana.report.page import (
-    Column,
-    Report,
-    Section,
-    Table,
-    decimals,
-    each,
-    interval_text,
-    number,
-    percent,
-    shares,
-    text_columns,
-)
+from dana.report.page import Column, Report, Section, Table, decimals, each, interval_text, number, shares, text_columns
 from dana.report.svg import COLOURS, Figure
 from dana.studies.translation.settings import ALL
 
@@ -50,14 +38,15 @@ def paired_bootstrap(outputs: Mapping[str, list[str]], references: list[str]) ->
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
-    test: Any = PairedTest(list(outputs.items()), {"bleu": BLEU()}, [references], "bs", REPLICATES)
+    systems = list(outputs.items())
+    test: Any = PairedTest(systems * (1 + (len(systems) == 1)), {"bleu": BLEU()}, [references], "bs", REPLICATES)
     _, scores = test()
     [name] = set(scores) - {"System"}
     first, *others = scores[name]
     # sacrebleu's p of two systems with one score is the smallest there is, as no replicate differs by more than 0.
     p_values = [np.nan, *(1.0 if other.score == first.score else other.p_value for other in others)]
     rows = [(one.mean - one.ci, one.mean + one.ci, p) for one, p in zip(scores[name], p_values, strict=True)]
-    return pd.DataFrame(rows, columns=["low", "high", "p"])
+    return pd.DataFrame(rows[: len(systems)], columns=["low", "high", "p"])
 
 
 def matrix_table(results: pd.DataFrame) -> pd.DataFrame:
@@ -71,40 +60,32 @@ def matrix_table(results: pd.DataFrame) -> pd.DataFrame:
         A row per translator and test set; against: the translator of the test set's own domain, of all where there is
         none; p: of the difference in BLEU from it, and after Holm over the table.
     """
-    rows = results[results["selector"] == ""]
-    parts = [
-        _against(group, str(test) if test in set(group["translator"]) else ALL) for test, group in rows.groupby("test")
-    ]
-    return _adjust(pd.concat(parts))[["translator", "test", "pairs", "tokens", *MEASURES]]
+    table = _compare(results[results["selector"] == ""], "test", lambda test, names: test if test in names else ALL)
+    return table[["translator", "test", "pairs", "tokens", *MEASURES]]
 
 
 def table_of_choices(results: pd.DataFrame) -> pd.DataFrame:
     """Compare the translators of chosen text on the test set of its target (Table 6), against random text."""
     rows = results[(results["selector"] != "") & (results["test"] == results["target"])]
     if rows.empty:
-        return pd.DataFrame()
+        return rows
+    rows = rows.assign(translator=rows["selector"])
+    table = _compare(rows, "target", lambda _, names: RANDOM if RANDOM in names else names[0])
+    return table[["target", "selector", "tokens", *CHOICE, *MEASURES]]
+
+
+def _compare(rows: pd.DataFrame, by: str, baseline_of: Callable[[str, list[str]], str]) -> pd.DataFrame:
+    """Add interval, baseline and p to the translators of each group, the baseline first, and Holm's p over all."""
     parts = []
-    for _, group in rows.assign(translator=rows["selector"]).groupby("target"):
-        names = list(group["translator"])
-        parts.append(_against(group, RANDOM if RANDOM in names else names[0]))
-    return _adjust(pd.concat(parts))[["target", "selector", "tokens", *CHOICE, *MEASURES]]
-
-
-def _against(group: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Add interval, baseline and p to the translators of one test set."""
-    first = group["translator"] != baseline
-    systems = group.assign(first=first).sort_values("first", kind="stable").drop(columns="first").reset_index(drop=True)
-    if len(systems) == 1:
-        return systems.assign(low=np.nan, high=np.nan, p=np.nan, against=baseline)
-    outputs = {row.translator: row.output["translation"].tolist() for row in each(systems)}
-    references = systems["output"].iloc[0]["reference"].tolist()
-    return systems.join(paired_bootstrap(outputs, references)).assign(against=baseline)
-
-
-def _adjust(table: pd.DataFrame) -> pd.DataFrame:
-    table = table.reset_index(drop=True)
+    for key, group in rows.groupby(by):
+        baseline = baseline_of(str(key), list(group["translator"]))
+        systems = group.iloc[np.argsort(group["translator"] != baseline, kind="stable")].reset_index(drop=True)
+        outputs = {row.translator: row.output["translation"].tolist() for row in each(systems)}
+        tests = paired_bootstrap(outputs, systems["output"][0]["reference"].tolist())
+        parts.append(systems.join(tests).assign(against=baseline))
+    table = pd.concat(parts, ignore_index=True)
     p = table["p"].dropna()
-    return table.assign(p_holm=pd.Series(holm(p.tolist()), index=p.index).reindex(table.index))
+    return table.assign(p_holm=pd.Series(holm(p.tolist()), index=p.index, dtype=float))
 
 
 def correlation_table(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
@@ -146,9 +127,8 @@ def _row_correlations(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def figure_points(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs of domains with a translator and a test set: translator, test, cosine, bleu."""
-    rows = matrix[matrix["translator"].isin(cosines.index) & matrix["test"].isin(cosines.index)]
-    values = [cosines.loc[row.translator, row.test] for row in each(rows)]
-    return rows[["translator", "test", "bleu"]].assign(cosine=values)
+    rows = cosines.rename_axis(index="translator", columns="test").stack().rename("cosine")
+    return matrix[["translator", "test", "bleu"]].merge(rows.reset_index())
 
 
 def translation_report(
@@ -169,21 +149,15 @@ def translation_report(
         audit: ``audit.csv`` of the pairs.
         signatures: sacrebleu's signature of each metric.
     """
-    diagonal = matrix[matrix["translator"] == matrix["test"]]
-    others = matrix[(matrix["translator"] != matrix["test"]) & (matrix["translator"] != ALL)]
-    best = others.groupby("test")["bleu"].max().reindex(diagonal["test"]).to_numpy()
-    wins = int((diagonal["bleu"].to_numpy() > best).sum())
-    claim = "the domain's own translator has a higher BLEU than every other domain's"
-    verdict = f"On {wins} of {len(diagonal)} test sets {claim}."
+    is_own, is_all = matrix["translator"] == matrix["test"], matrix["translator"] == ALL
+    diagonal, best = matrix[is_own].set_index("test")["bleu"], matrix[~is_own & ~is_all].groupby("test")["bleu"].max()
+    wins, count = int((diagonal > best.reindex(diagonal.index)).sum()), len(diagonal)
+    verdict = f"On {wins} of {count} test sets the domain's own translator has a higher BLEU than every other domain's."
     notes = [f"{metric}: {signature}" for metric, signature in signatures.items()]
-    correlations = correlation_table(matrix, cosines)
-    sections = [_matrix(matrix), _figure4(matrix, cosines, correlations)]
-    sections += [_choices(choices)] if len(choices) else []
+    sections = [_matrix(matrix), _figure4(matrix, cosines)] + ([_choices(choices)] if len(choices) else [])
     columns = text_columns("domain", "split") + decimals(0, "read", "kept", "repeated", "held_out", "long", "overlap")
     columns += decimals(0, "source_words", "target_words") + shares("oov")
-    caption = (
-        "Pairs read, kept and dropped; words of a side; share of the source words that the domain's training lacks."
-    )
+    caption = "Pairs read, dropped, kept; words of a side; share of the source words that the domain's training lacks."
     sections.append(Section("What was read?", "", tables=(Table("audit", caption, audit, columns),)))
     return Report(name, verdict, [], sections, package_versions(), "figures", notes)
 
@@ -195,31 +169,29 @@ TESTS = (*text_columns("against"), *decimals(4, "p", "p_holm"))
 
 def _matrix(matrix: pd.DataFrame) -> Section:
     wide = matrix.pivot(index="translator", columns="test", values="bleu")
-    order = [*[name for name in wide.index if name != ALL], ALL]
-    wide = wide.loc[order]
+    wide = wide.loc[[*wide.index.drop(ALL), ALL]]
 
     def paint(axes: "Axes") -> None:
         axes.imshow(wide.to_numpy(), cmap="Blues", aspect="auto")
         axes.set(xticks=range(wide.shape[1]), xticklabels=wide.columns, yticks=range(len(wide)), yticklabels=wide.index)
         axes.set(xlabel="test set", ylabel="translator of")
         for (row, column), value in np.ndenumerate(wide.to_numpy()):
-            dark = value > 0.6 * wide.to_numpy().max()
-            colour = "white" if dark else COLOURS["ink"]
+            colour = "white" if value > 0.6 * wide.to_numpy().max() else COLOURS["ink"]
             axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour)
 
-    means = wide.mean(axis=1)
-    answer = "Mean BLEU over the test sets: " + ", ".join(f"{one} {number(means[one], 2)}" for one in order) + "."
+    means = ", ".join(f"{name} {number(mean, 2)}" for name, mean in wide.mean(axis=1).items())
     caption = (
         "BLEU with its bootstrap interval over sentences, chrF, and the loss in nats a target token. p: paired "
         "bootstrap of BLEU against the translator of the test set's domain, and after Holm over the table."
     )
     columns = (*text_columns("translator", "test"), *decimals(0, "pairs", "tokens"), *SCORES, *TESTS)
     figure = Figure("matrix", "BLEU of each translator on each test set.", (1.5 + 0.9 * wide.shape[1], 3.2), paint)
-    return Section("Which translator is best where?", answer, (figure,), (Table("matrix", caption, matrix, columns),))
+    table = Table("matrix", caption, matrix, columns)
+    return Section("Which translator is best where?", f"Mean BLEU over the test sets: {means}.", (figure,), (table,))
 
 
-def _figure4(matrix: pd.DataFrame, cosines: pd.DataFrame, correlations: pd.DataFrame) -> Section:
-    points = figure_points(matrix, cosines)
+def _figure4(matrix: pd.DataFrame, cosines: pd.DataFrame) -> Section:
+    points, correlations = figure_points(matrix, cosines), correlation_table(matrix, cosines)
 
     def paint(axes: "Axes") -> None:
         for label, is_own, colour in (("another domain", False, "general"), ("its own", True, "base")):
@@ -241,17 +213,13 @@ def _figure4(matrix: pd.DataFrame, cosines: pd.DataFrame, correlations: pd.DataF
 
 
 def _choices(choices: pd.DataFrame) -> Section:
-    means = choices.groupby("selector", sort=False)[["bleu", "precision", "recall"]].mean()
-    lines = [
-        f"{spec}: {number(row['bleu'], 2)}, precision {percent(row['precision'])}, recall {percent(row['recall'])}"
-        for spec, row in means.iterrows()
-    ]
+    lines = []
+    for spec, row in choices.groupby("selector", sort=False)[["bleu", "precision", "recall"]].mean().iterrows():
+        lines.append(f"{spec}: {row['bleu']:.2f}, precision {row['precision']:.1%}, recall {row['recall']:.1%}")
     caption = (
         "Text of equally many tokens, chosen from the training text of all domains by its target side; the oracle "
         "takes the domain's own, which may be less. Precision and recall of its pairs, with their ceilings."
     )
     columns = (*text_columns("target", "selector"), *decimals(0, "tokens"), *shares(*CHOICE), *SCORES, *TESTS)
-    table = Table("choices", caption, choices, columns)
-    return Section(
-        "Which selection trains the better translator?", "Mean BLEU: " + "; ".join(lines) + ".", (), (table,)
-    )
+    answer, tables = f"Mean BLEU: {'; '.join(lines)}.", (Table("choices", caption, choices, columns),)
+    return Section("Which selection trains the better translator?", answer, (), tables)

@@ -87,6 +87,10 @@ def test_choices_are_tested_on_their_target_against_random_text():
     assert choices.loc[1, "p"] < 0.01
     assert choices.loc[1, "precision"] == 0.8
     assert table_of_choices(RESULTS[RESULTS["selector"] == ""]).empty
+    alone = table_of_choices(RESULTS[RESULTS["selector"] == "oracle"]).loc[0]
+    assert alone["low"] < alone["bleu"] < alone["high"], "an arm alone has its interval"
+    assert np.isnan(alone["p"])
+    assert np.isnan(alone["p_holm"])
 
 
 def test_correlations_have_the_diagonal_or_not():
