@@ -38,7 +38,7 @@ def paired_bootstrap(outputs: Mapping[str, list[str]], references: list[str]) ->
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
-    systems = list(outputs.items())
+    systems = list[Any](outputs.items())
     test: Any = PairedTest(systems * (1 + (len(systems) == 1)), {"bleu": BLEU()}, [references], "bs", REPLICATES)
     _, scores = test()
     [name] = set(scores) - {"System"}
@@ -127,8 +127,8 @@ def _row_correlations(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def figure_points(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFrame:
     """Return the pairs of domains with a translator and a test set: translator, test, cosine, bleu."""
-    rows = cosines.rename_axis(index="translator", columns="test").stack().rename("cosine")
-    return matrix[["translator", "test", "bleu"]].merge(rows.reset_index())
+    rows: Any = cosines.rename_axis(index="translator", columns="test").stack()
+    return matrix[["translator", "test", "bleu"]].merge(rows.rename("cosine").reset_index())
 
 
 def translation_report(

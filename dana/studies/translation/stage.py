@@ -15,7 +15,7 @@ from dana.core.schemas import DOCUMENTS, Document, write_parts
 from dana.corpus.documents import document_tables
 from dana.encoders.base import encode, encoder_identity
 from dana.encoders.cache import create_encoder
-from dana.report.page import write_page
+from dana.report.page import each, write_page
 from dana.scoring.scoring import build_selector
 from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
@@ -87,6 +87,7 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
     store = settings.selection.store or str(out / "embeddings")
     selection = replace(settings.selection, seed=study.seed, store=store)
     inputs: dict[str, Any] = {"pairs": out / "pairs", "vocabulary": OutputOf("vocabulary")}
+    what: dict[str, Any]
 
     def cell(name: str, stage: str, module: str = TRANSLATOR, **arguments: Any) -> Cell:
         return Cell(name, f"{module}:{stage}_stage", {"folder": out / name, "pairs": out / "pairs", **arguments})
@@ -125,7 +126,7 @@ def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> A
     frames = ((name, open_pairs(pairs, name, split)) for name in domains)
 
     def write(draft: Draft) -> None:
-        rows = (Document(row.doc_id, name, row.target) for name, frame in frames for row in frame.itertuples())
+        rows = (Document(row.doc_id, name, row.target) for name, frame in frames for row in each(frame))
         for part, documents in ({"": rows} if split == "train" else {"fit": rows, "held_out": iter(())}).items():
             draft.counts[part or "documents"] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
 

@@ -56,12 +56,12 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
         from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
 
-        frames = [open_pairs(pairs, domain, "train") for domain in domains]
+        table = open_domains(pairs, domains, "train")
         inner: Any = Tokenizer(models.BPE())
         inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
         how: dict[str, Any] = {"vocab_size": size - 1, "special_tokens": [PAD, END], "show_progress": False}
         trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **how)
-        inner.train_from_iterator((text for frame in frames for side in COLUMNS for text in frame[side]), trainer)
+        inner.train_from_iterator((text for side in COLUMNS for text in table[side]), trainer)
         inner.add_tokens([AddedToken(TAB, normalized=False, special=False)])
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token=PAD, eos_token=END)
         tokenizer.save_pretrained(draft.path)
@@ -82,19 +82,23 @@ def text_stage(
     depends_on |= {"domains": domains, "max_tokens": max_tokens}
 
     def write(draft: Draft) -> None:
-        table = with_lengths(pairs, domains, split, load_own_tokenizer(str(vocabulary)))
+        table = with_lengths(open_domains(pairs, domains, split), load_own_tokenizer(str(vocabulary)))
         _write_text(draft, table, max_tokens)
 
     return make(folder, "corpus", depends_on, write)
 
 
-def with_lengths(pairs: Path, domains: Sequence[str], split: str, tokenizer: Any) -> pd.DataFrame:
-    """Read the pairs of domains with their domain, text and tokens, the end included."""
-    frames = [open_pairs(pairs, domain, split).assign(domain=domain) for domain in domains]
-    table = pd.concat(frames, ignore_index=True)
-    table["text"] = table["source"] + TAB + table["target"]
-    encodings = uncut(tokenizer).encode_batch(table["text"].tolist(), add_special_tokens=False)
-    return table.assign(tokens=[len(encoding.ids) + 1 for encoding in encodings])
+def open_domains(pairs: Path, domains: Sequence[str], split: str, limit: int | None = None) -> pd.DataFrame:
+    """Read the pairs of domains, of each the first, with their domain."""
+    frames = [open_pairs(pairs, domain, split)[:limit].assign(domain=domain) for domain in domains]
+    return pd.concat(frames, ignore_index=True)
+
+
+def with_lengths(table: pd.DataFrame, tokenizer: Any) -> pd.DataFrame:
+    """Add to pairs their text and its tokens, the end included."""
+    texts = table["source"] + TAB + table["target"]
+    encodings = uncut(tokenizer).encode_batch(texts.tolist(), add_special_tokens=False)
+    return table.assign(text=texts, tokens=[len(encoding.ids) + 1 for encoding in encodings])
 
 
 def _write_text(draft: Draft, table: pd.DataFrame, max_tokens: int) -> None:
@@ -122,14 +126,11 @@ def choice_stage(
     """
     artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
     depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint, "target": target}
-    depends_on |= {
-        "domains": settings.domains,
-        "scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE,
-    }
-    depends_on |= {name: getattr(settings, name) for name in ("share", "max_tokens", "seed")}
+    depends_on["scores"] = open_artifact(scores, "scores").fingerprint if scores else ORACLE
+    depends_on |= {name: getattr(settings, name) for name in ("domains", "share", "max_tokens", "seed")}
 
     def write(draft: Draft) -> None:
-        table = with_lengths(pairs, settings.domains, "train", load_own_tokenizer(str(vocabulary)))
+        table = with_lengths(open_domains(pairs, settings.domains, "train"), load_own_tokenizer(str(vocabulary)))
         table = table[table["tokens"] <= settings.max_tokens].reset_index(drop=True)
         truth, budget = (table["domain"] == target).to_numpy(), settings.share * table["tokens"].sum()
         score = document_scores(scores, table["doc_id"].tolist()) if scores else np.where(truth, 0.0, np.inf)
@@ -193,16 +194,16 @@ def train_stage(
     origin = {name: getattr(settings, name) for name in ("layers", "width", "dropout", "smoothing")}
     origin |= {"tokenizer": tokenizer_identity(tokenizer, "are text"), "version": Translation.version}
     data, domains = TrainingData(text, None, dev, dev), settings.domains if target == ALL else [target]
-    before, history, fingerprints = None, list[dict[str, Any]](), list[str]()
+    before, history, fingerprints = "", list[dict[str, Any]](), list[str]()
     for epoch in range(1, settings.epochs + 1):
-        training = training_settings(settings, epoch * steps, before and str(before))
+        training = training_settings(settings, epoch * steps, before or None)
         what = f"train a translator on {tokens:,} tokens into {folder}"
         load = partial(new_translator, tokenizer, settings)
         job = TrainingJob("a new Marian", load, data, training, partial(Cost, what, 0.0))
         model = run_job(job, origin, folder / f"epoch-{epoch}")
         if before:
-            shutil.rmtree(before.with_name(f"{before.name}-extend"), ignore_errors=True)
-        before = model.path
+            shutil.rmtree(f"{before}-extend", ignore_errors=True)
+        before = str(model.path)
         translations = translate_stage(model.path, pairs, domains, "dev", settings, folder / f"dev-{epoch}")
         fingerprints += [model.fingerprint, translations.fingerprint]
         loss = model.manifest["losses"]["after"]["task_loss"]
@@ -249,7 +250,7 @@ def translate_stage(
         from transformers import AutoModelForSeq2SeqLM
 
         network, tokenizer = load_complete(AutoModelForSeq2SeqLM, str(model)), load_own_tokenizer(str(model))
-        table = pd.concat([open_pairs(pairs, domain, split)[:limit] for domain in domains], ignore_index=True)
+        table = open_domains(pairs, domains, split, limit)
         output = translate(network.to(find_device()), tokenizer, table["source"].tolist(), beams, settings.max_tokens)
         result = table[["doc_id"]].assign(reference=table["target"], translation=output)
         result.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
@@ -293,10 +294,9 @@ def target_loss(model: Any, tokenizer: Any, table: pd.DataFrame, settings: Trans
     """Compute the mean negative log-likelihood of a target token, in nats, over pairs of at most ``max_tokens``."""
     objective, accelerator = Translation(), make_accelerator([], Path())
     collator = objective.heldout_collator(tokenizer)
-    texts = (table["source"] + TAB + table["target"]).tolist()
-    sizes = (len(encoding.ids) for encoding in uncut(tokenizer).encode_batch(texts, add_special_tokens=False))
-    rows = zip(range(len(texts)), texts, sizes, strict=True)
-    documents = [Document(str(row), "", text) for row, text, size in rows if size < settings.max_tokens]
+    table = with_lengths(table, tokenizer)
+    table = table[table["tokens"] <= settings.max_tokens]
+    documents = map(Document, table["doc_id"], table["doc_id"], table["text"])
     examples, _ = build_examples(Tokens.of(documents, tokenizer), None, collator.special_tokens, settings.max_tokens)
     shape = BatchLayout.of(model.config, settings.micro_batch_tokens)
     sums, counts = example_losses(objective.module(model), examples, collator, shape, accelerator)
