@@ -32,10 +32,10 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     parts = []
     if losses and None not in (selection := losses["selected"], random := losses["random"]):
         error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
-        how, gain = ("better than", "little") if selection < random else ("worse than", "much")
-        how, gain = (how, gain) if abs(selection - random) > 2 * error else ("as well as", "neither little nor much")
+        how = "better than" if selection < random else "worse than"
+        how = how if abs(selection - random) > 2 * error else "as well as"
         numbers = f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
-        parts.append(f"the base predicts the selected text {how} random text ({numbers}): {gain} to gain")
+        parts.append(f"the base predicts the selected text {how} random text ({numbers})")
     parts += [f"it was trained on {percent(share)} of it"] if share is not None and parts else []
     parts += [f"{percent(pool, 2)} of the pool scores like the task"] if pool is not None else []
     if "vocabulary" in gate:

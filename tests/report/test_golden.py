@@ -119,9 +119,9 @@ def test_every_headline_of_planted_text_says_so_in_fifteen_words():
 @pytest.mark.parametrize(
     ("selected", "error", "sentence"),
     [
-        (2.1, 0.1, "better than random text (2.10 against 3.40 nats a token, lower is better): little to gain"),
-        (3.9, 0.1, "worse than random text (3.90 against 3.40 nats a token, lower is better): much to gain"),
-        (2.1, 0.7, "as well as random text (2.10 against 3.40 nats a token, lower is better): neither little nor much"),
+        (2.1, 0.1, "better than random text (2.10 against 3.40 nats a token, lower is better)"),
+        (3.9, 0.1, "worse than random text (3.90 against 3.40 nats a token, lower is better)"),
+        (2.1, 0.7, "as well as random text (2.10 against 3.40 nats a token, lower is better)"),
     ],
 )
 def test_the_page_says_whether_the_base_knows_the_selected_text(whole_run, selected, error, sentence):

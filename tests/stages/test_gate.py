@@ -111,7 +111,7 @@ def test_what_is_unknown_is_left_out_of_the_sentence():
     losses = {"selected": 3.9, "selected_se": 0.1, "random": 3.4, "random_se": None}
     gate = {"base_losses": losses, "known_to_base": 0.125, "in_domain": 0.0017, "vocabulary": 0.5}
     numbers = "3.90 against 3.40 nats a token, lower is better"
-    start = f"The base predicts the selected text worse than random text ({numbers}): much to gain"
+    start = f"The base predicts the selected text worse than random text ({numbers})"
     words = "; the words of task and general text are 0.50 apart, of 1."
     pool = "0.17\xa0% of the pool scores like the task"
     assert gate_text(gate) == f"{start}; it was trained on 12.5\xa0% of it; {pool}{words}"
