@@ -12,15 +12,12 @@ import argparse
 import json
 import os
 import resource
-import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
 
 import numpy as np
-from train_mlm import read_texts, to_examples
+from train_mlm import read_texts, take_turns, to_examples
 
 SKIPPED = 1  # first step, which is not timed
 
@@ -119,21 +116,7 @@ def main() -> None:
     if options.arm:
         print(json.dumps(one_turn(options)))
         return
-    turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    environment["ACCELERATE_MIXED_PRECISION"] = "bf16" if options.bf16 else "no"
-    for _ in range(options.rounds):
-        for arm, rows in turns.items():
-            command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm]
-            answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-            rows.append(json.loads(answer.stdout.splitlines()[-1]))
-            print(arm, {name: round(value, 1) for name, value in rows[-1].items()}, file=sys.stderr)
-    for arm, rows in turns.items():
-        median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
-        print(f"{arm:<6}" + "".join(f"  {name} {value:,.1f}" for name, value in median.items()))
-    pairs = zip(turns["dana"], turns["stock"], strict=True)
-    ratios = [dana["tokens_per_second"] / stock["tokens_per_second"] for dana, stock in pairs]
-    print(f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    take_turns(__file__, options, ACCELERATE_MIXED_PRECISION="bf16" if options.bf16 else "no")
 
 
 if __name__ == "__main__":

@@ -187,6 +187,25 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     return result
 
 
+def take_turns(script: str, options: argparse.Namespace, **environment: str) -> dict[str, list[dict[str, float]]]:
+    """Run a script's arms in turns, each in its own process; print medians and their ratio, return all measures."""
+    turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
+    variables = {**os.environ, "OMP_NUM_THREADS": str(options.threads), **environment}
+    for _ in range(options.rounds):
+        for arm, rows in turns.items():
+            command = [sys.executable, script, *sys.argv[1:], "--arm", arm]
+            answer = subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(json.loads(answer.stdout.splitlines()[-1]))
+            print(arm, {name: round(value, 3) for name, value in rows[-1].items()}, file=sys.stderr)
+    for arm, rows in turns.items():
+        median = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+        print(f"{arm:<6}" + "".join(f"  {name} {value:,.3f}" for name, value in median.items()))
+    pairs = zip(turns["dana"], turns["stock"], strict=True)
+    ratios = [dana["tokens_per_second"] / stock["tokens_per_second"] for dana, stock in pairs]
+    print(f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    return turns
+
+
 def main() -> None:
     """Run the arms in turns; print medians and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -209,22 +228,7 @@ def main() -> None:
     if options.arm:
         print(json.dumps(one_turn(options)))
         return
-    turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    for _ in range(options.rounds):
-        for arm, rows in turns.items():
-            command = [sys.executable, __file__, *sys.argv[1:], "--arm", arm]
-            answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-            rows.append(json.loads(answer.stdout.splitlines()[-1]))
-            print(arm, {name: round(value, 3) for name, value in rows[-1].items()}, file=sys.stderr)
-    median = {
-        arm: {name: statistics.median(row[name] for row in rows) for name in rows[0]} for arm, rows in turns.items()
-    }
-    speeds = {arm: [row["tokens_per_second"] for row in rows] for arm, rows in turns.items()}
-    ratios = [dana / stock for dana, stock in zip(speeds["dana"], speeds["stock"], strict=True)]
-    for arm, row in median.items():
-        print(f"{arm:<6}" + "".join(f"  {name} {value:,.3f}" for name, value in row.items()))
-    print(f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    turns = take_turns(__file__, options)
     if options.out:
         options.out.write_text(json.dumps({"options": vars(options), "turns": turns}, default=str, indent=2))
 
