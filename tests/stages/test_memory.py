@@ -127,7 +127,7 @@ def test_two_processes_hold_what_is_counted(folder, engine, adapter):
     assert process.returncode == 0, process.stderr
     measured = [int(line.split()[1]) for line in process.stdout.splitlines() if line.startswith("held ")]
     memory = count(folder, ENGINES[engine], adapter)
-    assert len(measured) == 2
+    assert len(measured) == 2, process.stdout
     bucket = 4 * BUCKET * (engine == "zero3")  # which ZeRO 2 has given back by then
     for held in measured:
         assert held - bucket == pytest.approx(memory.weights + memory.gradients + memory.moments, rel=0.1)
@@ -170,6 +170,7 @@ def test_a_folder_without_a_configuration_or_of_an_encoder_is_refused(tmp_path):
 
 
 if __name__ == "__main__":
-    print("held", measure(sys.argv[1], sys.argv[2]), flush=True)
+    line = f"held {measure(sys.argv[1], sys.argv[2])}\n"
+    os.write(1, line.encode())  # at once: unbuffered, as launchers run it, print writes word by word and lines mingle
     torch.distributed.barrier()
     os._exit(0)
