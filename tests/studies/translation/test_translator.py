@@ -33,6 +33,9 @@ from dana.studies.translation.translator import (
     translate_stage,
     vocabulary_stage,
 )
+from dana.train.settings import AdaptSettings
+from tests.stages.test_launches import ADAPT_RECIPE, TWO, launch, write_run, zero
+from tests.stages.tiny_training import adapt, assert_same_weights
 
 
 @pytest.fixture(scope="module")
@@ -213,3 +216,26 @@ def test_without_sacrebleu_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ConfigError, match=r"needs sacrebleu: pip install 'dana-lm\[translation\]'"):
         signatures()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_two_processes_give_the_translator_of_one(settings, tokenizer, texts, write_corpus, tmp_path, stage):
+    base, out = tmp_path / "base", tmp_path / "launched"
+    inputs = [
+        write_corpus(part, [row.text for row in iterate_documents(texts[split])])
+        for part, split in (("corpus", "train"), ("task", "dev"), ("general", "dev"))
+    ]
+    model = new_translator(tokenizer, replace(settings, dropout=0.0))
+    model.model.save_pretrained(base)
+    tokenizer.save_pretrained(base)
+    objective = "translation:smoothing=0.1"
+    training = AdaptSettings(
+        objective=objective, steps=4, learning_rate=2e-5, batch_size=16, max_tokens=settings.max_tokens, evaluations=1
+    )
+    outcome = launch(zero(stage) if stage else TWO, ADAPT_RECIPE, *write_run(str(base), inputs, out, training, {}))
+    assert outcome.returncode == 0, outcome.stderr
+    one = adapt(base, inputs, tmp_path / "one", training).path
+    assert_same_weights(one, out)
+    before, after = (load_file(folder / "model.safetensors") for folder in (base, one))
+    assert any(not torch.equal(before[name], value) for name, value in after.items())
