@@ -57,10 +57,15 @@ def run_translation(settings: RunSettings) -> Path:
             text = open_artifact(Path(paths[f"text/{cell.labels['translator']}"]), "corpus").manifest
             row |= {"tokens": text["counts"]["tokens"], **text.get("choice", {})}
             rows.append(row | {"output": pd.read_parquet(artifact.path / OUTPUT)})
-    cosines = pd.read_csv(Path(paths["centroids"]) / CENTROIDS, dtype={"domain": str}).set_index("domain")
-    results, audit = pd.DataFrame(rows), pd.read_csv(out / "pairs" / AUDIT, dtype={"domain": str})
+    cosines = _read_table(Path(paths["centroids"]) / CENTROIDS).set_index("domain")
+    results, audit = pd.DataFrame(rows), _read_table(out / "pairs" / AUDIT)
     tables = matrix_table(results), table_of_choices(results), cosines, audit
     return write_page(translation_report(out.resolve().name, *tables, signatures()), out, "translation")
+
+
+def _read_table(file: Path) -> pd.DataFrame:
+    """Read a table with a column ``domain``, whose names may be ``NA`` or a number."""
+    return pd.read_csv(file, dtype={"domain": str}, keep_default_na=False, na_values=[""])
 
 
 def check_translation(settings: RunSettings) -> None:
@@ -71,6 +76,7 @@ def check_translation(settings: RunSettings) -> None:
     for name in ("dev", "targets"):
         unknown = [domain for domain in getattr(study, name) if domain not in study.domains]
         require(not unknown, name, unknown, f"some of {', '.join(study.domains)}")
+    require(bool(study.selectors) or not study.targets, "targets", study.targets, "left out without selectors")
     signatures()
     for spec in study.selectors:
         if spec != ORACLE:

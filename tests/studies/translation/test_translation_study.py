@@ -31,15 +31,17 @@ def test_all_cells_run_once_and_the_tables_have_every_translator(tmp_path):
     settings = run_settings(tmp_path, epochs=1, share=0.5, test_pairs=2, max_tokens=60)
     study = settings.section("translation")
     for files in (study.train, study.test):
-        files["2019"] = files.pop("kitchen")
+        files |= {"2019": files.pop("kitchen"), "NA": files.pop("garden")}
+    study.targets[:] = ["NA"]
     page = run_translation(settings)
     states = plan_translation(settings).states()
     assert set(states.values()) == {"done"}
-    matrix, choices = (pd.read_csv(page.parent / "tables" / f"{name}.csv") for name in ("matrix", "choices"))
-    assert set(zip(matrix["translator"], matrix["test"], strict=True)) == {*product(["garden", "2019", "all"],
-                                                                                    ["garden", "2019"])}  # fmt: skip
-    correlations = pd.read_csv(page.parent / "tables" / "correlations.csv")
-    assert correlations["n"].tolist() == [4, 4, 2, 2], "a name that is a number is a name"
+    files = (page.parent / "tables" / f"{name}.csv" for name in ("matrix", "choices", "audit", "correlations"))
+    matrix, choices, audit, correlations = (pd.read_csv(file, keep_default_na=False) for file in files)
+    assert set(zip(matrix["translator"], matrix["test"], strict=True)) == {*product(["NA", "2019", "all"],
+                                                                                    ["NA", "2019"])}  # fmt: skip
+    assert correlations["n"].tolist() == [4, 4, 2, 2], "a name that is a number, or means no number, is a name"
+    assert audit["domain"].tolist() == ["2019"] * 3 + ["NA"] * 3
     assert choices["selector"].tolist() == ["random", "moore_lewis", "oracle"]
     assert choices.set_index("selector")["precision"]["oracle"] == 1
     before = page.read_bytes()
@@ -50,6 +52,7 @@ def test_all_cells_run_once_and_the_tables_have_every_translator(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
+        ({"selectors": []}, r"targets=\['garden'\]: must be left out without selectors"),
         ({"targets": ["law"]}, r"targets=\['law'\]: must be some of garden, kitchen"),
         ({"test": {"garden": ["x"]}}, "test=.*files of garden, kitchen"),
         ({"train": {"garden": ["x"]}}, "train=.*two domains or more"),
