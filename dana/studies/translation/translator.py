@@ -4,6 +4,7 @@ import math
 import shutil
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +245,7 @@ def translate_stage(
     beams, limit = (1, settings.dev_pairs) if split == "dev" else (settings.beams, settings.test_pairs)
     depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": limit}
     depends_on |= {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "split": split}
-    depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures()}
+    depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures(), "method": 2}
 
     def write(draft: Draft) -> None:
         from transformers import AutoModelForSeq2SeqLM
@@ -262,7 +263,10 @@ def translate_stage(
 
 
 def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_tokens: int) -> list[str]:
-    """Translate texts by beam search, longest first; a translation has twice as many tokens and ten more, at most.
+    """Translate texts by beam search, longest first, each as if alone.
+
+    A translation has at most 2 n + 10 tokens, n being those of its source rounded up to a power of two: sources with
+    one limit are translated together.
 
     Args:
         model: An encoder-decoder.
@@ -274,15 +278,17 @@ def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_
     core, end, pad = uncut(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id
     encodings = core.encode_batch([" ".join(text.split()) for text in texts], add_special_tokens=False)
     rows = [[*encoding.ids[: max_tokens - 1], end] for encoding in encodings]
+    limits = [min((2 << (len(row) - 1).bit_length()) + 10, max_tokens) for row in rows]
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    blocks = [order[start : start + AT_ONCE] for start in range(0, len(order), AT_ONCE)]
+    groups = [[*group] for _, group in groupby(order, key=lambda row: limits[row])]
+    blocks = [group[start : start + AT_ONCE] for group in groups for start in range(0, len(group), AT_ONCE)]
     output = [""] * len(rows)
     model.eval()
     for block in monitor(blocks, what="translating", unit="blocks"):
         width = len(rows[block[0]])
         ids = torch.tensor([rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device)
         how: dict[str, Any] = {"num_beams": beams, "do_sample": False, "early_stopping": beams > 1}
-        how |= {"max_new_tokens": min(2 * width + 10, max_tokens), "suppress_tokens": [pad, tokenizer.vocab[TAB]]}
+        how |= {"max_new_tokens": limits[block[0]], "suppress_tokens": [pad, tokenizer.vocab[TAB]]}
         with torch.no_grad():
             tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **how)
         for row, translation in zip(block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True):

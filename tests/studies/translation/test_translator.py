@@ -170,9 +170,9 @@ def test_a_translation_does_not_depend_on_the_others_and_a_folder_opens_without_
         for name, value in model.named_parameters():
             value.mul_(8.0 if value.ndim > 1 and "layers" in name else 1.0)
     sources = ["Satz eins", "alt rot Suppe und noch ein Satz", "leer"]
-    for beams in (1, 3):
-        together = translate(model, tokenizer, sources, beams, 12)
-        assert together == [translate(model, tokenizer, [one], beams, 12)[0] for one in sources]
+    for beams, most in ((1, 12), (3, 12), (1, 80), (3, 80)):
+        together = translate(model, tokenizer, sources, beams, most)
+        assert together == [translate(model, tokenizer, [one], beams, most)[0] for one in sources], "nor does its limit"
         assert len(set(together)) > 1
         assert not any("<pad>" in one or "\t" in one for one in together)
     model.save_pretrained(tmp_path)
