@@ -21,7 +21,7 @@ from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry
-from dana.stages.settings import RunSettings
+from dana.stages.settings import RunSettings, read_recipe
 from dana.tasks.card import load_card
 
 ROOT = Path(__file__).parent.parent
@@ -64,6 +64,7 @@ def _numbers(paper, table):
 @pytest.mark.parametrize("path", PRESENT, ids=_name)
 def test_a_recipe_names_known_components_and_tasks_and_a_command_that_takes_it(path, monkeypatch, tmp_path):
     settings = load(RunSettings, read_yaml(path), origin=_name(path))
+    load(RunSettings, read_recipe(path, quick=True)[0], origin=_name(path))
     detectors = [*settings.ranking.specs(), *([settings.detector] if settings.detector != "auto" else [])]
     for spec in detectors:
         as_detector(DETECTORS.create(spec))

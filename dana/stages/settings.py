@@ -28,7 +28,7 @@ RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
 QUICK: dict[str, Any] = {
     "arms": ["random", "dana"],
     "seeds": {"adaptations": 3, "stop_early": False},
-    "adapt": {"tokens": 250_000, "phases": []},
+    "adapt": {"tokens": 250_000, "steps": None, "epochs": None, "phases": []},
 }
 FLOORS = ("majority", "tfidf", "vectors")
 

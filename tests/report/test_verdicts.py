@@ -52,6 +52,7 @@ QUESTIONS += [("base random bm25 mine", "bm25-base bm25-random mine-base mine-ra
 MIXTURES = "base dana random task task+dana task+random"
 QUESTIONS += [(MIXTURES, "dana-base dana-random task+dana-task+random task+dana-task"), ("bm25 mine", "bm25-mine")]
 QUESTIONS += [("base random task", "task-base task-random"), ("one two three", "one-two one-three")]
+QUESTIONS += [("base random x x+danas", "x-base x-random x+danas-base x+danas-random")]
 QUESTIONS += [("roberta adapted", "adapted-roberta"), ("base general", "general-base"), ("base", ""), ("dana", "")]
 
 

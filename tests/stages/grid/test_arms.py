@@ -123,6 +123,7 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
         ({"mine": {"mix": {"task": 1}, "selector": "random"}}, "arms.mine.selector='random': must be absent"),
         ({"mine": {"adapt": {"seed": 1}}}, "arms.mine.adapt.seed=1: must be that of the run"),
+        ({"mine": {"adapt": {"mix": {"selected": 1}}}}, "arms.mine.adapt.mix=.*: must be arms.mine.mix"),
         ({"mine": {"adapt": {"rate": 1}}}, "arms.mine.adapt: unknown key 'rate'"),
         ({"mine": {"after": "dana"}, "task": "task"}, "arms.mine.after='dana': must be another arm with text: task"),
         ({"mine": {"after": "a"}, "a": {"after": "mine"}}, "arms.a.after='mine': must be another arm .*: there is"),
