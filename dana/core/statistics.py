@@ -315,7 +315,7 @@ def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = Non
         units = sizes.size
         runs = np.stack([np.bincount(folds, row) / sizes for row in values], axis=1)
         by_unit = float(sizes @ (runs.mean(1) - mean) ** 2) / max(units - 1, 1) / texts
-        by_text = float(np.square(per_text - runs.mean(1)[folds]).sum()) / (texts - units) / texts
+        by_text = float(np.square(per_text - runs.mean(1)[folds]).sum()) / max(texts - units, 1) / texts
         sampling = by_text * units  # of a fold's mean, by its own texts
     noise = float(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else math.nan
     rest = by_unit * units - sampling - (0.0 if math.isnan(noise) else noise / runs.shape[1])

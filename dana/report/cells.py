@@ -39,11 +39,13 @@ class Lineage:
         parent: Weights that the last adaptation started from; empty if this run did not adapt the model.
         root: Weights that the first adaptation started from; the model's own if this run did not adapt it.
         settings: Settings of the last adaptation.
+        tokens: Sum of the budgets in tokens of all adaptations from the root.
     """
 
     parent: Weights = frozenset()
     root: Weights = frozenset()
     settings: dict[str, Any] | None = None
+    tokens: int = 0
 
     def roots_differ(self, other: "Lineage") -> bool:
         """Return True if the roots certainly differ; a Hub name and a folder may be the same model."""
@@ -153,6 +155,8 @@ class ArmResult:
         if ours.parent and ours.parent == rival.parent:  # adapted from one model: only the text should differ
             pair = (dict(flatten(_beside_text(lineage.settings or {}))) for lineage in (ours, rival))
             reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
+        elif ours.tokens and rival.tokens and ours.tokens != rival.tokens:
+            reasons = [f"adapted on {ours.tokens:,} tokens in all against {rival.tokens:,}"]
         if ours.parent and rival.parent and self.adaptations != other.adaptations:
             reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
         is_traced = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
@@ -239,7 +243,8 @@ def trace(identity: Any, lineages: dict[Weights, Lineage]) -> Lineage:
     while root in lineages and root not in ancestors:
         ancestors.add(root)
         root = lineages[root].parent
-    return replace(lineages.get(digests, Lineage()), root=root)
+    tokens = sum((lineages[one].settings or {}).get("tokens") or 0 for one in ancestors)
+    return replace(lineages.get(digests, Lineage()), root=root, tokens=tokens)
 
 
 def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = None) -> ArmResult:

@@ -124,8 +124,7 @@ def main_arms(arms: Iterable[str]) -> list[str]:
 
 def rivals_of(arm: str) -> tuple[str, ...]:
     """Name the controls that an arm must beat: base and random; of NAME+dana NAME+random and NAME alone."""
-    name = arm.removesuffix("+dana")
-    return RIVALS if name == arm else (f"{name}+random", name)
+    return RIVALS if (name := arm.removesuffix("+dana")) == arm else (f"{name}+random", name)
 
 
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:

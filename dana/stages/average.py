@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dana.core.artifacts import Artifact, Draft, list_differences, make, open_artifact, write_text
@@ -13,6 +14,7 @@ from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, table_identity
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.heads import positions_of
+from dana.models.known_text import FILE, read_known_text
 from dana.stages.texts import held_out_folders
 from dana.train.evaluation import HeldOut
 from dana.train.execution import make_accelerator
@@ -80,6 +82,9 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
             draft.notes["losses_by_alpha"] = losses
         draft.notes["alpha"] = best
         save_model(_average(state, weights, float(best)), tokenizer, draft.path)
+        documents = [keys for model in (first, second) if (keys := read_known_text(model)) is not None]
+        if len(documents) == 2:
+            np.save(draft.path / FILE, np.union1d(*documents))
         names = f"{model_name(first)} and {model_name(second)}"
         write_text(draft.path / "README.md", CARD.format(licence=licence_line(first), names=names, alpha=float(best)))
 

@@ -105,6 +105,8 @@ def test_folds_with_texts_of_their_own_by_hand():
     assert both.unit_std == pytest.approx(math.sqrt(0.25 - 0.5 / 3 / 2))
     alike = two_level(np.array([[1.0, 0.0] * 3]), folds=folds)
     assert (alike.by_unit, alike.error) == (0, pytest.approx(math.sqrt(1.5 / 3 / 6)))
+    leave_one_out = two_level(np.array([[1.0, 0.0, 0.0]]), folds=np.arange(3))
+    assert (leave_one_out.by_text, leave_one_out.error) == (0, pytest.approx(1 / 3)), "each fold is one text"
 
 
 def test_the_interval_and_p_are_students():

@@ -136,6 +136,15 @@ def test_a_model_is_traced_to_the_start_of_the_run():
         assert adaptations([{**manifest("b", "a"), **values}]) == {}
 
 
+def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
+    parents = {"dana": "base", "random": "base", "x": "dana", "y": "random", "z": "random"}
+    tokens = {"dana": 40, "random": 40, "x": 20, "y": 20, "z": 50}
+    lineages = adaptations([manifest(name, parents[name], tokens=tokens[name]) for name in parents])
+    x, y, z = (replace(frames.cells[-1], lineage=trace(identity(name), lineages)) for name in "xyz")
+    assert x.unlike(y) == []
+    assert x.unlike(z) == ["adapted on 60 tokens in all against 90"]
+
+
 def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(frames):
     content = {**manifest("b", "a", tokens=5), "execution": {"precision": "bf16"}}
     older = adaptations([{**content, "execution": None}])

@@ -170,6 +170,7 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
         ((0.2, 0.8, 0.8), 5, "1 of 2 questions are decided; the chance that the rest would decide another is "),
         ((0.5, 0.5, 0.5), 5, "0 of 2 questions are decided; the chance that the rest would decide another is "),
         ((0.2, 0.78, 0.8), 5, ""),
+        ((0.8, 0.77, 0.8), 5, ""),
         ((0.5, 0.5, 0.5), 3, ""),
     ],
 )
@@ -186,8 +187,11 @@ def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, h
     chances = [difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided]
     assert [row.chance for row in undecided] == chances
     assert all(row.p_holm >= row.p > 0 for row in asked)
-    assert all(row.level < 0.025 or horizon == 3 for row in asked)
+    levels = [difference(cells["dana"], cells[row.other]).level(len(asked)) for row in asked]
+    assert [row.level for row in asked] == levels
     assert not reason_to_stop([])
+    seeds = compare_arms([replace(one, adaptations=1) for one in cells.values()])
+    assert {row.horizon for row in seeds} == {0}, "a run's looks are at its adaptations"
 
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():

@@ -5,6 +5,7 @@ import math
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -57,6 +58,16 @@ def test_auto_takes_the_alpha_with_the_lowest_mean_loss(pair, inputs, tmp_path, 
     assert json.loads(capsys.readouterr().out)["alpha"] == manifest["alpha"]
     fixed = average_stage(*pair, manifest["alpha"], [], tmp_path / "fixed")
     assert all(torch.equal(value, weights_of(out)[name]) for name, value in weights_of(fixed.path).items())
+
+
+def test_an_average_has_read_what_either_model_has_read(pair, tmp_path):
+    models = [shutil.copytree(model, tmp_path / name) for model, name in zip(pair, "ab", strict=True)]
+    for model, keys in zip(models, ([1, 5], [2, 5]), strict=True):
+        np.save(model / "documents.npy", np.array(keys, np.uint64))
+    artifact = average_stage(*map(str, models), 0.5, [], tmp_path / "both")
+    assert np.load(artifact.path / "documents.npy").tolist() == [1, 2, 5]
+    (models[1] / "documents.npy").unlink()
+    assert not (average_stage(*map(str, models), 0.5, [], tmp_path / "one").path / "documents.npy").exists()
 
 
 @pytest.mark.parametrize(
