@@ -104,8 +104,8 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     check_mix(f"{key}.mix", mix)
     usual = "detector" if selector == "auto" and "detector" in specs else selector
     training = item.get("adapt", {})
-    for part, allowed_values in {"seed": "that of the run, which grows with the adaptation", "mix": f"{key}.mix"}.items():
-        require(part not in training, f"{key}.adapt.{part}", training.get(part), allowed_values)
+    for part, what in {"seed": "that of the run, which grows with the adaptation", "mix": f"{key}.mix"}.items():
+        require(part not in training, f"{key}.adapt.{part}", training.get(part), what)
     settings = _with_mix(adapt, mix) if item.get("mix") else replace(adapt, mix=mix)
     settings = _with_differing(settings, training, {"steps", "tokens", "epochs", "phases"}, f"{key}.adapt")
     settings = replace(settings, mix=mix)

@@ -170,7 +170,7 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
         ((0.2, 0.8, 0.8), 5, "1 of 2 questions are decided; the chance that the rest would decide another is "),
         ((0.5, 0.5, 0.5), 5, "0 of 2 questions are decided; the chance that the rest would decide another is "),
         ((0.2, 0.78, 0.8), 5, ""),
-        ((0.8, 0.77, 0.8), 5, ""),
+        ((0.8, 0.78, 0.8), 5, ""),
         ((0.5, 0.5, 0.5), 3, ""),
     ],
 )
