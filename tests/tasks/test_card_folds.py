@@ -58,6 +58,18 @@ def test_a_text_that_is_tested_is_left_out_of_dev_and_train_in_any_case_and_pair
     assert len(fit) > 30
 
 
+def test_no_text_to_fit_on_is_a_held_out_one_in_another_case(tmp_path):
+    card = write_folds(tmp_path, text_pair="other")
+    pairs = [{**row, "fold": n // 3 % 3, "other": f"other {n}"} for n, row in enumerate(rows(60, 1))]
+    write_split(tmp_path, "texts", pairs)
+    dev, test = (ids(splits(card, 1)[name]) for name in ("dev", "test"))
+    shared = [{**row, "other": "SHARED WORDS!" if row["id"] in dev else "shared words"} for row in pairs]
+    shared = [one if one["id"] in test else two for one, two in zip(pairs, shared, strict=True)]
+    write_split(tmp_path, "texts", shared)
+    texts = [{document.text for document in part} for part in card_texts(TaskCard.read(card), None, 1)]
+    assert ["shared words" in texts[0], "SHARED WORDS!" in texts[1]] == [False, True]
+
+
 FOLDS = [number // 3 % 3 for number in range(60)]
 
 
