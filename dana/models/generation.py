@@ -148,11 +148,13 @@ class ChatDecoder:
         pairs = [list(zip(old, row[:-1], strict=False)) for old, row in zip(before, rows, strict=True)]
         common = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs]
         lost = [len(old) - count for old, count in zip(before, common, strict=True)]
-        if max(lost) > REWIND or not hasattr(cache, "crop"):
+        # Windows and recurrent states forget what they have read, or cannot leave out a part of it.
+        kinds = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
+        if max(lost) > REWIND or kinds != {"DynamicLayer"}:
             return nothing
         if replies := cache.get_seq_length() - mask.shape[1]:  # they are read anew, as the template writes them
             cache.crop(-replies)
         mask = mask.clone()
-        for number, count in enumerate(lost):
-            mask[number, mask.shape[1] - count :] = 0
+        for number, count in enumerate(common):  # tokens stand where the mask is 1, with gaps between them
+            mask[number, mask[number].nonzero()[count:]] = 0
         return mask, cache, common

