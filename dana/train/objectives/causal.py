@@ -39,8 +39,9 @@ class Causal(Objective):
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
         from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
 
-        kind = config.model_type  # transformers also makes decoders of encoders such as BERT
-        is_decoder = kind in DECODERS and (kind not in ENCODERS or bool(getattr(config, "is_decoder", False)))
+        kind = config.model_type  # transformers also makes decoders of encoders such as BERT, and of halves of others
+        is_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"} and not getattr(config, "is_decoder", False)
+        is_decoder = kind in DECODERS and not is_encoder and not config.is_encoder_decoder
         require(is_decoder, "objective", "causal", f"masked for a model of type {kind}: it also sees what follows")
         return AutoModelForCausalLM
 

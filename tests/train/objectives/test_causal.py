@@ -14,6 +14,8 @@ from torch.utils.data import default_collate
 from transformers import (
     AutoModelForCausalLM,
     BertConfig,
+    BertGenerationConfig,
+    BlenderbotConfig,
     CohereConfig,
     Gemma2Config,
     Gemma3TextConfig,
@@ -27,6 +29,7 @@ from transformers import (
     T5Config,
     Trainer,
     TrainingArguments,
+    XLNetConfig,
 )
 
 from dana.core.errors import ArtifactError, ConfigError
@@ -279,7 +282,7 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(repository_te
 
 def test_models_that_see_what_follows_are_refused_and_decoders_by_masked():
     causal = OBJECTIVES.create("causal")
-    for config in (BertConfig(), T5Config()):
+    for config in (BertConfig(), T5Config(), XLNetConfig(), BertGenerationConfig(), BlenderbotConfig()):
         with pytest.raises(ConfigError, match=rf"objective='causal'.* {config.model_type}: it also sees what follows"):
             causal.auto_class(config)
     for config in (*CONFIGS, BertConfig(is_decoder=True)):
