@@ -64,7 +64,8 @@ class Adapter:
 def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> None:
     """Add adapters to a model, in place; only they are trained from now on.
 
-    The rows of words that were added to the tokenizer are trained along: nothing else would teach a new row.
+    The rows of words that were added to the tokenizer are trained along, where words are read and where they are
+    predicted: nothing else would teach a new row.
 
     Args:
         model: A transformers model.
@@ -74,19 +75,27 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         seed: Decides the first values of A.
 
     Raises:
-        ConfigError: If the model has none of the targets, or its base is an adapter.
+        ConfigError: If the model lacks a target or shares its weights with another layer, or its base is an adapter.
     """
     adapter, is_plain = Adapter.of(spec), adapted_base(base) is None
     require(is_plain, "adapter", spec, f"null for {base}, an adapter, too; fold that first: dana files fold {base}")
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets: Any = adapter.targets if adapter.targets == "all-linear" else adapter.targets.split("+")
     words = tokenizer.added_tokens_decoder if tokenizer else {}
     rows = sorted(row for row, token in words.items() if not token.special)
-    values = {"r": adapter.r, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout, "target_modules": targets}
-    values |= {"use_dora": adapter.kind == "dora", "trainable_token_indices": rows or None}
-    folder = Path(base)
-    config = LoraConfig(**values, base_model_name_or_path=str(folder.resolve()) if folder.is_dir() else base)
+    reader, head = model.get_input_embeddings(), model.get_output_embeddings()
+    is_tied, modules = reader.weight is getattr(head, "weight", None), dict(model.named_modules())
+    # Of tied ones peft trains the rows as one.
+    tokens = {name: rows for name, one in modules.items() if rows and one in (reader, None if is_tied else head)}
+    targets = [] if adapter.targets == "all-linear" else adapter.targets.split("+")
+    for target in targets:
+        parts = {module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
+        hint = f"without {target}, which {base} lacks, or which has weights of another layer or of an added word"
+        require(bool(parts) and not ((rows or is_tied) and parts & {reader, head}), "adapter", spec, hint)
+    values: dict[str, Any] = {"r": adapter.r, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout}
+    values |= {"target_modules": targets or "all-linear", "trainable_token_indices": tokens or None}
+    origin = str(Path(base).resolve()) if Path(base).is_dir() else base
+    config = LoraConfig(**values, use_dora=adapter.kind == "dora", base_model_name_or_path=origin)
     try:
         with torch_seed(derive_seed(seed, "adapter")):
             inject_adapter_in_model(config, model)
@@ -98,6 +107,8 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
     log.info("adapter   %s: %s of %s parameters are trained", spec, f"{part:,}", f"{total:,}")
     if rows:
         log.info("adapter   the rows of %d added words are trained along", len(rows))
+        if getattr(head, "bias", None) is not None:  # which peft forgets
+            model.get_output_embeddings().register_forward_hook(lambda layer, _, out: out + layer.original_module.bias)
 
 
 def has_adapter(model: Any) -> bool:

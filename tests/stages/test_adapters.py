@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 from copy import deepcopy
@@ -12,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, Preemption
 from dana.core.rng import torch_seed
-from dana.models.adapters import CONFIG, WEIGHTS, Adapter
+from dana.models.adapters import CONFIG, WEIGHTS, Adapter, add_adapter, write_adapter
 from dana.models.folder import load_backbone, load_config, load_tokenizer, model_identity
 from dana.models.known_text import FILE, read_known_text
 from dana.stages.fold import fold_stage
@@ -156,6 +157,32 @@ def test_an_encoder_has_them_too(base, inputs, tmp_path):
     assert records(again.path, "evaluation")[0]["task_loss"] == pytest.approx(line["task_loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_rows_of_added_words_are_trained_where_they_are_read_and_predicted(is_tied, byte_level, tmp_path):
+    """Beside a bias of the predicted words, which peft leaves out."""
+    tokenizer, ids = deepcopy(byte_level), torch.arange(200, 257)[None]
+    tokenizer.add_tokens([WORD])
+    with torch_seed(1), torch.no_grad():
+        model = PhiForCausalLM(PhiConfig(**SHAPE, vocab_size=257, tie_word_embeddings=is_tied))
+        model.lm_head.bias.normal_()
+        model.save_pretrained(tmp_path / "base")
+        tokenizer.save_pretrained(tmp_path / "base")
+    logits = model(ids).logits
+    add_adapter(model, tokenizer, "lora:r=2", str(tmp_path / "base"), seed=0)
+    torch.testing.assert_close(model(ids).logits, logits)
+    rows = {name: part for name, part in model.named_parameters() if part.requires_grad and "lora" not in name}
+    assert [part.shape for part in rows.values()] == [(1, 32)] * (1 if is_tied else 2)
+    with torch.no_grad():
+        for part in rows.values():
+            part.normal_()
+    write_adapter(model, dict(model.named_parameters()), tmp_path / "adapter")
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    (dense, _), changes = load_model(tmp_path / "adapter"), model(ids).logits
+    torch.testing.assert_close(dense(ids).logits, changes, atol=1e-5, rtol=1e-4)
+    assert ((changes - logits).abs() > 1e-3)[0, 0].tolist() == [False] * 256 + [True]
+    assert ((changes - logits).abs() > 1e-3)[0, -1].sum() > 200, "the last token is the word"
+
+
 BAD_SPECS = {
     "prefix": "lora or dora",
     "lora:r=0": "r=0",
@@ -180,8 +207,15 @@ def test_without_peft_the_line_says_what_to_install(monkeypatch, adapted):
 
 
 def test_a_model_without_the_targets_or_without_a_head_is_refused(decoder, texts, inputs, base, tmp_path):
-    with pytest.raises(ConfigError, match=r"adapter='lora:targets=query'.*targets=all-linear"):
-        adapt(decoder, texts, tmp_path / "out", replace(SETTINGS, adapter="lora:targets=query"))
+    for targets, problem in {
+        "query": "without query, which .* lacks",
+        "q_proj+v_prj": "without v_prj, which .* lacks",
+        "lm_head": "without lm_head, .*weights of another layer",
+        "embed_tokens": "without embed_tokens, .*an added word",
+        "norm": "is not supported.*targets=all-linear",
+    }.items():
+        with pytest.raises(ConfigError, match=rf"adapter='lora:targets={re.escape(targets)}'.*{problem}"):
+            adapt(decoder, texts, tmp_path / "out", replace(SETTINGS, adapter=f"lora:targets={targets}"))
     load_backbone(base).save_pretrained(headless := tmp_path / "headless")
     AutoTokenizer.from_pretrained(base).save_pretrained(headless)
     with pytest.raises(ConfigError, match="no language-model head, which adapters do not train"):
