@@ -27,9 +27,9 @@ from dana.core.logging import format_duration, get_logger, monitor
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import DTYPES
-from dana.models.folder import load_complete, model_identity, padding_id, quiet_transformers, uncut
+from dana.models.folder import load_complete, load_tokenizer, model_identity, padding_id, quiet_transformers, uncut
 from dana.models.heads import ChunkedLosses, positions_of
-from dana.models.language_model import LanguageModel, load_language_model
+from dana.models.language_model import LanguageModel
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.examples import Batch
 from dana.train.layout import BatchLayout, micro_batches
@@ -77,9 +77,9 @@ class PerplexityGapSelector(Selector):
     @cached_property
     def base(self) -> LanguageModel:
         """The decoder, in evaluation mode on its device; it is not trained."""
-        language_model = load_language_model(self.model, Causal().auto_class, seed=0)
-        language_model.model.eval().to(find_device())
-        return language_model
+        config, tokenizer = load_tokenizer(self.model)
+        network = load_complete(Causal().auto_class(config), self.model)  # with its head: a new one would know nothing
+        return LanguageModel(network.eval().to(find_device()), tokenizer)
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedPerplexityGap":
         """Adapt the decoder.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 from dana.core.errors import ArtifactError, ConfigError
 from dana.selectors.checks import OTHER, TASK, check_selector
@@ -77,6 +78,10 @@ def test_what_is_no_decoder_is_refused(tmp_path):
     encoder = str(toy_task.write_checkpoint(tmp_path / "bert", words=list(TASK)))
     with pytest.raises(ConfigError, match="masked for a model of type bert"):
         PerplexityGapSelector(encoder).fit(["cell"])
+    decoder = str(toy_task.write_decoder(tmp_path / "decoder", [*TASK]))
+    AutoModel.from_pretrained(decoder).save_pretrained(decoder)
+    with pytest.raises(ArtifactError, match=r"weights are missing: lm_head\.weight"):
+        PerplexityGapSelector(decoder).fit(["cell"])
     with pytest.raises(ArtifactError, match="none"):
         PerplexityGapSelector(str(tmp_path / "none")).identity()
     for wrong in ({"epochs": 0}, {"max_tokens": 1}, {"learning_rate": 0.0}):
