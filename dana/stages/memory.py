@@ -46,16 +46,19 @@ class Launch:
         """Read a configuration of ``accelerate launch``.
 
         Raises:
-            ConfigError: If the file is none.
+            ConfigError: If the file is none, or leaves ZeRO's stage to another file.
         """
         values = read_yaml(file)
-        engine, count = str(values.get("distributed_type", "")), values.get("num_processes")
-        if engine not in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") or not (isinstance(count, int) and count > 0):
-            raise ConfigError(f"{file}: no configuration of accelerate launch (distributed_type, num_processes)")
-        stage = int(values.get("deepspeed_config", {}).get("zero_stage", 0)) if engine == "DEEPSPEED" else 0
-        policy = values.get("fsdp_config", {}).get("fsdp_auto_wrap_policy", "")
+        engine, count = values.get("distributed_type", ""), values.get("num_processes", 0)
+        parts = (values.get("deepspeed_config"), values.get("fsdp_config"))
+        deepspeed, fsdp = (part if isinstance(part, dict) else {} for part in parts)
+        stage = deepspeed.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
+        is_one = engine in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") and type(count) is int and count > 0
+        if not is_one or stage not in range(4):
+            names = "distributed_type, num_processes, deepspeed_config.zero_stage"
+            raise ConfigError(f"{file}: no configuration of accelerate launch ({names})")
         width = 2 if values.get("mixed_precision") in ("bf16", "fp16") else FLOAT32
-        return cls(engine, stage, count, width, policy == "TRANSFORMER_BASED_WRAP")
+        return cls(engine, stage, count, width, fsdp.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
 
 
 @dataclass(frozen=True)
