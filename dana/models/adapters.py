@@ -104,11 +104,9 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         raise ConfigError(f"adapter={spec!r}: {problem}; targets=all-linear adapts every linear module") from error
     sizes = [(part.numel(), part.requires_grad) for part in model.parameters()]
     part, total = sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
-    log.info("adapter   %s: %s of %s parameters are trained", spec, f"{part:,}", f"{total:,}")
-    if rows:
-        log.info("adapter   the rows of %d added words are trained along", len(rows))
-        if getattr(head, "bias", None) is not None:  # which peft forgets
-            model.get_output_embeddings().register_forward_hook(lambda layer, _, out: out + layer.original_module.bias)
+    log.info("adapter   %s: trains %s of %s parameters, %d rows of words", spec, f"{part:,}", f"{total:,}", len(rows))
+    if rows and getattr(head, "bias", None) is not None:  # which peft forgets
+        model.get_output_embeddings().register_forward_hook(lambda layer, _, out: out + layer.original_module.bias)
 
 
 def has_adapter(model: Any) -> bool:

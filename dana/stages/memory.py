@@ -49,16 +49,14 @@ class Launch:
             ConfigError: If the file is none, or leaves ZeRO's stage to another file.
         """
         values = read_yaml(file)
-        engine, count = values.get("distributed_type", ""), values.get("num_processes", 0)
+        engine, size = values.get("distributed_type", ""), values.get("num_processes", 0)
         parts = (values.get("deepspeed_config"), values.get("fsdp_config"))
         deepspeed, fsdp = (part if isinstance(part, dict) else {} for part in parts)
-        stage = deepspeed.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
-        is_one = engine in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") and type(count) is int and count > 0
-        if not is_one or stage not in range(4):
-            names = "distributed_type, num_processes, deepspeed_config.zero_stage"
-            raise ConfigError(f"{file}: no configuration of accelerate launch ({names})")
+        zero = deepspeed.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
+        if engine not in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") or size not in range(1, 9999) or zero not in range(4):
+            raise ConfigError(f"{file}: configures no accelerate launch (distributed_type, num_processes, zero_stage)")
         width = 2 if values.get("mixed_precision") in ("bf16", "fp16") else FLOAT32
-        return cls(engine, stage, count, width, fsdp.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
+        return cls(engine, zero, size, width, fsdp.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
 
 
 @dataclass(frozen=True)

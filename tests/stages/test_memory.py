@@ -158,11 +158,11 @@ def test_the_command_reads_a_launch_and_prints_a_table(folder, capsys, tmp_path)
     assert Launch.of(REPOSITORY / "accelerate_configs" / "fsdp-8b.yaml") == Launch("FSDP", 0, 8, 2, by_layer=True)
     zero = "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: "
     stages = [zero, zero + "3", zero + "{zero_stage: auto}", zero + "{zero_stage: 4}"]
-    stages += [zero + "{deepspeed_config_file: zero.json}", "distributed_type: FSDP\nnum_processes: true\n"]
+    stages += [zero + "{deepspeed_config_file: zero.json}"]
     for text in ["a: 1\n", "distributed_type: MULTI_GPU\nnum_processes: 0\n", *stages]:
         (tmp_path / "other.yaml").write_text(text)
         assert main([*command, str(tmp_path / "other.yaml")]) == 2
-        assert "no configuration of accelerate launch" in capsys.readouterr().err
+        assert "configures no accelerate launch (distributed_type, num_processes," in capsys.readouterr().err
     (tmp_path / "other.yaml").write_text("distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n")
     assert Launch.of(tmp_path / "other.yaml") == Launch("FSDP", 0, 2)
 
