@@ -70,6 +70,8 @@ def test_the_cost_is_said_before_the_work(decoder, heard, monkeypatch):
 def test_long_units_are_cut_and_units_without_tokens_are_neutral(fitted, decoder):
     short = PerplexityGapSelector(decoder, max_tokens=4, **QUICK)
     assert [len(row) for row in short.tokens_of(["cell " * 9, ""])] == [4, 1]
+    (narrow := PerplexityGapSelector(decoder)).base.model.config.max_position_embeddings = 8
+    assert len(narrow.tokens_of(["cell " * 9])[0]) == 8, "the model has no more positions"
     assert fitted.score(["", "cell"])[0] == 0
     assert np.isfinite(fitted.score([""])).all()
 

@@ -104,7 +104,9 @@ def test_adapters_are_trained_alone_saved_alone_and_folded_into_a_plain_model(sp
         assert loss(model, texts, tokenizer) == pytest.approx(last, abs=1e-5)
     changes = (plain.model.embed_tokens.weight != base.model.embed_tokens.weight).any(1).nonzero().flatten().tolist()
     assert changes == [tokenizer.convert_tokens_to_ids(WORD)], "only the row of the added word is trained"
-    names = json.loads((folder / CONFIG).read_text())["target_modules"]
+    written, shape = json.loads((folder / CONFIG).read_text()), Adapter.of(spec)
+    assert [written[name] for name in ("r", "lora_alpha", "lora_dropout")] == [shape.r, shape.alpha, shape.dropout]
+    names = written["target_modules"]
     assert names == sorted(names), "peft has a set, whose order differs between processes"
     norms = [name for name in base.state_dict() if "norm" in name]
     assert all(torch.equal(plain.state_dict()[name], base.state_dict()[name]) for name in norms)
@@ -160,10 +162,11 @@ def test_an_encoder_has_them_too(base, inputs, tmp_path):
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_rows_of_added_words_are_trained_where_they_are_read_and_predicted(is_tied, byte_level, tmp_path):
     """Beside a bias of the predicted words, which peft leaves out."""
-    tokenizer, ids = deepcopy(byte_level), torch.arange(200, 257)[None]
+    tokenizer, ids = deepcopy(byte_level), torch.arange(200, 258)[None]
+    tokenizer.add_special_tokens({"pad_token": "<pad>"})
     tokenizer.add_tokens([WORD])
     with torch_seed(1), torch.no_grad():
-        model = PhiForCausalLM(PhiConfig(**SHAPE, vocab_size=257, tie_word_embeddings=is_tied))
+        model = PhiForCausalLM(PhiConfig(**SHAPE, vocab_size=258, tie_word_embeddings=is_tied))
         model.lm_head.bias.normal_()
         model.save_pretrained(tmp_path / "base")
         tokenizer.save_pretrained(tmp_path / "base")
@@ -179,7 +182,7 @@ def test_rows_of_added_words_are_trained_where_they_are_read_and_predicted(is_ti
     tokenizer.save_pretrained(tmp_path / "adapter")
     (dense, _), changes = load_model(tmp_path / "adapter"), model(ids).logits
     torch.testing.assert_close(dense(ids).logits, changes, atol=1e-5, rtol=1e-4)
-    assert ((changes - logits).abs() > 1e-3)[0, 0].tolist() == [False] * 256 + [True]
+    assert ((changes - logits).abs() > 1e-3)[0, 0].tolist() == [False] * 257 + [True]
     assert ((changes - logits).abs() > 1e-3)[0, -1].sum() > 200, "the last token is the word"
 
 

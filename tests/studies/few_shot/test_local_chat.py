@@ -64,6 +64,14 @@ def test_the_reply_is_the_likeliest_whatever_habits_the_checkpoint_has(folder):
     assert reply.split() == [WORDS[token] for token in reference if token not in (0, 1, 4)]  # special
 
 
+def test_a_reply_ends_at_any_end_token_of_the_checkpoint(folder, tmp_path):
+    words = open_chat(f"local:{folder},max_new_tokens=12").reply(TALK, 0).split()
+    other = write_chat_model(tmp_path, eos_token_id=[1, WORDS.index(words[1])])
+    reply = open_chat(f"local:{other},max_new_tokens=12").reply(TALK, 0)
+    assert reply.split() == words[: words.index(words[1]) + 1]
+    assert len(words) > 3
+
+
 def test_above_temperature_0_the_seed_decides(folder):
     model = open_chat(f"local:{folder},max_new_tokens=12,temperature=2.0")
     assert model.reply(TALK, 1) == model.reply(TALK, 1)
