@@ -51,12 +51,12 @@ class Launch:
         values = read_yaml(file)
         engine, size = values.get("distributed_type", ""), values.get("num_processes", 0)
         parts = (values.get("deepspeed_config"), values.get("fsdp_config"))
-        deepspeed, fsdp = (part if isinstance(part, dict) else {} for part in parts)
-        zero = deepspeed.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
-        if engine not in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") or size not in range(1, 9999) or zero not in range(4):
+        zero_config, fsdp_config = (part if isinstance(part, dict) else {} for part in parts)
+        stage = zero_config.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
+        if engine not in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") or size not in range(1, 9999) or stage not in range(4):
             raise ConfigError(f"{file}: configures no accelerate launch (distributed_type, num_processes, zero_stage)")
         width = 2 if values.get("mixed_precision") in ("bf16", "fp16") else FLOAT32
-        return cls(engine, zero, size, width, fsdp.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
+        return cls(engine, stage, size, width, fsdp_config.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
 
 
 @dataclass(frozen=True)
