@@ -53,7 +53,8 @@ class Launch:
         parts = (values.get("deepspeed_config"), values.get("fsdp_config"))
         zero_config, fsdp_config = (part if isinstance(part, dict) else {} for part in parts)
         stage = zero_config.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
-        if engine not in ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP") or size not in range(1, 9999) or stage not in range(4):
+        engines = ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP")
+        if engine not in engines or size not in range(1, 9999) or stage not in range(4):
             raise ConfigError(f"{file}: configures no accelerate launch (distributed_type, num_processes, zero_stage)")
         width = 2 if values.get("mixed_precision") in ("bf16", "fp16") else FLOAT32
         return cls(engine, stage, size, width, fsdp_config.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
