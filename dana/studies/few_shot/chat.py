@@ -72,7 +72,7 @@ class LocalChat:
     max_new_tokens: int = 512
     temperature: float = 0.0
     batch: int = 16
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
