@@ -157,7 +157,7 @@ def translation_report(
     sections = [_matrix(matrix), _figure4(matrix, cosines)] + ([_choices(choices)] if len(choices) else [])
     columns = text_columns("domain", "split") + decimals(0, "read", "kept", "repeated", "held_out", "long", "overlap")
     columns += decimals(0, "source_words", "target_words") + shares("oov")
-    words = "Pairs read, kept, and dropped by reason; OOV is the share of source words that the domain's training lacks."
+    words = "Pairs read, kept, dropped by reason; OOV is the share of source words that the domain's training lacks."
     sections.append(Section("What was read?", words, tables=(Table("audit", "Words: of a side.", audit, columns),)))
     return Report(name, verdict, [], sections, package_versions(), "figures", notes)
 
