@@ -126,7 +126,7 @@ def _with_mix(settings: AdaptSettings, mix: Mapping[str, float]) -> AdaptSetting
 def _with_differing(settings: Any, differing: Mapping[str, Any], amounts: set[str], origin: str) -> Any:
     """Override settings by those in which an arm differs; its own amount replaces the run's, stated in another way."""
     usual = asdict(settings)
-    if amounts & differing.keys():
+    if any(differing.get(name) not in (None, []) for name in amounts):
         # beta is a number always; the other amounts override it
         usual = {name: value for name, value in usual.items() if name not in amounts - {"beta"}}
     return load(type(settings), merge_sections(usual, dict(differing)), origin=origin)

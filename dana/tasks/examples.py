@@ -268,20 +268,21 @@ def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None
         fold: Fold that is the test split, of a card with ``folds``; None takes the first.
 
     Raises:
-        DataError: See :func:`read_split`; or if no test text remains.
+        DataError: See :func:`read_split`; or if fewer than two test texts remain.
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), fold or 0)
     splits = {split: _read_published(card, split, data) for split in SPLITS}
     splits = splits if card.train is None else _few_to_train(card, splits)
-    if not card.unseen_test:
-        return splits
-    unseen = [example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new]
-    if not unseen:
-        raise DataError(f"{card.name}: unseen_test: all {len(splits['test'])} test texts are in train or dev")
-    message = "%s: %d of %d test texts are used; the others are in train or dev"
-    log.info(message, card.name, len(unseen), len(splits["test"]))
-    return {**splits, "test": unseen}
+    if card.unseen_test:
+        unseen = [example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new]
+        message = "%s: %d of %d test texts are used; the others are in train or dev"
+        log.info(message, card.name, len(unseen), len(splits["test"]))
+        splits["test"] = unseen
+    if len(splits["test"]) < 2:
+        left = "unseen_test leaves " if card.unseen_test else ""
+        raise DataError(f"{card.name}: {left}{len(splits['test'])} test texts; a verdict needs at least 2")
+    return splits
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:

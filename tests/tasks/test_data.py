@@ -63,16 +63,20 @@ def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
 
 
 def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
-    owl, wren, crow = ({"id": name, "text": f" {name}\r\n", "label": "bird"} for name in ("owl", "wren", "crow"))
-    for split, records in {"train": [owl], "dev": [wren], "test": [owl, wren, crow]}.items():
+    names = "owl", "wren", "crow", "rook"
+    owl, wren, crow, rook = ({"id": name, "text": f" {name}\r\n", "label": "bird"} for name in names)
+    for split, records in {"train": [owl], "dev": [wren], "test": [owl, wren, crow, rook]}.items():
         write(toy_card, split, *records)
-    assert [example.id for example in read_splits(toy_card)["test"]] == ["owl", "wren", "crow"]
+    assert [example.id for example in read_splits(toy_card)["test"]] == [*names]
     unseen = replace(toy_card, unseen_test=True)
-    assert [example.id for example in read_splits(unseen)["test"]] == ["crow"]
-    assert [example.id for example in read_split(unseen, "test")] == ["owl", "wren", "crow"]  # as distributed
+    assert [example.id for example in read_splits(unseen)["test"]] == ["crow", "rook"]
+    assert [example.id for example in read_split(unseen, "test")] == [*names]  # as distributed
     write(toy_card, "train", owl, crow)
-    with pytest.raises(DataError, match="toy: unseen_test"):
+    with pytest.raises(DataError, match="toy: unseen_test leaves 1 test texts"):
         read_splits(unseen)
+    write(toy_card, "test", owl)
+    with pytest.raises(DataError, match="toy: 1 test texts; a verdict needs at least 2"):
+        read_splits(toy_card)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "mixed": {"mix": {"task": 0.3, "selected": 0.7}},
         "own": {"mix": {"task": 1}, "adapt": own},
         "plain": {"adapt": {"tokens": 350}},
+        "flat": {"adapt": {"phases": []}},
         "after": {"after": "plain"},
         "second": {"after": "short"},
         "short": {"adapt": {"tokens": 200}},
@@ -95,13 +96,14 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "mixed": [(300, arms["mixed"]["mix"]), (100, arms["mixed"]["mix"])],
         "own": [(200, {"general": 1}), (200, {"task": 1})],
         "plain": [(350, {"selected": 1})],
+        "flat": [(400, {"selected": 1})],
         "after": [(50, {"task": 1})],
         "second": [(100, {"selected": 1}), (100, {"task": 1})],
         "short": [(200, {"selected": 1})],
     }
     assert [phase.learning_rate for phase in of["task"].by_phase()] == [1e-4, 1e-5], "all but the text is the run's"
     weighted = {name for name in of if by_name[f"adapt/{name}"].settings["weights"]}
-    assert weighted == {"dana", "mixed", "plain", "second", "short"}
+    assert weighted == {"dana", "mixed", "plain", "flat", "second", "short"}
 
 
 @pytest.mark.parametrize(
