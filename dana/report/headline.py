@@ -5,11 +5,12 @@ No sentence claims more than the verdict. A collapsed, unlike or unfinished comp
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from dana.report import provenance
 from dana.report.analysis import Analysis
 from dana.report.gate import gate_text
-from dana.report.page import Finding, interval_text, number, percent
+from dana.report.page import Finding, Table, each, interval_text, number, percent
 from dana.report.run import ADAPTED
 from dana.report.tables import metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, UNDECIDED, WORSE, ArmComparison, main_arms
@@ -96,6 +97,10 @@ def highlights(analysis: Analysis) -> list[Finding]:
             findings.append(Finding(number(cells[arm].estimate.mean), meaning))
         meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
         findings.append(Finding(number(first.mean, 3, sign=True), meaning))
+    if "losses" in tables:
+        row, others = loss_change(tables["losses"], "task")
+        meaning = f"nats a token: change of the loss on held-out task text{_brackets(others)}; lower is better"
+        findings += [Finding(number(row.change, sign=True), meaning)] if math.isfinite(row.change) else []
     if "steps" in tables:
         seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
         findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
@@ -104,6 +109,13 @@ def highlights(analysis: Analysis) -> list[Finding]:
         meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
         findings.append(Finding(percent(recall["value"]), meaning))
     return findings
+
+
+def loss_change(table: Table, text: str) -> tuple[Any, list[str]]:
+    """Find the row of our arm's loss on ``task`` or ``general`` text, and list the changes by the other arms."""
+    rows = [row for row in each(table.frame) if row.text == text]
+    ours = next((row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm), rows[-1])
+    return ours, [f"{row.arm} {number(row.change, sign=True)}" for row in rows if row is not ours]
 
 
 def notes(analysis: Analysis) -> list[str]:

@@ -3,18 +3,16 @@
 No sentence claims more than the verdict, and an undecided verdict gives its reasons.
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from dana.core.studies import load_parts
 from dana.report import figures, provenance, tables
 from dana.report.analysis import Analysis, analyse
-from dana.report.headline import headline, highlights, notes
+from dana.report.headline import headline, highlights, loss_change, notes
 from dana.report.page import Report, Section, Table, each, interval_text, number, p_text, percent
 from dana.report.run import RunFrames
-from dana.report.verdicts import INCOMPARABLE, SEED, main_arms
+from dana.report.verdicts import INCOMPARABLE, SEED
 
 UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
 FOLLOWS_LENGTH = 0.3  # rank correlation of score and length above which scores are said to follow length
@@ -114,15 +112,12 @@ def ranking_finding(table: Table) -> str:
 
 def separation_finding(table: Table) -> str:
     """Describe how well scores separate task from general text, and whether they follow length."""
-    clauses = []
+    clauses, rows = [], {row.text: row for row in each(table.frame)}
     for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
-        row = _row(table.frame, "text", group)
-        if row is not None and np.isfinite(row["auroc_against_general"]):
-            clauses.append(f"{words} scores as more relevant {percent(row['auroc_against_general'])} of the time")
+        if group in rows and np.isfinite(auroc := rows[group].auroc_against_general):
+            clauses.append(f"{words} scores as more relevant {percent(auroc)} of the time")
     text = f"Against a general unit, {' and '.join(clauses)}. " if clauses else ""
-    length = _row(table.frame, "text", "general")
-    if length is not None and np.isfinite(length["spearman_score_length"]):
-        value = length["spearman_score_length"]
+    if "general" in rows and np.isfinite(value := rows["general"].spearman_score_length):
         verb = "follow" if abs(value) >= FOLLOWS_LENGTH else "hardly follow"
         text += f"Scores of general text {verb} its length (Spearman {number(value, 2, sign=True)})."
     return text.strip()
@@ -143,18 +138,14 @@ def selection_finding(analysis: Analysis) -> str:
 
 def losses_finding(table: Table) -> str:
     """Describe the change of the losses on task and general text, ours first."""
-    ours, text = next(iter(main_arms(table.frame["arm"])), None), []
+    text = []
     for name in ("task", "general"):
-        rows = table.frame[table.frame["text"] == name]
-        row = _row(rows, "arm", ours)
-        row = rows.iloc[-1] if row is None else row
-        if not np.isfinite(row["change"]):
+        row, others = loss_change(table, name)
+        if not np.isfinite(row.change):
             text.append(f"On {name} text no loss was measured.")
             continue
-        others = [f"{other.arm} {number(other.change, sign=True)}" for other in each(rows) if other.arm != row["arm"]]
-        changes = "; ".join([number(row["change"], sign=True), *others])
-        path = f"from {number(row['before'])} to {number(row['after'])} nats"
-        text.append(f"On {name} text the loss of {row['arm']} went {path} ({changes}).")
+        path = f"from {number(row.before)} to {number(row.after)} nats ({'; '.join([number(row.change, sign=True), *others])})"
+        text.append(f"On {name} text the loss of {row.arm} went {path}.")
     return " ".join(text)
 
 
@@ -174,8 +165,3 @@ def results_finding(analysis: Analysis) -> str:
     if any(row.unit != SEED for row in analysis.questions):
         text.append("Each adaptation has a selection of its own; selected text and losses are those of the first.")
     return "\n".join(text)
-
-
-def _row(frame: pd.DataFrame, key: str, value: str | None) -> Any:
-    rows = frame[frame[key] == value]
-    return rows.iloc[0] if len(rows) else None

@@ -122,6 +122,7 @@ def test_unmeasured_losses_are_dashes(whole_run, texts):
         file.write_text(re.sub(rf'("({"|".join(texts)})_loss(_se)?"): [\d.]+', r"\1: null", file.read_text()))
     page = words(read_page(whole_run))
     assert page.count("text no loss was measured.") == len(texts)
+    assert ("change of the loss on held-out task text" in page) == ("task" not in texts)
     assert "– ± –" in page
     assert "nan" not in page.lower().split()
 
