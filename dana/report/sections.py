@@ -118,22 +118,21 @@ def separation_finding(table: Table) -> str:
             clauses.append(f"{words} scores as more relevant {percent(auroc)} of the time")
     text = f"Against a general unit, {' and '.join(clauses)}. " if clauses else ""
     if "general" in rows and np.isfinite(value := rows["general"].spearman_score_length):
-        verb = "follow" if abs(value) >= FOLLOWS_LENGTH else "hardly follow"
-        text += f"Scores of general text {verb} its length (Spearman {number(value, 2, sign=True)})."
+        hardly = "" if abs(value) >= FOLLOWS_LENGTH else "hardly "
+        text += f"Scores of general text {hardly}follow its length (Spearman {number(value, 2, sign=True)})."
     return text.strip()
 
 
 def selection_finding(analysis: Analysis) -> str:
     """Describe the amount of selected text and its largest source."""
-    frame = analysis.tables["kept_by_source"].frame
-    top = frame.iloc[0]
-    of_kept, of_corpus = percent(top["share_of_kept_characters"]), percent(top["share_of_characters"])
+    top = (frame := analysis.tables["kept_by_source"].frame).iloc[0]
+    of_kept, of_corpus = map(percent, top[["share_of_kept_characters", "share_of_characters"]])
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
     share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
     unit_noun = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
     amount = f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
-    largest = f"The largest part of it is {top['source']}: {of_kept} of the selected text, {of_corpus} of the corpus."
-    return f"{amount}. {largest}"
+    largest = f"The largest part of it is {top['source']}: {of_kept} of the selected text"
+    return f"{amount}. {largest}, {of_corpus} of the corpus."
 
 
 def losses_finding(table: Table) -> str:
@@ -144,7 +143,8 @@ def losses_finding(table: Table) -> str:
         if not np.isfinite(row.change):
             text.append(f"On {name} text no loss was measured.")
             continue
-        path = f"from {number(row.before)} to {number(row.after)} nats ({'; '.join([number(row.change, sign=True), *others])})"
+        changes = f"({'; '.join([number(row.change, sign=True), *others])})"
+        path = f"from {number(row.before)} to {number(row.after)} nats {changes}"
         text.append(f"On {name} text the loss of {row.arm} went {path}.")
     return " ".join(text)
 
