@@ -83,7 +83,7 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """Choose the numbers of the first task: before, after, floor, difference and cost; none of a flawed comparison."""
+    """Choose the first numbers: scores of the first task, if they may be compared, planted text, loss and time."""
     rows, tables, findings = analysis.questions, analysis.tables, []
     if rows and (analysis.run.missing or _flaw(analysis, rows[0])):
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
@@ -97,6 +97,10 @@ def highlights(analysis: Analysis) -> list[Finding]:
             findings.append(Finding(number(cells[arm].estimate.mean), meaning))
         meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
         findings.append(Finding(number(first.mean, 3, sign=True), meaning))
+    if "planted" in tables:
+        recall = tables["planted"].frame.iloc[0]
+        meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
+        findings.append(Finding(percent(recall["value"]), meaning))
     if "losses" in tables:
         row, others = loss_change(tables["losses"], "task")
         meaning = f"nats a token: change of the loss on held-out task text{_brackets(others)}; lower is better"
@@ -104,10 +108,6 @@ def highlights(analysis: Analysis) -> list[Finding]:
     if "steps" in tables:
         seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
         findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
-    if "planted" in tables:
-        recall = tables["planted"].frame.iloc[0]
-        meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
-        findings.append(Finding(percent(recall["value"]), meaning))
     return findings
 
 
