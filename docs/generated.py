@@ -11,7 +11,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -65,6 +65,8 @@ def _type(hint: Any) -> str:
 
 
 def _code(value: object) -> str:
+    if value is MISSING:
+        return "required"
     if value is None or value in ("", [], {}):
         return ""
     return f"`{_cell(str(value).lower() if isinstance(value, bool) else str(value))}`"
@@ -89,7 +91,9 @@ def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     formatter = parser._get_formatter()
     for action in rows:
         flags = " ".join(action.option_strings) or action.metavar or action.dest
-        value = "" if action.nargs == 0 or not action.option_strings else f" {action.metavar or action.dest.upper()}"
+        names = action.metavar or action.dest.upper()
+        values = names if isinstance(names, str) else " ".join(names)
+        value = "" if action.nargs == 0 or not action.option_strings else f" {values}"
         yield f"| `{flags}{value}` | {_cell(' '.join(formatter._expand_help(action).split())) if action.help else ''} |"
     if name == "dana" and inner is not None:
         yield "\n| command | what it does |\n|---|---|"

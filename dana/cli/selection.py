@@ -70,9 +70,9 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
 
     Scores by which held-out task text is more foreign than general text (interval of AUROC below 0.5) are refused.
 
-    After a kill the same command resumes with the missing shards. Several processes: accelerate launch
-    recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on any, then
-    --merge. The bytes are the same in every case.
+    After a kill the same command resumes with the missing shards. Several processes: torchrun, or on GPUs accelerate
+    launch, of recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on
+    any, then --merge. The bytes are the same in every case.
 
     --rank-only compares the detectors and scores nothing: it fits each as --selector detector does, in five folds over
     the task's documents, and writes OUT/ranking/ranking.csv. recall: the share of held-out task units in the selected

@@ -24,7 +24,7 @@ ADAPT = [
     Flag("--from-scratch", "size", SIZES),
     *plain_flags("steps tokens epochs schedule", "adapt."),
     Flag("--mix", "adapt.mix", "shares of the text by kind, such as '{selected: 0.7, general: 0.3}'; also task"),
-    Flag("--objective", "adapt.objective", "masked or next_sentence, with parameters as masked:mask_rate=0.3"),
+    Flag("--objective", "adapt.objective", "masked (masked:mask_rate=0.3), next_sentence, causal or translation"),
     *plain_flags("batch_size max_tokens learning_rate", "adapt."),
     Flag("--denominator", "adapt.denominator", "batch, weight_sum or token_count: docs/design.md, Loss"),
     *plain_flags("seed", "adapt."),
@@ -97,7 +97,7 @@ def add_tasks(add: AddCommand) -> None:
 
 
 def _adapt(args: argparse.Namespace) -> dict[str, Any]:
-    """Continue pretraining a masked language model on the weighted text.
+    """Continue pretraining a language model on the weighted text.
 
     After a stop or kill the same command resumes from the newest checkpoint; SIGTERM and SIGUSR1 save first and end
     with exit code 75. Several processes: accelerate launch --config_file accelerate_configs/X.yaml recipes/adapt.py.

@@ -195,6 +195,13 @@ def is_finished(file: Path) -> bool:
     return not any(part.startswith(".") or part.endswith(("-shards", "-seeds", "-checkpoints")) for part in file.parts)
 
 
+def run_manifests(run: Path) -> list[Path]:
+    """List the manifests of a run, without those of a run inside it, which has ``cells`` of its own."""
+    runs = [cells.parent for cells in run.glob("*/**/cells")]
+    files = (file for file in run.rglob(MANIFEST) if is_finished(file.relative_to(run)))
+    return sorted(file for file in files if not any(map(file.is_relative_to, runs)))
+
+
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
     """Open an artifact.
 

@@ -328,5 +328,5 @@ def _predictions(
 def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
     if "kind" in metrics:
         return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
-    # Older metrics name neither kind nor labels: single-label classification.
+    # Metrics of single-label classification name neither kind nor labels.
     return SingleLabel.from_count(len(read_columns(file, ("probabilities",))["probabilities"][0]))

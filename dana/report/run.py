@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, run_manifests
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files, read_table
@@ -136,11 +136,8 @@ def read_outcomes(path: Path) -> RunFrames:
     Raises:
         ArtifactError: If a file is damaged; names file and key.
     """
-    stages = {
-        folder.relative_to(path).as_posix(): read_object(folder / MANIFEST)
-        for folder in sorted(manifest.parent.parent for manifest in path.rglob(MANIFEST))
-        if not any(part.startswith(".") for part in folder.relative_to(path).parts)
-    }
+    folders = sorted(file.parent.parent for file in run_manifests(path))
+    stages = {folder.relative_to(path).as_posix(): read_object(folder / MANIFEST) for folder in folders}
     look: dict[str, Any] = {"horizon": 0, "adaptations": 0, "stop": ""}
     look = read_object(path / LOOKS) if (path / LOOKS).is_file() else look
     with reading(path / LOOKS):

@@ -18,7 +18,7 @@ from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.measures import auroc_interval, check_scores, length_correlation
+from dana.scoring.ranking.measures import auroc_interval, check_scores, rank_correlation
 from dana.scoring.saved_selector import LEARNED, describe, score_table
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
@@ -162,4 +162,4 @@ def _against_chance(task: pa.Table, general: pa.Table) -> dict[str, float]:
         return {}
     scores, documents = (tuple(part[name].to_numpy() for part in (task, general)) for name in ("score", "doc_id"))
     lengths = general["end"].to_numpy() - general["start"].to_numpy()
-    return {**auroc_interval([scores], [documents]), "length": length_correlation(scores[1], lengths)}
+    return {**auroc_interval([scores], [documents]), "length": rank_correlation(scores[1], lengths)}

@@ -13,6 +13,7 @@ from dana.core.statistics import mean_interval
 from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
+from dana.report.cells import read_cell
 from dana.stages.cost import announce_cells
 from dana.stages.finetune_cells import (
     cards_by_name,
@@ -52,7 +53,7 @@ class Checkpoint:
     @classmethod
     def parse(cls, text: str) -> "Checkpoint":
         """Parse ``NAME=MODEL``, or ``MODEL``, which is named by the last part of its path."""
-        name, separator, model = text.rpartition("=")
+        name, separator, model = ("", "", text) if Path(text).exists() else text.partition("=")
         return cls(name, model) if separator else cls(slug(Path(text).name), text)
 
 
@@ -111,9 +112,10 @@ def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) ->
         folder = Path(outputs[cell.name])
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
-        interval = mean_interval(list(scores.values()))
+        result = read_cell(folder / METRICS, cell.labels["checkpoint"])
         row = {**cell.labels, "model": origins[cell.labels["checkpoint"]], "metric": metrics["metric"]}
-        row |= {name: getattr(interval, name) for name in ("mean", "std", "low", "high", "n")}
+        std, (low, high) = mean_interval(list(scores.values())).std, result.interval
+        row |= {"mean": metrics["mean"], "std": std, "low": low, "high": high, "n": len(scores)}
         rows.append({**row, "collapsed": sum(row["degenerate"] for row in metrics["seeds"])})
         identity = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
         provenance.append({**cell.labels, **identity, "scores": scores})

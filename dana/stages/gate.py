@@ -63,7 +63,8 @@ def gate_stage(
         tokenizer, documents = language_model.tokenizer, read_known_text(model)
         heldout = heldout_examples({"general": general_heldout}, objective, tokenizer, settings)
         examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
-        state = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
+        shape = BatchLayout.of(language_model.model.config, settings.execution.micro_batch_tokens)
+        state = prepare(language_model.model, settings, make_accelerator(), shape)
         losses = base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
         if draft is not None:
             pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")

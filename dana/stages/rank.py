@@ -11,7 +11,7 @@ from dana.core.registry import ENCODERS
 from dana.core.text_table import csv_text
 from dana.encoders.base import encoder_identity
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.comparison import RULES, compare_detectors, detector_origins, texts_to_rank
+from dana.scoring.ranking.comparison import compare_detectors, detector_origins, texts_to_rank
 from dana.scoring.ranking.measures import is_below_chance, refuse_below_chance, warn_of_length
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import RankSettings, Selection
@@ -66,13 +66,12 @@ def rank_stage(
         write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
-        of_selection = ("geometry", "encoder", "units", "general_share")
         draft.notes = {"chosen": best, "detectors": rows, "left_out": failures}
-        draft.notes |= {name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")}
-        draft.notes |= {name: getattr(selection, name) for name in of_selection}
-        draft.notes |= {"repetitions": settings.seeds, "protocol": settings.protocol, "budget": depends_on["budget"]}
-        name = task.artifact.manifest["depends_on"]["name"]
-        draft.notes |= {"prevalence": settings.prevalence, "task": name, "rule": RULES[settings.protocol]}
+        draft.notes |= {
+            "protocol": settings.protocol,
+            "budget": depends_on["budget"],
+            **{name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")},
+        }
 
     return make(folder, "ranking", depends_on, write)
 

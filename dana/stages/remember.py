@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from dana.core.artifacts import MANIFEST, canonical, is_finished, list_files, write_text
+from dana.core.artifacts import canonical, list_files, run_manifests, write_text
 from dana.core.config import SETTINGS, assign, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
@@ -84,8 +84,7 @@ def remember(settings: RunSettings, folder: Path) -> None:
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
-    manifests = (file for file in folder.rglob(MANIFEST) if is_finished(file.relative_to(folder)))
-    list_files(folder, filter(Path.is_file, [folder / SETTINGS]), manifests)
+    list_files(folder, filter(Path.is_file, [folder / SETTINGS]), run_manifests(folder))
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:

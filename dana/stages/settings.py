@@ -212,7 +212,7 @@ def _below(folder: Path, value: Any) -> Any:
     """Join a folder and the relative paths and patterns of a setting; names of cards, URLs and numbers stay."""
     if isinstance(value, list):
         return [_below(folder, one) for one in value]
-    is_path = isinstance(value, str) and bool((folder / value).exists() or has_magic(value))
+    is_path = isinstance(value, str) and not is_url(value) and bool((folder / value).exists() or has_magic(value))
     return str(folder / value) if is_path else value
 
 

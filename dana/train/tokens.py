@@ -115,7 +115,7 @@ def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, to
     Returns:
         The number of tokens.
     """
-    small = len(tokenizer) <= 1 << 16
+    small = max(tokenizer.get_vocab().values()) < 1 << 16  # there may be fewer tokens than ids
     writer = ArrayWriter(folder / FILE, {"ids": "uint16" if small else "uint32", "last": "uint32"})
     tokens = 0
 

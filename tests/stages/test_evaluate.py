@@ -8,8 +8,9 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import read_json
+from dana.report.cells import read_cell
 from dana.stages.evaluate import Checkpoint, leaderboard
-from tests.toy_task import PRESET, write_checkpoint, write_task
+from tests.toy_task import PRESET, write_checkpoint, write_folds, write_task
 
 
 def evaluate(folder, *flags):
@@ -99,7 +100,23 @@ def test_with_an_error_among_the_metrics_the_best_mean_rank_is_first():
     assert [line.split()[:2] for line in lines] == [["b", "1.5"], ["a", "2.0"], ["c", "2.5"]]
 
 
-def test_a_checkpoint_is_named_by_the_last_part_of_its_path_or_as_told():
+def test_a_checkpoint_is_named_by_the_last_part_of_its_path_or_as_told(tmp_path, monkeypatch):
     assert Checkpoint.parse("runs/mine/adapted") == Checkpoint("adapted", "runs/mine/adapted")
     assert Checkpoint.parse("base=bert-base-uncased") == Checkpoint("base", "bert-base-uncased")
     assert Checkpoint.parse("org/a model") == Checkpoint("a-model", "org/a model")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lr=0.1" / "adapted").mkdir(parents=True)
+    assert Checkpoint.parse("lr=0.1/adapted") == Checkpoint("adapted", "lr=0.1/adapted")
+    assert Checkpoint.parse("mine=lr=0.1/adapted") == Checkpoint("mine", "lr=0.1/adapted")
+
+
+def test_of_a_task_with_folds_the_mean_is_that_of_all_predictions(tmp_path):
+    checkpoint, card = write_checkpoint(tmp_path / "one"), write_folds(tmp_path / "toy", count=50)
+    models, out = [f"a={checkpoint}", f"b={checkpoint}"], ["--out", str(tmp_path / "board")]
+    settings = ["--preset", "quick", "--seeds", "2", "--set", "finetune.epochs=1"]
+    assert main(["finetune", "--model", *models, "--task", str(card), *out, *settings]) == 0
+    table = pd.read_csv(tmp_path / "board" / "leaderboard.csv")
+    cell = read_cell(tmp_path / "board" / "finetune" / "toy" / "a" / "metrics.json", "a")
+    assert table["mean"][0] == pytest.approx(cell.estimate.mean)
+    assert (table["low"][0], table["high"][0]) == pytest.approx(cell.interval)
+    assert table["n"].tolist() == [6, 6]

@@ -11,6 +11,7 @@ from dana.cli.main import main
 from dana.core.config import load
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
+from dana.report.run import read_outcomes, read_run
 from dana.stages.init import FILES, survey_pool
 from dana.stages.settings import QUICK, RunSettings, read_recipe
 from dana.tasks.card import TaskCard
@@ -75,6 +76,9 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
     assert {*QUICK} <= {*vars(settings)}
     dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
     assert read_recipe("deep/other")[0]["general"] == ["deep/other/../../pool/*.jsonl", str(home / "pool")]
+    recipe = (home / "deep/other/recipe.yaml").read_text().replace("../../pool/*.jsonl", "s3://bucket/*.jsonl.gz")
+    (home / "deep/other/recipe.yaml").write_text(recipe)
+    assert read_recipe("deep/other")[0]["general"][0] == "s3://bucket/*.jsonl.gz"
     for folder in (home, home / "nope"):
         with pytest.raises(ConfigError, match=folder.name):
             read_recipe(folder)
@@ -154,5 +158,8 @@ def test_two_commands_lead_from_a_table_to_predictions_of_each_text(home):
         table = pd.read_parquet(results / arm / "predictions.parquet")
         assert sorted(table["id"]) == sorted(texts["id"][texts["fold"] < 2])
     assert (home / "toy" / "quick" / "report.html").is_file()
+    with pytest.raises(ArtifactError, match="nothing to report"):
+        read_run(home / "toy")
+    assert read_outcomes(home / "toy").stages == {}, "a run inside another is not part of it"
     with pytest.raises(ArtifactError, match="toy: holds quick"):
         dana.init("toy.csv", "pool")

@@ -265,7 +265,8 @@ class _Parts:
     def write_scores(self, draft: Draft, scores: Artifact) -> None:
         """Write the scores of every task, in order."""
         units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
-        draft.counts = {**scores.manifest["counts"], "units": units}
+        counts = scores.manifest["counts"].items()
+        draft.counts = {name: units if name == "general_units" else count for name, count in counts} | {"units": units}
         draft.seeds = scores.manifest["seeds"]
 
     def _shards(self, path: Path) -> Iterator[pa.Table]:

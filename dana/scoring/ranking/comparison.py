@@ -39,17 +39,6 @@ HELD_OUT = 0.1  # the paper's 90/10 split
 MIN_TASK_UNITS = 20  # so that at least two units are held out
 NEGATIVES = 2000  # general units whose quantile is the threshold; its standard error is about 0.01
 
-RULES = {
-    "grouped": "folds hold out whole documents with all that is nearly the same; recall is the share of held-out "
-    "task units within the budget, that share of the general units which has the lowest scores, its interval of 95 % "
-    "a bootstrap over documents; chosen is the stablest of those within one standard error of the best recall. Beside "
-    "it: F1 with task as the positive class, at the 90th percentile of the scores of task units in the other folds; "
-    "average precision at the prevalence named. Standard deviations are over fits that share text: no errors",
-    "paper": "each tenth of the units is held out once, by unit; task is the positive class; threshold = 90th "
-    "percentile of the other tenths' scores, each by the fit without it; negatives = as many general units, disjoint "
-    "from all that is fitted; chosen is the highest mean F1",
-}
-
 # One detector's row: name; recall with a 95 % interval over documents and whether it is within one standard error of
 # the best (protocol `grouped` only); F1, AUROC and average precision averaged over fits; standard deviation of F1;
 # stability (see `stability`); seconds of a fit and of scoring the held-out and the general units; interval of AUROC and

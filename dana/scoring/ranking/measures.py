@@ -97,11 +97,11 @@ def _shares_below(reference: np.ndarray, values: np.ndarray) -> np.ndarray:
     )
 
 
-def length_correlation(scores: np.ndarray, lengths: np.ndarray) -> float:
-    """Compute the Spearman correlation of units' scores and lengths; 0 if either is constant."""
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Compute the Spearman correlation of two measures of the same units; 0 if either is constant."""
     from scipy.stats import rankdata
 
-    ranks = rankdata(scores), rankdata(lengths)
+    ranks = rankdata(one), rankdata(other)
     return 0.0 if any(np.ptp(one) == 0 for one in ranks) else float(np.corrcoef(*ranks)[0, 1])
 
 
@@ -162,10 +162,7 @@ def stability(scores_by_fit: Sequence[np.ndarray]) -> float | None:
     Fits differ in their part of the task and in the detector's seed, so this estimates how far a second run of the
     selection would agree.
     """
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(scores) for scores in scores_by_fit]
-    pairs = [float(np.corrcoef(a, b)[0, 1]) for a, b in combinations(ranks, 2)]
+    pairs = [rank_correlation(one, other) for one, other in combinations(scores_by_fit, 2)]
     return fmean(pairs) if pairs else None
 
 
@@ -200,7 +197,7 @@ def against_chance(
     """
     groups = [(task_groups[fold.rows], documents) for fold in folds]
     interval = auroc_interval([(fold.task, fold.general) for fold in folds], groups)
-    length = fmean(length_correlation(fold.general, lengths) for fold in folds)
+    length = fmean(rank_correlation(fold.general, lengths) for fold in folds)
     return {"auroc_low": interval["auroc_low"], "auroc_high": interval["auroc_high"], "length": length}
 
 

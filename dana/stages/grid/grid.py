@@ -78,8 +78,7 @@ class Grid:
     def _state(self, record: Mapping[str, Any], current: str) -> str:
         if not record:
             return "missing"
-        is_inside = record["made"].startswith(f"{self.folder}/")
-        gone = is_inside and not Path(record["made"]).exists()
+        gone = (output := Path(record["made"])).is_relative_to(self.folder) and not output.exists()
         return "changed" if gone or record["fingerprint"] != current else "done"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dana.core.artifacts import MANIFEST, is_finished, list_files, open_artifact
+from dana.core.artifacts import list_files, open_artifact, run_manifests
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.files import slug
@@ -46,8 +46,7 @@ def run_compare(settings: RunSettings) -> Path:
     path = write_comparison(grid)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
     write_page(comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report")
-    manifests = (file for file in out.rglob(MANIFEST) if is_finished(file.relative_to(out)))
-    list_files(out, [path, out / SUMMARY], manifests)
+    list_files(out, [path, out / SUMMARY], run_manifests(out))
     return path
 
 

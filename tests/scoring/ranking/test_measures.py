@@ -18,7 +18,7 @@ from dana.scoring.ranking.measures import (
     average_precisions,
     bootstrap_counts,
     is_below_chance,
-    length_correlation,
+    rank_correlation,
     recalls,
     recalls_at,
     separation,
@@ -71,8 +71,8 @@ def test_auroc_has_an_interval_over_documents():
 
 def test_the_correlation_of_score_and_length_is_told_above_its_limit(heard):
     lengths = np.array([30, 10, 20])
-    assert length_correlation(np.array([-9.0, 5.0, 0.0]), lengths) == pytest.approx(-1)
-    assert length_correlation(np.ones(3), lengths) == 0
+    assert rank_correlation(np.array([-9.0, 5.0, 0.0]), lengths) == pytest.approx(-1)
+    assert rank_correlation(np.ones(3), lengths) == 0
     warn_of_length({"knn": -0.31, "lof": 0.29})
     assert "knn -0.31; below 0 long units" in heard.text
     assert "lof" not in heard.text
@@ -83,6 +83,7 @@ def test_stability_is_one_for_equal_orders_and_none_for_one_seed():
     assert stability([scores, scores * 10, np.exp(scores)]) == pytest.approx(1.0)
     assert stability([scores, -scores]) == pytest.approx(-1.0)
     assert stability([scores]) is None
+    assert stability([scores, np.ones_like(scores)]) == 0
 
 
 def by_f1(name, f1, auroc):

@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import BrokenExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -85,6 +86,15 @@ def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
     assert set(first["artifact"]) == {"first"}
     assert table["value"].iloc[-1] == 0.25
     assert pd.isna(table["seed"].iloc[-1])
+
+
+def test_in_the_working_directory_too_an_output_that_is_gone_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid = Grid(Path(), (note(Path(), "one", {"metrics": {"score": 0.5}}, arm="x"),))
+    run_grid(grid)
+    assert grid.states() == {"one": "done"}
+    Path("one").rename("gone")
+    assert grid.states() == {"one": "changed"}
 
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
