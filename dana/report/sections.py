@@ -125,7 +125,8 @@ def separation_finding(table: Table) -> str:
 
 def selection_finding(analysis: Analysis) -> str:
     """Describe the amount of selected text and its largest source."""
-    top = (frame := analysis.tables["kept_by_source"].frame).iloc[0]
+    frame = analysis.tables["kept_by_source"].frame
+    top = frame.iloc[0]
     of_kept, of_corpus = map(percent, top[["share_of_kept_characters", "share_of_characters"]])
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
     share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters

@@ -19,7 +19,6 @@ from dana.stages.texts import held_out_folders
 from dana.train.evaluation import HeldOut
 from dana.train.execution import make_accelerator
 from dana.train.hf_trainer import load_model
-from dana.train.layout import BatchLayout
 from dana.train.loop import TrainingState, prepare
 from dana.train.run import heldout_examples
 from dana.train.settings import AdaptSettings
@@ -73,7 +72,7 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
         objective = next((name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), "")
         longest = min(AdaptSettings().max_tokens, positions_of(model.config))
         settings = AdaptSettings(max_tokens=longest, objective=objective or "masked")
-        state, best = prepare(model, settings, make_accelerator(), BatchLayout()), alpha
+        state, best = prepare(model, settings, make_accelerator()), alpha
         if alpha == AUTO:
             require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")
             heldout = heldout_examples(texts, settings.make_objective(), tokenizer, settings)

@@ -14,7 +14,6 @@ from dana.models.folder import model_identity
 from dana.models.known_text import read_known_text
 from dana.stages.training import TrainingData
 from dana.train.execution import make_accelerator
-from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.run import base_losses, heldout_examples
 from dana.train.settings import AdaptSettings
@@ -63,8 +62,7 @@ def gate_stage(
         tokenizer, documents = language_model.tokenizer, read_known_text(model)
         heldout = heldout_examples({"general": general_heldout}, objective, tokenizer, settings)
         examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
-        shape = BatchLayout.of(language_model.model.config, settings.execution.micro_batch_tokens)
-        state = prepare(language_model.model, settings, make_accelerator(), shape)
+        state = prepare(language_model.model, settings, make_accelerator())
         losses = base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
         if draft is not None:
             pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")

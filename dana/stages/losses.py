@@ -21,7 +21,6 @@ from dana.tasks.kinds.text_loss import TextLoss
 from dana.train.evaluation import SEED, example_losses
 from dana.train.examples import build_examples
 from dana.train.execution import Precision, make_accelerator
-from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.settings import AdaptSettings
 from dana.train.tokens import Tokens
@@ -80,8 +79,7 @@ def _losses(model: str, texts: Path, settings: AdaptSettings, accelerator: Any) 
     count = max(1, int((ends <= settings.evaluation_tokens).sum()))
     examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
     examples = examples.rows(np.flatnonzero(examples.starts < ends[count - 1]))
-    shape = BatchLayout.of(language_model.model.config, settings.execution.micro_batch_tokens)
-    state = prepare(language_model.model, settings, accelerator, shape)
+    state = prepare(language_model.model, settings, accelerator)
     sums, counts = example_losses(state.module, examples, collator, state.shape, accelerator)
     owners = np.searchsorted(ends, examples.starts, side="right")
     sizes, nats = (np.bincount(owners, values, count) for values in (counts, sums))

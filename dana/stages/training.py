@@ -29,7 +29,6 @@ from dana.train.checkpoints import RECORDS, Checkpoints, find_checkpoint
 from dana.train.examples import Examples, SpecialTokens, build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import warm_up_head
-from dana.train.layout import BatchLayout
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
@@ -426,7 +425,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         collator = objective.collator(tokenizer, settings.seed)
         examples, counts = data.examples(tokenizer, collator.special_tokens, settings.max_tokens)
         loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
-        trained_model = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
+        trained_model = prepare(language_model.model, settings, make_accelerator())
         save_model(trained_model, tokenizer, draft.path if draft else None)
         if draft is not None:
             draft.counts, draft.notes = counts, {"head_loss": loss}
@@ -439,7 +438,7 @@ def held_out_losses(model: str, folders: dict[str, Path], settings: AdaptSetting
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     heldout = heldout_examples(folders, objective, language_model.tokenizer, settings)
-    state = prepare(language_model.model, settings, make_accelerator(), BatchLayout())
+    state = prepare(language_model.model, settings, make_accelerator())
     return heldout.mean_losses(state.module, state.shape, state.accelerator)
 
 

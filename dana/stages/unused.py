@@ -20,7 +20,7 @@ USES |= {"detector": "detector", "selection.store": "encoder", "selection.store_
 WEIGH: list[tuple[tuple[str, ...], Callable[["WeighSettings"], bool], str]] = [
     (("gamma", "min_tail", "shrink", "stream", "budget"), lambda weigh: weigh.policy != "sigmoid", "policy"),
     (("sharpness", "midpoint"), lambda weigh: weigh.policy != "segments", "policy"),
-    (("seed",), lambda weigh: weigh.policy == "sampled" or weigh.beta == "auto", "policy"),
+    (("seed",), lambda weigh: weigh.policy == "sampled" or weigh.is_auto, "policy"),
     (("beta",), lambda weigh: weigh.budget is None or (weigh.policy == "sampled" and weigh.midpoint is None), "budget"),
     (("beta",), lambda weigh: weigh.below is None, "below"),
     (("beta",), lambda weigh: weigh.policy != "sigmoid" or weigh.midpoint is None, "midpoint"),

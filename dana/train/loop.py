@@ -74,8 +74,9 @@ class StepOutcome:
     skipped: bool = False
 
 
-def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout) -> TrainingState:
-    """Make the optimizer, and wrap both for the way this run was launched."""
+def prepare(model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout | None = None) -> TrainingState:
+    """Make the optimizer, and wrap both for the way this run was launched; without a shape rows are padded."""
+    shape = shape or BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps)
     if is_deepspeed(accelerator):  # the recipe decides these, not Accelerate's YAML

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
@@ -21,14 +22,14 @@ from dana.train.evaluation import HeldOut, HeldoutLoss, _ratio, heldout_sample
 from dana.train.examples import Batch, Examples
 from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.loop import take_step, train
+from dana.train.loop import prepare, take_step, train
 from dana.train.objectives import masked
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence, PairLogits
 from dana.train.plan import Phase
 from dana.train.records import EvaluationRecord, to_line
-from dana.train.settings import TrainSettings
+from dana.train.settings import Execution, TrainSettings
 from dana.train.state import save_model, save_state
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 from tests.train.conftest import (
@@ -161,6 +162,11 @@ def test_loss_and_gradient_are_those_of_transformers_summed_pair_by_pair(pair_ex
     assert outcome.other_losses["next_sentence"] == pytest.approx(next_sentence, abs=1e-6)
     assert outcome.grad_norm == pytest.approx(float(reference.norm()), rel=1e-5)
     torch.testing.assert_close(gradient, reference, atol=1e-6, rtol=1e-5)
+
+
+def test_without_a_layout_rows_are_padded_to_the_tokens_that_the_settings_allow():
+    settings, model = TrainSettings(steps=1, max_tokens=16, execution=Execution(micro_batch_tokens=48)), bert()
+    assert prepare(model, settings, Accelerator(cpu=True)).shape == BatchLayout.of(model.config, 48)
 
 
 @pytest.mark.parametrize("world", [2, 3])

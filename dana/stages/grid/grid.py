@@ -78,7 +78,8 @@ class Grid:
     def _state(self, record: Mapping[str, Any], current: str) -> str:
         if not record:
             return "missing"
-        gone = (output := Path(record["made"])).is_relative_to(self.folder) and not output.exists()
+        output = Path(record["made"])
+        gone = output.is_relative_to(self.folder) and not output.exists()
         return "changed" if gone or record["fingerprint"] != current else "done"
 
 
