@@ -175,7 +175,7 @@ class Plan(Sequence[Step]):
 
     def phase_of(self, step: int) -> int:
         """Return the index of the phase that a step, from 0, is in."""
-        return bisect_right(self.firsts, step, hi=len(self.phases)) - 1
+        return bisect_right(self.firsts, step) - 1
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""

@@ -185,6 +185,7 @@ def test_epochs_follow_each_other_each_in_its_own_order():
     assert stream(plan(batch_size=8, steps=10)) == rows[:80]
     assert orders[0] != orders[1]
     assert orders[0] != epoch_order(IDS, 1, 0).tolist(), "the order depends on the seed"
+    assert [row for _, row in stream(plan(steps=4, batch_size=8, seed=1))] == epoch_order(IDS, 1, 0)[:32].tolist()
     assert stream(Phase(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [(at, 0) for at in range(6)]
     subset = np.array([30, 2, 17, 5, 9, 11])
     part = IDS[subset][epoch_order(IDS[subset], 4, 1)]
@@ -222,6 +223,7 @@ def test_epochs_are_passes_over_the_selected_examples():
         assert len(stream(steps)) == count
         assert steps.epochs == pytest.approx(epochs, abs=0.02)
     assert plan(batch_size=8, steps=37).epochs == 8
+    assert len(stream(plan(batch_size=8, epochs=1e-9))) == 1
     assert len(stream(plan(batch_tokens=50, epochs=2.0))) == 74
     mixture = plan("0.25", epochs=2.0, batch_size=8)
     assert sum(row < SELECTED for _, row in stream(mixture)) == 24
