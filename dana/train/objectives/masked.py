@@ -155,7 +155,6 @@ def word_starts(tokens: np.ndarray, parts: np.ndarray, edges: np.ndarray) -> np.
     kind = parts[tokens]
     begins = (kind != CONTINUATION) | edges
     begins[1:] |= edges[:-1] | (kind[:-1] == SYMBOL)
-    begins[:1] = True
     return np.maximum.accumulate(np.where(begins, np.arange(tokens.size), 0))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -35,6 +35,7 @@ def mask_one(tokens, key=1, epoch=0, masking=MASKING):
     return mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)[1] != IGNORED
 
 
+@example(batch=[([6, 7], key) for key in range(30)], epoch=0, masking=WHOLE)  # a word ends with its example
 @given(batch=examples, epoch=st.integers(0, 5), masking=st.sampled_from([MASKING, WHOLE]))
 @settings(max_examples=60)
 def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, masking):
@@ -69,6 +70,9 @@ def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
     others = [mask_one(tokens, epoch=1), mask_one(tokens, key=2), mask_one(tokens, masking=Masking(MASK, SPECIAL, 8))]
     for other in (*others, np.roll(base, 1)):
         assert (base & other).mean() == pytest.approx(0.15**2, abs=0.004)
+    ends, ids = np.array([0, tokens.size]), np.ones(1, dtype=np.uint64)
+    one, two = (mask(tokens, ends, ids, 0, replace(MASKING, rate=1.0, seed=seed))[0] == MASK for seed in (7, 8))
+    assert (one & two).mean() == pytest.approx(0.8**2, abs=0.02)
 
 
 def test_masking_of_a_tokenizer(tiny_tokenizer):
@@ -78,8 +82,9 @@ def test_masking_of_a_tokenizer(tiny_tokenizer):
     with pytest.raises(ConfigError, match="Causal has no mask token"):
         Masking.of(type("Causal", (), {"mask_token_id": None})(), seed=0)
     assert replace(masking, rate=1.0).rate == 1, "every token"
-    with pytest.raises(ConfigError, match=r"mask_rate=1\.5"):
-        replace(masking, rate=1.5)
+    for rate in (0.0, 1.5):
+        with pytest.raises(ConfigError, match=f"mask_rate={rate}"):
+            replace(masking, rate=rate)
     with pytest.raises(ConfigError, match="whole_word=True"):
         word_parts(fast(Tokenizer(models.BPE({"a": 0, "b": 1, "<unk>": 2}, []))))
 
@@ -124,6 +129,9 @@ def test_words_of_wordpiece_sentencepiece_and_byte_level_bpe(tiny_tokenizer):
     spelling[8:10] = ["),"]  # such tokenizers join punctuation
     assert words_of(bpe) == spelling
     assert words_of(bpe, "one\ntwo") == ["one", "Ċ", "two"], "bytes of a line break are spelt as letters"
+    assert words_of(bpe, "one\x01two") == ["one", "ā", "two"], "and those of a control character"
+    assert words_of(bpe, "one ö") == ["one", "Ã¶"], "halves of a letter are letters"
+    assert word_starts(np.array([0, 6, 6, 7]), PARTS, np.arange(4) == 0).tolist() == [0, 1, 1, 3], "after a special one"
 
 
 def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, repository_texts):
