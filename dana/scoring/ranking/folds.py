@@ -48,9 +48,8 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
     one, two = overlap.coords
     alike = overlap.data >= ALIKE * np.minimum(sizes[one], sizes[two])
     links = csr_array((np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows)))
-    _, labels = connected_components(links, directed=False)
-    _, first, group = np.unique(labels, return_index=True, return_inverse=True)
-    number = dict(zip(rows, np.argsort(np.argsort(first))[group], strict=True))
+    _, labels = connected_components(links, directed=False)  # in order of first appearance
+    number = dict(zip(rows, labels, strict=True))
     return np.array([number[document] for document in documents], dtype=np.int64)
 
 
@@ -90,7 +89,7 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
 
     Args:
         groups: Group of each unit, shape (units,).
-        count: Number of folds; reduced to the number of groups.
+        count: Number of folds; with fewer groups the last ones are empty.
         seed: Seed of the deal.
 
     Returns:
@@ -98,7 +97,7 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
     """
     sizes = np.bincount(groups)
     random_order = generator(seed, "folds").permutation(sizes.size)
-    load = np.zeros(min(count, sizes.size), dtype=np.int64)
+    load = np.zeros(count, dtype=np.int64)
     fold = np.empty(sizes.size, dtype=np.int64)
     for group in random_order[np.argsort(-sizes[random_order], kind="stable")]:  # the largest first evens out the loads
         fold[group] = load.argmin()

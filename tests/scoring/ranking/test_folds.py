@@ -49,6 +49,8 @@ def test_folds_never_part_a_group_and_are_nearly_equal(seed):
     np.testing.assert_array_equal(folds, folds_of(groups, 5, seed))
     assert (folds != folds_of(groups, 5, seed + 1)).any()
     assert set(folds_of(np.array([0, 0, 1, 1, 2]), 5, seed)) == {0, 1, 2}, "no more folds than groups"
+    one_large = np.repeat(np.arange(10), [1] * 9 + [9])
+    assert np.bincount(folds_of(one_large, 2, seed)).tolist() == [9, 9], "the largest first"
 
 
 def test_a_document_that_is_most_of_the_task_is_cut_into_stretches():
@@ -90,6 +92,7 @@ def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings()
     cut = match_lengths(pieces, np.array([1, 1, 4]), seed=3)
     assert len(cut) == 400
     assert set(cut.lengths.tolist()) == {1, 4}
+    assert (match_lengths(pieces, np.array([1, 1, 4]), seed=4).lengths != cut.lengths).any()
     assert 0.57 < (cut.lengths == 1).mean() < 0.77
     for piece in (0, 200, 399):
         inside = cut.units.rows(np.flatnonzero(cut.of == piece))
