@@ -37,9 +37,11 @@ def test_models_share_a_vocabulary():
 
 
 def test_a_cutoff_drops_rare_ngrams():
-    every, cut = ([level.keys.size for level in fit(order=4, cutoff=cutoff).task.levels] for cutoff in (0, 4))
-    assert cut[:2] == every[:2]
-    assert cut[2:] < every[2:]
+    models = [fit(order=4, cutoff=cutoff) for cutoff in (0, 4)]
+    for side in ("task", "background"):
+        every, cut = ([level.keys.size for level in getattr(model, side).levels] for model in models)
+        assert cut[:2] == every[:2]
+        assert cut[2:] < every[2:]
 
 
 @pytest.mark.parametrize("task", [["the ligand binds", "a kinase", "the enzyme cuts"], ["the same text"] * 50])
