@@ -228,6 +228,11 @@ def test_budgets_are_parsed():
     assert {text: Budget.parse(text) for text in budgets} == {text: Budget(*one) for text, one in budgets.items()}
 
 
+def test_beta_is_chosen_only_where_it_decides():
+    others = [{"budget": "3 units"}, {"below": 0.0}, {"policy": "sigmoid", "midpoint": 0.0}]
+    assert [WeighSettings(beta="auto", **one).is_auto for one in ({}, *others)] == [True, False, False, False]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -236,7 +241,7 @@ def test_budgets_are_parsed():
         *({"balance": "clusters", **other} for other in ({"policy": "sigmoid"}, {"below": 0.0}, {"beta": "auto"})),
         *({"balance": text} for text in ("", "clusters:", "clusters:0", "clusters:=1", "clusters:a=b", ":0=1")),
         *({"balance": f"clusters:{text}"} for text in ("0=nan", "0=1.0,0=0", "0=0.5,1=0.4", "0=1.5,1=-0.5")),
-        *({"balance": f"clusters:{text}"} for text in ("0=0.5,,1=0.5", "0=0.5,1=0.5,")),
+        *({"balance": f"clusters:{text}"} for text in ("0=0.5,,1=0.5", "0=0.5,1=0.5,", "0=0.5,0=1")),
     ],
     ids=str,
 )
