@@ -28,6 +28,7 @@ def write_folder(path):
     for number, (text, label) in enumerate(ROWS):
         (path / label).mkdir(parents=True, exist_ok=True)
         (path / label / f"{number}.txt").write_text(text, encoding="utf-8")
+        (path / label / ".DS_Store").write_text(f"no text of {label}")
 
 
 NESTED = [{"doc": {"body": row[0], "size": n}, "meta": {"class": row[1], "year": n % 3}} for n, row in enumerate(ROWS)]
@@ -36,8 +37,9 @@ FORMS = {
     "semicolon.csv": lambda path: path.write_text(delimited(";"), encoding="latin-1"),
     "mark.csv": lambda path: path.write_text(delimited(";"), encoding="utf-8-sig"),
     "wide.csv": lambda path: path.write_text(delimited("\t"), encoding="utf-16"),
+    "big-endian.csv": lambda path: path.write_bytes(f"\ufeff{delimited(',')}".encode("utf-16-be")),
     "plain.tsv": lambda path: path.write_text(delimited("\t", header=None, quote=""), encoding="utf-8"),
-    "bars": lambda path: path.write_text(delimited("|", quote=""), encoding="utf-8"),
+    "bars": lambda path: path.write_text(f"{delimited('|', quote='')}\n\n", encoding="utf-8"),
     "nested.jsonl": lambda path: path.write_text("\n".join(map(json.dumps, NESTED))),
     "trailing.csv": lambda path: path.write_text("".join(f'"{a}",{b},\n' for a, b in [("text", "label"), *ROWS])),
     "table.parquet": lambda path: pd.DataFrame(ROWS, columns=["text", "y"]).to_parquet(path),
@@ -92,10 +94,16 @@ def test_labels_of_any_type_are_names():
         assert {*read_labelled(frame_of().assign(label=labels))[0]["label"]} == {"0", "1"}
 
 
+def test_ids_are_those_of_the_table():
+    ids = [f"e\u0301-{n}" for n in range(40)]
+    assert [*read_labelled(frame_of(Doc_ID=ids))[0]["id"]] == [f"é-{n}" for n in range(40)]
+
+
 def test_folds_hold_every_text_once_in_the_shares_of_the_labels():
     frame = read_labelled(frame_of())[0]
     assert (pd.crosstab(frame["fold"], frame["label"]) == 4).all(axis=None)
     assert frame.equals(read_labelled(frame_of())[0])
+    assert not frame["fold"].is_monotonic_increasing, "tables are often sorted"
     assert read_labelled(frame_of(), folds=4)[0]["fold"].nunique() == 4
 
 
