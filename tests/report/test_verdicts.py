@@ -14,6 +14,7 @@ from dana.report.headline import next_step
 from dana.report.run import RunFrames
 from dana.report.verdicts import (
     ArmComparison,
+    best_floor,
     compare_arms,
     contrasts,
     difference,
@@ -136,6 +137,28 @@ def test_seeds_that_disagree_are_undecided_and_more_are_planned():
     assert (row.unit_std, row.text_std) == pytest.approx((both.unit_std, both.by_text**0.5))
 
 
+def test_of_two_questions_each_is_decided_after_holm_and_planned_for_at_its_level():
+    right = grid(0.5, 8, 2000)
+    dana = add_right(right, [300] * 6 + [-150] * 2)
+    row = compare(base=right, random=right, dana=dana)["dana", "base"]
+    assert row.p < 0.05 < row.p_holm
+    both = two_level(dana.astype(float) - right, 8)
+    assert row.detectable == pytest.approx(both.detectable(2))
+    more, fewer = (both.at(row.units_needed - less, 2000).detectable(2) for less in (0, 1))
+    assert more <= row.mean < fewer
+
+
+def test_nobody_is_advised_more_folds():
+    gains = np.concatenate([np.arange(100) < gain for gain in (2, 4, 9, 11)])
+    cells = [cell(arm, right[None]) for arm, right in (("base", gains & False), ("dana", gains))]
+    folds = np.arange(400) // 100
+    cells = [replace(one, predictions=replace(one.predictions, folds=folds), adaptations=4) for one in cells]
+    row = compare(*cells)["dana", "base"]
+    assert (row.basis, row.verdict) == ("4 folds", "undecided")
+    assert np.isnan(row.units_needed)
+    assert f"about {row.texts_needed:,.0f} labelled texts would decide this one" in row.reasons
+
+
 def test_nobody_is_advised_more_seeds_where_adaptations_are_missing():
     right = grid(0.5, 8, 2000)
     dana = add_right(right, [300] * 6 + [-200] * 2)
@@ -213,6 +236,13 @@ def test_a_floor_counts_on_the_folds_that_the_arms_have():
     part = floor.on_folds_of(arm)
     assert (arm.unlike(part), part.estimate.mean) == ([], right[:40].mean())
     assert floor.on_folds_of(cell("dana", right[None])) is floor
+
+
+def test_the_best_floor_is_by_the_direction_of_the_metric():
+    low, high = (cell(name, np.arange(80)[None] % size > 0) for name, size in (("low", 2), ("high", 5)))
+    assert best_floor([low, high], "t") is high
+    assert best_floor([replace(one, direction="lower") for one in (low, high)], "t").arm == "low"
+    assert best_floor([low], "another") is None
 
 
 @pytest.mark.parametrize(
