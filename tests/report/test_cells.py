@@ -14,6 +14,8 @@ from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
 from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, trace, weights
 from dana.report.verdicts import measure_pair
+from dana.tasks.kinds.multi_label import MultiLabel
+from dana.tasks.kinds.single_label import SingleLabel
 from tests.report.conftest import commit, edit_json, write_results
 
 
@@ -63,19 +65,34 @@ def test_unlike_test_examples_are_named_whatever_their_order(arms):
     pq.write_table(table.take(np.random.default_rng(0).permutation(table.num_rows)), file)
     assert unlike(arms) == []
     assert answers.shape == (8, 300)
+    edit_json(file.parent / RESULTS, seeds=json.loads((file.parent / RESULTS).read_text())["seeds"][::-1])
+    assert cell(arms, "dana").seeds == list(range(8))
     np.testing.assert_array_equal(cell(arms, "dana").predictions.answers, answers)
     pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
     assert unlike(arms) == ["the test examples differ (20 are in only one)"]
+
+
+def test_unlike_answers_and_folds_are_named(frames):
+    dana = frames.cells[-1]
+    labels = dana.predictions.labels.copy()
+    labels[:2] = labels[1:3]
+    for changes, reason in (
+        ({"kind": MultiLabel(dana.predictions.kind.labels)}, "single_label against multi_label"),
+        ({"kind": SingleLabel.from_count(4)}, "3 classes against 4"),
+        ({"folds": np.arange(300) % 3}, "the folds of the test examples differ"),
+        ({"labels": labels}, "the labels of 2 test examples differ"),
+    ):
+        assert dana.unlike(replace(dana, predictions=replace(dana.predictions, **changes))) == [reason]
 
 
 def edit_table(change):
     return lambda file: pq.write_table(change(pq.read_table(file)), file)
 
 
-def set_value(name, value):
+def set_value(name, value, row=5):
     def change(table):
         values = table[name].to_pylist()
-        values[5] = value
+        values[row] = value
         return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
 
     return edit_table(change)
@@ -93,6 +110,7 @@ def set_value(name, value):
         (PREDICTIONS, set_value("prediction", 7)),
         (PREDICTIONS, set_value("label", -1)),
         (PREDICTIONS, set_value("id", "t005x")),  # of one seed
+        (PREDICTIONS, set_value("label", 0, row=305)),  # of another seed; it is 2
         (PREDICTIONS, set_value("prediction", 1)),  # not the predictions of the scores
         (RESULTS, lambda file: edit_json(file, seeds=None)),
         (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0}])),
@@ -156,14 +174,14 @@ def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_b
     other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
     phases = [{"mix": {"selected": 1}, "tokens": 3, "learning_rate": None}, {"mix": {"task": 1}, "tokens": 2}]
-    own = [phases[0], {**phases[1], "learning_rate": 0.1}]
-    in_phases, slower = (
+    changes = {"learning_rate": 0.1}, {"mask_rate": 0.1}, {"schedule": "cosine"}
+    in_phases, *others = (
         replace(model, lineage=replace(lineage, settings={**lineage.settings, "phases": parts}))
-        for parts in (phases, own)
+        for parts in (phases, *([phases[0], {**phases[1], **change}] for change in changes))
     )
     assert in_phases.unlike(model) == model.unlike(in_phases) == [], "other text in another order, as much of it"
-    assert slower.unlike(model) == ["adapted with phases differs"], "one of another rate"
-    assert slower.unlike(in_phases) == ["adapted with phases differs"]
+    for other in others:
+        assert other.unlike(model) == other.unlike(in_phases) == ["adapted with phases differs"]
     per_seed = replace(model, adaptations=8)
     assert per_seed.unlike(model) == ["adaptations 8 against 1"]
     assert per_seed.unlike(replace(per_seed, arm="random")) == []
