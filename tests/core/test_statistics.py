@@ -11,7 +11,6 @@ from scipy import stats
 from scipy.special import ndtr, ndtri, stdtrit
 
 from dana.core.statistics import (
-    FIRST_LOOK,
     TwoLevel,
     draw_groups,
     holm,
@@ -91,6 +90,8 @@ def test_units_that_share_the_texts_by_hand():
     assert both.freedom == pytest.approx(both.error**2 / (both.by_unit / 1 + both.by_text / 2))
     assert both.seed_std == pytest.approx(math.sqrt(((1 / 3) ** 2 / 2 + (2 / 3) ** 2 / 2) / 2))
     assert both.unit_std == 0  # less than the fine-tunings within explain
+    apart = two_level(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), 2)
+    assert apart.unit_std == pytest.approx(math.sqrt((2 / 3) ** 2 / 2 - (1 / 3) ** 2 / 2 / 2))  # 5/6 and 1/6
 
 
 def test_folds_with_texts_of_their_own_by_hand():
@@ -152,7 +153,7 @@ def test_the_error_over_texts_is_that_of_a_bootstrap(metric):
 def test_bounds_are_those_of_o_brien_and_fleming_and_chance_crosses_one_in_twenty(horizon, bound):
     """Jennison and Turnbull 2000, table 2.3, with looks from the first on; the first two hardly count."""
     assert looks_bound(0.05, horizon) == pytest.approx(bound, abs=0.01)
-    walks = np.random.default_rng(0).normal(size=(100_000, horizon)).cumsum(1)[:, FIRST_LOOK - 1 :]
+    walks = np.random.default_rng(0).normal(size=(100_000, horizon)).cumsum(1)[:, 2:]
     crosses = (np.abs(walks) >= looks_bound(0.2, horizon) * math.sqrt(horizon)).any(1).mean()
     assert crosses == pytest.approx(0.2, abs=0.005)
 
@@ -168,6 +169,7 @@ def test_with_looks_p_interval_and_level_decide_alike_and_more_strictly(units):
     assert (both.p, both.interval[0], both.interval[1]) == pytest.approx((0.05, 0, 2 * edge), abs=1e-6)
     assert both.level(4) < level / 4 * 1.2
     assert replace(both, mean=0.0).p == 1
+    assert 0 <= replace(both, mean=9.0, by_unit=0.0).p < 1e-8
     assert replace(both, horizon=0).detectable() < both.detectable()
     assert both.at(9, 500) == replace(both, horizon=0).at(9, 500)
     assert replace(both, horizon=units - 1).level() == replace(both, horizon=units).level(), "a run that went on"

@@ -80,7 +80,7 @@ def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
         folder = tmp_path / "floors" / "toy" / name
         folder.mkdir(parents=True)
         columns = {"adaptation": texts * 0, "id": [f"t{text:03d}" for text in texts], "label": labels}
-        pq.write_table(pa.table({**columns, "prediction": answers}), folder / "predictions.parquet")
+        pq.write_table(pa.table({**columns, "prediction": answers}).take(texts[::-1]), folder / "predictions.parquet")
         head = {"task": "toy", "metric": "macro_f1", "direction": "higher", "kind": "single_label", "folds": None}
         (folder / "metrics.json").write_text(json.dumps({**head, "labels": ["a", "b", "c"]}))
     analysis = analyse(read_run(tmp_path))
