@@ -113,7 +113,7 @@ def _read_file(path: Path, notes: list[str]) -> pd.DataFrame:
         notes.append(f"not UTF-8, read as {encoding}: {example[0]!r}; if that looks wrong, save the table as UTF-8")
     if suffix not in (".jsonl", ".json"):
         return _read_delimited(path, content, suffix == ".tsv", notes)
-    records = list(parse_json_lines(path, enumerate(content.splitlines(), 1)))
+    records = list(parse_json_lines(path, enumerate(content.split("\n"), 1)))
     if bad := next((record for record in records if record.problem), None):
         raise DataError(f"{bad.location}: {bad.problem}")
     index = pd.Index([record.line for record in records])

@@ -64,6 +64,13 @@ def test_the_first_column_has_no_mark_in_its_name_and_a_tsv_is_divided_by_tabs(t
     assert rows_of(tmp_path / "quotes.tsv") == sorted((f'"{text}', label) for text, label in ROWS), "open quotes"
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
+def test_a_text_of_json_may_hold_any_mark_that_ends_a_line_elsewhere(mark, tmp_path):
+    lines = [json.dumps({"text": f"A{mark}{text}", "label": label}, ensure_ascii=False) for text, label in ROWS]
+    (tmp_path / "marks.jsonl").write_text("\r\n".join(lines), encoding="utf-8", newline="")
+    assert len(read_labelled(tmp_path / "marks.jsonl")[0]) == 40
+
+
 def frame_of(*extra, **columns):
     frame = pd.DataFrame([*ROWS, *extra], columns=["text", "label"])
     return frame.assign(**columns)
