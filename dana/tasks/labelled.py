@@ -44,7 +44,8 @@ def read_labelled(
         test: A table of the same columns with the only texts to test on.
         folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above 5,000 rows.
         names: The columns ``text``, ``label`` and ``group`` as far as they are named; see :func:`find_columns`. Texts
-            of a group (for example an author) stay in one fold, and so do texts with the same words.
+            of a group (for example an author) stay in one fold, and so do texts with the same words; a text whose
+            group is missing is alone.
 
     Returns:
         The texts with ``id``, ``text``, ``label`` and ``fold``, the number of the fold that tests a text, -1 for none;
@@ -237,8 +238,9 @@ def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     labels = [label_name(value) if str(value).strip() else "" for value in column.fillna("")]
     name = next((name for name in frame if str(name).lower() in ("id", "doc_id")), None)
     ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
-    group = frame[columns["group"]].astype(str) if "group" in columns else frame.index
-    parts = {"id": [*ids], "text": texts, "label": labels, "group": [*group], "words": [*map(wording, texts)]}
+    cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
+    group = [str(cell).strip() or own for cell, own in zip(cells, frame.index, strict=True)]  # of none: a group alone
+    parts = {"id": [*ids], "text": texts, "label": labels, "group": group, "words": [*map(wording, texts)]}
     return pd.DataFrame(parts, index=frame.index)
 
 

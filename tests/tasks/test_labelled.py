@@ -123,6 +123,14 @@ def test_texts_with_the_same_words_or_group_stay_in_one_fold_also_over_others():
     assert (table["fold"].nunique(), table["id"].nunique()) == (5, 44)
 
 
+def test_texts_without_a_group_are_no_group():
+    for missing in ("", None, float("nan")):
+        authors = ["one", "one", "two", "two"] + [missing] * 36
+        fold = read_labelled(frame_of(author=authors), group="author")[0]["fold"]
+        assert fold.value_counts().max() <= 9
+        assert (fold[0], fold[2]) == (fold[1], fold[3])
+
+
 def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
     fold = read_labelled(frame_of(), folds=1)[0]["fold"]
     assert [(fold == 0).sum(), (fold == -1).sum()] == [8, 32]
