@@ -248,8 +248,9 @@ def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Drop the rows that cannot be used; name them in `notes`.
 
     Raises:
-        DataError: If fewer than two classes are left.
+        DataError: If fewer than two classes are left, or of texts to test on fewer than two.
     """
+    has_tests = rows["test"].any()
     reasons = {
         "without a text": lambda rows: rows["text"] == "",
         "without a label": lambda rows: rows["label"] == "",
@@ -263,8 +264,9 @@ def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         if unusable.any():
             notes.append(f"left out: {unusable.sum():,} {reason} ({list_names(rows.index[unusable], 3)})")
             rows = rows[~unusable]
-    if rows["label"].nunique() < 2:
-        raise DataError(f"{len(rows)} texts, not of two classes or more, are left; {'; '.join(notes)}")
+    if rows["label"].nunique() < 2 or (has_tests and rows["test"].sum() < 2):
+        least = f"two classes or more{' with two texts to test on' if has_tests else ''}"
+        raise DataError(f"{len(rows)} texts, not of {least}, are left; {'; '.join(notes)}")
     return rows
 
 

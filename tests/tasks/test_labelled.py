@@ -237,6 +237,13 @@ def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(suffix,
             read_labelled(path)
 
 
+def test_tests_of_which_none_can_be_used_are_refused():
+    tests = frame_of().assign(text=lambda frame: "New: " + frame["text"])
+    for labels, words in ((["1.0", "2.0"] * 20, "40 to test, of a class that none trains"), (["f"] + [""] * 39, "39 ")):
+        with pytest.raises(DataError, match=f"with two texts to test on, are left.*{words}"):
+            read_labelled(frame_of(), test=tests.assign(label=labels))
+
+
 def test_folds_that_do_not_fit_are_refused():
     tests, authors = {"folds": 2, "test": frame_of()}, {"group": "author"}
     least, most = ({"folds": 0}, "at least 1"), ({"folds": 30}, "class: 20")
