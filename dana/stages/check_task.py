@@ -7,7 +7,7 @@ from dana.core.logging import get_logger
 from dana.core.text_table import Value, tabulate
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import stream_examples
+from dana.tasks.examples import split_by_fold, stream_examples
 from dana.tasks.tables import Row, corpus_row, label_rows, overlap_rows, split_rows
 
 log = get_logger(__name__)
@@ -34,13 +34,13 @@ class TaskCheck:
 
 
 def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -> TaskCheck:
-    """Read all splits of a task and report on them.
+    """Read all splits of a task, of a card with ``folds`` those of the first, and report on them.
 
     Args:
         name: A task card's name or YAML file.
         data: Folder that holds the card's data.
-        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts is measured. Records
-            that cannot be read are counted.
+        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts, of all folds, is
+            measured. Records that cannot be read are counted.
 
     Raises:
         ConfigError: If the card is unknown.
@@ -48,11 +48,13 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
     """
     card = load_card(name)
     every = {split: [example for _, example in stream_examples(card, split, data)] for split in SPLITS}
+    tested = [example for example in every["test"] if all(example.texts) and example.fold != -1]
+    every = split_by_fold(every["test"], 0) if card.folds else every
     splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
     tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
     if corpus:
         tally = Tally()
-        tables["corpus"] = [corpus_row(splits["test"], read_documents(corpus, "skip", tally))]
+        tables["corpus"] = [corpus_row(tested, read_documents(corpus, "skip", tally))]
         log.info("corpus    %s", tally)
     return TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
 
@@ -61,8 +63,9 @@ def _by_split(rows: Rows) -> Rows:
     """Make one row per label, with its count and share in each split."""
     by_label: dict[Value, Row] = {}
     for row in rows:
-        both = {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
-        by_label.setdefault(row["label"], {"label": row["label"]}).update(both)
+        by_label.setdefault(row["label"], {"label": row["label"]}).update(
+            {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
+        )
     return list(by_label.values())
 
 
@@ -85,10 +88,8 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
 
 def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
     """Warn of repeated texts and of text shared by splits, or by test and the corpus."""
-    for row in tables["overlap"]:
+    for row in [row for row in tables["overlap"] if row["examples"]]:
         split, within = row["split"], row["within"]
-        if not row["examples"]:
-            continue
         number = f"{row['examples']:,} of {row['of']:,} examples ({row['share']:.1%})"
         if row["kind"] == "contradicting":
             where = "in it" if split == within else f"in {within}"
