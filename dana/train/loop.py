@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -93,7 +93,7 @@ def train(
     settings: TrainSettings,
     heldout: HeldOut,
     before: Sequence[Record] = (),
-) -> Iterator[Record]:
+) -> Generator[Record, None, None]:
     """Train, yielding a record after every step and every evaluation.
 
     Args:

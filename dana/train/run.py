@@ -4,7 +4,7 @@ Trackers are off unless the settings name them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -185,15 +185,16 @@ class TrainingRun:
         if extendable and policy.records and policy.records[-1].step == shared_steps:
             policy.save_for_extension(state, extendable)
         start_trackers(self.accelerator, self.out.name, settings)
-        records = train(state, examples, collators, settings, heldout, policy.records)
-        for record in policy.watch(state, records):
-            track(self.accelerator, record)
-            if not isinstance(record, StepRecord):
-                continue
-            if extendable and record.step == shared_steps:
-                policy.save_for_extension(state, extendable)
-            if (every := execution.export_every) and record.step % every == 0:
-                policy.export(state, language_model.tokenizer, exports)
+        # closed also when a checkpoint cannot be written, or its signal handlers would outlive it
+        with closing(train(state, examples, collators, settings, heldout, policy.records)) as records:
+            for record in policy.watch(state, records):
+                track(self.accelerator, record)
+                if not isinstance(record, StepRecord):
+                    continue
+                if extendable and record.step == shared_steps:
+                    policy.save_for_extension(state, extendable)
+                if (every := execution.export_every) and record.step % every == 0:
+                    policy.export(state, language_model.tokenizer, exports)
         if not any(record.loss for record in policy.records if isinstance(record, StepRecord)):
             raise DataError("no step had a token to predict: the tokenizer knows no word of the text; take another one")
         policy.finish(state)

@@ -1,7 +1,9 @@
 """Adapt and pretrain in one process: what is written, what decides it, and runs that are extended."""
 
 import math
+import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -13,6 +15,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import DOCUMENTS, table_identity
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
+from dana.train.checkpoints import Checkpoints
 from dana.train.evaluation import HeldOut
 from dana.train.objectives import batch
 from dana.train.settings import AdaptSettings, Execution
@@ -248,6 +251,14 @@ def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, ba
     one, two = (load_file(folder / "model.safetensors") for folder in (halfway, last))
     assert max((two[name] - one[name]).abs().max() for name in two) > 1e-6
     assert AutoModelForMaskedLM.from_pretrained(halfway).config.vocab_size == 800
+
+
+def test_a_run_that_cannot_save_leaves_no_handler_of_signals(inputs, base, tmp_path, monkeypatch):
+    monkeypatch.setattr(Checkpoints, "save", lambda *args: Path(tmp_path / "missing" / "file").touch())
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(OSError, match="missing") as kept:  # as a grid keeps the error of a failed cell
+        adapt(base, inputs, tmp_path / "out", replace(ADAPT, execution=Execution(save_every=1)))
+    assert (kept.type, signal.getsignal(signal.SIGTERM)) == (FileNotFoundError, before)
 
 
 ONWARDS = {"execution": Execution(extendable=True)}
