@@ -14,6 +14,7 @@ POWER = 0.8  # probability of deciding the smallest difference that can be shown
 # Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
 FIRST_LOOK = 3  # units; two say too little of how they vary
+TOO_FEW = "too few texts or folds to see a difference in accuracy"  # no difference is as large as 1
 LARGEST_Z = 8.0  # beyond it a p is not told from 0
 
 

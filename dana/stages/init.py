@@ -18,7 +18,7 @@ from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import Document
-from dana.core.statistics import smallest_difference
+from dana.core.statistics import TOO_FEW, smallest_difference
 from dana.core.storage import is_url
 from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
@@ -105,7 +105,8 @@ def init(
         log.info(LINE, "", note)
     power = smallest_difference(tests, count, questions=2)
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    log.info(LINE, "test", f"{tests:,} texts, {split}; a difference in accuracy of about {power:.2f} can be seen")
+    least = f"a difference in accuracy of about {power:.2f} can be seen"
+    log.info(LINE, "test", f"{tests:,} texts, {split}; {least if power < 1 else TOO_FEW}")
     survey = survey_pool(documents, [*frame["text"]])
     like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
     log.info(LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words")

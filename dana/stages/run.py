@@ -11,7 +11,7 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
-from dana.core.statistics import FIRST_LOOK, smallest_difference
+from dana.core.statistics import FIRST_LOOK, TOO_FEW, smallest_difference
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.report.gate import gate_text
@@ -96,8 +96,8 @@ def _describe_tasks(settings: RunSettings) -> None:
         power = smallest_difference(units * test, units, count, questions=2)
         log.info("task      %s: %s texts to train on, %s to test on", task.name, f"{train:,}", f"{units * test:,}")
         if task.labels:
-            classes = f"{len(task.labels)} labels; a difference in accuracy of about {power:.3f} can be seen"
-            log.info("          %s", classes)
+            least = f"a difference in accuracy of about {power:.3f} can be seen" if power < 1 else TOO_FEW
+            log.info("          %s labels; %s", len(task.labels), least)
 
 
 def _show_selection(cell: Cell, output: str) -> None:

@@ -265,8 +265,10 @@ def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
             notes.append(f"left out: {unusable.sum():,} {reason} ({list_names(rows.index[unusable], 3)})")
             rows = rows[~unusable]
     if rows["label"].nunique() < 2 or (has_tests and rows["test"].sum() < 2):
-        least = f"two classes or more{' with two texts to test on' if has_tests else ''}"
-        raise DataError(f"{len(rows)} texts, not of {least}, are left; {'; '.join(notes)}")
+        raise DataError(
+            f"{len(rows)} texts, not of two classes or more{' with two texts to test on' if has_tests else ''}, "
+            f"are left; {'; '.join(notes)}"
+        )
     return rows
 
 

@@ -13,6 +13,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.report.run import read_outcomes, read_run
 from dana.stages.init import FILES, survey_pool
+from dana.stages.run import _describe_tasks
 from dana.stages.settings import QUICK, RunSettings, read_recipe
 from dana.tasks.card import TaskCard
 from tests.toy_task import rows, write_checkpoint
@@ -61,6 +62,15 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
     classes = "80 of 80 rows, in 2 classes: fruit (40), metal (40)"
     assert all(words in err for words in (classes, "separated by semicolons", "5 folds", "3 of the first 30")), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
+
+
+def test_no_difference_above_one_is_said_to_be_seen(home, caplog, monkeypatch):
+    monkeypatch.setattr("dana.stages.init.cells_cost", lambda *args: ("",))
+    caplog.set_level("INFO", "dana")
+    folder = dana.init("tickets.csv", "pool", folds=2)
+    _describe_tasks(load(RunSettings, read_recipe(folder)[0]))
+    assert "80 texts, in 2 folds, each text once; too few texts" in caplog.text
+    assert "2 labels; too few texts or folds to see a difference" in caplog.text
 
 
 def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatch):
