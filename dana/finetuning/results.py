@@ -229,7 +229,7 @@ def results_table(metrics: dict[str, Any]) -> str:
     name, collapses = metrics["metric"], collapsed_seeds(metrics)
     lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
-        flag = "  collapsed: does not beat the largest class" if row["seed"] in collapses else ""
+        flag = "  collapsed: not above the largest class, or nearly one answer" if row["seed"] in collapses else ""
         scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
         lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""

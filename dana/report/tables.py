@@ -229,7 +229,7 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
         "Arm: base is not adapted; dana or adapted is adapted to the selected text, random to as much random text; "
         "others without std are simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the "
         "predictions of all folds pooled. Interval: over models and test texts. Std: over seeds, ddof 1. A grey row is "
-        "no measurement: a collapsed model does not beat the largest class."
+        "no measurement: a collapsed model does not beat the largest class, or answers nearly all texts alike."
     )
     if "macro_f1" in set(frame["metric"]):
         caption += " Macro-F1: mean over classes of F1, which is high only if precision and recall are."

@@ -168,7 +168,10 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
     row = next(row for row in metrics["seeds"] if row["seed"] == seeds[0])
     floors = ", ".join(f"{row[f'largest_class_{split}']:.4f} on {split}" for split in ("dev", "test"))
     which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {', '.join(map(str, seeds))})"
-    return f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}). {REMEDY}"
+    return (
+        f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}),"
+        f" or answer nearly all texts alike. {REMEDY}"
+    )
 
 
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> Row:

@@ -213,7 +213,9 @@ def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
     assert head.split() == ["seed", "macro_f1", "dev", "epoch", "seconds"]
     assert first.split() == ["0", "0.5000", "0.6123", "3", "12.3"]
     assert second.split()[:6] == ["11", "0.2000", "0.4500", "1", "9.0", "collapsed:"]
-    assert third.endswith("9.0  collapsed: does not beat the largest class"), "on dev: the score is the class's own"
+    assert third.endswith("9.0  collapsed: not above the largest class, or nearly one answer"), (
+        "on dev: the score is the class's own"
+    )
     assert last.split()[:6] == ["mean", "0.3500", "±", "0.2121", "(n", "="]
     alone = results_table({**metrics, "seeds": metrics["seeds"][:1], "mean": 0.5, "std": None, "n": 1})
     assert "±" not in alone
@@ -224,6 +226,7 @@ def test_a_collapse_is_said_with_its_floor_and_what_to_change():
     assert text.startswith(
         "Beware: 2 of 3 models (seed 11, 12) do not beat the largest class (macro_f1 0.2500 on dev, 0.2"
     )
+    assert "), or answer nearly all texts alike. Their labels" in text, "seed 11 of several labels may beat that class"
     assert "try learning_rate=auto, more steps" in text
     assert collapse_warning({**METRICS, "seeds": METRICS["seeds"][:1]}) == ""
     lower = {**METRICS, "direction": "lower"}
