@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dana.core.config import require
+from dana.core.config import check_fields
 from dana.detectors.base import BACKGROUND, OnDevice, check_rows, score_blocks, stack_classes
 
 
@@ -83,8 +83,7 @@ class OneClassSVM:
     fitted_type: ClassVar[type] = FittedKernelSum
 
     def __post_init__(self) -> None:
-        require(0 < self.nu <= 1, "nu", self.nu, "in (0, 1]")
-        require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
+        check_fields(self, nu="in (0, 1]", gamma="above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedKernelSum:
         """Solve the dual with libsvm; deterministic."""
@@ -120,8 +119,7 @@ class SupportVectorMachine:
     fitted_type: ClassVar[type] = FittedKernelSum
 
     def __post_init__(self) -> None:
-        require(self.c > 0, "c", self.c, "above 0")
-        require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
+        check_fields(self, c="above 0", gamma="above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedKernelSum:
         """Solve the dual with libsvm; deterministic."""

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 
 AUTO = ["auto"]
 CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of auto
@@ -41,13 +41,10 @@ class ClusterSettings:
         require(numbers or self.k == AUTO, "k", self.k, "auto, or whole numbers of at least 2")
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
         require(self.pca == 0 or self.pca >= 2, "pca", self.pca, "at least 2, or 0 for no PCA")
-        require(self.skip_first >= 0, "skip_first", self.skip_first, "at least 0")
+        check_fields(self, skip_first="at least 0", covariance=COVARIANCES, iterations="at least 1", fit="at least 2")
         require(self.pca > 0 or self.skip_first == 0, "skip_first", self.skip_first, "0 without PCA")
-        require(self.covariance in COVARIANCES, "covariance", self.covariance, f"one of {', '.join(COVARIANCES)}")
-        require(self.iterations >= 1, "iterations", self.iterations, "at least 1")
         minimum = 1 if len(self.k) == 1 and self.k != AUTO else 2
         require(self.seeds >= minimum, "seeds", self.seeds, f"at least {minimum}" + " to choose k" * (minimum > 1))
-        require(self.fit >= 2, "fit", self.fit, "at least 2")
 
     @property
     def is_auto(self) -> bool:

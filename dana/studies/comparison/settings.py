@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 from dana.core.files import slug
 from dana.weighting.settings import parse_amount
 
@@ -42,8 +42,7 @@ class CompareSettings:
             require(name == "tasks" or bool(values), name, values, "at least one")
         require(self.selectors != [ORACLE], "selectors", self.selectors, f"one besides {ORACLE}")
         require(all(size >= 20 for size in self.fit), "fit", self.fit, "at least 20 each")
-        for name, minimum in (("seeds", 1), ("plants", 20), ("others", 20)):
-            require(getattr(self, name) >= minimum, name, getattr(self, name), f"at least {minimum}")
+        check_fields(self, seeds="at least 1", plants="at least 20", others="at least 20")
         for name in ("selectors", "tasks"):
             values = getattr(self, name)
             folders = len(set(map(slug, values)))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dana.core.config import require
+from dana.core.config import check_fields
 from dana.core.studies import Study
 
 # Arms and their examples.
@@ -26,9 +26,7 @@ class FewShotSettings:
     n: int = 30
 
     def __post_init__(self) -> None:
-        require(self.items >= 1, "items", self.items, "at least 1")
-        require(self.shots >= 1, "shots", self.shots, "at least 1")
-        require(self.n >= self.shots, "n", self.n, f"at least shots, {self.shots}")
+        check_fields(self, items="at least 1", shots="at least 1", n=f"at least shots, {self.shots}")
 
 
 STUDY = Study(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dana.core.config import require
+from dana.core.config import check_fields, require
 
 OFF, ON, ALL = "off", "on", "all"
 DROP, KEEP = "drop", "keep"
@@ -51,7 +51,6 @@ class TopicGapSettings:
         for name in ("n", "topics", "arms", "labels"):
             values = getattr(self, name)
             require(len(set(values)) == len(values), name, values, "distinct")
-        for name in ("test", "validation", "window"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        check_fields(self, **dict.fromkeys(("test", "validation", "window"), "at least 1"))
         require(self.short in SHORT, "short", self.short, " or ".join(SHORT))
         require(self.draw in DRAWS, "draw", self.draw, " or ".join(DRAWS))
