@@ -2,12 +2,5 @@
 
 from dana.core.studies import Study
 
-STUDY = Study(
-    "augmentation",
-    commands={
-        "augment": (
-            "Write synthetic labelled texts on a topic that the labelled texts lack",
-            f"{__name__}.command:add_augment",
-        )
-    },
-)
+HELP = "Write synthetic labelled texts on a topic that the labelled texts lack"
+STUDY = Study("augmentation", commands={"augment": (HELP, f"{__name__}.command:add_augment")})

@@ -2,15 +2,11 @@
 
 from dana.core.studies import Study
 
+HELP = "Cluster the units of the general text and name each cluster by its words"
 STUDY = Study(
     "clusters",
     settings=f"{__name__}.settings:ClusterSettings",
-    commands={
-        "clusters": (
-            "Cluster the units of the general text and name each cluster by its words",
-            f"{__name__}.command:add_clusters",
-        )
-    },
+    commands={"clusters": (HELP, f"{__name__}.command:add_clusters")},
     cells=f"{__name__}.stage:cells",
     sections=f"{__name__}.pool:sections",
     groups={"clusters": "cluster"},

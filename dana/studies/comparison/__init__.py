@@ -2,13 +2,9 @@
 
 from dana.core.studies import Study
 
+HELP = "Compare selectors by how well they find task text planted in a pool of general text"
 STUDY = Study(
     "compare",
     settings=f"{__name__}.settings:CompareSettings",
-    commands={
-        "compare": (
-            "Compare selectors by how well they find task text planted in a pool of general text",
-            f"{__name__}.command:add_comparison",
-        )
-    },
+    commands={"compare": (HELP, f"{__name__}.command:add_comparison")},
 )

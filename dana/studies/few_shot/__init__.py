@@ -29,13 +29,9 @@ class FewShotSettings:
         check_fields(self, items="at least 1", shots="at least 1", n=f"at least shots, {self.shots}")
 
 
+HELP = "Ask a chat model which of two labels a text has, given examples on and off its topic"
 STUDY = Study(
     "few_shot",
     settings=f"{__name__}:FewShotSettings",
-    commands={
-        "few-shot": (
-            "Ask a chat model which of two labels a text has, given examples on and off its topic",
-            f"{__name__}.command:add_few_shot",
-        )
-    },
+    commands={"few-shot": (HELP, f"{__name__}.command:add_few_shot")},
 )

@@ -2,12 +2,5 @@
 
 from dana.core.studies import Study
 
-STUDY = Study(
-    "splits",
-    commands={
-        "splits": (
-            "Split parallel text into train, dev and test without common lines, or audit existing splits",
-            f"{__name__}.command:add_splits",
-        )
-    },
-)
+HELP = "Split parallel text into train, dev and test without common lines, or audit existing splits"
+STUDY = Study("splits", commands={"splits": (HELP, f"{__name__}.command:add_splits")})

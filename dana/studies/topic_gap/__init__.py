@@ -2,13 +2,9 @@
 
 from dana.core.studies import Study
 
+HELP = "Measure how much a classifier relies on topic: train on or off a topic, test on it"
 STUDY = Study(
     "topic_gap",
     settings=f"{__name__}.settings:TopicGapSettings",
-    commands={
-        "topic-gap": (
-            "Measure how much a classifier relies on topic: train on or off a topic, test on it",
-            f"{__name__}.command:add_topic_gap",
-        )
-    },
+    commands={"topic-gap": (HELP, f"{__name__}.command:add_topic_gap")},
 )

@@ -2,13 +2,9 @@
 
 from dana.core.studies import Study
 
+HELP = "Fit topics to the general text, show them, or compute each document's shares"
 STUDY = Study(
     "topics",
     settings=f"{__name__}.settings:TopicSettings",
-    commands={
-        "topics": (
-            "Fit topics to the general text, show them, or compute each document's shares",
-            f"{__name__}.command:add_topics",
-        )
-    },
+    commands={"topics": (HELP, f"{__name__}.command:add_topics")},
 )

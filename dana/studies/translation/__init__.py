@@ -2,13 +2,9 @@
 
 from dana.core.studies import Study
 
+HELP = "Train translators on domains and on selected text, and test each on every domain"
 STUDY = Study(
     "translation",
     settings=f"{__name__}.settings:TranslationSettings",
-    commands={
-        "translation": (
-            "Train translators on domains and on selected text, and test each on every domain",
-            f"{__name__}.command:add_translation",
-        )
-    },
+    commands={"translation": (HELP, f"{__name__}.command:add_translation")},
 )
