@@ -47,6 +47,18 @@ def file_digest(path: Any) -> str:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
+def check_sha256(file: Path, sha256: str, remedy: str = "") -> None:
+    """Check that a file is the published one.
+
+    Raises:
+        ArtifactError: If its sha256 is another; the message ends with the remedy.
+    """
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != sha256:
+        raise ArtifactError(f"{file}: expected sha256 {sha256}, got {digest}{remedy}")
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to disk, so that they survive a power cut."""
     handle = os.open(path, os.O_RDONLY)

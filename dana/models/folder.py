@@ -8,14 +8,13 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dana.core.announce import is_dry, scratch
 from dana.core.artifacts import fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
-from dana.core.files import file_digest
+from dana.core.files import check_sha256, file_digest
 from dana.core.logging import get_logger
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
 from dana.models.smollm2 import NAME, smollm2_folder
@@ -84,9 +83,7 @@ def _shipped_folder(name: str) -> Path:
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ArtifactError(f"{weights}: missing; install dana again")
-    digest = sha256(weights.read_bytes()).hexdigest()
-    if digest != SHIPPED[name]:
-        raise ArtifactError(f"{weights}: expected sha256 {SHIPPED[name]}, got {digest}; install dana again")
+    check_sha256(weights, SHIPPED[name], "; install dana again")
     return folder
 
 

@@ -7,12 +7,11 @@ become half precision once, in the user's cache; dana computes in float32, as wi
 import os
 from contextlib import suppress
 from functools import cache
-from hashlib import file_digest
 from importlib.util import find_spec
 from pathlib import Path
 
 from dana.core.errors import ArtifactError
-from dana.core.files import make_parent, temp_dir
+from dana.core.files import check_sha256, make_parent, temp_dir
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
@@ -37,10 +36,7 @@ def smollm2_folder() -> Path:
     file = Path(spec.submodule_search_locations[0]) / FILE
     if not file.is_file():
         raise ArtifactError(f"{file}: missing; {INSTALL}")
-    with file.open("rb") as stream:
-        digest = file_digest(stream, "sha256").hexdigest()
-    if digest != SHA256:
-        raise ArtifactError(f"{file}: expected sha256 {SHA256}, got {digest}; {INSTALL}")
+    check_sha256(file, SHA256, f"; {INSTALL}")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(home) / "dana" / f"{NAME}-{SHA256[:8]}"
     if not (folder / "config.json").is_file():
