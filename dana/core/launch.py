@@ -49,10 +49,8 @@ def processes() -> int:
     # starts one process in any case, which would train alone and end with exit code 0.
     if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
         problem = "accelerate launch started one process instead of several, as it does on CPUs"
-        several, one = (
-            "torchrun --standalone --nproc_per_node N -m dana ...",
-            "--num_processes 1, and unset MASTER_ADDR",
-        )
+        several = "torchrun --standalone --nproc_per_node N -m dana ..."
+        one = "--num_processes 1, and unset MASTER_ADDR"
         raise ConfigError(f"{problem}. On one machine: {several}; for one: {one}")
     return int(size)
 

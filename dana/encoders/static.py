@@ -25,7 +25,6 @@ from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
 TEXTS_AT_ONCE = 8192
 MAX_CACHED_WORDS = 1 << 17  # about 40 MB
 LONGEST_WORD = 32
-EULER = 0.5772156649015329
 # Markers of word beginnings and continuations in vocabularies.
 MARKERS = ("##", "▁", "Ġ", "</w>")
 
@@ -128,7 +127,7 @@ def zipf_probabilities(tokenizer: Any) -> np.ndarray:
     """Estimate token probabilities by id with Zipf's law, float64 of shape (ids,); 0 for special and unused ids."""
     vocabulary, special = tokenizer.get_vocab(), set(tokenizer.all_special_tokens)
     probability = np.zeros(max(vocabulary.values()) + 1)
-    scale = math.log(len(vocabulary)) + EULER  # sum of 1 / r over the vocabulary
+    scale = math.log(len(vocabulary)) + np.euler_gamma  # sum of 1 / r over the vocabulary
     rank = 0
     for token, token_id in sorted(vocabulary.items(), key=lambda item: item[1]):
         if token in special or token.startswith("[unused"):

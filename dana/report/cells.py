@@ -315,7 +315,7 @@ def _predictions(
         labels, answers = (kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction"))
         tests = {seed: seeds[row] == seed for seed, row in models.items()}
         parts = {seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()}
-        again = [kind.scorer(part[None], true, metric)(np.ones((1, true.size)))[0, 0] for part, true in parts.values()]
+        again = [kind.score(part, true, metric) for part, true in parts.values()]
     matches = (ids == ids[0]).all() and (labels == labels[0]).all()
     if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"

@@ -53,13 +53,9 @@ def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np
         Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the weights belong to
         other units.
     """
-    weight_parts = part_files(weights) if weights else []
-    is_same, units, weight_sums = (
-        len(weight_parts) == len(part_files(clusters)),
-        np.zeros(k, dtype=np.int64),
-        np.zeros(k),
-    )
-    for at, part in enumerate(part_files(clusters)):
+    parts, weight_parts = part_files(clusters), part_files(weights) if weights else []
+    units, weight_sums, is_same = np.zeros(k, dtype=np.int64), np.zeros(k), len(parts) == len(weight_parts)
+    for at, part in enumerate(parts):
         assignments = read_columns(part, [*KEY, "cluster"])
         labels = assignments["cluster"].to_numpy()
         units += np.bincount(labels, minlength=k)
