@@ -300,8 +300,9 @@ def topics_text(folder: Path) -> str:
     artifact = open_topics(folder)
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
     topics = topics.sort_values(["share", "topic"], ascending=[False, True])
-    names = ["topic", "share", "coherence", "words"]
-    rows, counts = topics[names].to_dict("records"), artifact.manifest["counts"]
+    names = ("topic", "share", "coherence", "words")
+    rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
+    counts = artifact.manifest["counts"]
     documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
     idle, twins = (artifact.manifest.get("measures", {}).get(name, 0) for name in ("unused", "twins"))
     collapse = f"collapse: {idle} topics are the largest of no document, {twins} have a twin (cosine above {TWIN})"
