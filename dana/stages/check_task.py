@@ -48,13 +48,13 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
     """
     card = load_card(name)
     every = {split: [example for _, example in stream_examples(card, split, data)] for split in SPLITS}
-    tested = [example for example in every["test"] if all(example.texts) and example.fold != -1]
+    test_examples = [example for example in every["test"] if all(example.texts) and example.fold != -1]
     every = split_by_fold(every["test"], 0) if card.folds else every
     splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
     tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
     if corpus:
         tally = Tally()
-        tables["corpus"] = [corpus_row(tested, read_documents(corpus, "skip", tally))]
+        tables["corpus"] = [corpus_row(test_examples, read_documents(corpus, "skip", tally))]
         log.info("corpus    %s", tally)
     return TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
 

@@ -96,8 +96,8 @@ def _describe_tasks(settings: RunSettings) -> None:
         power = smallest_difference(units * test, units, count, questions=2)
         log.info("task      %s: %s texts to train on, %s to test on", task.name, f"{train:,}", f"{units * test:,}")
         if task.labels:
-            least = f"a difference in accuracy of about {power:.3f} can be seen" if power < 1 else TOO_FEW
-            log.info("          %s labels; %s", len(task.labels), least)
+            difference = f"a difference in accuracy of about {power:.3f} can be seen" if power < 1 else TOO_FEW
+            log.info("          %s labels; %s", len(task.labels), difference)
 
 
 def _show_selection(cell: Cell, output: str) -> None:

@@ -239,7 +239,7 @@ def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     name = next((name for name in frame if str(name).lower() in ("id", "doc_id")), None)
     ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
     cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
-    group = [str(cell).strip() or own for cell, own in zip(cells, frame.index, strict=True)]  # of none: a group alone
+    group = [str(cell).strip() or row for cell, row in zip(cells, frame.index, strict=True)]  # of none: a group alone
     parts = {"id": [*ids], "text": texts, "label": labels, "group": group, "words": [*map(wording, texts)]}
     return pd.DataFrame(parts, index=frame.index)
 
