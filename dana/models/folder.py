@@ -27,15 +27,9 @@ SHIPPED = {"dana-mini": "f63a42a5bacd8ccfce41077d30094c4aa573673700bf36499dc1a96
 FLOATS = ("F64", "F32", "F16", "BF16")  # in safetensors; a cast of others to float32 makes other weights
 
 # What transformers reads of a model's folder.
-MODEL_FILES = [
-    "config.json",
-    CONFIG,
-    "generation_config.json",
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "tokenizer*",
-]
-MODEL_FILES += ["special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "chat_template*"]
+MODEL_FILES = ["config.json", CONFIG, "generation_config.json", "*.safetensors", "*.safetensors.index.json"]
+MODEL_FILES += ["tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"]
+MODEL_FILES += ["chat_template*"]
 
 
 def resolve_model(model: str) -> str:

@@ -110,8 +110,7 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         selector: Selector of this spec, in the context of the selection.
         selection: How text was cut and embedded.
     """
-    settings = {name: getattr(selection, name) for name in SHARED}
-    settings |= {} if selection.store else {"store_dtype": None}
+    settings = {name: getattr(selection, name) for name in SHARED} | ({} if selection.store else {"store_dtype": None})
     description = {"format": FORMAT, "selector": spec, "detector": selector.context.detector, "selection": settings}
     description |= {"identity": {**selector.identity(), "code": origin_of(selector)}}
     description |= {"dana": package_versions().get(OURS), "files": seal(folder)}

@@ -150,9 +150,8 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
 
     units = write_parts(measure(), draft.path, SCORES)
     draft.notes |= get_notes(fit.manifest) | {"mean": moments.mean, "std": moments.std}
-    draft.notes |= _against_chance(
-        pq.read_table(draft.path / HELD_OUT_TASK), pa.concat_tables([SCORES.empty_table(), *sample])
-    )
+    general = pa.concat_tables([SCORES.empty_table(), *sample])
+    draft.notes |= _against_chance(pq.read_table(draft.path / HELD_OUT_TASK), general)
     return units
 
 

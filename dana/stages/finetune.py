@@ -112,8 +112,7 @@ def finetune_stage(
         return on_rank_0(lambda: join_stage(parts, out, floors))
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
-    decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
-    decisive |= task.partition
+    decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"} | task.partition
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
     identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))

@@ -82,8 +82,7 @@ def join_stage(
         draft.notes |= {"precision": first.manifest["precision"], "parts": fingerprints}
 
     depends_on = {key: value for key, value in inputs.items() if key != "fold"}
-    depends_on |= {"model": {**inputs["model"], "parts": fingerprints}}
-    depends_on |= {"preset": {**inputs["preset"], "seeds": seeds}}
+    depends_on |= {"model": {**inputs["model"], "parts": fingerprints}, "preset": {**inputs["preset"], "seeds": seeds}}
     return make(folder, "finetune", depends_on, write)
 
 

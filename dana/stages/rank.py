@@ -67,11 +67,8 @@ def rank_stage(
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
         draft.counts = texts.counts
         draft.notes = {"chosen": best, "detectors": rows, "left_out": failures}
-        draft.notes |= {
-            "protocol": settings.protocol,
-            "budget": depends_on["budget"],
-            **{name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")},
-        }
+        draft.notes |= {"protocol": settings.protocol, "budget": depends_on["budget"]}
+        draft.notes |= {name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")}
 
     return make(folder, "ranking", depends_on, write)
 

@@ -276,8 +276,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     counts = {"examples": len(examples.first_part), "steps": steps, "tokens_seen": evaluations[-1].tokens}
     draft.counts |= counts
     inputs = {"weighting": _weighting(job.data.weights), "corpus fingerprint": f"`{identity['corpus']}`"}
-    inputs["weights fingerprint"] = identity["weights"] or "none"
-    inputs |= {"mixture": _percentages(job.data.mix)}
+    inputs |= {"weights fingerprint": identity["weights"] or "none", "mixture": _percentages(job.data.mix)}
     if isinstance(job.settings, AdaptSettings) and job.settings.phases:
         inputs |= {"phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))}
     if isinstance(job.settings, AdaptSettings) and job.settings.adapter:

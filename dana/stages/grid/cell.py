@@ -15,12 +15,8 @@ from dana.core.config import load
 WORDS = {"harvest": "reading the installed packages", "texts": "reading the texts", "rank": "comparing detectors"}
 WORDS |= {"base": "preparing the base model", "score": "scoring text for {}"}
 WORDS |= {"weigh": "selecting text for {}", "gate": "testing the base on {} text", "adapt": "adapting on {} text"}
-WORDS |= {
-    "finetune": "fine-tuning {1} on {0}",
-    "floors": "computing the floors of {}",
-    "loss": "measuring {1} on held-out {0} text",
-    "look": "looking at the results",
-}
+WORDS |= {"finetune": "fine-tuning {1} on {0}", "floors": "computing the floors of {}"}
+WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
 
 
 @dataclass(frozen=True)

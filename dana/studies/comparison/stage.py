@@ -95,13 +95,9 @@ def _plantings(settings: RunSettings) -> Iterator[Cell]:
         arguments = {"task": task, "corpus": OutputOf("general"), "folder": folder / "texts", "plants": compare.plants}
         arguments |= {"data": settings.data, "inputs": settings.inputs}
         yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
-        pool_arguments = {
-            "planting": OutputOf(f"texts/{slug(task)}"),
-            "corpus": OutputOf("general"),
-            "folder": folder / "pool",
-        }
-        pool_arguments |= {"others": compare.others, "language": settings.selection.language}
-        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", pool_arguments)
+        arguments = {"planting": OutputOf(f"texts/{slug(task)}"), "corpus": OutputOf("general")}
+        arguments |= {"folder": folder / "pool", "others": compare.others, "language": settings.selection.language}
+        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", arguments)
 
 
 def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
