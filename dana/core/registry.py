@@ -62,7 +62,8 @@ class Registry:
         entries = entries or self.entries()
         if name not in entries:
             kind = self.group.rpartition(".")[2].removesuffix("s")
-            raise PluginError(f"unknown {kind} {name!r}{suggestion(name, entries)}")
+            detectors = DETECTORS.entries() if self == SELECTORS else {}  # each is a selector over the run's encoder
+            raise PluginError(f"unknown {kind} {name!r}{suggestion(name, {**entries, **detectors})}")
         claims = entries[name]
         if distribution is not None:
             claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
@@ -141,10 +142,10 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
             convert(hint, value, f"{spec!r}: {name}")
     try:
         return cls(*positional, **keywords)
+    except (ConfigError, TypeError, ValueError) as error:
+        raise ConfigError(f"{spec!r}: {error}") from error
     except DanaError:
         raise
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{spec!r}: {error}") from error
     except Exception as error:  # a plug-in may raise anything
         raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from dana.core.artifacts import INVENTORY, MANIFEST, is_intact, read_inventory, read_manifest, read_seals
 from dana.core.config import SETTINGS
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError, ConfigError, nearest_path
 from dana.core.files import Seals, find_damage, find_strays
 from dana.core.known_sources import CACHE
 from dana.core.logging import monitor
@@ -29,7 +29,12 @@ def verify(folder: Path) -> Iterator[str]:
     """
     artifacts = [*_runs(folder), *_artifacts(folder), *_checkpoints(folder), *_settings(folder), *_embeddings(folder)]
     if not artifacts:
-        raise ArtifactError(f"{folder}: holds nothing made by dana (no {MANIFEST})")
+        problem = (
+            f"holds nothing made by dana (no {MANIFEST})"
+            if folder.is_dir()
+            else f"no such folder{nearest_path(folder)}"
+        )
+        raise ArtifactError(f"{folder}: {problem}")
     failures = 0
     for path, kind, seals, problems in monitor(artifacts, what="verifying", unit="folders", total=len(artifacts)):
         problems += find_damage(path, seals, digests=True)

@@ -90,6 +90,7 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
 def test_torn_manifests_and_damaged_checkpoints_are_problems(topics, tmp_path, verify):
     code, *_, error = verify(tmp_path)
     assert (code, "__dana__/manifest.json" in error) == (2, True), "a folder without anything of dana"
+    assert "run: no such folder" in verify(tmp_path / "run")[-1]
     shutil.copytree(topics[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
     checkpoints = Checkpoints(tmp_path / "adapted-checkpoints", {"a": 1})

@@ -126,7 +126,7 @@ def test_the_same_text_has_the_same_id_in_every_arm(build, tiny_tokenizer):
     [
         (unit_rows("other-0", [1, 1, 1, 1]), 128, DataError, "'other-0'"),
         ([("c-0", 0, 0, 99, 0, 1.0)], 128, DataError, "'c-0' reach character 99"),
-        ([0, 0, 0, 0], 128, DataError, "no text to train on"),
+        ([0, 0, 0, 0], 128, DataError, r"no text to train on remains of 1 documents \(1 without selected text, 0 held"),
         (None, 2, ConfigError, "max_tokens=2: must be at least 3"),
     ],
 )

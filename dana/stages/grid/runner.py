@@ -182,6 +182,10 @@ def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future
         outcome.set_result(call_stage(stage, arguments))
     except Exception as error:
         outcome.set_exception(error)
+        link: BaseException | None = error
+        while link:  # a failed cell must not keep its model until the grid ends
+            traceback.clear_frames(link.__traceback__)
+            link = link.__cause__ or link.__context__
     return outcome
 
 

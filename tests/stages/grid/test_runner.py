@@ -136,6 +136,13 @@ def test_a_failing_cell_stops_only_what_needs_it_and_what_needs_no_cell_is_refus
         Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
 
 
+def test_what_a_failed_cell_had_in_memory_is_gone_before_the_next_begins(tmp_path):
+    alive = []
+    outcome = runner._call_here(f"{STAGES}:run_out_of_memory", {"alive": alive}, tmp_path)
+    assert "give it less" in str(outcome.exception())
+    assert [model() for model in alive] == [None]
+
+
 def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
     with pytest.raises(Preemption):
         run_grid(Grid(tmp_path, (Cell("stopped", f"{STAGES}:stop", {}), draw(tmp_path, "never"))))

@@ -2,6 +2,7 @@
 
 import os
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,20 @@ def answer(text: str) -> str:
 def refuse(reason: str) -> None:
     """Fails as a stage does that meets bad input."""
     raise DataError(reason)
+
+
+class Model:
+    """Memory that a test watches."""
+
+
+def run_out_of_memory(alive: list[Any]) -> None:
+    """Fails with a model in memory, as a training does on a GPU."""
+    model = Model()
+    alive.append(weakref.ref(model))
+    try:
+        raise RuntimeError("out of memory")
+    except RuntimeError as error:
+        raise DataError("give it less") from error
 
 
 def stop() -> None:
