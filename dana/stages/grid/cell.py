@@ -65,8 +65,7 @@ class Cell:
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the cells that it depends on."""
-        outputs = [value.cell for value in self.settings.values() if isinstance(value, OutputOf)]
-        return tuple(dict.fromkeys([*self.after, *outputs]))
+        return (*self.after, *(value.cell for value in self.settings.values() if isinstance(value, OutputOf)))
 
     def arguments(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as JSON values, with each :class:`OutputOf` replaced by that cell's output."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import BrokenExecutor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
 from dana.stages.grid import runner
 from dana.stages.grid.cell import Cell, OutputOf, call_stage
-from dana.stages.grid.grid import Grid
+from dana.stages.grid.grid import Grid, write_metrics
 from dana.stages.grid.runner import CellError, Clock, run_grid
 from tests.stages.grid.toy_stages import STAGES, Seeds
 
@@ -35,7 +36,8 @@ def note(folder, name, notes, **labels):
 
 
 def weigh(folder):
-    return replace(note(folder, "weights", {"in_domain": {"kept": 0.25, "rule": "half"}}), after=("other",))
+    notes = {"losses": {"task": 2.5}, "in_domain": {"kept": 0.25, "rule": "half"}}
+    return replace(note(folder, "weights", notes), after=("other",))
 
 
 def grid_of(folder):
@@ -76,7 +78,8 @@ def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
     run_grid(grid_of(tmp_path))
     table = pd.read_csv(tmp_path / "results.csv")
     rows = [("last", "score")] * 2 + [("first", "score")] * 3 + [("other", "score")] * 2
-    assert list(zip(table["cell"], table["metric"], strict=True)) == [*rows, ("weights", "in_domain.kept")]
+    rows += [("weights", "losses.task"), ("weights", "in_domain.kept")]
+    assert list(zip(table["cell"], table["metric"], strict=True)) == rows
     first = table[table["cell"] == "first"]
     assert first["seed"].tolist() == [0, 1, 2]
     assert first["value"].tolist() == [0.1, 1.1, 2.1]
@@ -95,6 +98,8 @@ def test_in_the_working_directory_too_an_output_that_is_gone_is_made_again(tmp_p
     assert grid.states() == {"one": "done"}
     Path("one").rename("gone")
     assert grid.states() == {"one": "changed"}
+    monkeypatch.chdir("gone")
+    assert len(pd.read_csv(write_metrics(Grid(tmp_path, grid.cells), {"one": ""}))) == 0, "a cell without an output"
 
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
@@ -116,7 +121,7 @@ def test_two_jobs_give_the_same_bytes_as_one(tmp_path):
         run_grid(grid_of(tmp_path / name), jobs)
     one, two = ((tmp_path / name / "results.csv").read_bytes() for name in ("one", "two"))
     assert one == two
-    assert one.count(b"\n") == 9
+    assert one.count(b"\n") == 10
 
 
 def refuse(name, reason="line 3: no text", after=()):
@@ -134,6 +139,8 @@ def test_a_failing_cell_stops_only_what_needs_it_and_what_needs_no_cell_is_refus
     assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
     with pytest.raises(ConfigError, match=r"cell ab: .*'abc'; did you mean 'ab'"):
         Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
+    with pytest.raises(ConfigError, match="jobs=0: must be at least 1"):
+        run_grid(Grid(tmp_path, bad), jobs=0)
 
 
 def test_what_a_failed_cell_had_in_memory_is_gone_before_the_next_begins(tmp_path):
@@ -153,6 +160,7 @@ def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
     cell = draw(tmp_path, "a", seconds=0.3)
     grid = Grid(tmp_path, (cell,))
     for _ in range(2):
+        grid.file("a", ".json").unlink(missing_ok=True)
         run_grid(grid)
         assert grid.record("a")["seconds"] >= 0.3, "if it is reused it took as long as when it was made"
     assert Grid(tmp_path, (Cell("a", f"{STAGES}:another", cell.settings),)).states() == {"a": "changed"}
@@ -169,6 +177,10 @@ def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path)
     assert caught.value.exit_code == 2
     assert "line 3" in (tmp_path / "cells" / "bad.log").read_text()
     assert calls(tmp_path) == ["good", "after-good"]
+
+
+def test_an_error_keeps_its_exit_code_between_processes():
+    assert copy(CellError("told to stop", 75)).exit_code == 75, "it is rebuilt as pickle would"
 
 
 @pytest.mark.slow
@@ -284,6 +296,7 @@ def test_time_left_goes_by_the_estimates_and_by_finished_cells_of_the_same_stage
     unknown = Clock(grid, 1, {})
     unknown.count(cells[0], 20.0)
     assert unknown.text().endswith("about 60 s left"), "the others of its stage take as long"
+    assert Clock(grid, 1, {"finetune/toy/base": 0.9}).text() == "0 s so far", "less than a second is not told"
 
 
 def test_a_cell_says_in_words_what_it_does():
@@ -305,7 +318,7 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("reason", ["", "enough"])
+@pytest.mark.parametrize("reason", ["", None, "enough"])
 def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(tmp_path, reason, jobs):
     look = Cell("look/2", f"{STAGES}:answer", {"text": reason}, after=("a",), stops=True)
     cells = (

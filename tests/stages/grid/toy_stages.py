@@ -29,10 +29,9 @@ def draw(folder: Path, settings: Seeds, after: str = "", seconds: float = 0.0) -
         with (folder.parent / "calls.txt").open("a") as stream:
             stream.write(f"{folder.name}\n")
         time.sleep(seconds)
-        rows = [
-            {"seed": seed, "score": settings.scale * (seed + 0.1) + under, "collapsed": False, "seconds": time.time()}
-            for seed in range(settings.seeds)
-        ]
+        scores = [settings.scale * (seed + 0.1) + under for seed in range(settings.seeds)]
+        notes = {"adaptation": 0, "collapsed": False, "seconds": time.time()}
+        rows = [{"seed": seed, "score": score, **notes} for seed, score in enumerate(scores)]
         write_json(draft.path / "metrics.json", {"seeds": rows})
 
     return make(folder, "drawn", {"settings": settings, "under": under}, write)
