@@ -181,7 +181,7 @@ def choose_amount(
     probability = _probability(of_task, UnitScores(values, document_numbers(sample)), settings.seed)
     likeness = None if probability is None else float((probability >= 0.5).mean())
     sizes = [round(float(share) * values.size) for share in curve.shares]
-    units = [max(1, round(float(share) * pool.rows)) for share in curve.shares]
+    units = [round(float(share) * pool.rows) for share in curve.shares]
     in_domain = np.nan if probability is None else [probability[order[:size]].mean() for size in sizes]
     losses = {"perplexity": np.exp(curve.per_token), "perplexity_random": np.exp(curve.random_per_token)}
     losses |= {"above_best": curve.per_token - curve.per_token[curve.best], "standard_error": curve.standard_errors}

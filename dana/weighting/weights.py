@@ -83,7 +83,7 @@ def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: i
     within, new = (rows - document_starts[document]) // gamma, np.ones(units, dtype=bool)
     new[1:] = (document[1:] != document[:-1]) | (within[1:] != within[:-1])
     segment = np.cumsum(new) - 1
-    if units == 0 or min_tail <= 1:
+    if min_tail <= 1:
         return segment
     long_enough = np.bincount(segment) >= min_tail
     return np.where(long_enough, np.cumsum(long_enough) - 1, DROPPED)[segment]

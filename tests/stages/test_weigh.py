@@ -20,7 +20,14 @@ from dana.stages.arms import parse_arms
 from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.train.settings import AdaptSettings
-from dana.weighting.mixture import describe_purity, held_out_task, split_held_out, warn_of_low_purity
+from dana.weighting.mixture import (
+    Estimate,
+    InDomain,
+    describe_purity,
+    held_out_task,
+    split_held_out,
+    warn_of_low_purity,
+)
 from dana.weighting.pool import Pool
 from dana.weighting.settings import POLICIES, WeighSettings
 from dana.weighting.texts import SELECTED_TEXT
@@ -154,6 +161,20 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     assert "like held-out" not in heard.text
 
 
+def test_of_a_pool_that_is_selected_whole_the_share_is_the_pools(planted_run, tmp_path):
+    in_domain = write_weights_of(planted_run, tmp_path / "w", beta=1.0).manifest["in_domain"]
+    assert in_domain["kept"]["value"] == pytest.approx(in_domain["pool"]["value"])
+
+
+@pytest.mark.parametrize(
+    ("recall_low", "low", "reason"), [(0.15, 0.3, "than a random one"), (0.25, 0.02, "leave it between 2% and 95%")]
+)
+def test_what_may_be_chance_is_not_told(planted_run, tmp_path, monkeypatch, recall_low, low, reason):
+    estimates = Estimate(0.1, 0.05, 0.2), Estimate(0.5, recall_low, 0.7), Estimate(0.5, low, 0.95)
+    monkeypatch.setattr("dana.weighting.mixture.in_domain", lambda *_: InDomain(*estimates, 0.1))
+    assert reason in write_weights_of(planted_run, tmp_path / "w", beta=0.2).manifest["in_domain"]["unknown"]
+
+
 @pytest.mark.parametrize(
     ("pool", "mostly", "message"),
     [
@@ -166,6 +187,12 @@ def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(heard,
     warn_of_low_purity({"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly})
     assert message in heard.text
     assert "filler" not in heard.text
+    heard.clear()
+    for mostly, target in ((0.06, "the task"), (0.004, "law")):
+        shares = {"pool": {"value": 0.01}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly}
+        warn_of_low_purity(shares, target)
+    assert "scores like held-out text of law" in heard.text
+    assert "--beta" not in heard.text, "where it is larger than the budget, or that of one of several targets"
 
 
 def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run, tmp_path, monkeypatch):

@@ -67,7 +67,8 @@ def test_one_standard_error_by_hand():
     alike = np.array([[24.0, 22.0], [30.0, 29.0], [20.0, 20.0]])  # 4 and 2: 0.3 worse, error 0.1
     assert PerplexityCurve(shares, alike, nats, tokens).smallest == 2
     ties = np.full((3, 4), 5.0)
-    assert PerplexityCurve(shares, ties, ties, np.full(4, 10)).smallest == 0
+    tied = PerplexityCurve(shares, ties, ties, np.full(4, 10))
+    assert (tied.best, tied.smallest) == (0, 0)
     alone = PerplexityCurve(shares[[0, 2]], np.array([[5.1], [5.0]]), nats, np.array([10]))
     assert alone.smallest == 1
     np.testing.assert_array_equal(alone.standard_errors, [0.0, 0.0])
@@ -149,9 +150,9 @@ def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
     monkeypatch.setattr(
         amount, "perplexity_curve", lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments)
     )
-    pool = Pool(score_table(sentences(COURTS, 240, random), random.normal(size=240), tmp_path / "pool", 12))
+    pool = Pool(score_table(sentences(COURTS, 280, random), random.normal(size=280), tmp_path / "pool", 14))
     task = score_table(sentences(CELLS, 40, random), random.normal(size=40), tmp_path / "task")
-    settings = WeighSettings(gamma=4)
+    settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments
     choose_amount(task, tmp_path / "task", pool, gather(pool, settings), tmp_path / "pool", settings)
     ((order, by_chance),) = orders
     for rows in (order, by_chance):

@@ -8,7 +8,7 @@ import pytest
 
 from dana.core.rng import generator
 from dana.weighting import mixture
-from dana.weighting.mixture import UnitScores, in_domain_probability, local_mean
+from dana.weighting.mixture import Estimate, InDomain, UnitScores, in_domain_probability, local_mean
 from dana.weighting.pool import Sample
 
 
@@ -45,6 +45,16 @@ def test_a_gap_in_low_scores_hides_nothing(share):
     keep = np.ones(task.size)
     result = in_domain(UnitScores(task, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0)
     assert result.pool.value == pytest.approx(share, rel=0.25)
+
+
+def test_shares_by_hand():
+    # the tenth of ten task documents is the only threshold with ten below: 10 of 40 in the pool, 10 of 10 of the task
+    task, pool = np.arange(10.0), np.append(np.arange(10.0), np.full(30, 100.0))
+    result = in_domain(UnitScores(task, np.arange(10)), np.ones(10), UnitScores(pool, np.arange(40)), 0.1, 0)
+    assert (result.pool.value, result.recall.value, result.precision.value) == (0.25, 1, 1), "not 0.25 / 0.1"
+    one = Estimate.of(np.array([9.0, 1.0, 1.0]))
+    assert one == Estimate(9.0, 1.0, 1.0), "an interval is of the replicates alone"
+    assert [InDomain(Estimate(0.5, 0.2, high), one, one, 0.1).tells_apart for high in (0.94, 0.96)] == [True, False]
 
 
 def test_overlapping_scores_give_an_upper_bound():

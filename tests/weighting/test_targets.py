@@ -109,6 +109,9 @@ def test_sigmoid_takes_the_larger_weight():
         weights.append(1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2 * share) - standard))))
     np.testing.assert_allclose(result.weight, np.max(weights, axis=0))
     np.testing.assert_array_equal(result.target, np.argmax(weights, axis=0))
+    sharp = apply_targets(tables, shares, policy="sigmoid", beta=0.2, sharpness=1e6)
+    np.testing.assert_array_equal(sharp.target == NOBODY, sharp.weight == 0)
+    assert 0 < (sharp.target == NOBODY).mean() < 1
 
 
 TWENTY = list(range(20))
@@ -160,3 +163,12 @@ def test_bad_proportions_are_refused(proportions, targets):
 def test_settings_of_one_target_are_refused(settings):
     with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):
         check_targets([0.5, 0.5], 2, WeighSettings(**settings))
+
+
+def test_targets_draw_independently(monkeypatch):
+    keys, original = [], selection.allot
+    monkeypatch.setattr(selection, "allot", lambda each, *rest: keys.extend(each) or original(each, *rest))
+    table = score_table(np.arange(40.0))
+    apply_targets([table, table], policy="sampled", gamma=2, beta=0.3)
+    assert (keys[0] != keys[1]).all(), "equal scores, other draws"
+    check_targets([0.5, 0.5], 2, WeighSettings(policy="sampled", beta="auto", budget="3 units"))

@@ -23,7 +23,7 @@ def lowest_segments(means, amounts, budget):
     """What the policy ``segments`` keeps, ascending; `amounts` are numbers of documents where these are counted."""
     segments = Segments(means, amounts, int(amounts.sum()), int(amounts.max()) + 1)
     (order,) = argsort_pieces(means)
-    pieces = np.array_split(order, 3) if order.size > 2 else [order]
+    pieces = [order[:0], *np.array_split(order, 3)]  # a first piece may be empty
     rows = fill_budget(pieces, RunningAmount(segments, budget), budget.max_amount(segments.units))
     return np.sort(np.concatenate(list(rows)))
 
@@ -206,6 +206,9 @@ def test_sampled_draws_by_weight_in_any_order():
     again = apply_policy(units.take(order), WeighSettings(**settings, shrink=False))
     np.testing.assert_array_equal(again.weight > 0, draw[order])
     assert (apply_policy(units, WeighSettings(**settings, shrink=False, seed=2)).weight > 0).tolist() != draw.tolist()
+    sharp = WeighSettings(**settings | {"sharpness": 1e4, "budget": "4020 units"}, shrink=False)
+    weighed = np.flatnonzero(apply_policy(units, sharp).weight)
+    np.testing.assert_array_equal(weighed, np.arange(2020, 4020), "what the sigmoid gives nothing is never drawn")
 
 
 @pytest.mark.parametrize("policy", ["segments", "sigmoid", "sampled"])
@@ -219,12 +222,14 @@ def test_scores_that_are_not_finite_are_refused_by_row(policy):
 def test_equal_scores_are_said(heard):
     weigh([0.5] * 8, gamma=2)
     weigh([*SCORES], gamma=2)
+    weigh([0.5] * 2, gamma=2)
+    weigh([0.5] * 8, gamma=2, below=1)
     assert heard.text.count("all segments have the same score") == 1
 
 
 def test_budgets_are_parsed():
     budgets = {"0.2": (0.2,), "50000 units": (50000, "units"), "2e6 tokens": (2e6, "tokens")}
-    budgets["300 documents"] = (300, "documents")
+    budgets[" 300  documents "] = (300, "documents")
     assert {text: Budget.parse(text) for text in budgets} == {text: Budget(*one) for text, one in budgets.items()}
 
 
