@@ -65,8 +65,21 @@ def test_auroc_has_an_interval_over_documents():
     copies = auroc_interval([(np.repeat(task, 4), general + 0.5)], [(np.repeat(np.arange(300), 4), np.arange(300))])
     assert copies["auroc_low"] == pytest.approx(alone["auroc_low"]), "copies within a document are no evidence"
     assert is_below_chance(auroc_interval([(task, general - 0.5)], [(np.arange(300), np.arange(300))]))
+    assert not is_below_chance({"auroc_low": 0.4, "auroc_high": 0.6})
     one = auroc_interval([(task, general - 9)], [(np.zeros(300), np.arange(300))])
     assert (one["auroc_low"], one["auroc_high"]) == (0, 1)
+
+
+def test_the_interval_of_auroc_by_hand():
+    # one of 30 task units in three documents is above: sums -1/3, -1/3 and 2/3, error sqrt(3/2 * 2/3) / 30, t 4.3027
+    task, general, three = np.repeat([0.0, 2.0], [29, 1]), np.ones(30), np.repeat(np.arange(3), 10)
+    interval = auroc_interval([(task, general)], [(three, three)])
+    assert interval["auroc"] == pytest.approx(29 / 30)
+    assert (interval["auroc_low"], interval["auroc_high"]) == (pytest.approx((29 - 4.3027) / 30, abs=1e-5), 1)
+    below = auroc_interval([(2 - task, general)], [(three, three)])
+    assert (below["auroc_low"], below["auroc_high"]) == (0, pytest.approx((1 + 4.3027) / 30, abs=1e-5))
+    two = np.arange(2)
+    assert auroc_interval([(np.zeros(2), np.ones(2))], [(two, two)])["auroc_low"] == 1, "two documents are enough"
 
 
 def test_the_correlation_of_score_and_length_is_told_above_its_limit(heard):
@@ -141,8 +154,8 @@ def each_alone(folds, seed=0):
 
 
 def test_recall_by_hand():
-    fold = one_fold([0.5, 2, 2.5, 7, 20], range(10))  # a fifth of the general units: 0 and 1
-    for share, recall in ((0.2, 1 / 5), (0.3, 2 / 5), (1.0, 4 / 5)):
+    fold = one_fold([0.5, 2, 2.5, 8.5, 20], range(10))  # a fifth of the general units: 0 and 1
+    for share, recall in ((0.2, 1 / 5), (0.3, 2 / 5), (0.1 + 0.2, 2 / 5), (1.0, 4 / 5)):
         assert recalls([fold], each_alone([fold]), share)[0] == pytest.approx(recall)
     constant = one_fold(np.ones(50), np.ones(80))
     np.testing.assert_allclose(recalls([constant], each_alone([constant]), 0.2), 0.2)
@@ -189,17 +202,21 @@ def test_the_general_sample_is_drawn_again_too():
     constant = each_alone([fold])[0], np.ones((REPLICATES + 1, 40), dtype=np.float32)
     both = recalls([fold], each_alone([fold]), 0.2)
     assert np.std(both) > 1.5 * np.std(recalls([fold], constant, 0.2))
+    task, general = bootstrap_counts(np.arange(40), np.arange(40), 0)
+    assert (task[0] == general[0]).all()
+    assert (task[1:] != general[1:]).any(axis=1).all(), "in draws of its own"
 
 
 def test_the_threshold_of_a_fold_comes_from_the_others_on_one_scale():
     general = np.array([1.0, 3.0])  # mean 2, deviation 1
     folds = [
-        Fold(np.array([0]), np.array([9.0]), general),  # standardised: 7
-        Fold(np.array([1]), np.array([50.0]), 10 * general),  # standardised: 3
-        Fold(np.array([2]), np.array([3.0]), general),  # standardised: 1
+        Fold(np.arange(9), np.full(9, 9.0), general),  # standardised: 7
+        Fold(np.array([9]), np.array([50.0]), 10 * general),  # standardised: 3
+        Fold(np.array([10]), np.array([3.0]), general),  # standardised: 1
     ]
-    # thresholds are 2.8, 6.4 and 6.6: 0.9 between 1 and 3, 1 and 7, 3 and 7
+    # thresholds are 2.8, 0.9 between 1 and 3, and 7
     assert [f1 for f1, *_ in separations(folds, 0.5)] == pytest.approx([0, 2 / 3, 2 / 3])
+    assert separations([one_fold([1], [1, 1])] * 2, 0.5)[0][:2] == (pytest.approx(2 / 3), 0.5), "constant scores"
 
 
 def scores_of(rows, means, seed):
@@ -220,6 +237,7 @@ def test_average_precision_is_scikit_learns_at_the_prevalence():
     assert precision[1:].std() > 0.01
     assert abs(precision[1:].mean() - reference) < 0.05
     assert average_precisions(task, general, groups, 0.1, seed=0).tolist() == precision.tolist()
+    assert average_precisions(task, general, groups, 0.1, seed=1).tolist() != precision.tolist()
     assert average_precisions(task, general, groups, 0.01, seed=0)[0] < precision[0]
 
 

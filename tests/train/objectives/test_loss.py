@@ -59,6 +59,7 @@ def test_micro_batches_and_ranks_add_up_to_the_whole(denominator):
 def test_a_step_without_weight_or_label_has_a_total_of_zero(denominator):
     assert loss_scale(np.zeros(2), np.array([3, 1]), denominator).total == 0
     assert loss_scale(np.ones(2), np.array([0, 0]), denominator).total == 0
+    assert loss_scale(np.array([1.0, 0.0]), np.array([0, 3]), denominator).total == 0
     step = loss_scale(np.ones(2), np.array([0, 2]), "batch")
     assert step.total == 2, "an example without a label is an example"
     np.testing.assert_array_equal(step.coefficients, [0, 0.5])

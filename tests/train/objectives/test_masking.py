@@ -11,7 +11,17 @@ from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
 from dana.train.objectives.batch import IGNORED
-from dana.train.objectives.masked import CONTINUATION, WORD_START, Masking, mask, word_parts, word_starts
+from dana.train.objectives.masked import (
+    CONTINUATION,
+    HELDOUT_RATE,
+    HELDOUT_SEED,
+    WORD_START,
+    MaskedTokens,
+    Masking,
+    mask,
+    word_parts,
+    word_starts,
+)
 
 VOCABULARY = 50
 SPECIAL = np.arange(VOCABULARY) < 5
@@ -62,6 +72,13 @@ def test_shares_are_those_of_bert():
     assert (inputs == 30).mean() == pytest.approx(0.1 + 0.1 / 45, abs=0.01)
     others = inputs[(inputs != MASK) & (inputs != 30)]
     assert set(others) == set(range(5, VOCABULARY)) - {30}, "any ordinary token, and no special one"
+
+
+def test_the_masks_of_held_out_text_are_those_of_every_version():
+    masking = Masking(MASK, SPECIAL, HELDOUT_SEED, HELDOUT_RATE)
+    positions = np.flatnonzero(mask_one(np.full(40, 30, dtype=np.int32), masking=masking)).tolist()
+    assert positions == [6, 7, 18, 20, 27, 31, 33, 37, 38], "or losses of two versions could not be compared"
+    assert MaskedTokens().mask_rate == HELDOUT_RATE == 0.15
 
 
 def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
