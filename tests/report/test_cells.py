@@ -12,7 +12,7 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
-from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, trace, weights
+from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, read_floor, trace, weights
 from dana.report.verdicts import measure_pair
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.single_label import SingleLabel
@@ -220,6 +220,8 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     assert (dana.adaptations, dana.seeds) == (3, list(range(6)))
     assert dana.predictions.answers.shape == (2, 12)
     assert dict(zip(dana.predictions.ids, dana.predictions.folds, strict=True))["t4"] == 1
+    floor = read_floor(tmp_path / "dana" / RESULTS).predictions
+    assert dict(zip(floor.ids, floor.folds, strict=True)) == {f"t{text}": text % 3 for text in range(12)}
     assert (dana.collapsed_seeds, base.collapsed_seeds) == ({2, 3}, set(range(6)))
     row = measure_pair(dana, base)
     assert (row.n, row.unit, row.models, row.texts, row.basis) == (3, "fold", 6, 12, "3 folds")
@@ -227,5 +229,6 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     by_fold = right.mean(axis=(1, 2))
     assert row.error**2 == pytest.approx(by_fold.var(ddof=1) / 3)
     edit_json(tmp_path / "base" / RESULTS, folds=None)
+    assert read_floor(tmp_path / "base" / RESULTS).predictions.folds is None
     with pytest.raises(ArtifactError, match="test examples"):
         read_cell(tmp_path / "base" / RESULTS, "base")

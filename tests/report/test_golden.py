@@ -15,7 +15,6 @@ from dana.core.artifacts import MANIFEST
 from dana.report import headline, sections
 from dana.report.analysis import analyse
 from dana.report.cells import FLOOR_TITLES
-from dana.report.headline import MOST_WORDS
 from dana.report.page import to_markdown
 from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
@@ -84,7 +83,7 @@ def test_golden_findings(tmp_path):
             write_results(tmp_path / name, **part)
         analysis = analyse(read_run(tmp_path / name))
         lines = [f"# {name}", headline.headline(analysis), *headline.notes(analysis)]
-        assert len(lines[1].split()) <= MOST_WORDS
+        assert len(lines[1].split()) <= 15
         assert not lines[1].startswith(("No", "Un")) or not re.search(r"\d", lines[1])
         numbers = [(finding.value, finding.meaning) for finding in headline.highlights(analysis)]
         lines += [f"{value}  {meaning}" for value, meaning in numbers if "time" not in meaning]
@@ -113,7 +112,7 @@ def test_every_headline_of_planted_text_says_so_in_fifteen_words():
         text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
         assert "(planted" in text, text
         assert floor in text, text
-        assert len(text.split()) <= MOST_WORDS, text
+        assert len(text.split()) <= 15, text
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ def fit(task=TASK, general=GENERAL, **parameters):
 
 def test_scores_are_differences_of_entropies():
     model = fit()
+    assert len(model.task.levels) == len(model.background.levels) == 3, "by default"
     task, general = text_entropies(model.task, TEXTS), text_entropies(model.background, TEXTS)
     assert model.score(TEXTS) == pytest.approx((task.nats - general.nats) / task.tokens)
     assert fit(normalise="none").score(TEXTS) == pytest.approx(task.nats - general.nats)
@@ -53,9 +54,9 @@ def test_small_and_uniform_tasks_are_learnt(task):
     assert apart.score(TASK[:3]).max() < 0 < apart.score(["nothing shared"])[0]
 
 
-@pytest.mark.parametrize(("background", "size"), [(700, 700), ("task", 60)])
-def test_the_background_is_a_sample_of_its_size(background, size):
-    assert MooreLewisSelector(background=background).samples(60) == {"background": size}
+@pytest.mark.parametrize(("parameters", "size"), [({}, 5000), ({"background": 700}, 700), ({"background": "task"}, 60)])
+def test_the_background_is_a_sample_of_its_size(parameters, size):
+    assert MooreLewisSelector(**parameters).samples(60) == {"background": size}
 
 
 def test_kenlm_gives_the_same_scores():
