@@ -142,10 +142,12 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
             convert(hint, value, f"{spec!r}: {name}")
     try:
         return cls(*positional, **keywords)
-    except (ConfigError, TypeError, ValueError) as error:
-        raise ConfigError(f"{spec!r}: {error}") from error
+    except ConfigError as error:  # the name alone: a parameter may be a secret
+        raise ConfigError(f"{spec.partition(':')[0]}: {error}") from error
     except DanaError:
         raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{spec!r}: {error}") from error
     except Exception as error:  # a plug-in may raise anything
         raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
 

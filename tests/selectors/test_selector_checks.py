@@ -157,7 +157,7 @@ UNREAD = {
     "selector=detector:knn,geometry=l3": "geometry='l3': must be one of none, l2",
     "selector=detectr:knn": "unknown selector 'detectr'; did you mean 'detector'? A",
     "selector=density": "did you mean 'density_ratio'?",
-    "selector=detector:knn:k=0": "'knn:k=0': k=0: must be at least 1",
+    "selector=detector:knn:k=0": "knn: k=0: must be at least 1",
     "selection.encoder=hasing": "unknown encoder 'hasing'; did you mean 'hashing'?",
     "selection.geometry=whiten:0": "geometry='whiten:0': must be one of",
     "ranking.detectors=[knn,lov]": "unknown detector 'lov'; did you mean 'lof'?",
