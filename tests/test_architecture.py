@@ -119,8 +119,8 @@ STUDIES |= {"translation": {"comparison", "splits"}}
 
 MOST_ROOMS, MOST_ARROWS = 24, 80
 # Of dana/ and recipes/. To come: core 15,600, extras 1,200, studies 3,500, recipes 1,100; 21,870 statements, 260 files.
-MOST_CODE_LINES = {"core": 19_972, "extras": 946, "studies": 4_718, "recipes": 1_235}
-MOST_STATEMENTS, MOST_FILES = 25_926, 269  # of dana/
+MOST_CODE_LINES = {"core": 19_974, "extras": 946, "studies": 4_718, "recipes": 1_235}
+MOST_STATEMENTS, MOST_FILES = 25_928, 269  # of dana/
 EXTRAS = ("scoring/engines/", "core/storage.py", "core/known_sources.py", "corpus/hub.py")
 EXTRAS += ("encoders/cache.py",)
 MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and docstrings too
