@@ -50,8 +50,7 @@ def processes() -> int:
     if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
         problem = "accelerate launch started one process instead of several, as it does on CPUs"
         several = "torchrun --standalone --nproc_per_node N -m dana ..."
-        one = "--num_processes 1, and unset MASTER_ADDR"
-        raise ConfigError(f"{problem}. On one machine: {several}; for one: {one}")
+        raise ConfigError(f"{problem}. On one machine: {several}; for one: --num_processes 1, and unset MASTER_ADDR")
     return int(size)
 
 

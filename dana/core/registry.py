@@ -38,9 +38,10 @@ from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 @dataclass(frozen=True)
 class Registry:
-    """The components of one entry-point group."""
+    """The components of one entry-point group, and the registry whose names do in place of its own, if any."""
 
     group: str
+    also: "Registry | None" = None
 
     def entries(self) -> dict[str, list[EntryPoint]]:
         """Map each name, sorted, to its entry points, without importing any."""
@@ -62,8 +63,8 @@ class Registry:
         entries = entries or self.entries()
         if name not in entries:
             kind = self.group.rpartition(".")[2].removesuffix("s")
-            detectors = DETECTORS.entries() if self == SELECTORS else {}  # each is a selector over the run's encoder
-            raise PluginError(f"unknown {kind} {name!r}{suggestion(name, {**entries, **detectors})}")
+            names = [*entries, *(self.also.entries() if self.also else ())]
+            raise PluginError(f"unknown {kind} {name!r}{suggestion(name, names)}")
         claims = entries[name]
         if distribution is not None:
             claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
@@ -154,7 +155,7 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
 
 DETECTORS = Registry("dana.detectors")
 ENCODERS = Registry("dana.encoders")
-SELECTORS = Registry("dana.selectors")
+SELECTORS = Registry("dana.selectors", also=DETECTORS)  # a detector is a selector over the run's encoder
 OBJECTIVES = Registry("dana.objectives")
 
 

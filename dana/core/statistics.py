@@ -14,7 +14,6 @@ POWER = 0.8  # probability of deciding the smallest difference that can be shown
 # Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
 FIRST_LOOK = 3  # units; two say too little of how they vary
-TOO_FEW = "too few texts or folds to see a difference in accuracy"  # no difference is as large as 1
 LARGEST_Z = 8.0  # beyond it a p is not told from 0
 
 
@@ -338,3 +337,9 @@ def smallest_difference(texts: int, folds: int, adaptations: int = 5, questions:
     by_text, units = DISAGREEMENT / texts, folds if folds > 1 else adaptations
     by_unit = DEVIATION**2 / units + (by_text if folds > 1 else 0.0)
     return TwoLevel(0.0, by_unit, by_text, units, texts, nested=folds > 1).detectable(questions)
+
+
+def describe_difference(difference: float, digits: int) -> str:
+    """Format the smallest difference of accuracies that can be shown; no difference is as large as 1."""
+    visible = f"a difference in accuracy of about {difference:.{digits}f} can be seen"
+    return visible if difference < 1 else "too few texts or folds to see a difference in accuracy"

@@ -47,7 +47,8 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
         DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.stream_examples`.
     """
     card = load_card(name)
-    every = {split: [example for _, example in stream_examples(card, split, data)] for split in SPLITS}
+    files = ("test",) if card.folds else SPLITS  # each of a card with folds holds all its texts
+    every = {split: [example for _, example in stream_examples(card, split, data)] for split in files}
     test_examples = [example for example in every["test"] if all(example.texts) and example.fold != -1]
     every = split_by_fold(every["test"], 0) if card.folds else every
     splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
@@ -63,9 +64,8 @@ def _by_split(rows: Rows) -> Rows:
     """Make one row per label, with its count and share in each split."""
     by_label: dict[Value, Row] = {}
     for row in rows:
-        by_label.setdefault(row["label"], {"label": row["label"]}).update(
-            {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
-        )
+        both = {f"{row['split']}": row["count"], f"share_{row['split']}": row["share"]}
+        by_label.setdefault(row["label"], {"label": row["label"]}).update(both)
     return list(by_label.values())
 
 

@@ -18,7 +18,7 @@ from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import Document
-from dana.core.statistics import TOO_FEW, smallest_difference
+from dana.core.statistics import describe_difference, smallest_difference
 from dana.core.storage import is_url
 from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
@@ -72,7 +72,8 @@ def init(
         pool: General text: a file, folder, glob or URL, or several.
         out: Folder to write, which must not hold anything but an earlier one of these; None takes the table's name
             without its suffix, ``table`` for one in memory.
-        text: Column of the text, and field of the pool's or ``text`` there; None takes ``text``, or that of most words.
+        text: Column of the text, and field of the pool's, which may be ``text`` there; None takes ``text``, or else the
+            column with the most words.
         label: Column of the label; None takes one with a usual name, or else the only one whose values repeat.
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
@@ -104,8 +105,7 @@ def init(
         log.info(LINE, "", note)
     power = smallest_difference(tests, count, questions=2)
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    difference = f"a difference in accuracy of about {power:.2f} can be seen"
-    log.info(LINE, "test", f"{tests:,} texts, {split}; {difference if power < 1 else TOO_FEW}")
+    log.info(LINE, "test", f"{tests:,} texts, {split}; {describe_difference(power, 2)}")
     survey = survey_pool(documents, [*frame["text"]])
     like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
     log.info(LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words")

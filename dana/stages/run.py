@@ -11,7 +11,7 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
-from dana.core.statistics import FIRST_LOOK, TOO_FEW, smallest_difference
+from dana.core.statistics import FIRST_LOOK, describe_difference, smallest_difference
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.report.gate import gate_text
@@ -93,11 +93,10 @@ def _describe_tasks(settings: RunSettings) -> None:
         task = settings.finetune.fields_of(load_card(name))
         train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
         units = min(folds.get(name, 1), count)
-        power = smallest_difference(units * test, units, count, questions=2)
         log.info("task      %s: %s texts to train on, %s to test on", task.name, f"{train:,}", f"{units * test:,}")
         if task.labels:
-            difference = f"a difference in accuracy of about {power:.3f} can be seen" if power < 1 else TOO_FEW
-            log.info("          %s labels; %s", len(task.labels), difference)
+            power = smallest_difference(units * test, units, count, questions=2)
+            log.info("          %s labels; %s", len(task.labels), describe_difference(power, 3))
 
 
 def _show_selection(cell: Cell, output: str) -> None:

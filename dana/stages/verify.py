@@ -29,12 +29,8 @@ def verify(folder: Path) -> Iterator[str]:
     """
     artifacts = [*_runs(folder), *_artifacts(folder), *_checkpoints(folder), *_settings(folder), *_embeddings(folder)]
     if not artifacts:
-        problem = (
-            f"holds nothing made by dana (no {MANIFEST})"
-            if folder.is_dir()
-            else f"no such folder{nearest_path(folder)}"
-        )
-        raise ArtifactError(f"{folder}: {problem}")
+        problem = "" if folder.is_dir() else f"no such folder{nearest_path(folder)}"
+        raise ArtifactError(f"{folder}: {problem or f'holds nothing made by dana (no {MANIFEST})'}")
     failures = 0
     for path, kind, seals, problems in monitor(artifacts, what="verifying", unit="folders", total=len(artifacts)):
         problems += find_damage(path, seals, digests=True)

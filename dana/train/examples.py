@@ -292,9 +292,11 @@ def build_examples(
             means.append(np.add.reduceat(token_weights, edges[:-1]) / sizes[-1])
             ids += [derive_seed(0, "example", document.doc_id, at) for at in last[first + edges[:-1]].tolist()]
     if not ids:
-        left = f"{counts['documents_left_out']:,} without selected text, {counts['documents_excluded']:,} held out"
-        text = f"no text to train on remains of {counts['documents_in']:,} documents ({left})"
-        raise DataError(f"{weights or 'the corpus'}: {text}; select more text")
+        raise DataError(
+            f"{weights or 'the corpus'}: no text to train on remains of {counts['documents_in']:,} documents "
+            f"({counts['documents_left_out']:,} without selected text, {counts['documents_excluded']:,} held out); "
+            "select more text"
+        )
     columns = (np.concatenate(starts), np.concatenate(sizes), np.array(ids, dtype=np.uint64))
     examples = Examples(tokens.ids, *columns, np.concatenate(means).astype(np.float32), special_tokens)
     counts["windows"] = len(ids)
