@@ -1,4 +1,4 @@
-"""Read rooms, arrows and sizes of the code from its syntax trees. ``python tests/architecture.py`` draws the picture.
+"""Read rooms and arrows of the code from its syntax trees. ``python tests/architecture.py`` draws the picture.
 
 A room is a folder of ``dana/`` with all that lies below it, ``recipes/``, ``benchmarks/``, or one of the two modules
 beside the rooms. An arrow A -> B is an import of B anywhere in A: in a function and for types, too. A floor is one
@@ -6,8 +6,6 @@ above the highest room that is imported.
 """
 
 import ast
-import io
-import tokenize
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dana"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
-UNCOUNTED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 Graph = dict[str, set[str]]  # room to the rooms that it imports
 
@@ -113,22 +110,6 @@ def floors(imports: Graph) -> dict[str, int]:
     return {name: floor(name) for name in imports}
 
 
-def code_lines(path: Path) -> int:
-    """Lines that hold code: no blanks, comments, docstrings."""
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-    spans = [range(token.start[0], token.end[0] + 1) for token in tokens if token.type not in UNCOUNTED]
-    lines = {line for span in spans for line in span}
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return len(lines)
-
-
-def statements(path: Path) -> int:
-    """Statements of the syntax tree, docstrings too."""
-    return sum(isinstance(node, ast.stmt) for node in ast.walk(tree(path)))
-
-
 # --- the picture
 
 WIDTH, HEIGHT, ROW, COLUMN, MARGIN = 116, 30, 84, 132, 20  # pixels
@@ -193,19 +174,7 @@ def picture(imports: Graph | None = None) -> str:
     )
 
 
-def figures() -> str:
-    """Rooms, arrows, floors and sizes in one line."""
-    imports, package = graph(), python_files("dana")
-    code = sum(map(code_lines, python_files("dana", "recipes")))
-    total = sum(map(statements, python_files("dana", "recipes")))
-    return (
-        f"{len(imports)} rooms, {len(arrows())} arrows, {max(floors(imports).values())} floors, {code:,} code lines, "
-        f"{total:,} statements, {len(package)} files"
-    )
-
-
 if __name__ == "__main__":
-    print(figures())
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(picture(), encoding="utf-8")
     print(f"written: {PICTURE.relative_to(ROOT)}")

@@ -1,143 +1,76 @@
-"""The structure that docs/architecture.md draws, held against the imports, and the budgets of its size.
+"""The structure that docs/architecture.md draws, held against the imports; what importing may cost.
 
-A number here is raised only by what an issue grants, in a commit that says which.
+What good code looks like stands in CONTRIBUTING.md and is looked at in review, not counted here.
 """
 
 import ast
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import architecture
-from architecture import ROOT, circle, code_lines, imported_files, python_files, room, statements, study, tree
+from architecture import ROOT, circle, imported_files, python_files, room, study, tree
 
 from tests.present import needs_studies
 
-# Room to the rooms that it may import, and why.
+# Room to the rooms that it may import.
 ALLOWED = {
-    "core": {},
-    "corpus": {"core": "errors, files, schemas"},
-    "detectors": {"core": "registry, random numbers, errors"},
-    "models": {"core": "files, tensors, errors"},
-    "encoders": {"core": "registry, files, errors", "models": "checkpoints, tokenizers, vocabularies"},
-    "tasks": {"core": "errors, files, artifacts", "corpus": "reads and compares texts"},
-    "train": {"core": "launch, files, random numbers", "models": "checkpoints, heads, tokenizers"},
-    "weighting": {"core": "schemas, statistics, artifacts", "models": "budgets in tokens, perplexity"},
-    "selectors": {
-        "core": "registry, random numbers, errors",
-        "corpus": "units and their n-grams",
-        "detectors": "scores of embedded units",
-        "encoders": "embeds the units",
-        "models": "n-gram models, text classifiers",
-        "train": "tunes a classifier of texts",
-    },
-    "finetuning": {
-        "core": "files, random numbers, errors",
-        "models": "checkpoints with heads",
-        "tasks": "labelled examples and metrics",
-        "train": "supervised loop, schedule and precision",
-    },
-    "report": {"core": "artifacts, schemas, statistics", "tasks": "metrics of each kind"},
-    "scoring": {
-        "core": "artifacts, launch, schemas",
-        "corpus": "units of both texts",
-        "encoders": "timed by a dry run",
-        "selectors": "score the units, hold detectors",
-    },
+    "core": set(),
+    "corpus": {"core"},
+    "detectors": {"core"},
+    "models": {"core"},
+    "encoders": {"core", "models"},
+    "tasks": {"core", "corpus"},
+    "train": {"core", "models"},
+    "weighting": {"core", "models"},
+    "selectors": {"core", "corpus", "detectors", "encoders", "models", "train"},
+    "finetuning": {"core", "models", "tasks", "train"},
+    "report": {"core", "tasks"},
+    "scoring": {"core", "corpus", "encoders", "selectors"},
     "stages": {
-        "core": "artifacts, settings, launch",
-        "corpus": "reads both texts",
-        "encoders": "ranking's vectors, stored files",
-        "finetuning": "finetune, predict, evaluate",
-        "models": "base models, tokenizers",
-        "report": "writes the report",
-        "scoring": "score and rank",
-        "tasks": "task cards and examples",
-        "train": "adapt and pretrain",
-        "weighting": "weigh",
+        "core",
+        "corpus",
+        "encoders",
+        "finetuning",
+        "models",
+        "report",
+        "scoring",
+        "tasks",
+        "train",
+        "weighting",
     },
-    "api": {
-        "core": "errors, files, settings",
-        "corpus": "texts given in memory",
-        "stages": "calls the verbs",
-        "tasks": "labelled texts in memory",
-        "train": "model, examples for other trainers",
-    },
-    "dana": {
-        "api": "hands its functions on",
-        "core": "hands DanaError on",
-        "scoring": "hands load_selector on",
-        "selectors": "hands DetectorSelector on",
-        "train": "hands the trainer on",
-    },
-    "cli": {"core": "errors, settings, logging", "stages": "calls the verbs", "tasks": "finds and shows cards"},
-    "__main__": {"cli": "runs it"},
+    "api": {"core", "corpus", "stages", "tasks", "train"},
+    "dana": {"api", "core", "scoring", "selectors", "train"},
+    "cli": {"core", "stages", "tasks"},
+    "__main__": {"cli"},
     "studies": {
-        "cli": "flags of their commands",
-        "core": "artifacts, files, errors",
-        "corpus": "reads texts",
-        "encoders": "word vectors, stored vectors",
-        "models": "language models",
-        "report": "sections, tables and figures",
-        "scoring": "assigns units in shards",
-        "selectors": "a study's own selectors",
-        "stages": "cells that call verbs",
-        "tasks": "labelled texts",
-        "train": "supervised loop of a generator",
-        "weighting": "spread over groups",
+        "cli",
+        "core",
+        "corpus",
+        "encoders",
+        "models",
+        "report",
+        "scoring",
+        "selectors",
+        "stages",
+        "tasks",
+        "train",
+        "weighting",
     },
-    "recipes": {
-        "cli": "a verb a file",
-        "core": "artifacts, random numbers, errors",
-        "corpus": "reads and cuts texts",
-        "encoders": "vectors of the papers' sentences",
-        "models": "n-gram models of novels",
-        "scoring": "datatrove's steps",
-        "stages": "verbs and their settings",
-        "studies": "the papers' tables and figures",
-    },
-    "benchmarks": {
-        "core": "registries and artifacts",
-        "detectors": "fits beside the rivals'",
-        "encoders": "a store to read",
-        "models": "an untrained model",
-        "scoring": "scores many documents",
-        "stages": "reads and weighs",
-        "studies": "assigns clusters, plants texts",
-        "tasks": "cuts labelled tasks",
-        "train": "trains beside the rival",
-    },
+    "recipes": {"cli", "core", "corpus", "encoders", "models", "scoring", "stages", "studies"},
+    "benchmarks": {"core", "detectors", "encoders", "models", "scoring", "stages", "studies", "tasks", "train"},
 }
 
 # Study to the studies that it may import.
 STUDIES = {"augmentation": {"topics"}, "topic_gap": {"topics", "augmentation"}, "few_shot": {"topic_gap"}}
 STUDIES |= {"translation": {"comparison", "splits"}}
 
-MOST_ROOMS, MOST_ARROWS = 24, 80
-# Of dana/ and recipes/. To come: core 15,600, extras 1,200, studies 3,500, recipes 1,100; 21,870 statements, 260 files.
-MOST_CODE_LINES = {"core": 19_974, "extras": 946, "studies": 4_718, "recipes": 1_235}
-MOST_STATEMENTS, MOST_FILES = 25_928, 269  # of dana/
-EXTRAS = ("scoring/engines/", "core/storage.py", "core/known_sources.py", "corpus/hub.py")
-EXTRAS += ("encoders/cache.py",)
-MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 500, 80  # blanks, comments and docstrings too
-
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]
-CODE = [*PACKAGE, *python_files("recipes", "benchmarks")]
-NAMED = (ast.FunctionDef, ast.ClassDef)
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def nodes(*kinds: type[ast.AST], paths: list[Path] = PACKAGE) -> Iterator[tuple[str, Any]]:
-    """File and node of every node of some kinds."""
-    for path in paths:
-        yield from ((name(path), node) for node in ast.walk(tree(path)) if isinstance(node, kinds))
 
 
 def names_with(pattern: str, paths: list[Path]) -> list[str]:
@@ -149,15 +82,6 @@ def test_rooms_import_only_what_the_table_allows():
     assert architecture.graph().keys() == ALLOWED.keys()
     forbidden = {way: files for way, files in architecture.arrows().items() if way[1] not in ALLOWED[way[0]]}
     assert not forbidden, "\n".join(file for files in forbidden.values() for file in files)
-
-
-@needs_studies
-def test_every_arrow_that_is_allowed_is_used_and_has_a_reason_of_five_words():
-    pairs = {(one, other): why for one, others in ALLOWED.items() for other, why in others.items()}
-    assert set(pairs) == set(architecture.arrows())
-    assert not [way for way, why in pairs.items() if not 1 <= len(why.split()) <= 5]
-    assert len(ALLOWED) <= MOST_ROOMS
-    assert len(pairs) <= MOST_ARROWS
 
 
 def test_the_core_neither_imports_nor_names_a_study():
@@ -190,36 +114,6 @@ def test_relative_imports_count(tmp_path, monkeypatch):
     assert architecture.imported_files(files) == {run, errors}
 
 
-def _group(path: Path) -> str:
-    if room(path) in ("studies", "recipes"):
-        return room(path)
-    return "extras" if str(path.relative_to(ROOT / "dana")).startswith(EXTRAS) else "core"
-
-
-def test_the_code_keeps_its_budget():
-    lines = Counter()
-    for path in python_files("dana", "recipes"):
-        lines[_group(path)] += code_lines(path)
-    assert not {group: count for group, count in lines.items() if count > MOST_CODE_LINES[group]}
-    assert sum(map(statements, python_files("dana"))) <= MOST_STATEMENTS
-    assert len(python_files("dana")) <= MOST_FILES
-
-
-def test_code_lines_are_those_without_blanks_comments_and_docstrings(tmp_path):
-    path = tmp_path / "code.py"
-    path.write_text(
-        '"""One.\n\nTwo."""\n\n# Why.\nx = """a\nb"""  # what\n\n\ndef f(\n    y,\n):\n    """Three."""\n    return y\n'
-    )
-    assert (code_lines(path), statements(path)) == (6, 5)
-
-
-def test_files_and_functions_are_not_too_long():
-    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE}
-    assert not {file: lines for file, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE}
-    functions = [(file, one.name, one.end_lineno - one.lineno + 1) for file, one in nodes(ast.FunctionDef)]
-    assert not [function for function in functions if function[-1] > MOST_LINES_OF_A_FUNCTION]
-
-
 @needs_studies
 def test_the_picture_is_that_of_the_imports():
     """Else redraw it: ``python tests/architecture.py``."""
@@ -235,22 +129,6 @@ def test_nothing_happens_on_import():
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
     ]
     assert not acts
-
-
-# What goes on while others look at it: a count, a draft, a run. All other dataclasses are parameters or outcomes.
-CHANGING = {"_File", "Notices", "Tally", "_Removed", "Verified", "_Clock", "Draft", "Meter"}
-CHANGING |= {"CheckpointPolicy", "TrainingState"}
-
-
-def test_dataclasses_are_frozen():
-    decorators = [
-        (file, node.name, ast.unparse(decorator))
-        for file, node in nodes(ast.ClassDef)
-        for decorator in node.decorator_list
-        if node.name not in CHANGING
-    ]
-    dataclasses = [one for one in decorators if one[-1].startswith("dataclass")]
-    assert not [one for one in dataclasses if one[-1] != "dataclass(frozen=True)"]
 
 
 def modules_after(code: str) -> set[str]:
@@ -271,70 +149,3 @@ def test_help_imports_nothing_heavy():
     modules = modules_after("import dana.cli.main\ndana.cli.main.build_parser(['--help']).format_help()")
     assert not {"torch", "transformers", "numpy", "sklearn"} & modules
     assert not [module for module in modules if module.startswith("dana.studies.") and module.count(".") > 2]
-
-
-def test_no_two_test_files_and_no_two_public_things_have_one_name():
-    """pytest imports files by it. Checks are not counted: a promise has the same name for every kind of component."""
-    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
-    modules = [tree(path).body for path in PACKAGE if path.name != "checks.py"]
-    names += [node.name for body in modules for node in body if isinstance(node, NAMED)]
-    public = Counter(name for name in names if not name.startswith("_"))
-    assert not {name: count for name, count in public.items() if count > 1}
-
-
-def test_first_lines_are_statements_with_a_verb_and_no_requirement_is_cited_by_its_code():
-    assert not names_with(r"\b(A-)?D-?\d\d\b", PACKAGE), "write the fact and its source"
-    docstrings = [(file, node, ast.get_docstring(node) or "") for file, node in nodes(ast.Module, *NAMED, paths=CODE)]
-    lines = [(file, node, text.partition("\n")[0]) for file, node, text in docstrings]
-    assert not [(file, line) for file, _, line in lines if line.endswith("?")]
-    functions = [(file, line, node) for file, node, line in lines if isinstance(node, ast.FunctionDef)]
-    verbless = [(file, line, node) for file, line, node in functions if NO_VERB.match(line)]
-    assert not [one[:2] for one in verbless if "property" not in " ".join(map(ast.unparse, one[2].decorator_list))]
-
-
-# Words that do not say what the value is; a participle says what was done to it.
-VAGUE = re.compile(
-    "about|going|here|most|least|mine|own|places?|there|things?|theirs|whole|chosen|drawn|found|given|held|kept|known|made|"
-    "seen|said|shown|taken|told|written|(?!seed$|need$|feed$|embed$|speed$)[a-z]+ed"
-)
-NO_VERB = re.compile(
-    "(?:an?|all|and|as|at|both|by|each|every|everything|for|from|how|if|in|its|no|nothing|of|on|one|same|see|some|that|the|"
-    r"their|these|this|those|two|what|when|where|whether|which|who|why|with)\b",
-    re.IGNORECASE,
-)
-# Names of stored tensors, of manifests' fields and of networks' layers.
-STORED = {"CrossFitted", "hidden", "kept"}
-
-
-def _is_bool(annotation: ast.expr | None) -> bool:
-    return annotation is not None and ast.unparse(annotation) in ("bool", "ClassVar[bool]")
-
-
-def _names(path: Path) -> set[str]:
-    """Names of classes, functions, arguments and variables; a flag's may be a participle."""
-    names, flags = set(), set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.AnnAssign) and _is_bool(node.annotation):
-            flags.add(node.target)
-        elif isinstance(node, NAMED):
-            names.add(node.name)
-        elif isinstance(node, ast.arg) and not _is_bool(node.annotation):
-            names.add(node.arg)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in flags:
-            names.add(node.id)
-    return names - STORED
-
-
-def _is_vague(identifier: str) -> bool:
-    word = identifier.strip("_")
-    if word[:1].isupper() and not word.isupper():
-        word = re.findall("[A-Z][a-z0-9]*", word)[-1].lower()
-    return bool(VAGUE.fullmatch(word))
-
-
-def test_names_are_nouns_of_the_field():
-    assert not [(name(path), one) for path in CODE for one in sorted(_names(path)) if _is_vague(one)]
-
-
-def test_no_three_files_are_called_checkpoint():
-    assert len([path for path in PACKAGE if path.stem.startswith("checkpoint")]) < 3
