@@ -8,12 +8,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-# Arguments that take minutes. The arguments used in the docs, which take hours, are at the top of each file.
+# Arguments that take minutes. The arguments used in the docs, which take hours, are at the top of
+# each file.
 SMALL = {
     "clusters": ["20000"],
     "detectors": ["--quick"],
     "kills": ["--kills", "1", "--commands", "weigh"],
-    "mutation": ["--sample", "3", "--targets", "dana/weighting/weights.py", "--tests", "tests/weighting/test_w*.py"],
+    "mutation": [
+        "--sample",
+        "3",
+        "--targets",
+        "dana/weighting/weights.py",
+        "--tests",
+        "tests/weighting/test_w*.py",
+    ],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],
@@ -45,7 +53,9 @@ def run_small(name: str) -> int:
     if name == "mutation" and find_spec("cosmic_ray") is None:
         print("skipped: pip install cosmic-ray coverage")
         return 0
-    return subprocess.run([sys.executable, FOLDER / f"{name}.py", *SMALL[name]], cwd=FOLDER.parent).returncode
+    return subprocess.run(
+        [sys.executable, FOLDER / f"{name}.py", *SMALL[name]], cwd=FOLDER.parent
+    ).returncode
 
 
 if __name__ == "__main__":

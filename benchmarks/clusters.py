@@ -2,11 +2,12 @@
 
     OMP_NUM_THREADS=1 python benchmarks/clusters.py [UNITS]
 
-Synthetic sentences and vectors of 15 clouds are written to an embedding cache in half precision, and a mixture is
-fitted on 10,000 of them; this is not timed. Timed is what `dana studies clusters` does with a unit after reading its
-document: look the sentence up in the cache, unpack, centre, normalise, project, and compute cluster, responsibility and
-log density, in batches of 8,192, with one process and with two that share the units. ``after the store`` is the time
-without the look-up. Processor time is what idle cores would need; wall time depends on the load of the machine.
+Synthetic sentences and vectors of 15 clouds are written to an embedding cache in half precision,
+and a mixture is fitted on 10,000 of them; this is not timed. Timed is what `dana studies clusters`
+does with a unit after reading its document: look the sentence up in the cache, unpack, centre,
+normalise, project, and compute cluster, responsibility and log density, in batches of 8,192, with
+one process and with two that share the units. ``after the store`` is the time without the look-up.
+Processor time is what idle cores would need; wall time depends on the load of the machine.
 """
 
 import sys
@@ -52,7 +53,10 @@ FILLING = False  # stays False in the processes that are timed
 
 def sentences(first: int, end: int) -> list[str]:
     """Build distinct sentences of about 60 characters."""
-    return [f"Sentence {number} stands for one of a corpus that nobody wrote." for number in range(first, end)]
+    return [
+        f"Sentence {number} stands for one of a corpus that nobody wrote."
+        for number in range(first, end)
+    ]
 
 
 def fill(store: Path, units: int) -> None:
@@ -68,7 +72,10 @@ def fill(store: Path, units: int) -> None:
 
 def assign(folder: Path, first: int, end: int) -> tuple[float, float]:
     """Assign units `first` to `end`; return processor seconds in total and without the look-up in the cache."""
-    model, encoder = FittedClusters.load(folder / "model"), StoredEncoder(Clouds(), folder / "store")
+    model, encoder = (
+        FittedClusters.load(folder / "model"),
+        StoredEncoder(Clouds(), folder / "store"),
+    )
     torch.set_num_threads(1)
     model.assign(encoder.encode(sentences(first, first + 1)))  # opens the store
     began, after = time.process_time(), 0.0

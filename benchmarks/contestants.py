@@ -11,9 +11,19 @@ import torch
 from dana.core.registry import DETECTORS
 from dana.detectors.base import background_units, fit_detector
 
-SPECS = ["iforest", "iforest:trees=100", "lof", "ocsvm", "knn", "pca", "pyod:PCA", "robust_covariance"]
+SPECS = [
+    "iforest",
+    "iforest:trees=100",
+    "lof",
+    "ocsvm",
+    "knn",
+    "pca",
+    "pyod:PCA",
+    "robust_covariance",
+]
 SPECS += ["cosine", "distance", "lda", "density_ratio", "contrastive_knn"]
-# scikit-learn's robust covariance takes a minute at 384 dimensions and 7.5 at 768: timed once, up to 512 dimensions.
+# scikit-learn's robust covariance takes a minute at 384 dimensions and 7.5 at 768: timed once, up
+# to 512 dimensions.
 SLOW = ("robust_covariance", "scikit-learn")
 SLOW_DIMS = 512
 
@@ -71,7 +81,9 @@ class NeighboursOfHalves:
         """Index both halves; "brute" is the faster algorithm in hundreds of dimensions."""
         from sklearn.neighbors import NearestNeighbors
 
-        self.searches = [NearestNeighbors(n_neighbors=20, algorithm="brute").fit(half) for half in halves(rows)]
+        self.searches = [
+            NearestNeighbors(n_neighbors=20, algorithm="brute").fit(half) for half in halves(rows)
+        ]
 
     def decision_function(self, rows: np.ndarray) -> np.ndarray:
         """Score rows by the difference of the mean distances."""
@@ -85,7 +97,9 @@ class Library:
 
     path: str
     parameters: dict[str, Any]
-    score: Callable[[Any, np.ndarray], np.ndarray] = lambda model, rows: model.decision_function(rows)
+    score: Callable[[Any, np.ndarray], np.ndarray] = lambda model, rows: model.decision_function(
+        rows
+    )
 
     def build(self) -> Any:
         """Import and create the detector; imported late so that a process only loads what it measures."""
@@ -96,9 +110,15 @@ class Library:
 def libraries(spec: str) -> dict[str, Library]:
     """Return the libraries' versions of a detector, with the parameters of dana's defaults."""
     if spec.startswith("iforest"):
-        forest = {"n_estimators": DETECTORS.create(spec).trees, "max_samples": 256, "random_state": 0}
+        forest = {
+            "n_estimators": DETECTORS.create(spec).trees,
+            "max_samples": 256,
+            "random_state": 0,
+        }
         return {
-            "scikit-learn": Library("sklearn.ensemble:IsolationForest", forest, lambda m, rows: -m.score_samples(rows)),
+            "scikit-learn": Library(
+                "sklearn.ensemble:IsolationForest", forest, lambda m, rows: -m.score_samples(rows)
+            ),
             "PyOD": Library("pyod.models.iforest:IForest", forest),
         }
     if spec == "lof":  # "brute" is the faster algorithm in hundreds of dimensions
@@ -111,7 +131,9 @@ def libraries(spec: str) -> dict[str, Library]:
     if spec == "ocsvm":
         kernel = {"nu": 0.1, "gamma": "scale"}
         return {
-            "scikit-learn": Library("sklearn.svm:OneClassSVM", kernel, lambda m, rows: -m.decision_function(rows)),
+            "scikit-learn": Library(
+                "sklearn.svm:OneClassSVM", kernel, lambda m, rows: -m.decision_function(rows)
+            ),
             "PyOD": Library("pyod.models.ocsvm:OCSVM", kernel),
         }
     if spec == "knn":
@@ -132,10 +154,18 @@ def libraries(spec: str) -> dict[str, Library]:
     if spec in ("lda", "contrastive_knn"):
         name = "DiscriminantOfHalves" if spec == "lda" else "NeighboursOfHalves"
         return {"scikit-learn": Library(f"contestants:{name}", {})}
-    if spec in ("cosine", "distance", "density_ratio"):  # products with one or two vectors, in no library
+    if spec in (
+        "cosine",
+        "distance",
+        "density_ratio",
+    ):  # products with one or two vectors, in no library
         return {}
     robust = {"support_fraction": 0.75, "random_state": 0}  # PyOD's MCD calls scikit-learn's
-    return {"scikit-learn": Library("sklearn.covariance:MinCovDet", robust, lambda m, rows: m.mahalanobis(rows))}
+    return {
+        "scikit-learn": Library(
+            "sklearn.covariance:MinCovDet", robust, lambda m, rows: m.mahalanobis(rows)
+        )
+    }
 
 
 def _rebuilt(model: Any, rows: np.ndarray) -> np.ndarray:
@@ -145,4 +175,6 @@ def _rebuilt(model: Any, rows: np.ndarray) -> np.ndarray:
 def contestants(spec: str, dims: int, device: str) -> dict[str, Ours | Library]:
     """Return all implementations of a detector by name, dana's first."""
     implementations = {"dana": Ours(spec, device), **libraries(spec)}
-    return {by: one for by, one in implementations.items() if (spec, by) != SLOW or dims <= SLOW_DIMS}
+    return {
+        by: one for by, one in implementations.items() if (spec, by) != SLOW or dims <= SLOW_DIMS
+    }

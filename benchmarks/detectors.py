@@ -2,10 +2,11 @@
 
     python benchmarks/detectors.py --threads 1 --out detectors.json
 
-All implementations of a detector take turns on the same rows, so that other load on the machine affects them alike;
-medians over the repetitions are printed. With one thread on the CPU, CPU seconds are measured, which do not depend on
-other load; otherwise wall time. Memory is the peak of a fresh process that fits and scores once. Rows are Gaussian with
-the decaying spectrum of sentence embeddings (90 % of the variance in half the dimensions), normalised to length 1.
+All implementations of a detector take turns on the same rows, so that other load on the machine
+affects them alike; medians over the repetitions are printed. With one thread on the CPU, CPU
+seconds are measured, which do not depend on other load; otherwise wall time. Memory is the peak of
+a fresh process that fits and scores once. Rows are Gaussian with the decaying spectrum of sentence
+embeddings (90 % of the variance in half the dimensions), normalised to length 1.
 """
 
 import argparse
@@ -54,7 +55,8 @@ class Result:
         spread: Slowest over fastest repetition of scoring, a ratio.
         base_mb: Resident memory before fitting: Python, libraries, rows.
         peak_mb: Highest resident memory of the process.
-        difference: Largest difference from dana's scores over the largest score; None where the formula differs.
+        difference: Largest difference from dana's scores over the largest score; None where the
+            formula differs.
         spearman: Rank correlation with dana's scores.
     """
 
@@ -74,7 +76,9 @@ def embeddings(rows: int, dims: int, seed: int) -> np.ndarray:
     """Generate rows of length 1, float32 (rows, dims), in parts, so that they do not raise the peak memory."""
     generator = np.random.default_rng(seed)
     spectrum = np.exp(-np.arange(dims, dtype=np.float32) * (2.2 / dims))
-    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((dims, dims)))[0].astype(np.float32)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((dims, dims)))[0].astype(
+        np.float32
+    )
     vectors = np.empty((rows, dims), np.float32)
     for part in np.array_split(vectors, -(-rows // 500)):
         part[:] = (generator.standard_normal(part.shape, dtype=np.float32) * spectrum) @ turn
@@ -153,7 +157,9 @@ def _fit_and_score(settings: Settings, spec: str, dims: int, by: str, sender: An
     one = contestants(spec, dims, settings.device)[by]
     train, queries = embeddings(settings.train, dims, 1), embeddings(settings.rows, dims, 2)
     model = one.build()
-    if by == "dana":  # dana imports scikit-learn at its first fit; the libraries are imported by now
+    if (
+        by == "dana"
+    ):  # dana imports scikit-learn at its first fit; the libraries are imported by now
         model.fit(train[:60])
     before = resident()["VmRSS"]
     model.fit(train)
@@ -165,7 +171,9 @@ def resident() -> dict[str, float]:
     """Read MB of this process, now (VmRSS) and at its peak (VmHWM). Linux; `ru_maxrss` includes the parent's peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return {
-        line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(("VmRSS", "VmHWM"))
+        line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6
+        for line in lines
+        if line.startswith(("VmRSS", "VmHWM"))
     }
 
 
@@ -181,7 +189,11 @@ def table(results: list[Result]) -> str:
     head += ("of it", "differs", "ranks")
     lines = [("{:>5} {:<18} {:<13}" + "{:>9}" * 9).format(*head)]
     for result in results:
-        ours = next(r for r in results if (r.dims, r.detector, r.by) == (result.dims, result.detector, "dana"))
+        ours = next(
+            r
+            for r in results
+            if (r.dims, r.detector, r.by) == (result.dims, result.detector, "dana")
+        )
         cells = [
             f"{result.fit_s:.3f}",
             "" if result is ours else f"{result.fit_s / ours.fit_s:.1f}x",
@@ -194,30 +206,55 @@ def table(results: list[Result]) -> str:
             "" if result.spearman is None else f"{result.spearman:.5f}",
         ]
         lines.append(
-            f"{result.dims:>5} {result.detector:<18} {result.by:<13}" + "".join(f"{cell:>9}" for cell in cells)
+            f"{result.dims:>5} {result.detector:<18} {result.by:<13}"
+            + "".join(f"{cell:>9}" for cell in cells)
         )
     return "\n".join(lines)
 
 
 def parse(arguments: list[str]) -> tuple[Settings, Path | None]:
     """Parse the command line into settings and the output file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--dims", type=int, nargs="+", default=[384, 768], help="dimensions of the rows (default: 384 768)"
+        "--dims",
+        type=int,
+        nargs="+",
+        default=[384, 768],
+        help="dimensions of the rows (default: 384 768)",
     )
     parser.add_argument("--train", type=int, default=4000, help="rows to fit on (default: 4000)")
     parser.add_argument("--rows", type=int, default=4000, help="rows to score (default: 4000)")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds, of which the median is taken (default: 3)")
-    parser.add_argument("--threads", type=int, default=1, help="threads of every implementation (default: 1)")
     parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="device of dana's detectors (default: cpu)"
+        "--repeats", type=int, default=3, help="rounds, of which the median is taken (default: 3)"
     )
-    parser.add_argument("--detectors", nargs="+", choices=SPECS, default=SPECS, metavar="SPEC", help=", ".join(SPECS))
-    parser.add_argument("--quick", action="store_true", help="smoke test: 16 dimensions, 200 rows, one round")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="threads of every implementation (default: 1)"
+    )
+    parser.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="device of dana's detectors (default: cpu)",
+    )
+    parser.add_argument(
+        "--detectors",
+        nargs="+",
+        choices=SPECS,
+        default=SPECS,
+        metavar="SPEC",
+        help=", ".join(SPECS),
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="smoke test: 16 dimensions, 200 rows, one round"
+    )
     parser.add_argument("--out", type=Path, help="also write the results as JSON")
     flags = vars(parser.parse_args(arguments))
     out, quick = flags.pop("out"), flags.pop("quick")
-    settings = Settings(**flags | ({"dims": [16], "train": 200, "rows": 100, "repeats": 1} if quick else {}))
+    settings = Settings(
+        **flags | ({"dims": [16], "train": 200, "rows": 100, "repeats": 1} if quick else {})
+    )
     return settings, out
 
 
@@ -225,12 +262,19 @@ def main(arguments: list[str]) -> None:
     """Measure every detector; print and write the results."""
     settings, out = parse(arguments)
     _quiet(settings.threads)
-    results = [r for dims in settings.dims for spec in settings.detectors for r in measure(settings, spec, dims)]
+    results = [
+        r
+        for dims in settings.dims
+        for spec in settings.detectors
+        for r in measure(settings, spec, dims)
+    ]
     print(json.dumps(asdict(settings)))
     print(table(results))
     if out:
         rows = [asdict(result) for result in results]
-        write_json(out, {"settings": asdict(settings), "packages": package_versions(), "results": rows})
+        write_json(
+            out, {"settings": asdict(settings), "packages": package_versions(), "results": rows}
+        )
 
 
 if __name__ == "__main__":

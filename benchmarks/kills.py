@@ -3,12 +3,13 @@
     DANA_DATA=... python benchmarks/kills.py --kills 6
     DANA_DATA=... python benchmarks/kills.py --kills 2 --commands adapt finetune
 
-Ten commands run on small parts of DANA_DATA, one after another in one folder. Each is run once without interruption and
-timed. Then, --kills times, it is started from the same state, killed with all its processes (SIGKILL) after a random
-part of that time, and run again to its end. A process that ends before the kill does not count. Prints one row per
-command: seconds, kills, compared files, and bytes that differ. Not compared are seconds, peaks of memory, the sizes and
-digests in manifests (the files themselves are), and the embedding cache, in which a killed process leaves a file. The
-exit code is 1 if a byte differs.
+Ten commands run on small parts of DANA_DATA, one after another in one folder. Each is run once
+without interruption and timed. Then, --kills times, it is started from the same state, killed with
+all its processes (SIGKILL) after a random part of that time, and run again to its end. A process
+that ends before the kill does not count. Prints one row per command: seconds, kills, compared
+files, and bytes that differ. Not compared are seconds, peaks of memory, the sizes and digests in
+manifests (the files themselves are), and the embedding cache, in which a killed process leaves a
+file. The exit code is 1 if a byte differs.
 """
 
 import argparse
@@ -30,11 +31,38 @@ import pandas as pd
 GENERAL = ["news_reuters.jsonl.gz", "pubmed.jsonl.gz"]
 TASK = "arxiv.jsonl.gz"
 DOCUMENTS = 150  # per file
-TRAINING = ["--steps", "16", "--batch-size", "8", "--max-tokens", "64", "--set", "adapt.execution.save_every=4"]
+TRAINING = [
+    "--steps",
+    "16",
+    "--batch-size",
+    "8",
+    "--max-tokens",
+    "64",
+    "--set",
+    "adapt.execution.save_every=4",
+]
 FINETUNING = ["--seeds", "3", "--set", "finetune.epochs=1", "--save"]
 COMMANDS = {
-    "score --rank-only": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--out", "run"],
-    "score": ["--task", "task.jsonl", "--general", "general", "--encoder", "hashing", "--selector", "detector:iforest"],
+    "score --rank-only": [
+        "--task",
+        "task.jsonl",
+        "--general",
+        "general",
+        "--encoder",
+        "hashing",
+        "--out",
+        "run",
+    ],
+    "score": [
+        "--task",
+        "task.jsonl",
+        "--general",
+        "general",
+        "--encoder",
+        "hashing",
+        "--selector",
+        "detector:iforest",
+    ],
     "weigh": ["run"],
     "adapt": ["run", "--model", "dana-mini", *TRAINING],
     "finetune": ["--model", "dana-mini", "--task", "toy.yaml", *FINETUNING, "--out", "tuned"],
@@ -51,8 +79,32 @@ COMMANDS = {
         "--out",
         "clusters",
     ],
-    "studies topics": ["fit", "--general", "general", "--model", "lda", "--k", "5", "--seeds", "2", "--out", "topics"],
-    "studies splits": ["make", "--domain", "it", "it.de", "it.en", "--dev", "200", "--test", "200", "--out", "splits"],
+    "studies topics": [
+        "fit",
+        "--general",
+        "general",
+        "--model",
+        "lda",
+        "--k",
+        "5",
+        "--seeds",
+        "2",
+        "--out",
+        "topics",
+    ],
+    "studies splits": [
+        "make",
+        "--domain",
+        "it",
+        "it.de",
+        "it.en",
+        "--dev",
+        "200",
+        "--test",
+        "200",
+        "--out",
+        "splits",
+    ],
     "report": ["run"],
 }
 COMMANDS["score"] += ["--out", "run"]
@@ -78,14 +130,20 @@ def prepare(folder: Path) -> None:
     for name in GENERAL:
         lines = first_lines(data / "general" / name, DOCUMENTS)
         (folder / "general" / name.removesuffix(".gz")).write_text("".join(lines), encoding="utf-8")
-        rows += [{"text": json.loads(line)["text"][:300], "label": name.split(".")[0]} for line in lines]
-    (folder / "task.jsonl").write_text("".join(first_lines(data / "general" / TASK, DOCUMENTS)), encoding="utf-8")
+        rows += [
+            {"text": json.loads(line)["text"][:300], "label": name.split(".")[0]} for line in lines
+        ]
+    (folder / "task.jsonl").write_text(
+        "".join(first_lines(data / "general" / TASK, DOCUMENTS)), encoding="utf-8"
+    )
     for side in ("de", "en"):
         lines = first_lines(data / "domains" / f"it.{side}.txt.gz", 1500)
         (folder / f"it.{side}").write_text("".join(lines), encoding="utf-8")
     random.Random(0).shuffle(rows)
     for name, part in (("train", rows[:120]), ("dev", rows[120:180]), ("test", rows[180:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in part), encoding="utf-8"
+        )
     (folder / "toy.yaml").write_text(CARD, encoding="utf-8")
 
 
@@ -99,14 +157,19 @@ def start(command: str, folder: Path) -> subprocess.Popen:
     """Start a command in a folder, as the leader of a new process group."""
     arguments = [sys.executable, "-m", "dana", *command.split(), *COMMANDS[command]]
     with (folder.parent / f"{command}.log").open("ab") as log:
-        return subprocess.Popen(arguments, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            arguments, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
 
 
 def finish(command: str, folder: Path) -> float:
     """Run a command to its end and return its seconds."""
     start_time = time.monotonic()
     if start(command, folder).wait():
-        sys.exit(f"{command} failed:\n" + (folder.parent / f"{command}.log").read_text(encoding="utf-8")[-3000:])
+        sys.exit(
+            f"{command} failed:\n"
+            + (folder.parent / f"{command}.log").read_text(encoding="utf-8")[-3000:]
+        )
     return time.monotonic() - start_time
 
 
@@ -122,7 +185,9 @@ def content(path: Path) -> bytes:
     if path.suffix == ".json":
         return json.dumps(without_ignored(json.loads(path.read_bytes()))).encode()
     if path.name == "training.jsonl":
-        return json.dumps([without_ignored(json.loads(line)) for line in path.read_text().splitlines()]).encode()
+        return json.dumps(
+            [without_ignored(json.loads(line)) for line in path.read_text().splitlines()]
+        ).encode()
     if path.suffix == ".csv":
         table = pd.read_csv(path, dtype=str)
         return table[[column for column in table if not IGNORED.search(column)]].to_csv().encode()
@@ -131,11 +196,18 @@ def content(path: Path) -> bytes:
 
 def differences(reference: Path, actual: Path) -> tuple[int, dict[str, int]]:
     """Compare two folders: number of files, and bytes that differ by file; a file in one folder only differs in all."""
-    files = {path.relative_to(top) for top in (reference, actual) for path in top.rglob("*") if path.is_file()}
+    files = {
+        path.relative_to(top)
+        for top in (reference, actual)
+        for path in top.rglob("*")
+        if path.is_file()
+    }
     files = {file for file in files if "embeddings" not in file.parts}
     result = {}
     for file in sorted(files):
-        one, other = (content(top / file) if (top / file).is_file() else b"" for top in (reference, actual))
+        one, other = (
+            content(top / file) if (top / file).is_file() else b"" for top in (reference, actual)
+        )
         if one != other:
             same = sum(a == b for a, b in zip(one, other, strict=False))
             result[str(file)] = max(len(one), len(other)) - same or 1
@@ -144,14 +216,24 @@ def differences(reference: Path, actual: Path) -> tuple[int, dict[str, int]]:
 
 def main() -> int:
     """Kill and compare every command; print one row for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=6, help="kills per command (default: %(default)s)")
-    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS), metavar="NAME")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the moments (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--kills", type=int, default=6, help="kills per command (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--commands", nargs="+", choices=COMMANDS, default=list(COMMANDS), metavar="NAME"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the moments (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     moments, bad = random.Random(arguments.seed), 0
     with TemporaryDirectory() as temporary:
-        reference, before, copy = (Path(temporary) / name for name in ("reference", "before", "copy"))
+        reference, before, copy = (
+            Path(temporary) / name for name in ("reference", "before", "copy")
+        )
         reference.mkdir()
         prepare(reference)
         print(f"{'command':<10}{'seconds':>8}{'kills':>7}{'files':>7}{'differ':>8}", flush=True)

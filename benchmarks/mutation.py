@@ -3,16 +3,17 @@
     pip install cosmic-ray coverage
     OMP_NUM_THREADS=1 python benchmarks/mutation.py --sample 25
 
-A mutant is one small change to one line (an operator, a number, a condition). A test that fails kills it; a mutant that
-lives shows a line that no assertion depends on. The script works on a copy of the checkout. Heavy imports are loaded
-once and every mutant runs in a fork, so that it only costs the seconds of its tests. First, each test file runs once
-under coverage to record the lines that it executes; then each mutant runs against the files that execute its line,
-beginning with the one named after the module. --tests limits the test files, which saves most of the coverage pass:
+A mutant is one small change to one line (an operator, a number, a condition). A test that fails
+kills it; a mutant that lives shows a line that no assertion depends on. The script works on a copy
+of the checkout. Heavy imports are loaded once and every mutant runs in a fork, so that it only
+costs the seconds of its tests. First, each test file runs once under coverage to record the lines
+that it executes; then each mutant runs against the files that execute its line, beginning with the
+one named after the module. --tests limits the test files, which saves most of the coverage pass:
 
     python benchmarks/mutation.py --targets dana/train/objectives --tests 'tests/train/objectives/*.py'
 
-Lines that a test only executes in another process are not covered. Mutants of `|` are excluded: they break annotations
-on import, which every test notices.
+Lines that a test only executes in another process are not covered. Mutants of `|` are excluded:
+they break annotations on import, which every test notices.
 """
 
 import argparse
@@ -33,19 +34,38 @@ TARGETS += ["dana/scoring/ranking/separation.py", "dana/core/artifacts.py", "dan
 COPIES = ["dana", "tests", "recipes", "tasks", "accelerate_configs", "docs", "benchmarks"]
 COPIES += ["pyproject.toml", "README.md", "CONTRIBUTING.md"]
 EXCLUDED = ["BitOr", "NoOp", "Variable"]  # see above; changes nothing; needs a variable's name
-PRELOADS = ["accelerate", "coverage", "hypothesis", "matplotlib", "pandas", "pyod.models.base", "pytest", "scipy.stats"]
-PRELOADS += ["sklearn.ensemble", "sklearn.neighbors", "sklearn.svm", "torch", "transformers.models.bert.modeling_bert"]
+PRELOADS = [
+    "accelerate",
+    "coverage",
+    "hypothesis",
+    "matplotlib",
+    "pandas",
+    "pyod.models.base",
+    "pytest",
+    "scipy.stats",
+]
+PRELOADS += [
+    "sklearn.ensemble",
+    "sklearn.neighbors",
+    "sklearn.svm",
+    "torch",
+    "transformers.models.bert.modeling_bert",
+]
 READS_SOURCE = "tests/test_architecture.py"  # reads the code without executing it
 PATIENCE = 4  # times the unmutated tests' seconds, plus a minute, until a mutant counts as hanging, that is killed
 
 
 def main() -> None:
     """Test the mutants of every target; print those that lived and one row per target; write all as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sample", type=int, default=25, help="mutants per target")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--targets", nargs="+", default=TARGETS)
-    parser.add_argument("--tests", nargs="+", default=["tests/**/test_*.py"], help="patterns of test files")
+    parser.add_argument(
+        "--tests", nargs="+", default=["tests/**/test_*.py"], help="patterns of test files"
+    )
     parser.add_argument("--out", type=Path, default=Path("mutation.json"))
     arguments = parser.parse_args()
     out = arguments.out.resolve()
@@ -55,7 +75,9 @@ def main() -> None:
             copy(name, Path(folder, name))
         os.chdir(folder)
         preload()
-        covering = coverage_by_file(sorted({str(file) for pattern in arguments.tests for file in Path().glob(pattern)}))
+        covering = coverage_by_file(
+            sorted({str(file) for pattern in arguments.tests for file in Path().glob(pattern)})
+        )
         rows = []
         for target in arguments.targets:
             mutants = mutants_of(target)
@@ -70,8 +92,12 @@ def main() -> None:
     for target in arguments.targets:
         of = [row for row in rows if row["target"] == target]
         count = sum(row["outcome"] != "lived" for row in of)
-        print(f"{target:<20} {count:>4} of {len(of):>4} killed ({count / len(of):.0%}); {of[0]['of']} mutants in all")
-    print(f"together {sum(row['outcome'] != 'lived' for row in rows) / len(rows):.0%} of {len(rows)}")
+        print(
+            f"{target:<20} {count:>4} of {len(of):>4} killed ({count / len(of):.0%}); {of[0]['of']} mutants in all"
+        )
+    print(
+        f"together {sum(row['outcome'] != 'lived' for row in rows) / len(rows):.0%} of {len(rows)}"
+    )
 
 
 def preload() -> None:
@@ -110,7 +136,9 @@ def run_tests(files: list[str]) -> int:
     """Run pytest on files up to the first failure and return its exit code."""
     import pytest
 
-    return int(pytest.main(["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider", *files]))
+    return int(
+        pytest.main(["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider", *files])
+    )
 
 
 def coverage_by_file(files: list[str]) -> dict[str, tuple[float, dict[str, set[int]]]]:
@@ -162,7 +190,9 @@ def mutants_of(target: str) -> list[tuple[Path, str, int, int]]:
     return mutants
 
 
-def draw(mutants: list[tuple[Path, str, int, int]], count: int, rng: random.Random) -> list[tuple[Path, str, int, int]]:
+def draw(
+    mutants: list[tuple[Path, str, int, int]], count: int, rng: random.Random
+) -> list[tuple[Path, str, int, int]]:
     """Sample mutants, at most one per line and kind, as one plus sign alone has ten mutants."""
     kinds: dict[tuple[Path, int, str], list[tuple[Path, str, int, int]]] = {}
     for mutant in mutants:
@@ -189,7 +219,11 @@ def run_mutant(
     old, new = next(((old.strip(), new.strip()) for old, new in pairs if old != new), ("", ""))
     # A statement may begin above the mutated line: coverage counts its first line.
     near = {number for number in range(max(1, line - 6), line + 1)}
-    tests = [test for test, (_, ran) in covering.items() if near & ran.get(str(file), set()) or test == READS_SOURCE]
+    tests = [
+        test
+        for test, (_, ran) in covering.items()
+        if near & ran.get(str(file), set()) or test == READS_SOURCE
+    ]
     tests.sort(key=lambda test: (file.stem not in Path(test).stem, covering[test][0]))
     change = f"{file}:{line} {name.removeprefix('core/')}: {old}  ->  {new}"
     if not tests:

@@ -1,7 +1,8 @@
 """Fine-tune checkpoints by the preset ``auto`` on four tasks; tabulate means, largest classes and collapsed seeds.
 
-python benchmarks presets OUT NAME=CHECKPOINT ... [--seeds 5] adds what is missing; OUT --wide RUN trains a checkpoint.
-Tasks are cut, by a hash of the id, to 500 training, 200 development and 500 test texts.
+python benchmarks presets OUT NAME=CHECKPOINT ... [--seeds 5] adds what is missing; OUT --wide RUN
+trains a checkpoint. Tasks are cut, by a hash of the id, to 500 training, 200 development and 500
+test texts.
 """
 
 import argparse
@@ -28,8 +29,13 @@ def cut(task: str, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in TEXTS.items():
         if not (file := folder / f"{split}.jsonl").is_file():
-            examples = sorted(read_split(card := load_card(task), split), key=lambda one: text_digest(one.id))[:count]
-            rows = ({"id": one.id, "text": one.text, "label": card.labels[one.label]} for one in examples)  # type: ignore
+            examples = sorted(
+                read_split(card := load_card(task), split), key=lambda one: text_digest(one.id)
+            )[:count]
+            rows = (
+                {"id": one.id, "text": one.text, "label": card.labels[one.label]}
+                for one in examples
+            )  # type: ignore
             file.write_text(to_json_lines(rows), encoding="utf-8")
     return str(folder)
 
@@ -41,19 +47,31 @@ def main() -> None:
     parser.add_argument("checkpoints", nargs="*", metavar="NAME=CHECKPOINT")
     parser.add_argument("--tasks", nargs="+", default=["sst2", "agnews", "chemprot", "rct_sample"])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--wide", type=Path, metavar="RUN", help="a run's folder, with the text to train on")
+    parser.add_argument(
+        "--wide", type=Path, metavar="RUN", help="a run's folder, with the text to train on"
+    )
     args, rows = parser.parse_args(), []
     if args.wide:
         SIZES["wide"] = (2, 512)
-        settings = PretrainSettings(tokens=100_000, max_tokens=128, batch_size=8, learning_rate=1e-3, evaluations=1)
-        pretrain_stage("wide", args.wide / "corpus", *held_out_folders(args.wide), settings, args.out)
+        settings = PretrainSettings(
+            tokens=100_000, max_tokens=128, batch_size=8, learning_rate=1e-3, evaluations=1
+        )
+        pretrain_stage(
+            "wide", args.wide / "corpus", *held_out_folders(args.wide), settings, args.out
+        )
     for name, model in (one.split("=", 1) for one in args.checkpoints):
         for task in args.tasks:
             settings, data = FinetuneSettings(seeds=args.seeds), cut(task, args.out / "data" / task)
             metrics = read_json(
-                finetune_stage(model, task, settings, args.out / name / task, data).path / "metrics.json"
+                finetune_stage(model, task, settings, args.out / name / task, data).path
+                / "metrics.json"
             )
-            row = {"checkpoint": name, "task": task, "pooling": metrics["settings"]["pooling"], "mean": metrics["mean"]}
+            row = {
+                "checkpoint": name,
+                "task": task,
+                "pooling": metrics["settings"]["pooling"],
+                "mean": metrics["mean"],
+            }
             row |= {
                 "largest class": metrics["seeds"][0]["largest_class_test"],
                 "collapsed": len(collapsed_seeds(metrics)),

@@ -2,10 +2,10 @@
 
     DANA_DATA=... python benchmarks/scoring.py --copies 1 10
 
-Reads the general corpus once; ``--copies N`` scores N copies of it (the same texts with other ids). Each size runs in
-its own process, whose peak memory is reported. The selector is ``random``, so the time is that of reading, splitting,
-building tables and writing. With ``--encoder SPEC`` a real encoder embeds ``--documents`` documents, and ``busy`` is
-the share of the time that it works.
+Reads the general corpus once; ``--copies N`` scores N copies of it (the same texts with other ids).
+Each size runs in its own process, whose peak memory is reported. The selector is ``random``, so the
+time is that of reading, splitting, building tables and writing. With ``--encoder SPEC`` a real
+encoder embeds ``--documents`` documents, and ``busy`` is the share of the time that it works.
 """
 
 import argparse
@@ -55,7 +55,9 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
     from dana.stages.texts import task_stage
 
     def write(draft) -> None:
-        write_parts(tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS)
+        write_parts(
+            tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS
+        )
 
     corpus = make(work / f"corpus-{times}", "corpus", {"times": times}, write)
     selection = Selection(encoder=options.encoder or "hashing")
@@ -85,7 +87,9 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
 
 def main() -> None:
     """Read the corpus once and score every size, each in its own process."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--copies", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--documents", type=int, help="documents per copy (default: all)")
     parser.add_argument("--encoder", help="spec of a real encoder")
@@ -104,7 +108,15 @@ def main() -> None:
         rate = corpus.manifest["counts"]["kept"] / (time.monotonic() - start)
         print(f"reading: {rate:,.0f} documents/s (if not reused)")
         for times in options.copies:
-            command = [sys.executable, __file__, *sys.argv[1:], "--work", str(work), "--one", str(times)]
+            command = [
+                sys.executable,
+                __file__,
+                *sys.argv[1:],
+                "--work",
+                str(work),
+                "--one",
+                str(times),
+            ]
             answer = subprocess.run(command, check=True, capture_output=True, text=True)
             row = json.loads(answer.stdout.splitlines()[-1])
             print("  ".join(f"{name} {value:,.2f}" for name, value in row.items()), flush=True)

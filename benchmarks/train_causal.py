@@ -2,10 +2,10 @@
 
     DANA_DATA=... python benchmarks/train_causal.py --model smollm2 --rounds 3
 
-Both arms train the same decoder in the same precision on the same short documents, whole batches at the same rate,
-padded to the longest of a micro-batch. The Trainer runs a whole batch at once, dana micro-batches of similar length.
-The arms take turns, each turn in its own process. Reported are the medians of tokens per second (without padding),
-their ratio, and peak memory.
+Both arms train the same decoder in the same precision on the same short documents, whole batches at
+the same rate, padded to the longest of a micro-batch. The Trainer runs a whole batch at once, dana
+micro-batches of similar length. The arms take turns, each turn in its own process. Reported are the
+medians of tokens per second (without padding), their ratio, and peak memory.
 """
 
 import argparse
@@ -49,14 +49,30 @@ def train_dana(model: Any, ids: list[list[int]], options: argparse.Namespace) ->
     nothing = np.zeros(0, np.int32)
     collator, few = CausalCollator(SpecialTokens(nothing, nothing)), examples.rows(np.arange(1))
     shape, _ = choose_execution(model, examples, settings, accelerator)
-    state, heldout = prepare(model, settings, accelerator, shape), HeldOut({"task": few, "general": few}, collator)
-    steps = [one for one in train(state, examples, [collator], settings, heldout) if isinstance(one, StepRecord)]
-    return steps[-1].seconds - steps[SKIPPED - 1].seconds, steps[-1].tokens - steps[SKIPPED - 1].tokens
+    state, heldout = (
+        prepare(model, settings, accelerator, shape),
+        HeldOut({"task": few, "general": few}, collator),
+    )
+    steps = [
+        one
+        for one in train(state, examples, [collator], settings, heldout)
+        if isinstance(one, StepRecord)
+    ]
+    return steps[-1].seconds - steps[SKIPPED - 1].seconds, steps[-1].tokens - steps[
+        SKIPPED - 1
+    ].tokens
 
 
-def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace) -> tuple[float, int]:
+def train_stock(
+    model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace
+) -> tuple[float, int]:
     """Train with the Trainer; return seconds and tokens after the first step."""
-    from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
+    from transformers import (
+        DataCollatorForLanguageModeling,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
 
     class Clock(TrainerCallback):
         def __init__(self) -> None:
@@ -73,8 +89,18 @@ def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argpa
         counts.append(sum(len(row["input_ids"]) for row in rows))
         return pad(rows)
 
-    values = {"max_steps": options.steps, "per_device_train_batch_size": options.batch_size, "learning_rate": 1e-5}
-    quiet = {"report_to": [], "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True, "use_cpu": True}
+    values = {
+        "max_steps": options.steps,
+        "per_device_train_batch_size": options.batch_size,
+        "learning_rate": 1e-5,
+    }
+    quiet = {
+        "report_to": [],
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
     quiet["bf16"] = options.bf16
     arguments = TrainingArguments(tempfile.mkdtemp(), **values, **quiet)
     rows = [{"input_ids": one, "attention_mask": [1] * len(one)} for one in ids]
@@ -91,19 +117,29 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     torch.set_num_threads(options.threads)
     model, tokenizer = load_model(options.model)
     texts = [text for text in read_texts(20_000, 0, False) if len(text) < 8 * options.max_tokens]
-    ids = tokenizer(texts[: options.batch_size * options.steps], truncation=True, max_length=options.max_tokens)
+    ids = tokenizer(
+        texts[: options.batch_size * options.steps], truncation=True, max_length=options.max_tokens
+    )
     ids = ids["input_ids"]
     order = np.random.default_rng(0).permutation(len(ids))
     ids = [ids[row] for row in order]
-    arm = train_dana(model, ids, options) if options.arm == "dana" else train_stock(model, tokenizer, ids, options)
+    arm = (
+        train_dana(model, ids, options)
+        if options.arm == "dana"
+        else train_stock(model, tokenizer, ids, options)
+    )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"tokens_per_second": arm[1] / arm[0], "peak_mb": peak / 1024}
 
 
 def main() -> None:
     """Run the arms in turns; print medians and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="smollm2", help="a decoder: a folder, a Hub name, or smollm2")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", default="smollm2", help="a decoder: a folder, a Hub name, or smollm2"
+    )
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--micro-batch-tokens", type=int, default=1024)
@@ -111,7 +147,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bf16", action="store_true", help="by autocast; else float32")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm only, and print JSON")
+    parser.add_argument(
+        "--arm", choices=["stock", "dana"], help="train this arm only, and print JSON"
+    )
     options = parser.parse_args()
     if options.arm:
         print(json.dumps(one_turn(options)))

@@ -2,12 +2,13 @@
 
     DANA_DATA=... python benchmarks/train_mlm.py --size mini --rounds 5
 
-Two arms train the same untrained BERT on the same real text with the same batch size, learning rate, mask rate and
-threads. ``stock`` is the loop of transformers' masked-LM example (its collator, dynamic padding, the model's own loss
-over the whole vocabulary, ``torch.optim.AdamW`` with its defaults); ``dana`` is :func:`dana.train.loop.train`. The arms
-take turns, each turn in its own process, so that other load affects both and peak memory is measured per arm. Reported
-are the medians of tokens per second (without padding), their ratio, peak memory, and the loss on held-out text after
-equal tokens, measured by the same function.
+Two arms train the same untrained BERT on the same real text with the same batch size, learning
+rate, mask rate and threads. ``stock`` is the loop of transformers' masked-LM example (its collator,
+dynamic padding, the model's own loss over the whole vocabulary, ``torch.optim.AdamW`` with its
+defaults); ``dana`` is :func:`dana.train.loop.train`. The arms take turns, each turn in its own
+process, so that other load affects both and peak memory is measured per arm. Reported are the
+medians of tokens per second (without padding), their ratio, peak memory, and the loss on held-out
+text after equal tokens, measured by the same function.
 """
 
 import argparse
@@ -34,7 +35,9 @@ def read_texts(count: int, seed: int, long: bool) -> list[str]:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line, _ in zip(lines, range(1500), strict=False):
                 text = json.loads(line)["text"]
-                texts += [text] if long else [piece for piece in text.split("\n") if len(piece) >= 40]
+                texts += (
+                    [text] if long else [piece for piece in text.split("\n") if len(piece) >= 40]
+                )
     order = np.random.default_rng(seed).permutation(len(texts))[:count]
     return [texts[row] for row in order]
 
@@ -70,10 +73,14 @@ def to_examples(ids: list[list[int]], seed: int) -> Any:
     stream = np.concatenate([np.array(one, dtype=np.int32) for one in ids])
     none = np.zeros(0, dtype=np.int32)
     weights = np.ones(sizes.size, dtype=np.float32)
-    return Examples(stream, np.cumsum(sizes) - sizes, sizes, keys, weights, SpecialTokens(none, none))
+    return Examples(
+        stream, np.cumsum(sizes) - sizes, sizes, keys, weights, SpecialTokens(none, none)
+    )
 
 
-def train_dana(model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, options: argparse.Namespace) -> float:
+def train_dana(
+    model: Any, tokenizer: Any, ids: list[list[int]], heldout: Any, options: argparse.Namespace
+) -> float:
     """Train with dana's loop and return the seconds after the warm-up."""
     from accelerate import Accelerator
 
@@ -111,7 +118,9 @@ def dana_settings(options: argparse.Namespace) -> Any:
     )
 
 
-def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace) -> tuple[float, int]:
+def train_stock(
+    model: Any, tokenizer: Any, ids: list[list[int]], options: argparse.Namespace
+) -> tuple[float, int]:
     """Train with the loop of transformers' example; return seconds and tokens after the warm-up."""
     import torch
     from transformers import DataCollatorForLanguageModeling, get_scheduler
@@ -128,11 +137,19 @@ def train_stock(model: Any, tokenizer: Any, ids: list[list[int]], options: argpa
     )
     no_decay = ("bias", "LayerNorm.weight")
     groups = [
-        {"params": [p for n, p in model.named_parameters() if not n.endswith(no_decay)], "weight_decay": 0.01},
-        {"params": [p for n, p in model.named_parameters() if n.endswith(no_decay)], "weight_decay": 0.0},
+        {
+            "params": [p for n, p in model.named_parameters() if not n.endswith(no_decay)],
+            "weight_decay": 0.01,
+        },
+        {
+            "params": [p for n, p in model.named_parameters() if n.endswith(no_decay)],
+            "weight_decay": 0.0,
+        },
     ]
     optimizer = torch.optim.AdamW(groups, lr=options.learning_rate)
-    schedule = get_scheduler("linear", optimizer, num_warmup_steps=0, num_training_steps=options.steps)
+    schedule = get_scheduler(
+        "linear", optimizer, num_warmup_steps=0, num_training_steps=options.steps
+    )
     step = tokens = 0
     start = 0.0
     torch.manual_seed(0)
@@ -174,27 +191,39 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
         seconds = train_dana(model, tokenizer, ids, heldout, options)
         examples = to_examples(ids, 0)
         plan = Plan.of(examples, dana_settings(options))
-        tokens = sum(int(examples.lengths[plan[step].rows].sum()) for step in range(options.warmup, options.steps))
+        tokens = sum(
+            int(examples.lengths[plan[step].rows].sum())
+            for step in range(options.warmup, options.steps)
+        )
     else:
         seconds, tokens = train_stock(model, tokenizer, ids, options)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     accelerator = Accelerator(cpu=options.device == "cpu")
     collator = MaskedTokens().heldout_collator(tokenizer)
     loss = measure_loss(SelectedLogits(model), heldout, collator, BatchLayout(), accelerator).mean
-    result = {"tokens_per_second": tokens / seconds, "peak_mb": peak / 1024, "before_mb": before / 1024, "loss": loss}
+    result = {
+        "tokens_per_second": tokens / seconds,
+        "peak_mb": peak / 1024,
+        "before_mb": before / 1024,
+        "loss": loss,
+    }
     if torch.cuda.is_available():
         result["gpu_peak_mb"] = torch.cuda.max_memory_allocated() / 2**20
     return result
 
 
-def take_turns(script: str, options: argparse.Namespace, **environment: str) -> dict[str, list[dict[str, float]]]:
+def take_turns(
+    script: str, options: argparse.Namespace, **environment: str
+) -> dict[str, list[dict[str, float]]]:
     """Run a script's arms in turns, each in its own process; print medians and their ratio, return all measures."""
     turns: dict[str, list[dict[str, float]]] = {"stock": [], "dana": []}
     variables = {**os.environ, "OMP_NUM_THREADS": str(options.threads), **environment}
     for _ in range(options.rounds):
         for arm, rows in turns.items():
             command = [sys.executable, script, *sys.argv[1:], "--arm", arm]
-            answer = subprocess.run(command, env=variables, check=True, stdout=subprocess.PIPE, text=True)
+            answer = subprocess.run(
+                command, env=variables, check=True, stdout=subprocess.PIPE, text=True
+            )
             rows.append(json.loads(answer.stdout.splitlines()[-1]))
             print(arm, {name: round(value, 3) for name, value in rows[-1].items()}, file=sys.stderr)
     for arm, rows in turns.items():
@@ -202,13 +231,17 @@ def take_turns(script: str, options: argparse.Namespace, **environment: str) -> 
         print(f"{arm:<6}" + "".join(f"  {name} {value:,.3f}" for name, value in median.items()))
     pairs = zip(turns["dana"], turns["stock"], strict=True)
     ratios = [dana["tokens_per_second"] / stock["tokens_per_second"] for dana, stock in pairs]
-    print(f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}")
+    print(
+        f"ratio of tokens per second, median of {len(ratios)} turns: {statistics.median(ratios):.2f}"
+    )
     return turns
 
 
 def main() -> None:
     """Run the arms in turns; print medians and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", default="mini", help="tiny, mini, small, medium or base")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=32)
@@ -217,12 +250,16 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=5, help="first steps, which are not timed")
     parser.add_argument("--learning-rate", type=float, default=5e-4)
     parser.add_argument("--texts", type=int, default=4000)
-    parser.add_argument("--long", action="store_true", help="whole documents cut into full windows, not paragraphs")
+    parser.add_argument(
+        "--long", action="store_true", help="whole documents cut into full windows, not paragraphs"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--layout", default="auto", help="auto, padded or unpadded")
-    parser.add_argument("--arm", choices=["stock", "dana"], help="train this arm only, and print JSON")
+    parser.add_argument(
+        "--arm", choices=["stock", "dana"], help="train this arm only, and print JSON"
+    )
     parser.add_argument("--out", type=Path, help="also write the measures of all turns as JSON")
     options = parser.parse_args()
     if options.arm:
@@ -230,7 +267,9 @@ def main() -> None:
         return
     turns = take_turns(__file__, options)
     if options.out:
-        options.out.write_text(json.dumps({"options": vars(options), "turns": turns}, default=str, indent=2))
+        options.out.write_text(
+            json.dumps({"options": vars(options), "turns": turns}, default=str, indent=2)
+        )
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@
     python benchmarks/weigh_memory.py --policies segments --budget "3000000 tokens" --tokenizer dana-mini
     python benchmarks/weigh_memory.py --units 1e8 --gamma 1       # the worst case: one segment per unit; 2 GB of disk
 
-Documents are short and have nine units on average, like corpora of sentences. A tenth scores like the task, which has
-600 held-out units. Prints one row per weighing: units, policy, seconds, peak resident memory, memory after the imports,
-digest of the table (to compare two versions), and the peaks of the worker processes in the order of their start.
+Documents are short and have nine units on average, like corpora of sentences. A tenth scores like
+the task, which has 600 held-out units. Prints one row per weighing: units, policy, seconds, peak
+resident memory, memory after the imports, digest of the table (to compare two versions), and the
+peaks of the worker processes in the order of their start.
 """
 
 import argparse
@@ -48,7 +49,9 @@ def texts(units: int) -> Iterator[pa.Table]:
     """Yield the tables of the corpus."""
     for first, sizes in documents(units):
         ids = [f"doc-{first + row:09d}" for row in range(sizes.size)]
-        yield pa.table([ids, ["pool"] * sizes.size, ["abcd " * int(size) for size in sizes]], schema=DOCUMENTS)
+        yield pa.table(
+            [ids, ["pool"] * sizes.size, ["abcd " * int(size) for size in sizes]], schema=DOCUMENTS
+        )
 
 
 def scores(units: int) -> Iterator[pa.Table]:
@@ -57,19 +60,40 @@ def scores(units: int) -> Iterator[pa.Table]:
     for first, sizes in documents(units):
         of = np.repeat(np.arange(sizes.size), sizes)
         unit = (np.arange(of.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)).astype(np.int32)
-        level = np.where(random.random(sizes.size) < 0.1, 0.0, 3.0) + random.normal(0, 0.5, sizes.size)
+        level = np.where(random.random(sizes.size) < 0.1, 0.0, 3.0) + random.normal(
+            0, 0.5, sizes.size
+        )
         ids = pa.array([f"doc-{first + row:09d}" for row in range(sizes.size)]).take(pa.array(of))
-        keys = [ids, pa.array(["pool"] * of.size), unit, unit.astype(np.int64) * UNIT, (unit + 1) * UNIT - 1]
+        keys = [
+            ids,
+            pa.array(["pool"] * of.size),
+            unit,
+            unit.astype(np.int64) * UNIT,
+            (unit + 1) * UNIT - 1,
+        ]
         score = level[of] + random.normal(size=of.size)
         yield pa.table([*map(pa.array, keys), pa.array(score)], schema=SCORES)
 
 
 def generate(run: Path, units: int) -> None:
     """Write the corpus and scores of a run."""
-    corpus = make(run / "corpus", "corpus", {"units": units}, lambda d: [write_parts(texts(units), d.path, DOCUMENTS)])
+    corpus = make(
+        run / "corpus",
+        "corpus",
+        {"units": units},
+        lambda d: [write_parts(texts(units), d.path, DOCUMENTS)],
+    )
     rows = np.arange(600, dtype=np.int32)
-    columns = [[f"t{row // 3}" for row in rows], ["task"] * 600, rows % 3, rows % 3 * UNIT, rows % 3 * UNIT + 4]
-    task = pa.table([*columns, np.random.default_rng(2).normal(size=600)], names=SCORES.names).cast(SCORES)
+    columns = [
+        [f"t{row // 3}" for row in rows],
+        ["task"] * 600,
+        rows % 3,
+        rows % 3 * UNIT,
+        rows % 3 * UNIT + 4,
+    ]
+    task = pa.table([*columns, np.random.default_rng(2).normal(size=600)], names=SCORES.names).cast(
+        SCORES
+    )
 
     def write(draft) -> None:
         write_parts(scores(units), draft.path, SCORES)
@@ -108,7 +132,10 @@ def weigh(run: Path, changes: dict[str, str | int], units: int) -> None:
     watcher.join()
     for part in part_files(weights.path):
         digest.update(part.read_bytes())
-    print(f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak(os.getpid()):6.0f} MB {imports:6.0f} MB", end=" ")
+    print(
+        f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak(os.getpid()):6.0f} MB {imports:6.0f} MB",
+        end=" ",
+    )
     print(digest.hexdigest(), *(f"{workers[number]:.0f}" for number in sorted(workers)), flush=True)
 
 
@@ -117,14 +144,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--units", type=float, nargs="+", default=[1e5, 1e6, 1e7])
     parser.add_argument("--policies", nargs="+", default=["segments", "sampled", "sigmoid"])
-    parser.add_argument("--folder", type=Path, help="folder of the generated files (default: a temporary one)")
+    parser.add_argument(
+        "--folder", type=Path, help="folder of the generated files (default: a temporary one)"
+    )
     parser.add_argument("--budget", help="budget as in dana weigh (default: that of the settings)")
     parser.add_argument("--tokenizer", help="tokenizer of a budget in tokens")
-    parser.add_argument("--gamma", type=int, help="units per segment (default: that of the settings)")
+    parser.add_argument(
+        "--gamma", type=int, help="units per segment (default: that of the settings)"
+    )
     args = parser.parse_args()
-    amount = {name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(args, name))}
+    amount = {
+        name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(args, name))
+    }
     fresh = multiprocessing.get_context("spawn")
-    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} workers, MB")
+    print(
+        f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} workers, MB"
+    )
     for units in map(int, args.units):
         with TemporaryDirectory(dir=args.folder) as folder:
             weighings = [(weigh, ({"policy": policy, **amount}, units)) for policy in args.policies]

@@ -1,7 +1,7 @@
 """Continued pretraining for domain-adapted language models: selection of text, adaptation, fine-tuning, comparison.
 
-The names below are the Python interface (docs/reference/api.md); each is imported when it is first used. The commands
-are in :mod:`dana.cli`, and docs/architecture.md describes the rooms.
+The names below are the Python interface (docs/reference/api.md); each is imported when it is first
+used. The commands are in :mod:`dana.cli`, and docs/architecture.md describes the rooms.
 """
 
 from importlib import import_module

@@ -1,9 +1,10 @@
 """MkDocs hook: fill in the generated parts of pages.
 
-A line ``<!-- generated: NAME ARGUMENT -->`` is replaced by what the function ``NAME`` below returns: the settings from
-their dataclasses, the commands from the parser, the columns of tables from their schemas, the Python interface from
-``dana.__all__``. A line ``--8<-- "FILE"`` is replaced by a Markdown file of the tree, whose links are made to point to
-the pages of the site. ``tests/test_reference.py`` runs every generator.
+A line ``<!-- generated: NAME ARGUMENT -->`` is replaced by what the function ``NAME`` below
+returns: the settings from their dataclasses, the commands from the parser, the columns of tables
+from their schemas, the Python interface from ``dana.__all__``. A line ``--8<-- "FILE"`` is replaced
+by a Markdown file of the tree, whose links are made to point to the pages of the site.
+``tests/test_reference.py`` runs every generator.
 """
 
 import argparse
@@ -46,7 +47,9 @@ def settings() -> str:
 def _section(cls: type, name: str) -> Iterator[str]:
     hints = get_type_hints(cls)
     parts = {
-        field.name: next(filter(is_dataclass, (hints[field.name], *get_args(hints[field.name]))), None)
+        field.name: next(
+            filter(is_dataclass, (hints[field.name], *get_args(hints[field.name]))), None
+        )
         for field in fields(cls)
     }
     keys = [key for key, part in parts.items() if part is None]
@@ -107,7 +110,9 @@ def _prose(text: str) -> str:
     """Return a help text as Markdown: paragraphs as they are, indented or aligned lines as code."""
     blocks = [block for block in text.strip().split("\n\n") if block.strip()]
     return "\n\n".join(
-        f"```text\n{block}\n```" if re.search(r"^ ", block, re.MULTILINE) else block.replace("<", "&lt;")
+        f"```text\n{block}\n```"
+        if re.search(r"^ ", block, re.MULTILINE)
+        else block.replace("<", "&lt;")
         for block in blocks
     )
 
@@ -144,7 +149,9 @@ def _meanings(module: str) -> dict[str, str]:
 
 def names() -> str:
     """Return the public names of `dana` with the first sentence of their docstrings."""
-    rows = [f"| [`dana.{name}`](#{name.lower()}) | {_cell(_summary(name))} |" for name in dana.__all__]
+    rows = [
+        f"| [`dana.{name}`](#{name.lower()}) | {_cell(_summary(name))} |" for name in dana.__all__
+    ]
     return "\n".join(["| name | what it does |", "|---|---|", *rows])
 
 
@@ -172,7 +179,8 @@ def cards() -> str:
     keys = [field.name for field in fields(Preset)]
     rows += ["\n## Presets\n", f"| preset | {' | '.join(keys)} |", "|---" * (len(keys) + 1) + "|"]
     rows += [
-        f"| `{name}` | {' | '.join(str(getattr(preset, key)) for key in keys)} |" for name, preset in PRESETS.items()
+        f"| `{name}` | {' | '.join(str(getattr(preset, key)) for key in keys)} |"
+        for name, preset in PRESETS.items()
     ]
     return "\n".join(rows)
 
@@ -188,6 +196,8 @@ def _include(name: str, page: str) -> str:
 
     def link(match: re.Match[str]) -> str:
         path = os.path.normpath(source.parent / match[1])
-        return f"]({os.path.relpath(copies.get(path, path), (ROOT / 'docs' / page).parent)}{match[2]})"
+        return (
+            f"]({os.path.relpath(copies.get(path, path), (ROOT / 'docs' / page).parent)}{match[2]})"
+        )
 
     return LINK.sub(link, source.read_text(encoding="utf-8"))

@@ -3,7 +3,8 @@ r"""Continue pretraining a model on weighed text: the command ``dana adapt`` as 
     accelerate launch --config_file accelerate_configs/multi_gpu.yaml \
         recipes/adapt.py runs/mine --config recipes/adapt.yaml
 
-The same is ``accelerate launch --config_file ... -m dana adapt ...``; ``dana adapt --help`` lists the flags.
+The same is ``accelerate launch --config_file ... -m dana adapt ...``; ``dana adapt --help`` lists
+the flags.
 """
 
 import sys

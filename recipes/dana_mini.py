@@ -3,10 +3,11 @@
     python recipes/dana_mini.py text FOLDER
     python recipes/dana_mini.py ship MODEL FOLDER
 
-``text`` reads DANA_DATA and writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000 characters; without Jane
-Eyre, which is a task), FOLDER/harvest (the quickstart's task) and FOLDER/others.yaml, a card of the texts that later
-experiments are evaluated on and that no card of ``tasks/`` covers. It prints the next command. ``ship`` writes MODEL
-in half precision, without the training state. recipes/dana-mini.yaml lists the commands between the two.
+``text`` reads DANA_DATA and writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000
+characters; without Jane Eyre, which is a task), FOLDER/harvest (the quickstart's task) and
+FOLDER/others.yaml, a card of the texts that later experiments are evaluated on and that no card of
+``tasks/`` covers. It prints the next command. ``ship`` writes MODEL in half precision, without the
+training state. recipes/dana-mini.yaml lists the commands between the two.
 """
 
 import argparse
@@ -21,10 +22,14 @@ import torch
 import yaml
 
 PIECE, MIN_PIECE = 3000, 200  # characters
-# General text that is in the public domain, CC BY or CC BY-SA; the sources of later pools are left out, whole.
+# General text that is in the public domain, CC BY or CC BY-SA; the sources of later pools are left
+# out, whole.
 SOURCES = ["dialogue_sgd", "fiction", "legal_uscode", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
-FINETUNING = {"learning_rate": 3e-4, "pooling": "mean"}  # of the preset `auto`; `dana adapt` hands it on
+FINETUNING = {
+    "learning_rate": 3e-4,
+    "pooling": "mean",
+}  # of the preset `auto`; `dana adapt` hands it on
 EVALUATION_FILES = ("genres/*.jsonl.gz", "domains/*.en.txt.gz", "gutenberg/pg1260-Jane_Eyre.txt.gz")
 
 
@@ -37,10 +42,18 @@ def novels(data: Path) -> Iterator[dict[str, str]]:
         for paragraph in gzip.decompress(path.read_bytes()).decode().split("\n\n"):
             piece.append(paragraph)
             if sum(map(len, piece)) > PIECE:
-                yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
+                yield {
+                    "id": f"gutenberg-{name}-{number}",
+                    "text": "\n\n".join(piece),
+                    "source": "gutenberg",
+                }
                 piece, number = [], number + 1
         if sum(map(len, piece)) >= MIN_PIECE:
-            yield {"id": f"gutenberg-{name}-{number}", "text": "\n\n".join(piece), "source": "gutenberg"}
+            yield {
+                "id": f"gutenberg-{name}-{number}",
+                "text": "\n\n".join(piece),
+                "source": "gutenberg",
+            }
 
 
 def evaluation_texts(data: Path) -> Iterator[str]:
@@ -64,7 +77,9 @@ def write_text(folder: Path) -> None:
     data = Path(os.environ["DANA_DATA"])
     (folder / "others").mkdir(parents=True, exist_ok=True)
     print(write_gzip_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
-    harvest_stage(folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest)
+    harvest_stage(
+        folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest
+    )
     rows = ({"text": text, "label": "none"} for text in evaluation_texts(data))
     count = write_gzip_lines(folder / "others" / "test.jsonl.gz", rows)
     write_gzip_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))
@@ -81,7 +96,11 @@ def write_text(folder: Path) -> None:
     print(count, "evaluation texts")
     general = [f"{data}/general/{source}.jsonl.gz" for source in SOURCES]
     cards = [*TASKS, folder / "others.yaml", folder / "harvest" / "card.yaml"]
-    print("next: dana score --task chemprot --selector random --near-duplicates 0.8 --general", *general, end=" ")
+    print(
+        "next: dana score --task chemprot --selector random --near-duplicates 0.8 --general",
+        *general,
+        end=" ",
+    )
     print(folder / "gutenberg.jsonl.gz", "--decontaminate", *cards, "--out", folder)
 
 
@@ -98,7 +117,9 @@ def ship(model: Path, folder: Path) -> None:
 
 def main() -> None:
     """Run the step of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     steps = parser.add_subparsers(dest="step", required=True)
     steps.add_parser("text").add_argument("folder", type=Path)
     shipping = steps.add_parser("ship")

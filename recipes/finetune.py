@@ -3,7 +3,8 @@ r"""Fine-tune a checkpoint on a labelled task, over seeds: the command ``dana fi
     accelerate launch --config_file accelerate_configs/multi_gpu.yaml \
         recipes/finetune.py --config recipes/finetune.yaml
 
-The same is ``accelerate launch --config_file ... -m dana finetune ...``; ``dana finetune --help`` lists the flags.
+The same is ``accelerate launch --config_file ... -m dana finetune ...``; ``dana finetune --help``
+lists the flags.
 """
 
 import sys

@@ -3,7 +3,8 @@ r"""Score every unit of the general text against the task: the command ``dana sc
     accelerate launch --config_file accelerate_configs/multi_gpu.yaml \
         recipes/score.py --config recipes/score.yaml --out runs/mine
 
-The same is ``accelerate launch --config_file ... -m dana score ...``; ``dana score --help`` lists the flags.
+The same is ``accelerate launch --config_file ... -m dana score ...``; ``dana score --help`` lists
+the flags.
 """
 
 import sys

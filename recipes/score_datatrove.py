@@ -7,11 +7,13 @@ r"""De-duplicate a pool by MinHash and score it with a run's selector: a datatro
         --tasks 64 --executor ray
     python recipes/score_datatrove.py --run runs/mine --output scored --join runs/pool
 
-The run comes from ``dana score`` on a sample of the pool; every task must be able to read its folder. There are four
-jobs: MinHash signatures, buckets, clusters of near duplicates, and scores of one document per cluster. The output holds
-``documents``, JSON lines with ``dana_score`` in the metadata; ``scored``, tables that ``--join`` turns into a run for
-``dana weigh``; ``minhash``; and ``logs``. A killed pipeline resumes: the same command runs the unfinished tasks only.
-For another pool, selector or flag that affects the result use a new output: datatrove would skip the finished tasks.
+The run comes from ``dana score`` on a sample of the pool; every task must be able to read its
+folder. There are four jobs: MinHash signatures, buckets, clusters of near duplicates, and scores of
+one document per cluster. The output holds ``documents``, JSON lines with ``dana_score`` in the
+metadata; ``scored``, tables that ``--join`` turns into a run for ``dana weigh``; ``minhash``; and
+``logs``. A killed pipeline resumes: the same command runs the unfinished tasks only. For another
+pool, selector or flag that affects the result use a new output: datatrove would skip the finished
+tasks.
 """
 
 import json
@@ -23,7 +25,12 @@ from datatrove.executor import LocalPipelineExecutor, RayPipelineExecutor, Slurm
 from datatrove.executor.base import PipelineExecutor
 from datatrove.io import get_datafolder
 from datatrove.pipeline.base import PipelineStep
-from datatrove.pipeline.dedup import MinhashDedupBuckets, MinhashDedupCluster, MinhashDedupFilter, MinhashDedupSignature
+from datatrove.pipeline.dedup import (
+    MinhashDedupBuckets,
+    MinhashDedupCluster,
+    MinhashDedupFilter,
+    MinhashDedupSignature,
+)
 from datatrove.pipeline.dedup.minhash import MinhashConfig
 from datatrove.pipeline.readers import JsonlReader, ParquetReader
 from datatrove.pipeline.writers import JsonlWriter
@@ -37,8 +44,8 @@ from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DanaWords, joi
 from dana.scoring.saved_selector import load_selector
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
-# 14 buckets of 8 hashes of word 5-grams find 92 % of the pairs with a Jaccard index of 0.8. datatrove's default hash
-# fails with xxhash 4 and later, which accepts no strings.
+# 14 buckets of 8 hashes of word 5-grams find 92 % of the pairs with a Jaccard index of 0.8.
+# datatrove's default hash fails with xxhash 4 and later, which accepts no strings.
 MINHASH = MinhashConfig(hash_config=HashConfig(hash_fc="sha1"))
 CALL_FILE = "asked.json"  # in the output: everything that affects the result
 
@@ -49,11 +56,17 @@ def jobs(args: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
     for url in filter(is_url, (args.input, str(args.output))):
         check_url(url)
     reader = READERS[args.format](args.input)
-    signatures, pairs, duplicates = (f"{args.output}/minhash/{name}" for name in ("signatures", "pairs", "removed"))
+    signatures, pairs, duplicates = (
+        f"{args.output}/minhash/{name}" for name in ("signatures", "pairs", "removed")
+    )
     scores = [reader, MinhashDedupFilter(duplicates), DanaScore(args.run, f"{args.output}/scored")]
     selection = [] if args.below is None else [DanaFilter(below=args.below)]
     return [
-        ("signatures", [reader, MinhashDedupSignature(signatures, MINHASH, DanaWords(args.language))], args.tasks),
+        (
+            "signatures",
+            [reader, MinhashDedupSignature(signatures, MINHASH, DanaWords(args.language))],
+            args.tasks,
+        ),
         ("buckets", [MinhashDedupBuckets(signatures, pairs, config=MINHASH)], MINHASH.num_buckets),
         ("clusters", [MinhashDedupCluster(pairs, duplicates, config=MINHASH)], 1),
         ("scores", [*scores, *selection, JsonlWriter(f"{args.output}/documents")], args.tasks),
@@ -64,7 +77,9 @@ def record_call(args: Namespace) -> None:
     """Record the call in its output folder; raise ConfigError if an earlier call there would have another result."""
     pool = get_datafolder(args.input).find("", detail=True)
     keys = ("size", "mtime", "LastModified", "ETag")
-    files = {name: [str(info[key]) for key in keys if key in info] for name, info in sorted(pool.items())}
+    files = {
+        name: [str(info[key]) for key in keys if key in info] for name, info in sorted(pool.items())
+    }
     call = {name: getattr(args, name) for name in ("below", "format", "language", "tasks")}
     call |= {"run": load_selector(args.run).description["digest"], "input": fingerprint(files)}
     output = get_datafolder(args.output)
@@ -84,17 +99,30 @@ def executor(args: Namespace) -> PipelineExecutor:
     last = None
     for name, steps, tasks in jobs(args):
         gpus = args.gpus if name == "scores" else 0
-        options = {"tasks": tasks, "workers": args.workers, "logging_dir": f"{args.output}/logs/{name}"}
+        options = {
+            "tasks": tasks,
+            "workers": args.workers,
+            "logging_dir": f"{args.output}/logs/{name}",
+        }
         options |= {"depends": last}
         if args.executor == "local":
             options["workers"] = args.workers if args.workers > 0 else os.cpu_count()
             last = LocalPipelineExecutor(steps, **options)
             continue
-        options |= {"cpus_per_task": args.cpus, "gpus_per_task": gpus, "mem_per_cpu_gb": args.memory}
+        options |= {
+            "cpus_per_task": args.cpus,
+            "gpus_per_task": gpus,
+            "mem_per_cpu_gb": args.memory,
+        }
         if args.executor == "ray":
             last = RayPipelineExecutor(steps, **options)
         else:
-            options |= {"time": args.time, "partition": args.partition, "job_name": f"dana_{name}", "qos": None}
+            options |= {
+                "time": args.time,
+                "partition": args.partition,
+                "job_name": f"dana_{name}",
+                "qos": None,
+            }
             last = SlurmPipelineExecutor(steps, env_command=args.env, **options)
     return last
 
@@ -103,14 +131,29 @@ def parser() -> ArgumentParser:
     """Build the parser of the command line."""
     flags = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     flags.add_argument("--run", required=True, help="folder of the run whose selector scores")
-    flags.add_argument("--input", help="folder of the pool, on any file system that datatrove reads")
-    flags.add_argument("--format", choices=READERS, default="jsonl", help="format of the pool's files")
+    flags.add_argument(
+        "--input", help="folder of the pool, on any file system that datatrove reads"
+    )
+    flags.add_argument(
+        "--format", choices=READERS, default="jsonl", help="format of the pool's files"
+    )
     flags.add_argument("--output", required=True, help="folder of all outputs")
-    flags.add_argument("--below", type=float, help="write only documents with a mean score below this")
+    flags.add_argument(
+        "--below", type=float, help="write only documents with a mean score below this"
+    )
     flags.add_argument("--language", default="en", help="language of the pool, an ISO 639-1 code")
-    flags.add_argument("--tasks", type=int, default=2, help="parallel parts of the pool, at most one per file")
-    flags.add_argument("--workers", type=int, default=-1, help="tasks at a time; -1: one per core, or all (slurm, ray)")
-    flags.add_argument("--executor", choices=("local", "slurm", "ray"), default="local", help="where the tasks run")
+    flags.add_argument(
+        "--tasks", type=int, default=2, help="parallel parts of the pool, at most one per file"
+    )
+    flags.add_argument(
+        "--workers",
+        type=int,
+        default=-1,
+        help="tasks at a time; -1: one per core, or all (slurm, ray)",
+    )
+    flags.add_argument(
+        "--executor", choices=("local", "slurm", "ray"), default="local", help="where the tasks run"
+    )
     flags.add_argument("--cpus", type=int, default=1, help="CPUs per task (slurm, ray)")
     flags.add_argument("--gpus", type=int, default=0, help="GPUs per scoring task (slurm, ray)")
     flags.add_argument("--memory", type=int, default=4, help="memory per CPU in GB (slurm, ray)")

@@ -1,8 +1,8 @@
 """Read rooms and arrows of the code from its syntax trees. ``python tests/architecture.py`` draws the picture.
 
-A room is a folder of ``dana/`` with all that lies below it, ``recipes/``, ``benchmarks/``, or one of the two modules
-beside the rooms. An arrow A -> B is an import of B anywhere in A: in a function and for types, too. A floor is one
-above the highest room that is imported.
+A room is a folder of ``dana/`` with all that lies below it, ``recipes/``, ``benchmarks/``, or one
+of the two modules beside the rooms. An arrow A -> B is an import of B anywhere in A: in a function
+and for types, too. A floor is one above the highest room that is imported.
 """
 
 import ast
@@ -20,7 +20,9 @@ Graph = dict[str, set[str]]  # room to the rooms that it imports
 def python_files(*folders: str) -> list[Path]:
     """The Python files of folders of the repository, sorted; by default of all whose rooms are counted."""
     return sorted(
-        path for folder in folders or ("dana", "recipes", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+        path
+        for folder in folders or ("dana", "recipes", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
     )
 
 
@@ -47,7 +49,9 @@ def study(path: Path) -> str:
 def module_file(name: str) -> Path | None:
     """The file of a dotted name; None where it is no module of this repository."""
     stem = ROOT / name.replace(".", "/")
-    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
+    return next(
+        (file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None
+    )
 
 
 @cache
@@ -72,13 +76,19 @@ def arrows() -> dict[tuple[str, str], list[str]]:
     for path in python_files():
         for other in sorted(imported_files(path)):
             if room(path) != room(other):
-                between[room(path), room(other)].append(f"{path.relative_to(ROOT)} -> {other.relative_to(ROOT)}")
+                between[room(path), room(other)].append(
+                    f"{path.relative_to(ROOT)} -> {other.relative_to(ROOT)}"
+                )
     return dict(sorted(between.items()))
 
 
 def graph() -> Graph:
     """Every room with those that it imports."""
-    rooms: Graph = {room(path): set() for path in python_files() if path.name != "__init__.py" or room(path) == "dana"}
+    rooms: Graph = {
+        room(path): set()
+        for path in python_files()
+        if path.name != "__init__.py" or room(path) == "dana"
+    }
     for one, other in arrows():
         rooms[one].add(other)
     return rooms
@@ -93,7 +103,10 @@ def circle(imports: dict[Path, frozenset[Path]]) -> list[Path]:
             return [*walk[walk.index(file) :], file]
         if file in visits:
             return []
-        loop = next(filter(None, (visit(other, [*walk, file]) for other in sorted(imports.get(file, ())))), [])
+        loop = next(
+            filter(None, (visit(other, [*walk, file]) for other in sorted(imports.get(file, ())))),
+            [],
+        )
         visits.add(file)
         return loop
 
@@ -123,7 +136,10 @@ def direct(imports: Graph) -> set[tuple[str, str]]:
         return frozenset(imports[name]).union(*(below(other) for other in imports[name]))
 
     return {
-        (one, other) for one in imports for other in imports[one] if not any(other in below(by) for by in imports[one])
+        (one, other)
+        for one in imports
+        for other in imports[one]
+        if not any(other in below(by) for by in imports[one])
     }
 
 
@@ -131,7 +147,10 @@ def picture(imports: Graph | None = None) -> str:
     """Draw the rooms as boxes on floors and their arrows, those that others imply in grey, as SVG."""
     imports = graph() if imports is None else imports
     level = floors(imports)
-    rows = [sorted(name for name in imports if level[name] == floor) for floor in range(max(level.values()), 0, -1)]
+    rows = [
+        sorted(name for name in imports if level[name] == floor)
+        for floor in range(max(level.values()), 0, -1)
+    ]
     wide = max(map(len, rows)) * COLUMN + 2 * MARGIN
     points: dict[str, tuple[float, float]] = {}
     for depth, row in enumerate(rows):

@@ -55,7 +55,10 @@ class Workspace:
 
 def sentences(topic: str, number: int) -> str:
     words = TOPICS[topic].split()
-    lines = [[words[(number * 7 + line * 3 + word * word) % 10] for word in range(6)] for line in range(3)]
+    lines = [
+        [words[(number * 7 + line * 3 + word * word) % 10] for word in range(6)]
+        for line in range(3)
+    ]
     return " ".join(" ".join(line).capitalize() + f" {number}." for line in lines)
 
 
@@ -77,7 +80,10 @@ def workspace(tmp_path_factory) -> Workspace:
     """Texts, a checkpoint, a card and a run with weights, written by the commands; tests leave it as it is."""
     workspace = Workspace(tmp_path_factory.mktemp("workspace"))
     topics = ["fruit" if n % 5 == 0 else "metal" for n in range(100)]
-    pool = [{"id": f"p{n}", "source": topic, "text": sentences(topic, n + 50)} for n, topic in enumerate(topics)]
+    pool = [
+        {"id": f"p{n}", "source": topic, "text": sentences(topic, n + 50)}
+        for n, topic in enumerate(topics)
+    ]
     write_lines(workspace.pool, pool)
     write_lines(workspace.task, [{"id": f"t{n}", "text": sentences("fruit", n)} for n in range(40)])
     write_task(workspace.card.parent)
@@ -97,7 +103,10 @@ def workspace(tmp_path_factory) -> Workspace:
     files |= {f"pairs.{side}": "".join(f"{side} {n}\n" for n in range(30)) for side in ("de", "en")}
     for name, content in files.items():
         (workspace.folder / name).write_text(content)
-    write_lines(workspace.folder / "same.jsonl", [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)])
+    write_lines(
+        workspace.folder / "same.jsonl",
+        [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)],
+    )
     write_lines(workspace.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
     held_out_stage(workspace.run / "corpus", workspace.run / "held_out")
     return workspace
@@ -136,7 +145,9 @@ def text(name: str, content: str | bytes) -> Callable[[Workspace], None]:
 
 def truncate(name: str, keep: int = 40) -> Callable[[Workspace], None]:
     """Truncate a file to its first bytes."""
-    return lambda workspace: (workspace.folder / name).write_bytes((workspace.folder / name).read_bytes()[:keep])
+    return lambda workspace: (workspace.folder / name).write_bytes(
+        (workspace.folder / name).read_bytes()[:keep]
+    )
 
 
 def remove(name: str) -> Callable[[Workspace], None]:
@@ -165,7 +176,9 @@ def card(**changes: object) -> Callable[[Workspace], None]:
 
     def write(workspace: Workspace) -> None:
         values = yaml.safe_load(workspace.card.read_text()) | changes
-        workspace.card.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+        workspace.card.write_text(
+            yaml.safe_dump({key: value for key, value in values.items() if value is not None})
+        )
 
     return write
 
@@ -194,7 +207,11 @@ PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
 
 def _artifacts(folder: Path) -> list[Path]:
     """List the folders of a run; of a grid, those of its cells."""
-    groups = [path for path in folder.glob("*") if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()]
+    groups = [
+        path
+        for path in folder.glob("*")
+        if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()
+    ]
     direct = [path for path in folder.glob("*") if path not in groups]
     return direct + [path for inner in groups for path in _artifacts(inner)]
 
@@ -212,7 +229,8 @@ def refuse(
     Args:
         line: The command line.
         names: The key, value or file that the message must name.
-        workspace: Nothing in it may change; of the run's folder, new ones may hold complete artifacts only.
+        workspace: Nothing in it may change; of the run's folder, new ones may hold complete
+            artifacts only.
         capfd: Captures what is printed.
         stays: Artifacts that may have been completed before the mistake was met.
         error: The type of the error.
@@ -230,11 +248,19 @@ def refuse(
         output = capfd.readouterr()
         after = contents(workspace.folder)
         artifacts = [
-            path for path in _artifacts(workspace.out) if str(path.relative_to(workspace.folder)) not in before
+            path
+            for path in _artifacts(workspace.out)
+            if str(path.relative_to(workspace.folder)) not in before
         ]
-        complete = {path.name for path in artifacts if path.name == "embeddings" or (path / MANIFEST).is_file()}
+        complete = {
+            path.name
+            for path in artifacts
+            if path.name == "embeddings" or (path / MANIFEST).is_file()
+        }
     finally:
-        shutil.rmtree(workspace.out, ignore_errors=True)  # the next test finds the workspace as it was
+        shutil.rmtree(
+            workspace.out, ignore_errors=True
+        )  # the next test finds the workspace as it was
     errors = [message for message in output.err.splitlines() if message.startswith("dana: error:")]
     assert code == 2, output.err
     assert len(errors) == 1, output.err

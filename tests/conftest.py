@@ -5,7 +5,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-# Before torch is imported: bits depend on the number of threads, and tests compare this process with those it starts.
+# Before torch is imported: bits depend on the number of threads, and tests compare this process
+# with those it starts.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # float32 on every machine: tests compare to 1e-6, and some CPUs have bfloat16.
 os.environ.setdefault("ACCELERATE_MIXED_PRECISION", "no")
@@ -16,7 +17,9 @@ from hypothesis import settings
 
 from dana.core.schemas import DOCUMENTS, WEIGHTS, write_parts
 
-settings.register_profile("any machine", deadline=None)  # an example that a busy machine computes slowly is no failure
+settings.register_profile(
+    "any machine", deadline=None
+)  # an example that a busy machine computes slowly is no failure
 settings.load_profile("any machine")
 
 REPOSITORY = Path(__file__).parent.parent
@@ -27,7 +30,9 @@ def repository_texts() -> list[str]:
     """Paragraphs of the project's own documents: real text that is always there."""
     files = [REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
     files += sorted((REPOSITORY / "dana" / "core").glob("*.py"))
-    paragraphs = [part.strip() for file in files for part in file.read_text(encoding="utf-8").split("\n\n")]
+    paragraphs = [
+        part.strip() for file in files for part in file.read_text(encoding="utf-8").split("\n\n")
+    ]
     return [paragraph for paragraph in paragraphs if len(paragraph) > 80][:300]
 
 
@@ -66,7 +71,10 @@ def heard(caplog, monkeypatch):
 def write_documents(folder: Path, texts: list[str]) -> Path:
     """A documents folder; ids are the folder's name and a number."""
     name = folder.name
-    rows = [{"doc_id": f"{name}-{number}", "source": name, "text": text} for number, text in enumerate(texts)]
+    rows = [
+        {"doc_id": f"{name}-{number}", "source": name, "text": text}
+        for number, text in enumerate(texts)
+    ]
     write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], folder, DOCUMENTS)
     return folder
 

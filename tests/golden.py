@@ -15,5 +15,9 @@ def check_golden(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     before = file.read_text(encoding="utf-8") if file.is_file() else ""
     if text != before:
-        diff = difflib.unified_diff(before.splitlines(), text.splitlines(), file.name, "now", lineterm="", n=0)
-        pytest.fail("\n".join([f"{file.name} has changed. If the new text is right: {COMMAND}", *diff]))
+        diff = difflib.unified_diff(
+            before.splitlines(), text.splitlines(), file.name, "now", lineterm="", n=0
+        )
+        pytest.fail(
+            "\n".join([f"{file.name} has changed. If the new text is right: {COMMAND}", *diff])
+        )

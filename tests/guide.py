@@ -38,7 +38,13 @@ SMALL = {
 }
 FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1", "finetune.steps=1"]
 FINETUNED += ["finetune.pooling=cls"]  # that of BERT-base, which a narrow model stands for
-RUN = ["selector=lexical", "adapt.tokens=400", "adapt.batch_size=4", "adapt.max_tokens=32", "adapt.evaluations=0"]
+RUN = [
+    "selector=lexical",
+    "adapt.tokens=400",
+    "adapt.batch_size=4",
+    "adapt.max_tokens=32",
+    "adapt.evaluations=0",
+]
 RUN += ["seeds.finetunings=1"]
 CARD = """\
 name: tickets
@@ -54,12 +60,18 @@ FAST_ENCODER = "hashing:dims=64,words=1"
 
 def fenced(path: Path, language: str) -> list[str]:
     """The page's blocks of a language."""
-    return [text for _, kind, text in BLOCK.findall(path.read_text(encoding="utf-8")) if kind == language]
+    return [
+        text
+        for _, kind, text in BLOCK.findall(path.read_text(encoding="utf-8"))
+        if kind == language
+    ]
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of a command's subcommands by their names."""
-    return next((action.choices for action in parser._actions if isinstance(action.choices, dict)), {})
+    return next(
+        (action.choices for action in parser._actions if isinstance(action.choices, dict)), {}
+    )
 
 
 def leaves(parser, name=""):
@@ -71,7 +83,10 @@ def leaves(parser, name=""):
 def write_reader_files(texts: list[str]) -> None:
     """Write what the pages take for granted: labelled texts, a pool and new texts, in the current folder."""
     words = [("invoice", "billing"), ("disk", "hardware")] * 60
-    tickets = [{"text": f"{word} {text}", "label": label} for text, (word, label) in zip(texts, words, strict=False)]
+    tickets = [
+        {"text": f"{word} {text}", "label": label}
+        for text, (word, label) in zip(texts, words, strict=False)
+    ]
     pd.DataFrame(tickets).to_csv("tickets.csv", index=False)
     Path("parts").mkdir()
     for part, rows in {"test": tickets[:20], "dev": tickets[20:40], "train": tickets[40:]}.items():
@@ -83,8 +98,12 @@ def write_reader_files(texts: list[str]) -> None:
     Path("pool/general.jsonl").write_text(pool, encoding="utf-8")
     pd.DataFrame({"body": texts[:30]}).to_csv("more/extra/notes.csv", index=False)
     openings = enumerate(text[:60] for text in texts[120:150])
-    new = [f"the invoice {row} is wrong, and so is the letter about {text}" for row, text in openings]
-    Path("new.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in new), encoding="utf-8")
+    new = [
+        f"the invoice {row} is wrong, and so is the letter about {text}" for row, text in openings
+    ]
+    Path("new.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in new), encoding="utf-8"
+    )
     Path("notes.txt").write_text("\n".join(new), encoding="utf-8")
     for side in ("de", "en"):
         lines = "".join(f"{side} line {row}\n" for row in range(100))
@@ -111,22 +130,27 @@ def write_installed_texts() -> None:
     Path("pool/general.jsonl").write_text("".join(pool), encoding="utf-8")
 
 
-def run_page(path: Path, model: Path, languages: Collection[str] = ("bash", "python", "yaml")) -> dict[str, object]:
+def run_page(
+    path: Path, model: Path, languages: Collection[str] = ("bash", "python", "yaml")
+) -> dict[str, object]:
     """Run a page's blocks in order, in the current folder.
 
-    A block of YAML or Python whose first line is a comment with a file's name is written to that file; such a file
-    with code for a script runs in a process of its own.
+    A block of YAML or Python whose first line is a comment with a file's name is written to that
+    file; such a file with code for a script runs in a process of its own.
 
     Args:
         path: The page.
-        model: Small checkpoint that stands for ``bert-base-uncased``, ``dana-mini`` and ``smollm2``.
+        model: Small checkpoint that stands for ``bert-base-uncased``, ``dana-mini`` and
+            ``smollm2``.
         languages: Languages of the blocks that are run.
 
     Returns:
         The names that the page's Python has made.
     """
     names, page = {}, path.read_text(encoding="utf-8")
-    for folder in re.findall(r"""(?:dana (?:score|studies clusters) .*--out |out=")(runs/\w+)""", page):
+    for folder in re.findall(
+        r"""(?:dana (?:score|studies clusters) .*--out |out=")(runs/\w+)""", page
+    ):
         remember_encoder(Path(folder))
     for _, language, block in BLOCK.findall(page):
         if language not in languages:
@@ -148,7 +172,9 @@ def remember_encoder(run: Path) -> None:
     """Let a run that has not begun take an encoder that needs no checkpoint."""
     if not run.exists():
         run.mkdir(parents=True)
-        (run / "settings.yaml").write_text(json.dumps({"selection": {"encoder": FAST_ENCODER}}), encoding="utf-8")
+        (run / "settings.yaml").write_text(
+            json.dumps({"selection": {"encoder": FAST_ENCODER}}), encoding="utf-8"
+        )
 
 
 def reduce_size(text: str, model: Path) -> str:

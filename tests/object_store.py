@@ -23,7 +23,11 @@ class Cutter:
     @property
     def options(self) -> dict[str, str]:
         """What s3fs must be told to reach the server through this proxy."""
-        return {"endpoint_url": f"http://127.0.0.1:{self.port}", "key": "testing", "secret": "testing"}
+        return {
+            "endpoint_url": f"http://127.0.0.1:{self.port}",
+            "key": "testing",
+            "secret": "testing",
+        }
 
     def close(self) -> None:
         self._listener.close()
@@ -34,7 +38,9 @@ class Cutter:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self.target))
                 for one, other, sign in ((client, server, -1), (server, client, 1)):
-                    threading.Thread(target=self._carry, args=(one, other, sign), daemon=True).start()
+                    threading.Thread(
+                        target=self._carry, args=(one, other, sign), daemon=True
+                    ).start()
 
     def _carry(self, one: socket.socket, other: socket.socket, sign: int) -> None:
         count = 0

@@ -4,4 +4,6 @@ import pytest
 
 from dana.core.studies import missing_studies
 
-needs_studies = pytest.mark.skipif(bool(missing_studies()), reason=f"missing studies: {', '.join(missing_studies())}")
+needs_studies = pytest.mark.skipif(
+    bool(missing_studies()), reason=f"missing studies: {', '.join(missing_studies())}"
+)

@@ -59,11 +59,25 @@ ALLOWED = {
         "weighting",
     },
     "recipes": {"cli", "core", "corpus", "encoders", "models", "scoring", "stages", "studies"},
-    "benchmarks": {"core", "detectors", "encoders", "models", "scoring", "stages", "studies", "tasks", "train"},
+    "benchmarks": {
+        "core",
+        "detectors",
+        "encoders",
+        "models",
+        "scoring",
+        "stages",
+        "studies",
+        "tasks",
+        "train",
+    },
 }
 
 # Study to the studies that it may import.
-STUDIES = {"augmentation": {"topics"}, "topic_gap": {"topics", "augmentation"}, "few_shot": {"topic_gap"}}
+STUDIES = {
+    "augmentation": {"topics"},
+    "topic_gap": {"topics", "augmentation"},
+    "few_shot": {"topic_gap"},
+}
 STUDIES |= {"translation": {"comparison", "splits"}}
 
 PACKAGE = [path for path in python_files("dana") if "evaluation_modules" not in path.parts]
@@ -80,19 +94,33 @@ def names_with(pattern: str, paths: list[Path]) -> list[str]:
 @needs_studies
 def test_rooms_import_only_what_the_table_allows():
     assert architecture.graph().keys() == ALLOWED.keys()
-    forbidden = {way: files for way, files in architecture.arrows().items() if way[1] not in ALLOWED[way[0]]}
+    forbidden = {
+        way: files for way, files in architecture.arrows().items() if way[1] not in ALLOWED[way[0]]
+    }
     assert not forbidden, "\n".join(file for files in forbidden.values() for file in files)
 
 
 def test_the_core_neither_imports_nor_names_a_study():
-    assert not [one for one, others in ALLOWED.items() if "studies" in others and one not in ("benchmarks", "recipes")]
-    names, commands = r"clusters|topics|topic.gap|few.shot|augment(ation)?", "clusters|topics|compare|splits|augment"
+    assert not [
+        one
+        for one, others in ALLOWED.items()
+        if "studies" in others and one not in ("benchmarks", "recipes")
+    ]
+    names, commands = (
+        r"clusters|topics|topic.gap|few.shot|augment(ation)?",
+        "clusters|topics|compare|splits|augment",
+    )
     studies = rf"dana\.studies\.\w|\.({names})\b|[\"'`]({names})\b|\bdana ({commands}|few-shot|topic-gap)\b"
     assert not names_with(studies, [path for path in PACKAGE if room(path) != "studies"])
 
 
 def test_studies_import_only_the_studies_that_the_table_allows():
-    ways = {(study(path), study(other)) for path in PACKAGE if study(path) for other in imported_files(path)}
+    ways = {
+        (study(path), study(other))
+        for path in PACKAGE
+        if study(path)
+        for other in imported_files(path)
+    }
     between = {(one, other) for one, other in ways if other and one != other}
     assert between <= {(one, other) for one, others in STUDIES.items() for other in others}
 
@@ -107,10 +135,14 @@ def test_no_files_import_each_other_in_a_circle():
 
 def test_relative_imports_count(tmp_path, monkeypatch):
     monkeypatch.setattr(architecture, "ROOT", tmp_path)
-    files, run, errors = (tmp_path / "dana" / name for name in ("core/files.py", "stages/run.py", "core/errors.py"))
+    files, run, errors = (
+        tmp_path / "dana" / name for name in ("core/files.py", "stages/run.py", "core/errors.py")
+    )
     for path in (files, run, errors):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("from ..stages import run\nfrom . import errors\nfrom .errors import DanaError\n")
+        path.write_text(
+            "from ..stages import run\nfrom . import errors\nfrom .errors import DanaError\n"
+        )
     assert architecture.imported_files(files) == {run, errors}
 
 
@@ -134,18 +166,28 @@ def test_nothing_happens_on_import():
 def modules_after(code: str) -> set[str]:
     """Modules that a new process has imported after some code."""
     code = f"import sys\nbefore = set(sys.modules)\n{code}\nprint(*set(sys.modules) - before)"
-    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_settings_import_the_standard_library_alone():
     """Then ``dana --help`` reads the dataclasses themselves. YAML and progress bars are light."""
     modules = {module.partition(".")[0] for module in modules_after("import dana.stages.settings")}
-    others = {module for module in modules - set(sys.stdlib_module_names) if not module.startswith("_")}
+    others = {
+        module for module in modules - set(sys.stdlib_module_names) if not module.startswith("_")
+    }
     assert others <= {"dana", "yaml", "tqdm", "cython_runtime"}
 
 
 def test_help_imports_nothing_heavy():
     """Of a study, it imports what says which commands it brings."""
-    modules = modules_after("import dana.cli.main\ndana.cli.main.build_parser(['--help']).format_help()")
+    modules = modules_after(
+        "import dana.cli.main\ndana.cli.main.build_parser(['--help']).format_help()"
+    )
     assert not {"torch", "transformers", "numpy", "sklearn"} & modules
-    assert not [module for module in modules if module.startswith("dana.studies.") and module.count(".") > 2]
+    assert not [
+        module for module in modules if module.startswith("dana.studies.") and module.count(".") > 2
+    ]

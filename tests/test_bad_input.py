@@ -61,11 +61,19 @@ COMMANDS = [
     ("predict {labeller} {folder}/nope.txt", "nope.txt", DataError),
     ("files verify {folder}/nope", "nope", ArtifactError),
     ("files average {model} {folder}/nope --alpha 0.5 --out {out}", "nope", ArtifactError),
-    ("files average {model} {model} --alpha auto --on {folder}/nope --out {out}", "nope", ArtifactError),
+    (
+        "files average {model} {model} --alpha auto --on {folder}/nope --out {out}",
+        "nope",
+        ArtifactError,
+    ),
     ("files average {model} {model} --alpha 2 --out {out}", "alpha", ConfigError),
     ("files average {model} {model} --alpha auto --out {out}", "on=", ConfigError),
     ("files average {model} {model} --alpha 0.5 --on {run} --out {out}", "on=", ConfigError),
-    ("files average {model} dana-mini --alpha 0.5 --out {out}", ("dana-mini", "configuration"), ConfigError),
+    (
+        "files average {model} dana-mini --alpha 0.5 --out {out}",
+        ("dana-mini", "configuration"),
+        ConfigError,
+    ),
     ("run {folder}/nope.yaml", "nope.yaml", ConfigError),
     ("init {folder}/nope.csv --pool {pool} --out {out}", "nope.csv", DataError),
     ("init {task} --pool {folder}/nope --out {out}", "nope", DataError),
@@ -96,9 +104,17 @@ COMMANDS = [
     (RANK + "--decontaminate nope", "nope", ConfigError),
     (TUNE_ONLY + "--preset quik", "quik", ConfigError),
     (TUNE_ONLY + "--track nope", "trackers='nope': must be an installed tracker", ConfigError),
-    (TUNE_ONLY + "--set finetune.learning_rate=fast", "learning_rate='fast': must be above 0, or auto", ConfigError),
+    (
+        TUNE_ONLY + "--set finetune.learning_rate=fast",
+        "learning_rate='fast': must be above 0, or auto",
+        ConfigError,
+    ),
     (TUNE_ONLY + "--set finetune.steps=-1", "steps=-1: must be at least 0", ConfigError),
-    (TUNE_ONLY + "--set finetune.pooling=markers", "pooling='markers': must be cls or mean", ConfigError),
+    (
+        TUNE_ONLY + "--set finetune.pooling=markers",
+        "pooling='markers': must be cls or mean",
+        ConfigError,
+    ),
     (TRAIN + "--set adapt.execution.trackers=[nope]", "nope", ConfigError),
     ("adapt {run} --out {out} --from-scratch huge", "size", ConfigError),
     ("adapt {run} --model {model} --out .", ".: not empty", ArtifactError),
@@ -170,23 +186,53 @@ FILES = [
     (RANK + "--task {bad}.jsonl", "bad.jsonl", unreadable("bad.jsonl"), DataError),
     # Recipes.
     (RANK + "--config {bad}.yaml", "bad.yaml:2", text("bad.yaml", "a: [1\n"), ConfigError),
-    (RANK + "--config {bad}.yaml", ("bad.yaml", "weigh.beata"), text("bad.yaml", "weigh: {beata: 1}\n"), ConfigError),
+    (
+        RANK + "--config {bad}.yaml",
+        ("bad.yaml", "weigh.beata"),
+        text("bad.yaml", "weigh: {beata: 1}\n"),
+        ConfigError,
+    ),
     # Folders that cannot be written.
     (RANK + "--out {task}/deeper", "task.jsonl", lambda at: None, None),
     (RANK + "--out /proc/nope", "/proc/nope", lambda at: None, None),
     (RANK + "--store {task}", "task.jsonl", lambda at: None, ConfigError),
     (RANK, "corpus", text("out/corpus/mine.txt", "somebody's own file"), ArtifactError),
     (TRAIN + "--out /proc/nope", "/proc/nope", lambda at: None, None),
-    (TRAIN + "--out {bad}", "is a file or a link", lambda at: at.bad.symlink_to(at.folder), ArtifactError),
+    (
+        TRAIN + "--out {bad}",
+        "is a file or a link",
+        lambda at: at.bad.symlink_to(at.folder),
+        ArtifactError,
+    ),
     # Damaged artifacts.
     ("weigh {run}", "settings.yaml", text("run/settings.yaml", "a: [1"), ConfigError),
-    ("weigh {run} --out {out}", "scores", text("run/scores/__dana__/manifest.json", "{"), ArtifactError),
-    ("weigh {run} --out {out}", "part-00000.parquet", truncate("run/scores/part-00000.parquet"), ArtifactError),
-    ("weigh {run} --out {out}", "part-00000.parquet", remove("run/scores/part-00000.parquet"), ArtifactError),
+    (
+        "weigh {run} --out {out}",
+        "scores",
+        text("run/scores/__dana__/manifest.json", "{"),
+        ArtifactError,
+    ),
+    (
+        "weigh {run} --out {out}",
+        "part-00000.parquet",
+        truncate("run/scores/part-00000.parquet"),
+        ArtifactError,
+    ),
+    (
+        "weigh {run} --out {out}",
+        "part-00000.parquet",
+        remove("run/scores/part-00000.parquet"),
+        ArtifactError,
+    ),
     ("weigh {run} --out {out}", "corpus", remove("run/corpus"), ArtifactError),
     (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "[]"), ArtifactError),
     (TRAIN, "weights", remove("run/weights"), ArtifactError),
-    ("report {run}", "metrics.json", text("run/finetune/toy/base/metrics.json", "{"), ArtifactError),
+    (
+        "report {run}",
+        "metrics.json",
+        text("run/finetune/toy/base/metrics.json", "{"),
+        ArtifactError,
+    ),
     # Checkpoints.
     (TRAIN, "model", truncate("model/model.safetensors"), ArtifactError),
     (TRAIN, "model", text("model/config.json", "[]"), ArtifactError),
@@ -197,7 +243,12 @@ FILES = [
     (TUNE, "toy.yaml", text("cards/toy.yaml", ""), ConfigError),
     (TUNE, "metric", card(metric="bleu"), ConfigError),
     (TUNE, "bird", card(labels=["fruit", "metal"]), DataError),
-    (TUNE, ("train.jsonl:1", "fruit"), card(kind="regression", metric="mae", labels=None), DataError),
+    (
+        TUNE,
+        ("train.jsonl:1", "fruit"),
+        card(kind="regression", metric="mae", labels=None),
+        DataError,
+    ),
     (TUNE, "dev", remove("cards/toy/dev.jsonl"), DataError),
     (TUNE, "train.jsonl:1", text("cards/toy/train.jsonl", "{\n"), DataError),
     ("task check {card}", "dev.jsonl", text("cards/toy/dev.jsonl", "\n"), DataError),
@@ -232,7 +283,9 @@ def test_a_value_that_is_not_allowed_is_refused_by_its_key(setting):
 
 
 @pytest.mark.parametrize(
-    ("line", "names", "damage", "error"), FILES, ids=[f"{at}-{row[1]}" for at, row in enumerate(FILES)]
+    ("line", "names", "damage", "error"),
+    FILES,
+    ids=[f"{at}-{row[1]}" for at, row in enumerate(FILES)],
 )
 def test_files_that_are_refused(line, names, damage, error, workspace_copy, capfd, monkeypatch):
     monkeypatch.chdir(workspace_copy.folder)
@@ -241,7 +294,9 @@ def test_files_that_are_refused(line, names, damage, error, workspace_copy, capf
 
 
 @pytest.mark.parametrize(("name", "value", "line", "names", "error"), ENVIRONMENT)
-def test_environments_that_are_refused(name, value, line, names, error, workspace, capfd, monkeypatch):
+def test_environments_that_are_refused(
+    name, value, line, names, error, workspace, capfd, monkeypatch
+):
     monkeypatch.setenv(name, value)
     refuse(line, names, workspace, capfd, error=error)
 
@@ -259,7 +314,9 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the size of files as Linux does")
+LINUX = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="limits the size of files as Linux does"
+)
 
 
 @LINUX
@@ -271,13 +328,18 @@ def test_a_full_disk_is_one_line(line, workspace, capfd):
 
 @LINUX
 @pytest.mark.parametrize(
-    ("line", "size"), [(SCORE.replace("knn", "lof"), 9000), (TUNE + "--save", 20_000), (TRAIN, 20_000)]
+    ("line", "size"),
+    [(SCORE.replace("knn", "lof"), 9000), (TUNE + "--save", 20_000), (TRAIN, 20_000)],
 )
-def test_a_full_disk_under_safetensors_is_one_line_and_the_same_command_goes_on(line, size, workspace_copy, capfd):
+def test_a_full_disk_under_safetensors_is_one_line_and_the_same_command_goes_on(
+    line, size, workspace_copy, capfd
+):
     with full_disk(size):
         assert main(workspace_copy.line(line)) == 2
     output = capfd.readouterr().err
-    assert len([message for message in output.splitlines() if message.startswith("dana: error:")]) == 1
+    assert (
+        len([message for message in output.splitlines() if message.startswith("dana: error:")]) == 1
+    )
     assert "File too large" in output
     assert "Traceback" not in output
     assert main(workspace_copy.line(line)) == 0
@@ -310,7 +372,11 @@ def fail(*inputs):
 # A line that names it, what a plug-in is, and its methods that are wrong.
 PLUG_INS = {
     "FailsToEncode": (RANK + "--encoder NAME", Encodes, {"encode": fail}),
-    "GivesOneRow": (RANK + "--encoder NAME", Encodes, {"encode": lambda self, texts: torch.ones(1, 3)}),
+    "GivesOneRow": (
+        RANK + "--encoder NAME",
+        Encodes,
+        {"encode": lambda self, texts: torch.ones(1, 3)},
+    ),
     "FailsToIdentify": (RANK + "--encoder NAME", Encodes, {"identity": fail}),
     "FailsToBeMade": (RANK + "--encoder NAME", Encodes, {"__init__": fail}),
     "NotThere": (RANK + "--encoder NAME", None, {}),
@@ -331,4 +397,6 @@ def test_plug_ins_that_fail_are_named_with_their_package(name, workspace_copy, c
     ours, entry = registry.entry_points, EntryPoint(name, f"somebodys:{name}", "")
     monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), entry])
     stays = ("task", "corpus", "embeddings")
-    refuse(line.replace("NAME", name), ("somebody", name), workspace_copy, capfd, stays, PluginError)
+    refuse(
+        line.replace("NAME", name), ("somebody", name), workspace_copy, capfd, stays, PluginError
+    )

@@ -25,7 +25,9 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tasks" / "README.md"]
 PAGES += [path for path in sorted((ROOT / "docs").rglob("*.md")) if "results" not in path.parts]
 PAGES += sorted((ROOT / "recipes").rglob("*.md"))
-PATH = re.compile(r"(?<![\w./-])(?:dana|tests|recipes|docs|benchmarks|tasks|accelerate_configs)/[\w./*-]*\w[\w./*-]*")
+PATH = re.compile(
+    r"(?<![\w./-])(?:dana|tests|recipes|docs|benchmarks|tasks|accelerate_configs)/[\w./*-]*\w[\w./*-]*"
+)
 COMMAND = re.compile(r"(?:^|&& |-m |\d[.:] )dana ([a-z]+(?:-[a-z]+)*)\b([^#|;&]*)")
 
 
@@ -36,13 +38,17 @@ def _page(path):
 def _is_there(name, page):
     """Whether a path, or a pattern, is that of a file: from the root, or from the page that names it."""
     name = name.rstrip("./")
-    return any(folder.joinpath(name).exists() or any(folder.glob(name)) for folder in (ROOT, page.parent))
+    return any(
+        folder.joinpath(name).exists() or any(folder.glob(name)) for folder in (ROOT, page.parent)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_page)
 def test_every_path_that_is_named_exists(page):
     text = page.read_text(encoding="utf-8")
-    assert not {name for name in PATH.findall(text) if "NAME" not in name and not _is_there(name, page)}
+    assert not {
+        name for name in PATH.findall(text) if "NAME" not in name and not _is_there(name, page)
+    }
 
 
 def _code(page):
@@ -60,26 +66,40 @@ def test_every_command_and_flag_that_is_named_exists(page):
     for line in _code(page):
         for name, rest in COMMAND.findall(line):
             assert name in commands, f"dana {name}"
-            flags = {flag for parser in leaves(commands[name]).values() for flag in parser._option_string_actions}
+            flags = {
+                flag
+                for parser in leaves(commands[name]).values()
+                for flag in parser._option_string_actions
+            }
             assert set(re.findall(r"(?<!\S)--[a-z][\w-]*", rest)) <= flags, line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_page)
 def test_every_dotted_and_imported_name_is_a_name_of_the_package(page):
-    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "entry-points"
+    ]
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(r"`(dana(?:\.\w+)+)[`(]", text)) - groups.keys()
     names |= set(re.findall(r"^::: ([\w.]+)", text, re.MULTILINE))  # of docstrings that are shown
     nodes = [node for block in fenced(page, "python") for node in ast.walk(ast.parse(block))]
-    imports = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module.startswith("dana")]
+    imports = [
+        node
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("dana")
+    ]
     names |= {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
     for name in names:
         pkgutil.resolve_name(name)
 
 
 def test_every_page_is_in_the_site():
-    pages = sorted(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert pages == sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    pages = sorted(
+        re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert pages == sorted(
+        path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    )
 
 
 def test_every_guarantee_is_kept_by_a_test_that_is_there():
@@ -117,7 +137,9 @@ def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path):
     subprocess.run(build, cwd=ROOT, check=True)
     assert loads_from_elsewhere(tmp_path) == []
     # The theme's script would fetch a library for diagrams from elsewhere.
-    assert not [path for path in tmp_path.rglob("*.html") if 'class="mermaid"' in path.read_text("utf-8")]
+    assert not [
+        path for path in tmp_path.rglob("*.html") if 'class="mermaid"' in path.read_text("utf-8")
+    ]
 
 
 def loads_from_elsewhere(site):
@@ -129,4 +151,8 @@ def loads_from_elsewhere(site):
     style = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^\"')]+")
     kinds = [("*.html", load), ("*.html", link), ("*.css", style)]
     paths = [(path, kind) for pattern, kind in kinds for path in site.rglob(pattern)]
-    return [(path.name, match) for path, kind in paths for match in kind.findall(path.read_text("utf-8"))]
+    return [
+        (path.name, match)
+        for path, kind in paths
+        for match in kind.findall(path.read_text("utf-8"))
+    ]

@@ -35,7 +35,12 @@ def small_decoder(tmp_path_factory, tiny_tokenizer):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder = tmp_path_factory.mktemp("decoder")
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     LlamaForCausalLM(LlamaConfig(vocab_size=len(tiny_tokenizer), **shape)).save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder
@@ -69,7 +74,9 @@ def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypa
     runs = {"bash": ["tickets/quick", "tickets"], "python": ["tickets-python/quick"]}[language]
     for run in runs:
         page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
-        assert re.search("(better|worse|undecided)(.|\n)*TF-IDF", page), "a verdict, and a floor in it"
+        assert re.search("(better|worse|undecided)(.|\n)*TF-IDF", page), (
+            "a verdict, and a floor in it"
+        )
 
 
 @pytest.mark.parametrize("page", LATER, ids=lambda page: page.stem)
@@ -84,7 +91,9 @@ def test_every_block_of_the_page_runs(
     monkeypatch.syspath_prepend(folder)
     before = {path.name for path in folder.iterdir()}
     names = run_page(page, small_decoder if page.stem == "decoders" else small_model)
-    files = re.findall(r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8"))
+    files = re.findall(
+        r"`((?:runs|splits|comparison)/[\w./-]+\.\w+)`", page.read_text(encoding="utf-8")
+    )
     assert [file for file in files if not Path(file).exists()] == []
     if page.stem == "python":
         assert "task[1]: is NoneType, not a string: 'None'" in capsys.readouterr().out
@@ -95,7 +104,8 @@ def test_every_block_of_the_page_runs(
 
 
 SMALL = (
-    "seeds.finetunings=2 finetune.epochs=1 finetune.max_tokens=32 adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
+    "seeds.finetunings=2 finetune.epochs=1 finetune.max_tokens=32 "
+    "adapt.steps=2 adapt.batch_size=4 adapt.max_tokens=32"
 )
 RUN = "--set {settings} allow_below_chance=true ranking.detectors=[knn] detector=knn weigh.gamma=2 weigh.min_tail=2"
 PAPER_COMMANDS = {  # and what it writes
@@ -107,7 +117,9 @@ PAPER_COMMANDS = {  # and what it writes
 
 
 @pytest.mark.parametrize("name", PAPER_COMMANDS)
-def test_the_tables_of_dana_run_at_a_small_size(name, first_adaptation, small_model, tmp_path, monkeypatch):
+def test_the_tables_of_dana_run_at_a_small_size(
+    name, first_adaptation, small_model, tmp_path, monkeypatch
+):
     """Each YAML as it is, with a tiny model for BERT, untrained (so it may rank below chance), and few units."""
     shutil.copytree(first_adaptation, tmp_path / "reader")
     monkeypatch.chdir(tmp_path / "reader")

@@ -29,24 +29,37 @@ def script(name):
 @pytest.fixture
 def runs(tmp_path):
     """Two runs; dana gains 1, 2 and 3 points over base on three tasks of the paper."""
-    gains = {"one": {"chemprot": 0.01, "acl_arc": 0.02}, "two": {"agnews": 0.02, "csabstruct": 0.03}}
+    gains = {
+        "one": {"chemprot": 0.01, "acl_arc": 0.02},
+        "two": {"agnews": 0.02, "csabstruct": 0.03},
+    }
     for run, gain in gains.items():
         rows = [
-            {"task": task, "arm": arm, "metric": metric, "seed": seed, "value": 0.5 + 0.01 * seed + of_arm}
+            {
+                "task": task,
+                "arm": arm,
+                "metric": metric,
+                "seed": seed,
+                "value": 0.5 + 0.01 * seed + of_arm,
+            }
             for task in gain
             for arm, of_arm in (("base", 0.0), ("dana", gain[task]), ("mine", -0.02))
             for metric in ("score", "accuracy")
             for seed in (0, 1, 2)
         ]
         (tmp_path / run).mkdir()
-        pd.DataFrame([*rows, {"metric": "losses.task", "value": 7.0}]).to_csv(tmp_path / run / "results.csv")
+        pd.DataFrame([*rows, {"metric": "losses.task", "value": 7.0}]).to_csv(
+            tmp_path / run / "results.csv"
+        )
     return [tmp_path / run for run in gains]
 
 
 def test_gains_correlate_as_printed_and_as_meant(runs):
     tables = script("dana/tables")
     paper = tables.read_published(PAPERS / "dana")
-    six, table = tables.correlate_gains(tables.compare_with_paper(tables.read_runs(runs), paper), paper)
+    six, table = tables.correlate_gains(
+        tables.compare_with_paper(tables.read_runs(runs), paper), paper
+    )
     assert six["ours"].dropna().round(6).to_dict() == {"ACL-ARC": 2, "AGNews": 2, "ChemProt": 1}
     rows = table.set_index(["gain", "of"])
     assert rows.loc[("DANA", "domain corpus, printed"), "pearson"] == pytest.approx(0.60, abs=0.005)
@@ -56,7 +69,9 @@ def test_gains_correlate_as_printed_and_as_meant(runs):
 
 def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
     sources = ("law", "news", "verse")
-    documents = [Document(f"{source}-{n}", source, "x" * 100) for source in sources for n in range(400)]
+    documents = [
+        Document(f"{source}-{n}", source, "x" * 100) for source in sources for n in range(400)
+    ]
 
     def write(draft):
         draft.counts["by_source"] = {source: {} for source in sources}
@@ -75,7 +90,9 @@ def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
             characters = sum(len(document.text) for document in texts if document.source == source)
             assert characters == pytest.approx(min(share * 30_000, 40_000), abs=100)
     assert mixtures[0].manifest["shares"] != mixtures[1].manifest["shares"]
-    assert list(iterate_documents(sample(0, "again").path)) == list(iterate_documents(mixtures[0].path))
+    assert list(iterate_documents(sample(0, "again").path)) == list(
+        iterate_documents(mixtures[0].path)
+    )
 
 
 @pytest.fixture
@@ -88,10 +105,19 @@ def toy(tmp_path, monkeypatch):
         pool.append(tmp_path / f"{source}.txt")
         pool[-1].write_text("\n".join(texts), encoding="utf-8")
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=128)
-    return ["--general", *map(str, pool), "--model", str(model), "--out", str(tmp_path / "out")], write_task(tmp_path)
+    return [
+        "--general",
+        *map(str, pool),
+        "--model",
+        str(model),
+        "--out",
+        str(tmp_path / "out"),
+    ], write_task(tmp_path)
 
 
-def test_figure_2_is_drawn_from_losses_and_probes_of_every_mixture_and_resumes(toy, tmp_path, capsys):
+def test_figure_2_is_drawn_from_losses_and_probes_of_every_mixture_and_resumes(
+    toy, tmp_path, capsys
+):
     words, card = toy
     command = [*words, "--tasks", str(card), "--mixtures", "3", "--tokens", "1500", "--probe", "60"]
     assert script("dana/figure2").main([*command, "--dry-run"]) == 0
@@ -123,7 +149,9 @@ def test_figure_3_compares_a_pretrained_with_a_fine_tuned_encoder(toy, tmp_path,
 
 
 @pytest.mark.parametrize("name", ["dana/tables", "genre/tables"])
-def test_published_tables_are_printed_without_a_run_and_a_folder_without_results_is_one_line(name, tmp_path, capsys):
+def test_published_tables_are_printed_without_a_run_and_a_folder_without_results_is_one_line(
+    name, tmp_path, capsys
+):
     assert script(name).main([]) == 0
     assert {"dana/tables": "73.58", "genre/tables": "91.0"}[name] in capsys.readouterr().out
     assert script(name).main([str(tmp_path)]) == 2
@@ -170,7 +198,11 @@ def test_the_selected_curve_lies_under_the_random_one_and_they_meet(jane_eyre, t
         assert ours["sentences"].tolist() == random["sentences"].tolist()
         assert (ours["perplexity"] < random["perplexity"]).tolist() == [True] * 9 + [False]
         assert ours["perplexity"][9] == random["perplexity"][9]
-    assert {path.name for path in out.iterdir()} == {"perplexities.csv", "perplexities.png", "differences.png"}
+    assert {path.name for path in out.iterdir()} == {
+        "perplexities.csv",
+        "perplexities.png",
+        "differences.png",
+    }
 
 
 def test_tenths_are_disjoint_and_the_task_may_be_added(jane_eyre):

@@ -18,7 +18,17 @@ SMALLEST += " arms=[general,random,dana] seeds.finetunings=2 finetune.epochs=1"
 
 
 def quickstart(folder, *arguments):
-    command = [sys.executable, "-m", "dana", "quickstart", "--out", str(folder), "--set", *SMALLEST.split(), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "dana",
+        "quickstart",
+        "--out",
+        str(folder),
+        "--set",
+        *SMALLEST.split(),
+        *arguments,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -35,9 +45,13 @@ def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana
     folder, process = run
     assert str(folder / "report.html") in process.stdout
     assert "dana init YOUR_TABLE.csv" in process.stdout
-    look = re.search(r"selected  dana: .*scipy \(planted\) \d+%.*\n((?: {10}\S.*: .*\n){5})", process.stderr)
+    look = re.search(
+        r"selected  dana: .*scipy \(planted\) \d+%.*\n((?: {10}\S.*: .*\n){5})", process.stderr
+    )
     assert look, "sources and five passages"
-    assert look.start() < process.stderr.index("adapting on dana"), "before anything is trained on them"
+    assert look.start() < process.stderr.index("adapting on dana"), (
+        "before anything is trained on them"
+    )
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "planted" in page
     assert not re.search('(src|href)="http', page)
@@ -55,13 +69,17 @@ def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana
 def test_counts_add_up_and_arms_are_equal(run):
     folder, _ = run
     corpus = read_manifest(folder / "corpus")["counts"]
-    assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(corpus["rejected"].values())
+    assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(
+        corpus["rejected"].values()
+    )
     models = [folder / "arms" / arm / "adapted" for arm in ("general", "random", "dana")]
     assert all("\nlicense: cc-by-sa-4.0\n" in (model / "README.md").read_text() for model in models)
     tokens = [read_manifest(model)["counts"]["tokens_seen"] for model in models]
     assert max(tokens) - min(tokens) < 128  # equal to within one example
     for arm in ("base", "general", "random", "dana"):
-        metrics = json.loads((folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text())
+        metrics = json.loads(
+            (folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text()
+        )
         assert metrics["n"] == len(metrics["seeds"]) == 2
 
 

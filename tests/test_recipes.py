@@ -29,7 +29,18 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 PRESENT = [path for path in RECIPES if not read_yaml(path).keys() & missing_studies().keys()]
 PAPERS_FOLDER = ROOT / "recipes" / "papers"
 PAPERS = sorted(path for path in PAPERS_FOLDER.iterdir() if path.is_dir())
-HEAD = ["table", "row", "column", "value", "std", "unit", "seeds", "source", "corrected", "known_error"]
+HEAD = [
+    "table",
+    "row",
+    "column",
+    "value",
+    "std",
+    "unit",
+    "seeds",
+    "source",
+    "corrected",
+    "known_error",
+]
 COMMAND = re.compile(
     r"\bdana (?:score|weigh|adapt|finetune|studies (?:compare|translation)|run) [^#`]*?(?=$|  |[:;] |, |\s#|`)"
 )
@@ -42,7 +53,11 @@ def _name(path):
 
 def _commands(path):
     """The commands of the comment at the top that name the recipe."""
-    top = [line for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines() if line.startswith("#")]
+    top = [
+        line
+        for line in path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        if line.startswith("#")
+    ]
     commands = [shlex.split(match[0]) for line in top for match in COMMAND.finditer(line)]
     return [words[1:] for words in commands if {_name(path), path.stem} & set(words)]
 
@@ -62,10 +77,15 @@ def _numbers(paper, table):
 
 
 @pytest.mark.parametrize("path", PRESENT, ids=_name)
-def test_a_recipe_names_known_components_and_tasks_and_a_command_that_takes_it(path, monkeypatch, tmp_path):
+def test_a_recipe_names_known_components_and_tasks_and_a_command_that_takes_it(
+    path, monkeypatch, tmp_path
+):
     settings = load(RunSettings, read_yaml(path), origin=_name(path))
     load(RunSettings, read_recipe(path, quick=True)[0], origin=_name(path))
-    detectors = [*settings.ranking.specs(), *([settings.detector] if settings.detector != "auto" else [])]
+    detectors = [
+        *settings.ranking.specs(),
+        *([settings.detector] if settings.detector != "auto" else []),
+    ]
     for spec in detectors:
         as_detector(DETECTORS.create(spec))
     assert settings.selector_spec.partition(":")[0] in SELECTORS.entries()
@@ -107,9 +127,13 @@ def test_the_errors_named_in_dana_follow_from_its_tables():
     table4, table6 = _numbers("dana", "Table 4"), _numbers("dana", "Table 6")
     gains = {task: row["DANA"] - row["Base"] for task, row in table4.items()}
     assert np.mean(list(gains.values())) == pytest.approx(1.01, abs=0.005)
-    assert np.mean([gain for task, gain in gains.items() if task != "SST"]) == pytest.approx(1.086, abs=0.001)
+    assert np.mean([gain for task, gain in gains.items() if task != "SST"]) == pytest.approx(
+        1.086, abs=0.001
+    )
     assert table4["RCT20k"]["LM"] > table4["RCT20k"]["DANA"]
-    ahead = [column for column, value in table4["AGNews"].items() if value > table4["AGNews"]["DANA"]]
+    ahead = [
+        column for column, value in table4["AGNews"].items() if value > table4["AGNews"]["DANA"]
+    ]
     assert ahead == ["General", "Random", "Task", "Distance"]
     for task, row in table6.items():
         assert row["DANA"] == pytest.approx(gains[task], abs=0.006)
@@ -154,8 +178,18 @@ def test_the_errors_named_in_domain_clusters_follow_from_its_tables():
 def test_the_package_ships_every_folder_of_recipes_and_cards():
     with (ROOT / "pyproject.toml").open("rb") as file:
         patterns_by_folder = tomllib.load(file)["tool"]["setuptools"]["data-files"]
-    ours = {path for patterns in patterns_by_folder.values() for pattern in patterns for path in ROOT.glob(pattern)}
-    paths = {path for folder in ("recipes", "tasks") for path in (ROOT / folder).rglob("*.*") if path.suffix != ".pyc"}
+    ours = {
+        path
+        for patterns in patterns_by_folder.values()
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+    }
+    paths = {
+        path
+        for folder in ("recipes", "tasks")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix != ".pyc"
+    }
     assert paths - ours == {ROOT / "tasks" / "README.md"}
     for folder, patterns in patterns_by_folder.items():
         assert all(f"share/dana/{Path(pattern).parent}" == folder for pattern in patterns)
@@ -163,13 +197,25 @@ def test_the_package_ships_every_folder_of_recipes_and_cards():
 
 @pytest.mark.slow
 def test_a_wheel_holds_every_recipe_and_card(tmp_path):
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-q",
+        "-w",
+        str(tmp_path),
+    ]
     copy = tmp_path / "source"
     for name in ("dana", "recipes", "tasks", "accelerate_configs"):
         shutil.copytree(ROOT / name, copy / name)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    for folder in {path.parent for path in sorted((copy / "recipes").rglob("*.py"))}:  # as after one was imported
+    for folder in {
+        path.parent for path in sorted((copy / "recipes").rglob("*.py"))
+    }:  # as after one was imported
         (folder / "__pycache__").mkdir(exist_ok=True)
     subprocess.run([*build, str(copy)], check=True)
     names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()

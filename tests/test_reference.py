@@ -30,13 +30,19 @@ def test_commands_lists_every_flag_of_every_command(pages):
     assert set(commands) == set(re.findall(r"^## dana ([\w-]+)", text, re.MULTILINE))
     for name, parser in commands.items():
         section = text.partition(f"## dana {name}\n")[2]
-        flags = [flag for flag in parser._option_string_actions if flag.startswith("--") and flag != "--help"]
+        flags = [
+            flag
+            for flag in parser._option_string_actions
+            if flag.startswith("--") and flag != "--help"
+        ]
         assert not [flag for flag in flags if flag not in section.partition("\n## dana ")[0]], name
 
 
 def test_settings_lists_every_section_with_its_defaults(pages):
     text = pages.settings()
-    assert {"weigh", "adapt", "adapt.execution", "finetune"} <= set(re.findall(r"^## (\S+)$", text, re.MULTILINE))
+    assert {"weigh", "adapt", "adapt.execution", "finetune"} <= set(
+        re.findall(r"^## (\S+)$", text, re.MULTILINE)
+    )
     assert "| `gamma` | int | `15` |" in text
     assert not re.findall(r"^\| .* \|  \|$", text, re.MULTILINE), "a key without a meaning"
 
@@ -48,7 +54,10 @@ def test_interface_shows_every_public_name(pages):
 
 
 def test_every_column_of_a_table_has_a_meaning(pages):
-    schemas = re.findall(r"generated: columns (\S+) -->", (DOCS / "reference" / "files.md").read_text(encoding="utf-8"))
+    schemas = re.findall(
+        r"generated: columns (\S+) -->",
+        (DOCS / "reference" / "files.md").read_text(encoding="utf-8"),
+    )
     assert len(schemas) == 5
     assert all(pages.columns(schema).count("\n") > 1 for schema in schemas)
 

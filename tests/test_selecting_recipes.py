@@ -25,10 +25,17 @@ def read_recipes():
     recipes = {}
     for path in sorted([*RECIPES.glob("*.yaml"), *(RECIPES / "papers" / "dana").glob("*.yaml")]):
         values = read_yaml(path)
-        if {"selector", "detector", "weigh", "arms"} & values.keys() and not values.keys() & missing_studies().keys():
+        if {
+            "selector",
+            "detector",
+            "weigh",
+            "arms",
+        } & values.keys() and not values.keys() & missing_studies().keys():
             run = load(RunSettings, values, origin=path.name)
             selection = replace(run.selection, encoder="static", max_task_units=TASK_UNITS)
-            recipes.setdefault((run.selector_spec, run.detector, selection, run.weigh), []).append(path.stem)
+            recipes.setdefault((run.selector_spec, run.detector, selection, run.weigh), []).append(
+                path.stem
+            )
     return recipes
 
 
@@ -41,8 +48,12 @@ def run(request, tmp_path_factory, dana_data):
     """A folder with a task's text and a pool of as many documents of each source, and the source like the task."""
     folder = tmp_path_factory.mktemp(request.param)
     for source in SOURCES:
-        with gzip.open(dana_data / "general" / f"{source}.jsonl.gz", "rt", encoding="utf-8") as lines:
-            (folder / f"{source}.jsonl").write_text("".join(islice(lines, DOCUMENTS)), encoding="utf-8")
+        with gzip.open(
+            dana_data / "general" / f"{source}.jsonl.gz", "rt", encoding="utf-8"
+        ) as lines:
+            (folder / f"{source}.jsonl").write_text(
+                "".join(islice(lines, DOCUMENTS)), encoding="utf-8"
+            )
     task_stage(request.param, folder / "task")
     corpus_stage([str(folder / f"{source}.jsonl") for source in SOURCES], folder / "corpus")
     return folder, LIKE[request.param]
@@ -53,12 +64,18 @@ def marks(setup):
 
 
 @pytest.mark.parametrize(
-    "setup", [pytest.param(setup, id="-".join(SETUPS[setup]), marks=marks(setup)) for setup in SETUPS]
+    "setup",
+    [pytest.param(setup, id="-".join(SETUPS[setup]), marks=marks(setup)) for setup in SETUPS],
 )
 def test_a_recipe_keeps_text_of_the_tasks_field_and_no_film_reviews(run, setup, tmp_path):
     (folder, like), (*scored, weigh) = run, setup
-    scores = score_read(folder, folder, *scored, folder / f"scores-{SCORED.index(tuple(scored))}").path
+    scores = score_read(
+        folder, folder, *scored, folder / f"scores-{SCORED.index(tuple(scored))}"
+    ).path
     weights = weigh_stage(scores, folder / "corpus", weigh, tmp_path / "weights")
-    kept = {source: row["kept_characters"] for source, row in weights.manifest["counts"]["by_source"].items()}
+    kept = {
+        source: row["kept_characters"]
+        for source, row in weights.manifest["counts"]["by_source"].items()
+    }
     assert max(kept, key=kept.__getitem__) == like
     assert kept["reviews_movie"] < 0.1 * sum(kept.values())

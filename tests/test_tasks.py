@@ -11,7 +11,8 @@ from dana.tasks.examples import overlap, read_splits
 from dana.tasks.finder import card_names
 from dana.tasks.settings import Preset
 
-# DANA Table 3 and section 4: train, dev, test, number of labels, metric. Two numbers: both are in print.
+# DANA Table 3 and section 4: train, dev, test, number of labels, metric. Two numbers: both are in
+# print.
 PAPER = {
     "chemprot": (4169, 2427, 3469, 13, "micro_f1"),
     "rct20k": (180040, 30212, 30135, 5, "micro_f1"),
@@ -57,8 +58,17 @@ def test_a_card_is_complete(name):
     assert "http" in card.citation or "doi:" in card.citation
     assert set(card.splits) == set(SPLITS)
     assert {"paper", "default", "quick"} <= set(card.presets)
-    preset = {"epochs": 5, "learning_rate": 3e-5, "batch_size": 8, "warmup": 0.1, "seeds": 8, "evaluate": "last"}
-    assert card.preset("paper") == Preset(**preset, max_tokens=card.preset("paper").max_tokens)  # D-12
+    preset = {
+        "epochs": 5,
+        "learning_rate": 3e-5,
+        "batch_size": 8,
+        "warmup": 0.1,
+        "seeds": 8,
+        "evaluate": "last",
+    }
+    assert card.preset("paper") == Preset(
+        **preset, max_tokens=card.preset("paper").max_tokens
+    )  # D-12
 
 
 @pytest.mark.parametrize("name", sorted(set(PAPER) | EXTRAS | set(GENRES)))
@@ -73,26 +83,42 @@ def test_the_real_data_fits_the_card(dana_data, name, caplog):
         assert len(splits[split]) in np.atleast_1d(card.splits[split])
     assert len(caplog.messages) == len(SAMPLED.get(name, set()))
     complete = splits.values() if name in GENRES else [splits["train"]]
-    assert {example.label for split in complete for example in split} == set(range(len(card.labels)))
+    assert {example.label for split in complete for example in split} == set(
+        range(len(card.labels))
+    )
     ids = [{example.id for example in split} for split in splits.values()]
-    assert sum(map(len, ids)) == len(set.union(*ids)) if name in GENRES else sum(map(len, splits.values()))
+    assert (
+        sum(map(len, ids)) == len(set.union(*ids))
+        if name in GENRES
+        else sum(map(len, splits.values()))
+    )
 
 
 @pytest.mark.parametrize(
-    ("name", "leaking", "count"), [("acl_arc_unseen", "acl_arc", 52), ("csabstruct_unseen", "csabstruct", 172)]
+    ("name", "leaking", "count"),
+    [("acl_arc_unseen", "acl_arc", 52), ("csabstruct_unseen", "csabstruct", 172)],
 )
 def test_a_card_without_leaks_leaves_out_the_test_texts_of_other_splits_and_nothing_else(
     dana_data, name, leaking, count
 ):
     card, other = load_card(name), load_card(leaking)
-    same = {"name": leaking, "title": other.title, "aliases": other.aliases, "origins": other.origins}
+    same = {
+        "name": leaking,
+        "title": other.title,
+        "aliases": other.aliases,
+        "origins": other.origins,
+    }
     assert (card.unseen_test, other.unseen_test) == (True, False)
     assert replace(card, unseen_test=False, **same) == other
     splits, all_splits = read_splits(card), read_splits(other)
     assert overlap(splits)["seen"] == 0
     assert overlap(all_splits)["test_in_train"] == count
     assert f"{count} of the" in other.notes
-    assert [splits[split] for split in ("train", "dev")] == [all_splits[split] for split in ("train", "dev")]
+    assert [splits[split] for split in ("train", "dev")] == [
+        all_splits[split] for split in ("train", "dev")
+    ]
     texts = {example.text for split in ("train", "dev") for example in all_splits[split]}
-    assert splits["test"] == [example for example in all_splits["test"] if example.text not in texts]
+    assert splits["test"] == [
+        example for example in all_splits["test"] if example.text not in texts
+    ]
     assert 0 < len(splits["test"]) < len(all_splits["test"])

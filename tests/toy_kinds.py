@@ -42,7 +42,11 @@ def token_label_row(number: int, random: np.random.Generator) -> dict[str, Any]:
     return {"tokens": list(map(str, tokens)), "tags": tags}
 
 
-KINDS = {"multi_label": multi_label_row, "regression": regression_row, "token_labels": token_label_row}
+KINDS = {
+    "multi_label": multi_label_row,
+    "regression": regression_row,
+    "token_labels": token_label_row,
+}
 PRESET = {**toy_task.PRESET, "epochs": 14, "learning_rate": 3e-3}
 TAGS = ["O", "B-bird", "I-bird", "B-metal", "I-metal"]
 CHANGES: dict[str, dict[str, Any]] = {
@@ -65,7 +69,9 @@ def write_task(folder: Path, kind: str, **changes: Any) -> Path:
     """A card of a kind with 120 training, 30 development and 60 test examples beside it; None removes a key."""
     card = toy_task.write_task(folder, **{"kind": kind, **CHANGES[kind], **changes})
     values = yaml.safe_load(card.read_text(encoding="utf-8"))
-    card.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
+    card.write_text(
+        yaml.safe_dump({key: value for key, value in values.items() if value is not None})
+    )
     for seed, (split, count) in enumerate(COUNTS.items(), 1):
         toy_task.write_split(folder / "toy", split, rows(kind, count, seed))
     return card
@@ -75,7 +81,10 @@ def finetuned(checkpoint: str, folder: Path, kind: str, **settings: Any) -> Path
     """A fine-tuning in ``folder/finetune/toy/dana``, its model beside it; the card is in ``folder/tasks``."""
     card, out = write_task(folder / "tasks", kind), folder / "finetune" / "toy" / "dana"
     finetune_stage(
-        checkpoint, str(card), FinetuneSettings(**{"preset": "quick", "seeds": 1, "save": True, **settings}), out
+        checkpoint,
+        str(card),
+        FinetuneSettings(**{"preset": "quick", "seeds": 1, "save": True, **settings}),
+        out,
     )
     return out
 

@@ -13,7 +13,12 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
     first, second = toy_task.rows(count, seed), toy_task.rows(count, seed + 50)
     order = [*range(1, count), 0]
     return [
-        {"uid": row["id"], "premise": first[other]["text"], "hypothesis": row["text"], "label": row["label"]}
+        {
+            "uid": row["id"],
+            "premise": first[other]["text"],
+            "hypothesis": row["text"],
+            "label": row["label"],
+        }
         for row, other in zip(second, order, strict=True)
     ]
 
@@ -34,7 +39,9 @@ def write_checkpoint(folder: Path, **config: Any) -> Path:
     names = ["input_ids", "token_type_ids", "attention_mask"]
     tokenizer = AutoTokenizer.from_pretrained(folder, model_input_names=names)
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.save_pretrained(folder)
     return folder

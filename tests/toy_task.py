@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-SIGNS = {"fruit": ["apple", "pear", "plum"], "metal": ["iron", "zinc", "lead"], "bird": ["wren", "owl", "crow"]}
+SIGNS = {
+    "fruit": ["apple", "pear", "plum"],
+    "metal": ["iron", "zinc", "lead"],
+    "bird": ["wren", "owl", "crow"],
+}
 FILLERS = [f"word{number}" for number in range(40)]
 PRESET = {"epochs": 6, "learning_rate": 2e-3, "batch_size": 8, "seeds": 2, "max_tokens": 24}
 WORDS = [*FILLERS, *(word for words in SIGNS.values() for word in words)]
@@ -30,7 +34,13 @@ def write_task(folder: Path, **changes: Any) -> Path:
     splits = {"train": 120, "dev": 30, "test": 60}
     for seed, (split, count) in enumerate(splits.items(), 1):
         write_split(folder / "toy", split, rows(count, seed))
-    card = {"name": "toy", "title": "What is it about?", "version": 1, "data": {"local": "toy"}, "labels": list(SIGNS)}
+    card = {
+        "name": "toy",
+        "title": "What is it about?",
+        "version": 1,
+        "data": {"local": "toy"},
+        "labels": list(SIGNS),
+    }
     card |= {"metric": "macro_f1", "splits": splits, "presets": {"quick": PRESET}, **changes}
     path = folder / "toy.yaml"
     path.write_text(yaml.safe_dump(card), encoding="utf-8")
@@ -46,11 +56,18 @@ def write_split(folder: Path, split: str, examples: list[dict[str, Any]]) -> Pat
 
 
 # Of a tiny model of any architecture over the words of the toy tokenizer.
-SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
 SIZE = {"vocab_size": 54, "max_position_embeddings": 40, "pad_token_id": 0, **SHAPE}
 
 
-def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, **config: Any) -> Path:
+def write_checkpoint(
+    folder: Path, seed: int = 0, words: Sequence[str] = WORDS, **config: Any
+) -> Path:
     """A BERT of two layers of 32 with a tokenizer that knows some words, by default the task's."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -61,12 +78,25 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
     from dana.core.rng import torch_seed
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    inner = Tokenizer(WordLevel({word: at for at, word in enumerate([*special, *words])}, unk_token="[UNK]"))
+    inner = Tokenizer(
+        WordLevel({word: at for at, word in enumerate([*special, *words])}, unk_token="[UNK]")
+    )
     inner.pre_tokenizer = Whitespace()
-    inner.post_processor = TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+    inner.post_processor = TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(
+        zip(
+            ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True
+        )
+    )
     PreTrainedTokenizerFast(tokenizer_object=inner, **names).save_pretrained(folder)
-    size = {"vocab_size": len(special) + len(words), "max_position_embeddings": 32, **SHAPE, **config}
+    size = {
+        "vocab_size": len(special) + len(words),
+        "max_position_embeddings": 32,
+        **SHAPE,
+        **config,
+    }
     with torch_seed(seed):
         BertForMaskedLM(BertConfig(**size)).save_pretrained(folder)
     return folder
@@ -74,7 +104,9 @@ def write_checkpoint(folder: Path, seed: int = 0, words: Sequence[str] = WORDS, 
 
 def write_folds(folder: Path, count: int = 60, folds: int = 3, **changes: Any) -> Path:
     """A card with folds: labelled texts in one file, equally many of each label in each fold."""
-    examples = [{**row, "fold": number // len(SIGNS) % folds} for number, row in enumerate(rows(count, 1))]
+    examples = [
+        {**row, "fold": number // len(SIGNS) % folds} for number, row in enumerate(rows(count, 1))
+    ]
     write_split(folder, "texts", examples)
     return write_task(folder, data={"file": "texts"}, folds="fold", splits={}, **changes)
 
@@ -88,7 +120,12 @@ def write_decoder(folder: Path, words: Sequence[str]) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(write_checkpoint(folder / "words", words=words))
     tokenizer.chat_template = "{{ messages }}"
     tokenizer.save_pretrained(folder)
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     with torch_seed(0):
         LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape)).save_pretrained(folder)
     return folder

@@ -1,7 +1,8 @@
 """Pins of what each version of a component computes: its parameters with their defaults, and numbers on two seeds.
 
-``PIN_VERSIONS=1 python -m pytest -k test_a_version_computes`` pins what is new: a component, or another version of one.
-It changes no pin of a version that is there: numbers that change want a new ``version`` in the class.
+``PIN_VERSIONS=1 python -m pytest -k test_a_version_computes`` pins what is new: a component, or
+another version of one. It changes no pin of a version that is there: numbers that change want a new
+``version`` in the class.
 """
 
 import inspect
@@ -17,7 +18,8 @@ import pytest
 
 SEEDS = (0, 1)
 RELATIVE = 1e-6  # of the largest number that one spec gives on a seed
-# What is trained, or six layers deep, in single precision rounds otherwise on another CPU: 1e-5 was seen.
+# What is trained, or six layers deep, in single precision rounds otherwise on another CPU: 1e-5 was
+# seen.
 TRAINED = {"classifier": 1e-5, "etm": 1e-4, "minilm": 1e-5, "perplexity_gap": 1e-5}
 Numbers = Mapping[str, Any]  # a spec, and what is computed with it
 
@@ -41,11 +43,17 @@ def classes_of(component: Callable[..., Any]) -> list[type]:
 def parameters(component: Callable[..., Any]) -> dict[str, str]:
     """Each parameter with its default, as text."""
     signature = inspect.signature(component).parameters.values()
-    defaults = {one.name: "" if one.default is one.empty else repr(one.default) for one in signature}
-    return {name: default for name, default in defaults.items() if name != "context"}  # the run's settings
+    defaults = {
+        one.name: "" if one.default is one.empty else repr(one.default) for one in signature
+    }
+    return {
+        name: default for name, default in defaults.items() if name != "context"
+    }  # the run's settings
 
 
-def pin_of(version: int, defaults: dict[str, str], compute: Callable[[int], Numbers]) -> dict[str, Any]:
+def pin_of(
+    version: int, defaults: dict[str, str], compute: Callable[[int], Numbers]
+) -> dict[str, Any]:
     """What a version is known by: ``numbers`` has a list a seed for each spec."""
     by_seed = [compute(seed) for seed in SEEDS]
     specs = {spec: [_ten_digits(one[spec]) for one in by_seed] for spec in by_seed[0]}
@@ -53,7 +61,9 @@ def pin_of(version: int, defaults: dict[str, str], compute: Callable[[int], Numb
 
 
 def _ten_digits(values: Any) -> list[float]:
-    return [float(f"{value:.10g}") for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
+    return [
+        float(f"{value:.10g}") for value in np.asarray(values, dtype=np.float64).ravel().tolist()
+    ]
 
 
 def difference(pin: dict[str, Any] | None, now: dict[str, Any], relative: float = RELATIVE) -> str:
@@ -90,7 +100,11 @@ def check_pin(file: Path, kind: str, name: str, now: dict[str, Any]) -> None:
 
 def normal(seed: int, rows: int, columns: int) -> np.ndarray:
     """Float32 normal numbers, the same with every version of numpy: of two clouds, the second row for row shifted."""
-    return np.random.Generator(np.random.Philox(seed)).standard_normal((rows, columns)).astype(np.float32)
+    return (
+        np.random.Generator(np.random.Philox(seed))
+        .standard_normal((rows, columns))
+        .astype(np.float32)
+    )
 
 
 def sentences(words: tuple[str, ...], count: int, seed: int) -> list[str]:

@@ -24,33 +24,41 @@ from dana.tasks.card import SPLITS
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind
 
-Texts = str | Path | Iterable[Any]  # a path or several; strings or mappings; pandas tables iterate otherwise
+Texts = (
+    str | Path | Iterable[Any]
+)  # a path or several; strings or mappings; pandas tables iterate otherwise
 FOLDER = "inputs"  # in a run: texts that were in memory
 CARD = "task"  # name of the card for labelled rows
 OTHER_NAMES = {"dev": ("validation", "valid", "val")}
 
 
-def as_sources(name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs, skips: bool = False) -> list[str]:
+def as_sources(
+    name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs, skips: bool = False
+) -> list[str]:
     """Convert texts to sources: paths, globs, URLs and ``hf:`` names stay; texts in memory are written to a file.
 
     Args:
         name: ``task`` or ``general``, for messages and the name of the file.
-        texts: A path or several :class:`~pathlib.Path`; or an iterable of strings or of mappings with a field for the
-            text: a list, a generator (read once), a ``datasets.Dataset``, a pandas table or column.
+        texts: A path or several :class:`~pathlib.Path`; or an iterable of strings or of mappings
+            with a field for the text: a list, a generator (read once), a ``datasets.Dataset``, a
+            pandas table or column.
         run: Folder of the run; texts in memory go to ``inputs/NAME.jsonl`` in it, one line per row.
         artifact: Artifact made from the text; if it exists, the text must be the same.
         inputs: Names of the fields.
         skips: Whether values that are no text are written as null, which readers count and skip.
 
     Raises:
-        ConfigError: If a string is no path, a list of strings holds file names, or a column is missing.
+        ConfigError: If a string is no path, a list of strings holds file names, or a column is
+            missing.
         DataError: If there is no row, or a text is no string; names the row, from 0.
         ArtifactError: If the run was made from other text.
     """
     if isinstance(texts, str | Path):
         return [_check_path(name, str(texts))]
     if isinstance(texts, Mapping):
-        raise ConfigError(f"{name}: a {type(texts).__name__} of {', '.join(map(str, texts))}; give one of them")
+        raise ConfigError(
+            f"{name}: a {type(texts).__name__} of {', '.join(map(str, texts))}; give one of them"
+        )
     if not isinstance(texts, Iterable):
         raise ConfigError(f"{name}={texts!r}: must be a path, or an iterable of texts")
     if isinstance(texts, Set):
@@ -69,7 +77,12 @@ def as_sources(name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs,
     path = run / FOLDER / f"{name}.jsonl"
     with stored_text(path, artifact) as stream:
         for number, row in enumerate(chain([first], rows)):
-            json.dump(_record(f"{name}[{number}]", row, inputs, skips), stream, ensure_ascii=False, default=_plain)
+            json.dump(
+                _record(f"{name}[{number}]", row, inputs, skips),
+                stream,
+                ensure_ascii=False,
+                default=_plain,
+            )
             stream.write("\n")
     return [str(path)]
 
@@ -89,8 +102,14 @@ def stored_text(path: Path, artifact: Path) -> Iterator[IO[str]]:
         # UTF-8 cannot hold a lone surrogate; JSON can escape it.
         with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
-        if path.exists() and (artifact / MANIFEST).is_file() and not cmp(path, temporary, shallow=False):
-            raise ArtifactError(f"{artifact} was made from other text than that of this call; choose another out")
+        if (
+            path.exists()
+            and (artifact / MANIFEST).is_file()
+            and not cmp(path, temporary, shallow=False)
+        ):
+            raise ArtifactError(
+                f"{artifact} was made from other text than that of this call; choose another out"
+            )
 
 
 def _is_source(text: str) -> bool:
@@ -114,8 +133,12 @@ def as_rows(texts: Any) -> Iterable[Any]:
     if pandas and isinstance(texts, pandas.DataFrame):
         columns = [str(column) for column in texts.columns]
         if twice := [name for name in columns if columns.count(name) > 1]:
-            raise ConfigError(f"the table has {columns.count(twice[0])} columns {twice[0]!r}; rename or drop one")
-        return (dict(zip(columns, row, strict=True)) for row in texts.itertuples(index=False, name=None))
+            raise ConfigError(
+                f"the table has {columns.count(twice[0])} columns {twice[0]!r}; rename or drop one"
+            )
+        return (
+            dict(zip(columns, row, strict=True)) for row in texts.itertuples(index=False, name=None)
+        )
     return texts
 
 
@@ -125,14 +148,25 @@ def _record(location: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, A
     text = row
     if isinstance(row, Mapping):
         fields = dict(row)
-        texts = [value for name in inputs.text_field if (value := field_at(fields, name)) is not MISSING]
+        texts = [
+            value for name in inputs.text_field if (value := field_at(fields, name)) is not MISSING
+        ]
         if not texts and len(fields) == 1 and inputs == Inputs():
             texts = list(fields.values())
         if not texts:
-            text_fields, names = " or ".join(map(repr, inputs.text_field)), ", ".join(map(str, fields))
-            raise ConfigError(f"{location}: expected a field {text_fields}, got {names}; set text_field=NAME")
+            text_fields, names = (
+                " or ".join(map(repr, inputs.text_field)),
+                ", ".join(map(str, fields)),
+            )
+            raise ConfigError(
+                f"{location}: expected a field {text_fields}, got {names}; set text_field=NAME"
+            )
         text, ids = texts[0], [inputs.id_field] if inputs.id_field else ["id", "doc_id"]
-        record = {name: value for name in (*ids, "source") if not is_missing(value := field_at(fields, name))}
+        record = {
+            name: value
+            for name in (*ids, "source")
+            if not is_missing(value := field_at(fields, name))
+        }
     if skips and not isinstance(text, str):
         text = None
     elif not isinstance(text, str):
@@ -151,21 +185,29 @@ def _plain(value: Any) -> Any:
 
 
 def write_card(
-    splits: Mapping[str, Any], folder: Path, fields: Mapping[str, str], kind: str = DEFAULT, metric: str | None = None
+    splits: Mapping[str, Any],
+    folder: Path,
+    fields: Mapping[str, str],
+    kind: str = DEFAULT,
+    metric: str | None = None,
 ) -> Path:
     """Write labelled rows as a task card with its data, and return the path of the card.
 
     Args:
-        splits: ``train``, ``dev`` (or ``validation``) and ``test``: each an iterable of mappings, or a pandas table.
+        splits: ``train``, ``dev`` (or ``validation``) and ``test``: each an iterable of mappings,
+            or a pandas table.
         folder: Target folder.
-        fields: Names of the fields of ``text``, ``label``, ``id`` and, for text pairs, ``text_pair``.
-        kind: Kind of the labels: ``single_label``, ``multi_label`` (a list of labels), ``regression`` (a number) or
-            ``token_labels`` (a list, one per word; the text may be a list of words).
+        fields: Names of the fields of ``text``, ``label``, ``id`` and, for text pairs,
+            ``text_pair``.
+        kind: Kind of the labels: ``single_label``, ``multi_label`` (a list of labels),
+            ``regression`` (a number) or ``token_labels`` (a list, one per word; the text may be a
+            list of words).
         metric: Main metric of the task; None takes that of the kind.
 
     Raises:
         ConfigError: If kind or metric is unknown.
-        DataError: If a split is missing or empty, or a row lacks a field; names split, row and the fields.
+        DataError: If a split is missing or empty, or a row lacks a field; names split, row and the
+            fields.
     """
     target = find_kind(kind)
     metric = metric or target.main_metric
@@ -175,7 +217,9 @@ def write_card(
     data.mkdir()
     for split in SPLITS:
         rows = _split(splits, split)
-        with (data / f"{split}.jsonl").open("w", encoding="utf-8", errors="backslashreplace") as stream:
+        with (data / f"{split}.jsonl").open(
+            "w", encoding="utf-8", errors="backslashreplace"
+        ) as stream:
             for number, row in enumerate(as_rows(rows)):
                 location = f"{split}[{number}]"
                 record, names = _example(location, row, fields, target)
@@ -186,11 +230,19 @@ def write_card(
                 stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
         if split not in counts:
             raise DataError(f"{split}: holds no example")
-    card = {"name": CARD, "title": "Given in memory", "version": 1, "kind": target.name, "metric": metric}
+    card = {
+        "name": CARD,
+        "title": "Given in memory",
+        "version": 1,
+        "kind": target.name,
+        "metric": metric,
+    }
     card |= {"labels": sorted(labels)} if target.has_labels else {}
     card |= {"text_pair": fields["text_pair"]} if "text_pair" in fields else {}
     path = folder / f"{CARD}.yaml"
-    path.write_text(yaml.safe_dump({**card, "splits": counts, "data": {"local": CARD}}), encoding="utf-8")
+    path.write_text(
+        yaml.safe_dump({**card, "splits": counts, "data": {"local": CARD}}), encoding="utf-8"
+    )
     return path
 
 
@@ -198,7 +250,9 @@ def _split(splits: Mapping[str, Any], name: str) -> Any:
     names = [split for split in (name, *OTHER_NAMES.get(name, ())) if split in splits]
     if len(names) != 1:
         problem = f"{' and '.join(names)} are one" if names else f"no {name!r}"
-        raise DataError(f"task: expected train, dev and test, got {', '.join(map(str, splits))}: {problem}")
+        raise DataError(
+            f"task: expected train, dev and test, got {', '.join(map(str, splits))}: {problem}"
+        )
     rows = splits[names[0]]
     if not isinstance(rows, Iterable):
         raise DataError(f"{names[0]}: is {type(rows).__name__}, not rows with a text and a label")
@@ -218,7 +272,9 @@ def _check_types(location: str, label: Any, types: dict[str, str]) -> None:
         types.setdefault("a number" if is_number else type(value).__name__, location)
     if len(types) > 1:
         (first, row), (other, other_row) = list(types.items())[:2]
-        raise DataError(f"{other_row}: a label is {other}, but {first} in {row}; convert all labels to one type")
+        raise DataError(
+            f"{other_row}: a label is {other}, but {first} in {row}; convert all labels to one type"
+        )
 
 
 def _example(
@@ -226,7 +282,9 @@ def _example(
 ) -> tuple[dict[str, Any], Collection[str]]:
     """Convert a row to its record and the names of its labels."""
     if not isinstance(row, Mapping):
-        raise DataError(f"{location}: is {type(row).__name__}, not a mapping with a text and a label")
+        raise DataError(
+            f"{location}: is {type(row).__name__}, not a mapping with a text and a label"
+        )
     record: dict[str, Any] = {}
     names: Collection[str] = ()
     for what, name in fields.items():
@@ -234,7 +292,9 @@ def _example(
             continue
         value = field_at(dict(row), name)
         if value is MISSING or value is None:
-            raise DataError(f"{location}: expected {name!r}, got {', '.join(map(str, row))}; set {what}_field=NAME")
+            raise DataError(
+                f"{location}: expected {name!r}, got {', '.join(map(str, row))}; set {what}_field=NAME"
+            )
         if is_missing(value):
             raise DataError(f"{location}: {name!r} is {value}; remove rows without a {what}")
         record[name] = value.tolist() if hasattr(value, "tolist") else value
@@ -247,5 +307,7 @@ def _example(
     name = fields["id"]
     row_id = field_at(dict(row), name)
     if row_id is not MISSING and is_missing(row_id):
-        raise DataError(f"{location}: {name!r} is {row_id}; give every row an id, or drop the field")
+        raise DataError(
+            f"{location}: {name!r} is {row_id}; give every row an id, or drop the field"
+        )
     return (record if row_id is MISSING else {**record, name: str(row_id)}), names

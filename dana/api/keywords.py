@@ -37,9 +37,10 @@ def settings_of(
     Args:
         function: Name of the function, which is that of a command.
         run: The run's folder, or None.
-        keywords: Keyword arguments: keys of a recipe without their section; a nested section is a mapping.
-        takes: The sections of :class:`~dana.stages.settings.RunSettings`, and single keys of it (``data``) or of
-            others (``weigh.beta``), that the function uses.
+        keywords: Keyword arguments: keys of a recipe without their section; a nested section is a
+            mapping.
+        takes: The sections of :class:`~dana.stages.settings.RunSettings`, and single keys of it
+            (``data``) or of others (``weigh.beta``), that the function uses.
         task: Text of the task; texts in memory are written to the run's folder.
         general: General text, likewise.
 
@@ -52,7 +53,9 @@ def settings_of(
     flags = {}
     for name, value in keywords.items():
         if name not in settings_keys:
-            raise ConfigError(f"dana.{function}: unknown keyword {name!r}{suggestion(name, settings_keys)}")
+            raise ConfigError(
+                f"dana.{function}: unknown keyword {name!r}{suggestion(name, settings_keys)}"
+            )
         *section, key, is_list = settings_keys[name]
         inner = values.setdefault(section[0], {}) if section else values
         inner[key] = plain_value([value] if is_list and isinstance(value, Folder) else value)
@@ -70,7 +73,9 @@ def _with_texts(settings: RunSettings, task: Texts | None, general: Texts | None
     run, at, inputs = Path(settings.out), scratch(Path(settings.out)), settings.inputs
     if general is not None:
         skips = settings.on_bad_record == "skip"
-        settings = replace(settings, general=as_sources("general", general, at, run / "corpus", inputs, skips))
+        settings = replace(
+            settings, general=as_sources("general", general, at, run / "corpus", inputs, skips)
+        )
     if task is not None:
         sources = as_sources("task", task, at, run / "task", inputs)
         if len(sources) > 1:
@@ -91,7 +96,9 @@ def _setting_keys(takes: Sequence[str]) -> dict[str, tuple]:
         types = get_type_hints(hints[section])
         for item in fields(hints[section]):
             if not dot or item.name == key:
-                keys.setdefault(item.name, (section, item.name, get_origin(types[item.name]) is list))
+                keys.setdefault(
+                    item.name, (section, item.name, get_origin(types[item.name]) is list)
+                )
     return keys
 
 
@@ -122,8 +129,13 @@ def with_messages(function: Callable[P, R]) -> Callable[P, R]:
             return cast(R, None)
 
     signature, switch = inspect.signature(function), {"default": False, "annotation": bool}
-    switches = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **switch) for name in ("quiet", "dry_run")]
-    parameters = sorted([*signature.parameters.values(), *switches], key=lambda parameter: parameter.kind)
+    switches = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **switch)
+        for name in ("quiet", "dry_run")
+    ]
+    parameters = sorted(
+        [*signature.parameters.values(), *switches], key=lambda parameter: parameter.kind
+    )
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Callable[P, R], call)
 
@@ -138,7 +150,9 @@ def run_folder(out: Folder | None) -> Iterator[Path]:
     if out is not None:
         require(isinstance(out, str | Path) and bool(str(out).strip()), "out", out, "a folder")
         parent = next((path for path in (Path(out), *Path(out).parents) if path.exists()), None)
-        require(parent is None or parent.is_dir(), "out", str(out), f"a folder, but {parent} is a file")
+        require(
+            parent is None or parent.is_dir(), "out", str(out), f"a folder, but {parent} is a file"
+        )
         yield Path(out)
         return
     if processes() > 1:

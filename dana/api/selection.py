@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-RANK = ("selection", "ranking", "inputs", "hygiene", "weigh.beta", "on_bad_record", "data", "task_path")
+RANK = (
+    "selection",
+    "ranking",
+    "inputs",
+    "hygiene",
+    "weigh.beta",
+    "on_bad_record",
+    "data",
+    "task_path",
+)
 SCORE = (*RANK, "selector", "detector", "allow_below_chance")
 WEIGH = ("weigh", "allow_below_chance")
 NEEDED = ["doc_id", "unit", "score"]
@@ -24,7 +33,10 @@ NEEDED = ["doc_id", "unit", "score"]
 
 @with_messages
 def rank(
-    task: Texts | None = None, general: Texts | None = None, out: Folder | None = None, **settings: Any
+    task: Texts | None = None,
+    general: Texts | None = None,
+    out: Folder | None = None,
+    **settings: Any,
 ) -> "pd.DataFrame":
     """Rank detectors by the recall of held-out task text within the selected share of the general text.
 
@@ -75,11 +87,12 @@ def score(
             and ``detector`` (``auto`` ranks them first), and ``allow_below_chance``.
 
     Returns:
-        One row per unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document), ``start`` and
-        ``end`` (characters of the document), ``score``.
+        One row per unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document),
+        ``start`` and ``end`` (characters of the document), ``score``.
 
     Raises:
-        DanaError: For a wrong keyword or text; see also :meth:`dana.scoring.scoring.Scoring.prepare`.
+        DanaError: For a wrong keyword or text; see also
+            :meth:`dana.scoring.scoring.Scoring.prepare`.
     """
     from dana.core.schemas import read_table
     from dana.stages.score import run_score
@@ -113,21 +126,26 @@ def weigh(
             also ``allow_below_chance``.
 
     Returns:
-        The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and ``weight``; for several
-        targets also ``target``, the name of the run for which a unit is selected. For an array or a Series: the
-        weights as an array, or a Series of the same index.
+        The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and
+        ``weight``; for several targets also ``target``, the name of the run for which a unit is
+        selected. For an array or a Series: the weights as an array, or a Series of the same index.
 
     Raises:
-        ConfigError: For a wrong keyword, or for a budget in tokens, ``beta="auto"`` or ``balance`` without a run's
-            folder.
-        DataError: If a column or unit of the table is missing, or a score is no number; names the row.
+        ConfigError: For a wrong keyword, or for a budget in tokens, ``beta="auto"`` or ``balance``
+            without a run's folder.
+        DataError: If a column or unit of the table is missing, or a score is no number; names the
+            row.
     """
     import numpy as np
     import pandas as pd
 
     from dana.core.schemas import read_table
 
-    if isinstance(scores, list | tuple) and scores and all(isinstance(run, str | Path) for run in scores):
+    if (
+        isinstance(scores, list | tuple)
+        and scores
+        and all(isinstance(run, str | Path) for run in scores)
+    ):
         return _weigh_targets([Path(run) for run in scores], proportions, to, settings)
     for name, value in (("proportions", proportions), ("to", to)):
         require(value is None, name, value, "left out: it needs the folders of several runs")
@@ -147,17 +165,26 @@ def weigh(
         return _weigh_table(scores, ready)
     texts = pd.DataFrame({"doc_id": range(len(scores)), "unit": 0, "score": np.asarray(scores)})
     weights = _weigh_table(texts, ready)["weight"].to_numpy()
-    return pd.Series(weights, scores.index, name="weight") if isinstance(scores, pd.Series) else weights
+    return (
+        pd.Series(weights, scores.index, name="weight")
+        if isinstance(scores, pd.Series)
+        else weights
+    )
 
 
 def _weigh_targets(
-    runs: list[Path], proportions: Sequence[float] | None, to: Folder | None, settings: dict[str, Any]
+    runs: list[Path],
+    proportions: Sequence[float] | None,
+    to: Folder | None,
+    settings: dict[str, Any],
 ) -> "pd.DataFrame":
     from dana.core.schemas import read_table
     from dana.stages.weigh import weigh_targets_stage
 
     require(to is not None, "to", to, "a folder for the weights of several targets")
-    require(proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one per target")
+    require(
+        proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one per target"
+    )
     ready = settings_of("weigh", runs[0], settings, WEIGH)
     shares, permission = list(proportions or ()), ready.allow_below_chance
     artifact = weigh_targets_stage(runs, shares, ready.weigh, Path(str(to)), permission)
@@ -175,7 +202,9 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     require(is_table, "scores", type(scores).__name__, choices)
     if wrong := [name for name in NEEDED if [*scores].count(name) != 1]:
         columns = ", ".join(map(str, scores))
-        raise DataError(f"scores: one column each of these is needed: {', '.join(wrong)}; it has {columns}")
+        raise DataError(
+            f"scores: one column each of these is needed: {', '.join(wrong)}; it has {columns}"
+        )
     budget, balance = ready.weigh.budget, ready.weigh.balance
     for is_set, what in (
         (ready.weigh.effective_budget.kind == "tokens", f"budget={budget!r}: tokens are counted"),
@@ -204,15 +233,21 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
         raise DataError("scores: the table has no row")
     for name, column in {"unit": unit, "score": score}.items():
         if column.dtype.kind not in "iuf" or scores[name].dtype.kind in "bmM":
-            raise DataError(f"scores: the column {name!r} is of type {scores[name].dtype}, must be real numbers")
+            raise DataError(
+                f"scores: the column {name!r} is of type {scores[name].dtype}, must be real numbers"
+            )
     if scores["doc_id"].isna().any():
         raise DataError(f"scores[{int(scores['doc_id'].isna().argmax())}]: the doc_id is missing")
     try:
         if len(types := sorted({type(name).__name__ for name in scores["doc_id"].unique()})) > 1:
-            raise DataError(f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type")
+            raise DataError(
+                f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type"
+            )
         pa.array(scores["doc_id"])
     except (TypeError, ValueError) as error:  # lists, lone surrogates
-        raise DataError(f"scores: the column 'doc_id' must hold text or numbers: {error}") from error
+        raise DataError(
+            f"scores: the column 'doc_id' must hold text or numbers: {error}"
+        ) from error
     unit, documents = unit.to_numpy(), scores["doc_id"].to_numpy()
     new = np.append(True, documents[1:] != documents[:-1])
     again = new.copy()
@@ -226,7 +261,9 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
     ):
         if rows.any():
             row = int(rows.argmax())
-            raise DataError(f"scores[{row}]: {problem.format(*(scores[name].iloc[row] for name in NEEDED))}")
+            raise DataError(
+                f"scores[{row}]: {problem.format(*(scores[name].iloc[row] for name in NEEDED))}"
+            )
 
 
 def remember_settings(settings: RunSettings, out: Folder | None) -> None:

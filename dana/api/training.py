@@ -71,9 +71,13 @@ def adapt(
                 target = ready.adapt, run / "corpus", where, run / "adapted"
                 announce(lambda: training_estimate(checkpoint, "", *target))
             open_texts(ready, selects=False)
-        artifact = adapt_stage(checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted")
+        artifact = adapt_stage(
+            checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted"
+        )
         if out is not None:
-            remember_settings(replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out)
+            remember_settings(
+                replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out
+            )
         return load_model(artifact.path)
 
 
@@ -92,7 +96,8 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
             ``text_pair_field``, the second text of a pair.
 
     Returns:
-        One row per seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every metric, ``seconds`` …
+        One row per seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every
+        metric, ``seconds`` …
 
     Raises:
         ConfigError: For a wrong keyword, card or preset.
@@ -103,22 +108,39 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
 
     from dana.stages.finetune import finetune_stage, seed_rows
 
-    extra = {name: settings.pop(name) for name in ("kind", "metric", "text_pair_field") if name in settings}
+    extra = {
+        name: settings.pop(name)
+        for name in ("kind", "metric", "text_pair_field")
+        if name in settings
+    }
     ready = settings_of("finetune", None, settings, FINETUNE)
-    with run_folder(out) as folder, TemporaryDirectory(prefix="dana-") as beside, saved_model(model) as checkpoint:
+    with (
+        run_folder(out) as folder,
+        TemporaryDirectory(prefix="dana-") as beside,
+        saved_model(model) as checkpoint,
+    ):
         if isinstance(task, Mapping):
             names = ready.finetune
-            fields = {part: getattr(names, f"{part}_field") or part for part in ("text", "label", "id")}
+            fields = {
+                part: getattr(names, f"{part}_field") or part for part in ("text", "label", "id")
+            }
             if pair := extra.pop("text_pair_field", None):
                 fields["text_pair"] = pair
             task = write_card(task, Path(beside), fields, **extra)
         else:
             is_card = isinstance(task, str | Path)
-            require(is_card, "task", type(task).__name__, "a task card, or a mapping of train, dev and test")
+            require(
+                is_card,
+                "task",
+                type(task).__name__,
+                "a task card, or a mapping of train, dev and test",
+            )
             for name, value in extra.items():
                 require(value is None, name, value, "left out, because the task card sets it")
         target = folder if out is not None else folder / "finetune"
-        artifact = finetune_stage(checkpoint, str(task), ready.finetune, target, ready.data, with_floors=True)
+        artifact = finetune_stage(
+            checkpoint, str(task), ready.finetune, target, ready.data, with_floors=True
+        )
         return pd.DataFrame(seed_rows(artifact))
 
 
@@ -142,8 +164,9 @@ def evaluate(
             ``jobs``.
 
     Returns:
-        One row per checkpoint and task: ``task``, ``checkpoint``, ``model``, ``metric``, ``mean``, ``std`` (ddof 1)
-        over seeds, ``low`` and ``high`` (95 % t-interval over seeds), ``n`` and ``collapsed``.
+        One row per checkpoint and task: ``task``, ``checkpoint``, ``model``, ``metric``, ``mean``,
+        ``std`` (ddof 1) over seeds, ``low`` and ``high`` (95 % t-interval over seeds), ``n`` and
+        ``collapsed``.
 
     Raises:
         ConfigError: For a wrong keyword or card, or a checkpoint that is unknown or named twice.
@@ -154,15 +177,37 @@ def evaluate(
     cards = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(out))
-        ready = replace(settings_of("evaluate", None, settings, EVALUATE), out=str(folder), cards=list(map(str, cards)))
-        is_valid = isinstance(models, Mapping) or (isinstance(models, Sequence) and not isinstance(models, str))
-        require(is_valid, "models", models, "a mapping of names to checkpoints, or a list of folders and Hub names")
+        ready = replace(
+            settings_of("evaluate", None, settings, EVALUATE),
+            out=str(folder),
+            cards=list(map(str, cards)),
+        )
+        is_valid = isinstance(models, Mapping) or (
+            isinstance(models, Sequence) and not isinstance(models, str)
+        )
+        require(
+            is_valid,
+            "models",
+            models,
+            "a mapping of names to checkpoints, or a list of folders and Hub names",
+        )
         if not isinstance(models, Mapping):
-            wrong = next((type(model).__name__ for model in models if not isinstance(model, str | Path)), None)
-            require(wrong is None, "models", wrong, "folders and Hub names; a mapping gives others a name")
+            wrong = next(
+                (type(model).__name__ for model in models if not isinstance(model, str | Path)),
+                None,
+            )
+            require(
+                wrong is None,
+                "models",
+                wrong,
+                "folders and Hub names; a mapping gives others a name",
+            )
             return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
         pairs = models.items()
-        rows = [Checkpoint(name, stack.enter_context(saved_model(one)), _origin(one)) for name, one in pairs]
+        rows = [
+            Checkpoint(name, stack.enter_context(saved_model(one)), _origin(one))
+            for name, one in pairs
+        ]
         return run_evaluate(rows, ready)
 
 
@@ -185,11 +230,12 @@ def training_dataset(
         tokenizer: Tokenizer of the model.
         weights: Table or folder of weights; None takes those in the run's folder.
         max_tokens: Maximum tokens of an example, with special tokens.
-        objective: Decides the special tokens of an example; see :class:`dana.train.hf_trainer.WeightedCollator`.
+        objective: Decides the special tokens of an example; see
+            :class:`dana.train.hf_trainer.WeightedCollator`.
 
     Returns:
-        ``input_ids`` (with special tokens), ``weight`` (above 0) and ``example_id`` (a hash of document and position
-        that decides the masks). Held-out documents are excluded.
+        ``input_ids`` (with special tokens), ``weight`` (above 0) and ``example_id`` (a hash of
+        document and position that decides the masks). Held-out documents are excluded.
 
     Raises:
         ArtifactError: If the run has no corpus, task or weights.
@@ -214,8 +260,17 @@ def saved_model(model: Model) -> Iterator[str]:
     if isinstance(model, str | Path):
         yield str(model)
         return
-    pair = isinstance(model, tuple) and len(model) == 2 and all(hasattr(part, "save_pretrained") for part in model)
-    require(pair, "model", type(model).__name__, "a folder, a Hub name, or a pair of model and tokenizer")
+    pair = (
+        isinstance(model, tuple)
+        and len(model) == 2
+        and all(hasattr(part, "save_pretrained") for part in model)
+    )
+    require(
+        pair,
+        "model",
+        type(model).__name__,
+        "a folder, a Hub name, or a pair of model and tokenizer",
+    )
     with TemporaryDirectory(prefix="dana-") as beside:
         folder = Path(beside) / type(model[0]).__name__
         for part in model:
@@ -228,7 +283,12 @@ def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Fold
     if isinstance(weights, str | Path):
         return Path(weights)
     if weights is None:
-        require(out is not None, "weights", None, "a table from dana.weigh, or left out with unweighted=True")
+        require(
+            out is not None,
+            "weights",
+            None,
+            "a table from dana.weigh, or left out with unweighted=True",
+        )
         return run / "weights"
     import pandas as pd
     import pyarrow as pa
@@ -237,19 +297,29 @@ def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Fold
     from dana.core.schemas import WEIGHTS, write_parts
 
     is_table = isinstance(weights, pd.DataFrame)
-    require(is_table, "weights", type(weights).__name__, "a pandas table from dana.weigh, or a folder")
+    require(
+        is_table, "weights", type(weights).__name__, "a pandas table from dana.weigh, or a folder"
+    )
     missing = [name for name in WEIGHTS.names if name not in weights.columns]
     if missing:
-        raise DataError(f"weights: no column {', '.join(missing)}, got {', '.join(map(str, weights.columns))}")
+        raise DataError(
+            f"weights: no column {', '.join(missing)}, got {', '.join(map(str, weights.columns))}"
+        )
     numbers = pd.to_numeric(weights["weight"], errors="coerce")
     for row, (value, number) in enumerate(zip(weights["weight"], numbers, strict=True)):
         if not 0 <= number < float("inf"):
-            raise DataError(f"weights[{row}]: weight {value}: must be a finite number of at least 0")
+            raise DataError(
+                f"weights[{row}]: weight {value}: must be a finite number of at least 0"
+            )
     columns = weights[WEIGHTS.names].assign(weight=numbers)
-    rows = blake2b(pd.util.hash_pandas_object(columns, index=False).to_numpy("<u8").tobytes(), digest_size=16)
+    rows = blake2b(
+        pd.util.hash_pandas_object(columns, index=False).to_numpy("<u8").tobytes(), digest_size=16
+    )
 
     def write(draft: Draft) -> None:
         table = pa.Table.from_pandas(columns, schema=WEIGHTS, preserve_index=False)
         draft.counts["units"] = write_parts([table], draft.path, WEIGHTS)
 
-    return make(scratch(run) / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write).path
+    return make(
+        scratch(run) / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write
+    ).path

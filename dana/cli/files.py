@@ -19,9 +19,15 @@ def add_plugins(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    group = add_group(add, "plugins", "detectors, selectors, encoders and objectives, own and installed: list, check")
+    group = add_group(
+        add,
+        "plugins",
+        "detectors, selectors, encoders and objectives, own and installed: list, check",
+    )
     listing = add_command(group, "list", _list, settings=False, json=True)
-    listing.add_argument("kind", nargs="?", choices=KINDS, help=f"{', '.join(KINDS)} (default: all)")
+    listing.add_argument(
+        "kind", nargs="?", choices=KINDS, help=f"{', '.join(KINDS)} (default: all)"
+    )
     check = add_command(group, "check", _check, settings=False)
     check.add_argument("kind", choices=KINDS[:3], help=", ".join(KINDS[:3]))
     check.add_argument("name", help="a name or spec, for example knn or knn:k=10")
@@ -42,7 +48,9 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
                 absent = [claim.module for claim in claims if not is_importable(claim.module)]
                 description = f"missing: no module {absent[0]}" if absent else f"broken: {error}"
             package = claims[0].dist.name if claims[0].dist else "?"
-            rows.append({"kind": kind, "name": name, "package": package, "description": description})
+            rows.append(
+                {"kind": kind, "name": name, "package": package, "description": description}
+            )
     print(tabulate(rows))
     return {"plugins": rows}
 
@@ -67,18 +75,34 @@ def add_files(add: AddCommand) -> None:
     text = "a run's files, its tokens, models: verify, pack, average, fold, memory, env"
     files = add_group(add, "files", text)
     verify = add_command(files, "verify", _verify, settings=False, json=True)
-    verify.add_argument("folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one")
+    verify.add_argument(
+        "folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one"
+    )
     add_command(files, "pack", _pack, PACK, folder="corpus/")
     average = add_command(files, "average", _average, settings=False, json=True)
-    average.add_argument("models", nargs=2, metavar="MODEL", help="two models of one base: folders or Hub names")
-    average.add_argument("--alpha", required=True, help="share of the first model, from 0 to 1; or auto")
     average.add_argument(
-        "--on", nargs="+", type=local_folder, default=[], metavar="RUN", help="runs' folders, for auto"
+        "models", nargs=2, metavar="MODEL", help="two models of one base: folders or Hub names"
     )
-    average.add_argument("--out", required=True, type=local_folder, help="folder of the averaged model")
+    average.add_argument(
+        "--alpha", required=True, help="share of the first model, from 0 to 1; or auto"
+    )
+    average.add_argument(
+        "--on",
+        nargs="+",
+        type=local_folder,
+        default=[],
+        metavar="RUN",
+        help="runs' folders, for auto",
+    )
+    average.add_argument(
+        "--out", required=True, type=local_folder, help="folder of the averaged model"
+    )
     fold = add_command(files, "fold", _fold, settings=False, json=True)
     fold.add_argument(
-        "adapter", type=local_folder, metavar="ADAPTER", help="folder of adapters, as dana adapt writes it"
+        "adapter",
+        type=local_folder,
+        metavar="ADAPTER",
+        help="folder of adapters, as dana adapt writes it",
     )
     fold.add_argument("--out", required=True, type=local_folder, help="folder of the model")
     memory = add_command(files, "memory", _memory, MEMORY, reads=["adapt"], json=True)
@@ -107,18 +131,26 @@ def _pack(args: argparse.Namespace) -> None:
     from dana.stages.pack import pack_for
 
     settings = settings_from(args)
-    require(bool(settings.model), "--model", settings.model, "the checkpoint of the tokenizer: a folder or a Hub name")
+    require(
+        bool(settings.model),
+        "--model",
+        settings.model,
+        "the checkpoint of the tokenizer: a folder or a Hub name",
+    )
     artifact = pack_for(str(settings.model), args.folder / "corpus")
     counts = artifact.manifest["counts"]
-    print(f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)")
+    print(
+        f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)"
+    )
     print(next_command("adapt", args.folder, "--model", settings.model))
 
 
 def _average(args: argparse.Namespace) -> dict[str, Any]:
     """Average the weights of two models: alpha of the first, 1 - alpha of the second.
 
-    --alpha auto takes that of 0, 0.1, ..., 1 with the lowest mean loss on held-out task text and held-out general text
-    of the runs of --on. That loss is the lowest of eleven, so measure the model on other text.
+    --alpha auto takes that of 0, 0.1, ..., 1 with the lowest mean loss on held-out task text and
+    held-out general text of the runs of --on. That loss is the lowest of eleven, so measure the
+    model on other text.
     """
     from dana.core.config import parse_yaml
     from dana.stages.average import average_stage
@@ -141,8 +173,9 @@ def _fold(args: argparse.Namespace) -> dict[str, Any]:
 def _memory(args: argparse.Namespace) -> dict[str, Any]:
     """Count the bytes that each process of dana adapt holds, from the model's config.json and a launch alone.
 
-    Weights, gradients and Adam's moments are counted, activations estimated. --set adapt.adapter=lora:r=16 and
-    --set adapt.execution.gradient_checkpointing=true are taken into account.
+    Weights, gradients and Adam's moments are counted, activations estimated. --set
+    adapt.adapter=lora:r=16 and --set adapt.execution.gradient_checkpointing=true are taken into
+    account.
     """
     from dataclasses import asdict
 
@@ -150,7 +183,9 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     from dana.stages.memory import Launch, count_memory
 
     settings = settings_from(args)
-    require(bool(settings.model), "--model", settings.model, "a folder with config.json, or a Hub name")
+    require(
+        bool(settings.model), "--model", settings.model, "a folder with config.json, or a Hub name"
+    )
     launch = Launch.of(args.launch) if args.launch else Launch()
     memory = count_memory(str(settings.model), settings.adapt, launch)
     values = asdict(memory)
@@ -158,7 +193,12 @@ def _memory(args: argparse.Namespace) -> dict[str, Any]:
     print(
         f"parameters  {every:,}, of which {learnt:,} are trained, by {launch.processes} process(es) of {launch.engine}"
     )
-    print("\n".join(f"{name:<12}{size / 1e9:8.2f} GB" for name, size in {**values, "total": memory.total}.items()))
+    print(
+        "\n".join(
+            f"{name:<12}{size / 1e9:8.2f} GB"
+            for name, size in {**values, "total": memory.total}.items()
+        )
+    )
     return {**asdict(memory), "total": memory.total}
 
 

@@ -63,8 +63,8 @@ def add_command(
     Args:
         add: ``add_parser`` of argparse's subparsers.
         name: Name of the command.
-        run: Function of the command, which returns what ``--json`` prints. Its docstring is the ``--help``, the first
-            line that of ``dana --help``.
+        run: Function of the command, which returns what ``--json`` prints. Its docstring is the
+            ``--help``, the first line that of ``dana --help``.
         flags: The settings that are flags.
         settings: Whether it also takes ``--config`` and ``--set``.
         folder: What the run's folder must hold; empty if the command takes no DIR.
@@ -75,20 +75,40 @@ def add_command(
     first = text.partition("\n")[0].rstrip(".")
     parser = add(name, help=first, description=text, formatter_class=HelpFormatter)
     if folder:
-        parser.add_argument("folder", type=local_folder, metavar="DIR", help=f"a run's folder, with {folder}")
+        parser.add_argument(
+            "folder", type=local_folder, metavar="DIR", help=f"a run's folder, with {folder}"
+        )
     for flag in flags:
-        texts: dict[str, Any] = {"help": flag.text or flag.setting, "metavar": flag.name[2:].replace("-", "_").upper()}
-        parser.add_argument(flag.name, action=FillSetting, dest=flag.setting, **texts, **flag.options)
+        texts: dict[str, Any] = {
+            "help": flag.text or flag.setting,
+            "metavar": flag.name[2:].replace("-", "_").upper(),
+        }
+        parser.add_argument(
+            flag.name, action=FillSetting, dest=flag.setting, **texts, **flag.options
+        )
     if settings:
         recipe = "a recipe's YAML, or the name of one that ships with dana; flags override it"
         parser.add_argument("--config", help=recipe)
-        many: dict[str, Any] = {"nargs": "+", "action": "extend", "default": [], "metavar": "key=value"}
+        many: dict[str, Any] = {
+            "nargs": "+",
+            "action": "extend",
+            "default": [],
+            "metavar": "key=value",
+        }
         parser.add_argument("--set", dest="overrides", help="other settings", **many)
     if json:
-        parser.add_argument("--json", action="store_true", help="print one JSON object; all else goes to stderr")
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object; all else goes to stderr"
+        )
     flag_names = {flag.setting: flag.name for flag in flags}
-    read = [] if reads is None else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
-    parser.set_defaults(run=run, command=parser.prog.removeprefix("dana "), flags=flag_names, reads=read)
+    read = (
+        []
+        if reads is None
+        else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
+    )
+    parser.set_defaults(
+        run=run, command=parser.prog.removeprefix("dana "), flags=flag_names, reads=read
+    )
     parser.set_defaults(processes=False, json=False, dry_run=False)
     return parser
 
@@ -110,7 +130,11 @@ def add_group(add: AddCommand, name: str, text: str) -> AddCommand:
     Returns:
         Function that adds a subcommand.
     """
-    return add(name, help=text, description=text).add_subparsers(required=True, metavar="ACTION").add_parser
+    return (
+        add(name, help=text, description=text)
+        .add_subparsers(required=True, metavar="ACTION")
+        .add_parser
+    )
 
 
 def local_folder(text: str) -> Path:
@@ -138,7 +162,11 @@ class Parser(argparse.ArgumentParser):
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         near = _nearest_command(self, choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
         reason = missing_studies().get(choice[1].replace("-", "_")) if choice else None
-        text = f"study {choice[1]}: {reason}" if choice and reason else without_secrets(f"{message}{near}")
+        text = (
+            f"study {choice[1]}: {reason}"
+            if choice and reason
+            else without_secrets(f"{message}{near}")
+        )
         self.exit(2, f"dana: error: {text}; see {self.prog} --help\n")
 
 
@@ -159,7 +187,9 @@ def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequen
 class FillSetting(argparse.Action):
     """Store the value of a flag under the full name of its setting."""
 
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
         """Store the value; argparse calls this for each flag of the command line."""
         setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
 
@@ -201,10 +231,14 @@ def setting_doc(key: str) -> tuple[str, Any]:
     settings: Any = RunSettings
     for section in sections:
         kind = get_type_hints(settings)[section]
-        settings = next(part for part in (kind, *get_args(kind)) if is_dataclass(part))  # the section may be optional
+        settings = next(
+            part for part in (kind, *get_args(kind)) if is_dataclass(part)
+        )  # the section may be optional
     setting = {item.name: item for item in fields(settings)}[name]
     default = setting.default if setting.default_factory is MISSING else setting.default_factory()
-    texts = [_attributes(one).get(name, "") for one in settings.__mro__]  # a subclass may change only the default
+    texts = [
+        _attributes(one).get(name, "") for one in settings.__mro__
+    ]  # a subclass may change only the default
     return next(filter(None, texts), ""), default
 
 
@@ -212,5 +246,8 @@ def _attributes(cls: type) -> dict[str, str]:
     """Parse the ``Attributes`` section of a docstring into name and plain text."""
     section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)[1:]
-    plain = (re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(text.split())).replace("``", "") for text in entries[1::2])
+    plain = (
+        re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(text.split())).replace("``", "")
+        for text in entries[1::2]
+    )
     return {name: text.rstrip(".") for name, text in zip(entries[::2], plain, strict=True)}

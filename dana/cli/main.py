@@ -16,7 +16,13 @@ from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks, add_training
 from dana.core.announce import DryRun, announcements
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
-from dana.core.launch import leave_launch, processes, report_errors_once, stop_on_signal, use_all_cores
+from dana.core.launch import (
+    leave_launch,
+    processes,
+    report_errors_once,
+    stop_on_signal,
+    use_all_cores,
+)
 from dana.core.logging import get_logger, is_main_process, progress, setup
 from dana.core.registry import DISTRIBUTION, other_owners
 from dana.core.studies import load_object, missing_studies, studies
@@ -42,13 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_script(
-    parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], object], arguments: Sequence[str] | None = None
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], object],
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Run a script like a command: with ``--dry-run``, errors in one line, a stop that saves; returns its exit code.
 
     Args:
         parser: Parser of the script; gets ``--dry-run``.
-        run: Called with the parsed arguments; announces its work by :func:`dana.core.announce.announce`.
+        run: Called with the parsed arguments; announces its work by
+            :func:`dana.core.announce.announce`.
         arguments: Words of the command line.
     """
     add_dry_run(parser)
@@ -61,13 +70,18 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
     args = argparse.Namespace()
     try:
         with report_errors_once():
-            with nullcontext() if is_main_process() else redirect_stderr(io.StringIO()):  # print usage once
+            with (
+                nullcontext() if is_main_process() else redirect_stderr(io.StringIO())
+            ):  # print usage once
                 build().parse_args(words, args)
             _check_not_empty(words)
             setup(args.verbose)
             use_all_cores()
             if others := other_owners():
-                log.warning("%s also brings a package dana, which may overwrite this one", " and ".join(others))
+                log.warning(
+                    "%s also brings a package dana, which may overwrite this one",
+                    " and ".join(others),
+                )
             _run(args)
         return 0
     except FirstProcessError as error:
@@ -79,15 +93,22 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
         progress.write(f"dana: error: {_describe(error)}", file=sys.stderr)
         return getattr(error, "exit_code", DanaError.exit_code)
     except KeyboardInterrupt:
-        print("dana: interrupted; finished work is saved, and the same command resumes", file=sys.stderr)
+        print(
+            "dana: interrupted; finished work is saved, and the same command resumes",
+            file=sys.stderr,
+        )
         return 130
 
 
 def _describe(error: Exception) -> str:
     """Say in a line what the user can mend: a setting, a full disk, a folder without permission, too much data."""
     if isinstance(error, OSError):
-        return without_secrets(f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
-    return f"out of memory: {error or 'no details'}" if isinstance(error, MemoryError) else str(error)
+        return without_secrets(
+            f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
+        )
+    return (
+        f"out of memory: {error or 'no details'}" if isinstance(error, MemoryError) else str(error)
+    )
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -117,7 +138,9 @@ def _check_not_empty(words: Sequence[str]) -> None:
         ConfigError: Names the flag, or the word before the empty argument.
     """
     for before, argument in zip(["dana", *words], words, strict=False):
-        flag, equals, value = argument.partition("=") if argument.startswith("--") else (before, "=", argument)
+        flag, equals, value = (
+            argument.partition("=") if argument.startswith("--") else (before, "=", argument)
+        )
         if equals and not value.strip():
             raise ConfigError(f"{flag} '': is empty; give a value or remove it")
 
@@ -126,11 +149,13 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     """Build the parser of all commands.
 
     Args:
-        words: The typed words. Commands of studies are loaded only if they are among them; the others have only their
-            line in ``dana --help``. None loads all.
+        words: The typed words. Commands of studies are loaded only if they are among them; the
+            others have only their line in ``dana --help``. None loads all.
     """
     text = "Find the general text that looks like yours, adapt a language model to it, measure the gain."
-    parser = Parser(prog="dana", description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="dana", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--version", action="version", version=f"dana {version(DISTRIBUTION)}")
     parser.add_argument("--verbose", action="store_true", help="also log details")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -138,7 +163,9 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
     for group in (add_runs, add_selection, add_training, add_tasks, add_plugins):
         group(commands.add_parser)
     parts = {name for study in studies() for name in study.commands}
-    study_add = add_group(commands.add_parser, "studies", f"experiments: {', '.join(sorted(parts))}")
+    study_add = add_group(
+        commands.add_parser, "studies", f"experiments: {', '.join(sorted(parts))}"
+    )
     add_files(commands.add_parser)
     left_out = dict(missing_studies())
     for study in studies():
@@ -150,5 +177,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
             else:
                 study_add(name, help=line)
             parts.discard(name)
-    parser.epilog = "\n".join([EPILOG, *(f"missing study {name}: {reason}" for name, reason in left_out.items())])
+    parser.epilog = "\n".join(
+        [EPILOG, *(f"missing study {name}: {reason}" for name, reason in left_out.items())]
+    )
     return parser

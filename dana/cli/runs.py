@@ -29,32 +29,53 @@ def add_runs(add: AddCommand) -> None:
     init = add_command(add, "init", _init, settings=False)
     table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
     init.add_argument("table", metavar="TABLE", help=table)
-    init.add_argument("--pool", nargs="+", required=True, help="general text: files, folders, globs or URLs")
-    init.add_argument("--out", type=local_folder, metavar="FOLDER", help="(default: the name of TABLE without suffix)")
+    init.add_argument(
+        "--pool", nargs="+", required=True, help="general text: files, folders, globs or URLs"
+    )
+    init.add_argument(
+        "--out",
+        type=local_folder,
+        metavar="FOLDER",
+        help="(default: the name of TABLE without suffix)",
+    )
     for name, text in COLUMNS.items():
         init.add_argument(f"--{name}", metavar="FIELD", help=text)
     init.add_argument("--test", metavar="FILE", help="labelled texts to test on, instead of folds")
-    init.add_argument("--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)")
+    init.add_argument(
+        "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
+    )
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
     add_dry_run(run)
-    run.add_argument("--quick", action="store_true", help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens")
-    run.add_argument("recipe", help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart")
+    run.add_argument(
+        "--quick",
+        action="store_true",
+        help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens",
+    )
+    run.add_argument(
+        "recipe",
+        help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart",
+    )
     report = add_command(add, "report", _report, settings=False, json=True)
-    report.add_argument("folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything")
+    report.add_argument(
+        "folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything"
+    )
     several = "folders of runs, side by side on one page"
     report.add_argument("--compare", type=local_folder, nargs="+", metavar="RUN", help=several)
-    report.add_argument("--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)")
+    report.add_argument(
+        "--out", type=local_folder, metavar="DIR", help="folder of that page (default: comparison)"
+    )
 
 
 def _quickstart(args: argparse.Namespace) -> None:
     """Run the whole job on text from this machine: no data, no Hub, no GPU.
 
-    Harvests the documentation of the installed Python packages, with scipy's planted in it as the text to find,
-    compares selectors, selects, and shows sources and five passages within two minutes. Then it adapts the small
-    model that ships with dana, once on the selected and once on as much random text, fine-tunes all three eight times
-    and writes runs/quickstart/report.html. About six minutes on two cores. Run it again to resume.
+    Harvests the documentation of the installed Python packages, with scipy's planted in it as the
+    text to find, compares selectors, selects, and shows sources and five passages within two
+    minutes. Then it adapts the small model that ships with dana, once on the selected and once on
+    as much random text, fine-tunes all three eight times and writes runs/quickstart/report.html.
+    About six minutes on two cores. Run it again to resume.
     """
     from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe
@@ -66,9 +87,10 @@ def _quickstart(args: argparse.Namespace) -> None:
 def _init(args: argparse.Namespace) -> None:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
-    Finds separator, encoding and columns by looking, drops repeats, divides the texts into stratified folds, compares
-    the pool with them, and writes FOLDER with card.yaml, texts.parquet, recipe.yaml and init.json. It says how small a
-    difference so many texts can show, and how long the run takes here. Then: dana run FOLDER.
+    Finds separator, encoding and columns by looking, drops repeats, divides the texts into
+    stratified folds, compares the pool with them, and writes FOLDER with card.yaml, texts.parquet,
+    recipe.yaml and init.json. It says how small a difference so many texts can show, and how long
+    the run takes here. Then: dana run FOLDER.
     """
     from dana.stages.init import init
 
@@ -80,9 +102,10 @@ def _init(args: argparse.Namespace) -> None:
 def _run(args: argparse.Namespace) -> None:
     """Run every step of a recipe: a grid of cells, from text to fine-tuned models, and a report.
 
-    Each cell writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the same settings and
-    refuses others, naming the differences. A cell that fails stops only the cells that need it. With --jobs N, N cells
-    run in parallel, each with its share of GPUs and cores and a log in OUT/cells.
+    Each cell writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
+    same settings and refuses others, naming the differences. A cell that fails stops only the cells
+    that need it. With --jobs N, N cells run in parallel, each with its share of GPUs and cores and
+    a log in OUT/cells.
     """
     from dana.stages.run import run_recipe
 
@@ -94,9 +117,9 @@ def _report(args: argparse.Namespace) -> dict[str, Any] | None:
 
     The page needs no other file. For steps that were not run the report names the command.
 
-    With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead: verdicts, paired
-    differences and differing settings of several runs; the others are compared with the first. With --json it prints
-    scores and verdicts, and writes nothing.
+    With --compare RUN RUN ... it writes comparison.html, comparison.md and tables/ instead:
+    verdicts, paired differences and differing settings of several runs; the others are compared
+    with the first. With --json it prints scores and verdicts, and writes nothing.
     """
     from dana.stages.report import compare_stage, report_stage, run_summary
 
@@ -105,9 +128,13 @@ def _report(args: argparse.Namespace) -> dict[str, Any] | None:
     if args.out and not args.compare:
         raise ConfigError(f"--out {args.out} has no effect without --compare; remove it")
     if not args.folder and (args.json or not args.compare):
-        raise ConfigError("DIR is missing: give a run's folder, or without --json several after --compare")
+        raise ConfigError(
+            "DIR is missing: give a run's folder, or without --json several after --compare"
+        )
     if args.json:
         return run_summary(args.folder)
     out = args.out or Path("comparison")
-    print(f"written: {compare_stage(args.compare, out) if args.compare else report_stage(args.folder)}")
+    print(
+        f"written: {compare_stage(args.compare, out) if args.compare else report_stage(args.folder)}"
+    )
     return None

@@ -12,10 +12,18 @@ if TYPE_CHECKING:
 
 TEXTS = [
     *plain_flags("task general+ data task_path+"),
-    Flag("--on-bad-record", "on_bad_record", "what to do with a record that cannot be read: fail or skip"),
+    Flag(
+        "--on-bad-record",
+        "on_bad_record",
+        "what to do with a record that cannot be read: fail or skip",
+    ),
     *plain_flags("text_field+ id_field text_documents", "inputs."),
     *plain_flags("decontaminate+ near_duplicates sample", "hygiene."),
-    Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
+    Flag(
+        "--encoder",
+        "selection.encoder",
+        "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER",
+    ),
     *plain_flags("geometry units language seed store", "selection."),
     Flag("--out", "out"),
 ]
@@ -31,19 +39,29 @@ def add_selection(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    score = add_command(add, "score", _score, SCORE, reads=("ranking", "weigh", "detector"), json=True)
+    score = add_command(
+        add, "score", _score, SCORE, reads=("ranking", "weigh", "detector"), json=True
+    )
     score.set_defaults(processes=True)
     part = score.add_mutually_exclusive_group()
-    part.add_argument("--rank-only", action="store_true", help="only compare the detectors, into OUT/ranking")
-    part.add_argument("--prepare", action="store_true", help="only read the texts and fit the selector")
-    part.add_argument("--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text")
+    part.add_argument(
+        "--rank-only", action="store_true", help="only compare the detectors, into OUT/ranking"
+    )
+    part.add_argument(
+        "--prepare", action="store_true", help="only read the texts and fit the selector"
+    )
+    part.add_argument(
+        "--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text"
+    )
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
     add_dry_run(part)
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
     add_dry_run(weigh)
     others = "runs of other targets on the same pool"
     weigh.add_argument("others", type=local_folder, nargs="*", metavar="DIR", help=others)
-    weigh.add_argument("--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3")
+    weigh.add_argument(
+        "--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3"
+    )
     weights = "folder of the weights (default: DIR/weights)"
     weigh.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=weights)
 
@@ -55,29 +73,46 @@ def _rank(settings: "RunSettings") -> dict[str, Any]:
     artifact = run_rank(settings)
     save_settings(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
-    choice = "none: below chance" if is_below_chance(artifact.manifest) else artifact.manifest["chosen"]
+    choice = (
+        "none: below chance" if is_below_chance(artifact.manifest) else artifact.manifest["chosen"]
+    )
     print(f"\nchosen: {choice}   written: {artifact.path / TABLE}")
-    print(next_command("score", "--out", settings.out, "--selector", "detector", note="without --selector: auto"))
-    return {"ranking": artifact.path, **{name: artifact.manifest[name] for name in ("chosen", "detectors")}}
+    print(
+        next_command(
+            "score",
+            "--out",
+            settings.out,
+            "--selector",
+            "detector",
+            note="without --selector: auto",
+        )
+    )
+    return {
+        "ranking": artifact.path,
+        **{name: artifact.manifest[name] for name in ("chosen", "detectors")},
+    }
 
 
 def _score(args: argparse.Namespace) -> dict[str, Any]:
     """Score every unit of the general text against the task; higher = more foreign.
 
-    Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit, start, end, score;
-    start and end are characters in the document) and OUT/scores/__dana__/held_out_task.parquet, the same for held-out
-    task text. pandas.read_parquet("OUT/scores") opens the table.
+    Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit,
+    start, end, score; start and end are characters in the document) and
+    OUT/scores/__dana__/held_out_task.parquet, the same for held-out task text.
+    pandas.read_parquet("OUT/scores") opens the table.
 
-    Scores by which held-out task text is more foreign than general text (interval of AUROC below 0.5) are refused.
+    Scores by which held-out task text is more foreign than general text (interval of AUROC below
+    0.5) are refused.
 
-    After a kill the same command resumes with the missing shards. Several processes: torchrun, or on GPUs accelerate
-    launch, of recipes/score.py with the same flags. Several machines: --prepare on one, then --shard 1/N ... N/N on
-    any, then --merge. The bytes are the same in every case.
+    After a kill the same command resumes with the missing shards. Several processes: torchrun, or
+    on GPUs accelerate launch, of recipes/score.py with the same flags. Several machines: --prepare
+    on one, then --shard 1/N ... N/N on any, then --merge. The bytes are the same in every case.
 
-    --rank-only compares the detectors and scores nothing: it fits each as --selector detector does, in five folds over
-    the task's documents, and writes OUT/ranking/ranking.csv. recall: the share of held-out task units in the selected
-    share (weigh.beta) of the general text, with a 95 % interval over documents. Of the detectors within one standard
-    error of the best, the most stable is chosen. --set ranking.detectors=[knn,lof] names some.
+    --rank-only compares the detectors and scores nothing: it fits each as --selector detector does,
+    in five folds over the task's documents, and writes OUT/ranking/ranking.csv. recall: the share
+    of held-out task units in the selected share (weigh.beta) of the general text, with a 95 %
+    interval over documents. Of the detectors within one standard error of the best, the most stable
+    is chosen. --set ranking.detectors=[knn,lof] names some.
     """
     from dana.stages.score import open_prepared, open_scoring, run_score
 
@@ -99,7 +134,11 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
         _check_prepared(args, settings)
         scoring.score(scoring.load_prepared(), share)
         print(f"scored:  share {args.shard}")
-        print(next_command("score", "--out", settings.out, "--merge", note="when all shares are scored"))
+        print(
+            next_command(
+                "score", "--out", settings.out, "--merge", note="when all shares are scored"
+            )
+        )
     else:
         if args.merge:
             scoring = open_prepared(settings)
@@ -127,9 +166,18 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
 
     former = load(RunSettings, read_settings(Path(settings.out)))
     for key, value in differences(settings, former).items():
-        if key.partition(".")[0] in ("task", "general", "data", "on_bad_record", "inputs", "hygiene"):
+        if key.partition(".")[0] in (
+            "task",
+            "general",
+            "data",
+            "on_bad_record",
+            "inputs",
+            "hygiene",
+        ):
             name = args.flags.get(key, key)
-            raise ConfigError(f"{name} {value!r}: --prepare read other texts; remove it or prepare again")
+            raise ConfigError(
+                f"{name} {value!r}: --prepare read other texts; remove it or prepare again"
+            )
 
 
 def _weigh(args: argparse.Namespace) -> dict[str, Any]:
@@ -139,28 +187,37 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     sigmoid   weigh every unit by 1 / (1 + exp(-C (alpha - A))); A is its score, standardised over the pool
     sampled   draw segments with probability proportional to that weight, then train on them with weight 1
 
-    Writes DIR/weights/part-*.parquet; for segments and sampled also the selected text, one JSON line per run of
-    adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Estimates from the scores of held-out task text how much
-    of the selected text is in-domain.
+    Writes DIR/weights/part-*.parquet; for segments and sampled also the selected text, one JSON
+    line per run of adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Estimates from the
+    scores of held-out task text how much of the selected text is in-domain.
 
-    --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at a path, so that
-    the selected text is not of one topic; the others get what a group cannot use.
+    --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at
+    a path, so that the selected text is not of one topic; the others get what a group cannot use.
 
-    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --out FOLDER, of runs that scored the same
-    general text. The budget is shared; no segment is selected twice, and the column `target` names its target.
+    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --out FOLDER, of runs
+    that scored the same general text. The budget is shared; no segment is selected twice, and the
+    column `target` names its target.
     """
     from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
 
     folder, settings = args.folder, settings_from(args)
     out, permission = args.to or folder / "weights", settings.allow_below_chance
     if args.others or args.proportions is not None:
-        artifact = weigh_targets_stage([folder, *args.others], _proportions(args), settings.weigh, out, permission)
+        artifact = weigh_targets_stage(
+            [folder, *args.others], _proportions(args), settings.weigh, out, permission
+        )
     else:
-        artifact = weigh_stage(folder / "scores", folder / "corpus", settings.weigh, out, allowed=permission)
+        artifact = weigh_stage(
+            folder / "scores", folder / "corpus", settings.weigh, out, allowed=permission
+        )
         if out == folder / "weights":  # weights in another folder are not the run's
             save_settings(settings, folder)
     print(weights_text(artifact))
-    elsewhere = [] if out == folder / "weights" else ["--weights", out, "--out", folder / f"adapted-{out.name}"]
+    elsewhere = (
+        []
+        if out == folder / "weights"
+        else ["--weights", out, "--out", folder / f"adapted-{out.name}"]
+    )
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
     manifest = artifact.manifest
@@ -180,4 +237,6 @@ def _proportions(args: argparse.Namespace) -> list[float]:
     try:
         return [float(share) for share in args.proportions.split(",")]
     except ValueError as error:
-        raise ConfigError(f"--proportions {args.proportions!r}: must be numbers separated by commas") from error
+        raise ConfigError(
+            f"--proportions {args.proportions!r}: must be numbers separated by commas"
+        ) from error

@@ -22,10 +22,12 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
 
     Args:
         args: The parsed command line.
-        base: Recipe by file or name, for commands that run a whole one; then nothing remembered is used.
+        base: Recipe by file or name, for commands that run a whole one; then nothing remembered is
+            used.
 
     Raises:
-        ConfigError: If a setting is unknown, its value is not allowed, or the command does not use it.
+        ConfigError: If a setting is unknown, its value is not allowed, or the command does not use
+            it.
     """
     from dana.core.config import SETTINGS, load, merge_sections
     from dana.stages.remember import dotted_keys, recall
@@ -37,7 +39,9 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     origin = " and ".join(str(path) for _, path in recipes) or "command line"
     values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
     flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
-    if getattr(args, "size", None) is not None:  # adapt --from-scratch: the same flags, for a new model
+    if (
+        getattr(args, "size", None) is not None
+    ):  # adapt --from-scratch: the same flags, for a new model
         flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}
     if hasattr(args, "folder"):
         flags["out"] = str(args.folder)
@@ -47,18 +51,28 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
         explicit = args.explicit = keys | {*dotted_keys(values)}
         memory = recall(folder, explicit)
-        if args.command == "finetune":  # the remembered model was adapted; it is not the arm to fine-tune
+        if (
+            args.command == "finetune"
+        ):  # the remembered model was adapted; it is not the arm to fine-tune
             memory.pop("model", None)
-        rest = {key: value for key, value in dotted_keys(memory).items() if key not in explicit and _reads(args, key)}
+        rest = {
+            key: value
+            for key, value in dotted_keys(memory).items()
+            if key not in explicit and _reads(args, key)
+        }
         if rest:
-            parts = (f"{args.flags.get(key, key).lstrip('-')} {value}" for key, value in rest.items())
+            parts = (
+                f"{args.flags.get(key, key).lstrip('-')} {value}" for key, value in rest.items()
+            )
             log.info("from %s: %s", folder / SETTINGS, ", ".join(parts))
         values = merge_sections(memory, values)
     settings = load_settings(values, overrides, origin)
     for key in [override.partition("=")[0] for override in args.overrides]:
         if not _reads(args, key):
             sections = ", ".join(args.reads)
-            raise ConfigError(f"{key} has no effect with dana {args.command}; remove it. Its sections: {sections}")
+            raise ConfigError(
+                f"{key} has no effect with dana {args.command}; remove it. Its sections: {sections}"
+            )
     command = "rank" if getattr(args, "rank_only", False) else args.command
     check_unused(command, {key: args.flags.get(key, key) for key in keys}, settings)
     return settings
@@ -71,7 +85,11 @@ def _reads(args: argparse.Namespace, key: str) -> bool:
 
 def _as_text(value: Any) -> str:
     """Format a value for key=value, which is parsed as YAML."""
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False, default=str)
+    return (
+        value
+        if isinstance(value, str) and value
+        else json.dumps(value, ensure_ascii=False, default=str)
+    )
 
 
 def settings_folder(args: argparse.Namespace, settings: "RunSettings") -> Path:

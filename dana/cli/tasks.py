@@ -7,7 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_dry_run, add_group, local_folder, plain_flags
+from dana.cli.flags import (
+    MANY,
+    AddCommand,
+    Flag,
+    add_command,
+    add_dry_run,
+    add_group,
+    local_folder,
+    plain_flags,
+)
 from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
 from dana.core.errors import CheckWarning, ConfigError
 from dana.core.logging import is_main_process
@@ -23,10 +32,22 @@ ADAPT = [
     Flag("--model", "model", "checkpoint to adapt: a folder or a Hub name"),
     Flag("--from-scratch", "size", SIZES),
     *plain_flags("steps tokens epochs schedule", "adapt."),
-    Flag("--mix", "adapt.mix", "shares of the text by kind, such as '{selected: 0.7, general: 0.3}'; also task"),
-    Flag("--objective", "adapt.objective", "masked (masked:mask_rate=0.3), next_sentence, causal or translation"),
+    Flag(
+        "--mix",
+        "adapt.mix",
+        "shares of the text by kind, such as '{selected: 0.7, general: 0.3}'; also task",
+    ),
+    Flag(
+        "--objective",
+        "adapt.objective",
+        "masked (masked:mask_rate=0.3), next_sentence, causal or translation",
+    ),
     *plain_flags("batch_size max_tokens learning_rate", "adapt."),
-    Flag("--denominator", "adapt.denominator", "batch, weight_sum or token_count: docs/design.md, Loss"),
+    Flag(
+        "--denominator",
+        "adapt.denominator",
+        "batch, weight_sum or token_count: docs/design.md, Loss",
+    ),
     *plain_flags("seed", "adapt."),
     *plain_flags("extend resume", "adapt.execution."),
     Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
@@ -37,12 +58,21 @@ PRESET = "hyper-parameters: auto (by the checkpoint), or the card's paper, defau
 FINETUNE = [
     Flag("--task", "cards", "names or YAML files of task cards", MANY),
     *CARDS,
-    Flag("--text-field", "finetune.text_field", "field of the text, instead of the card's; a.b for a nested one"),
+    Flag(
+        "--text-field",
+        "finetune.text_field",
+        "field of the text, instead of the card's; a.b for a nested one",
+    ),
     Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
     Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
     Flag("--seeds", "finetune.seeds"),
     Flag("--preset", "finetune.preset", PRESET),
-    Flag("--save", "finetune.save", "keep the model of the best seed, by development score, in OUT-model", SWITCH),
+    Flag(
+        "--save",
+        "finetune.save",
+        "keep the model of the best seed, by development score, in OUT-model",
+        SWITCH,
+    ),
     Flag("--track", "finetune.trackers", "log each seed to trackers: tensorboard, wandb", MANY),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
@@ -66,11 +96,19 @@ def add_training(add: AddCommand) -> None:
     adapt = add_command(add, "adapt", _adapt, ADAPT, folder=folder, reads=["pretrain"], json=True)
     adapt.set_defaults(processes=True)
     add_dry_run(adapt)
-    adapt.add_argument("--weights", type=local_folder, help="folder of the weights (default: DIR/weights)")
-    adapt.add_argument("--unweighted", action="store_true", help="train on the whole corpus with weight 1")
+    adapt.add_argument(
+        "--weights", type=local_folder, help="folder of the weights (default: DIR/weights)"
+    )
+    adapt.add_argument(
+        "--unweighted", action="store_true", help="train on the whole corpus with weight 1"
+    )
     out = "folder of the model (default: DIR/adapted, or DIR/base with --from-scratch)"
     adapt.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=out)
-    adapt.add_argument("--push-to-hub", metavar="NAME", help="also upload the folder, privately, as organisation/name")
+    adapt.add_argument(
+        "--push-to-hub",
+        metavar="NAME",
+        help="also upload the folder, privately, as organisation/name",
+    )
 
 
 def add_tasks(add: AddCommand) -> None:
@@ -88,9 +126,21 @@ def add_tasks(add: AddCommand) -> None:
     finetune.add_argument("--push-to-hub", metavar="NAME", help=push)
     predict = add_command(add, "predict", _predict, settings=False, json=True)
     add_dry_run(predict)
-    predict.add_argument("model", help="output of dana finetune --save, or another classifier: a folder or a Hub name")
-    predict.add_argument("files", nargs="+", metavar="FILE", help="files, folders, globs or URLs of text, or hf: names")
-    predict.add_argument("--out", type=Path, help="a .parquet or .jsonl file (default: JSON lines to standard output)")
+    predict.add_argument(
+        "model",
+        help="output of dana finetune --save, or another classifier: a folder or a Hub name",
+    )
+    predict.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="files, folders, globs or URLs of text, or hf: names",
+    )
+    predict.add_argument(
+        "--out",
+        type=Path,
+        help="a .parquet or .jsonl file (default: JSON lines to standard output)",
+    )
     for name, text in READING.items():
         predict.add_argument(f"--{name.replace('_', '-')}", help=text)
     _add_task_cards(add)
@@ -99,14 +149,17 @@ def add_tasks(add: AddCommand) -> None:
 def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     """Continue pretraining a language model on the weighted text.
 
-    After a stop or kill the same command resumes from the newest checkpoint; SIGTERM and SIGUSR1 save first and end
-    with exit code 75. Several processes: accelerate launch --config_file accelerate_configs/X.yaml recipes/adapt.py.
+    After a stop or kill the same command resumes from the newest checkpoint; SIGTERM and SIGUSR1
+    save first and end with exit code 75. Several processes: accelerate launch --config_file
+    accelerate_configs/X.yaml recipes/adapt.py.
 
-    Writes DIR/adapted, a Hugging Face folder that from_pretrained opens without dana, with training.jsonl: the loss
-    on held-out task text and on held-out general text before, during and after training.
+    Writes DIR/adapted, a Hugging Face folder that from_pretrained opens without dana, with
+    training.jsonl: the loss on held-out task text and on held-out general text before, during and
+    after training.
 
-    --from-scratch SIZE trains a WordPiece tokenizer and a new encoder on DIR/corpus by the same loop, into DIR/base.
-    Its settings are those of the section pretrain; flags such as --steps fill them.
+    --from-scratch SIZE trains a WordPiece tokenizer and a new encoder on DIR/corpus by the same
+    loop, into DIR/base. Its settings are those of the section pretrain; flags such as --steps fill
+    them.
     """
     from dana.core.config import require
     from dana.stages.texts import held_out_folders
@@ -121,9 +174,16 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     if is_new:
         artifact = pretrain_stage(settings.size, folder / "corpus", *texts, settings.pretrain, out)
     else:
-        require(bool(settings.model), "--model", settings.model, "the checkpoint to adapt: a folder or a Hub name")
+        require(
+            bool(settings.model),
+            "--model",
+            settings.model,
+            "the checkpoint to adapt: a folder or a Hub name",
+        )
         weights = None if args.unweighted else args.weights or folder / "weights"
-        artifact = adapt_stage(str(settings.model), folder / "corpus", weights, *texts, settings.adapt, out)
+        artifact = adapt_stage(
+            str(settings.model), folder / "corpus", weights, *texts, settings.adapt, out
+        )
     if out == usual:
         save_settings(settings, folder)
     print(f"written: {artifact.path}")
@@ -132,7 +192,13 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     if is_new:
         print(next_command("adapt", folder, "--model", artifact.path))
     else:
-        print(next_command("report", folder, note="or, with labelled data, dana finetune: docs/guide/finetuning.md"))
+        print(
+            next_command(
+                "report",
+                folder,
+                note="or, with labelled data, dana finetune: docs/guide/finetuning.md",
+            )
+        )
     return answer
 
 
@@ -150,19 +216,23 @@ def publish(folder: Path, name: str | None, kind: str) -> dict[str, str]:
 def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     """Fine-tune checkpoints on labelled tasks, once per seed.
 
-    With the same seed all checkpoints share the initial head and the order of the data. Writes OUT/metrics.json (one
-    row per seed, mean, standard deviation with ddof 1, n) and OUT/predictions.parquet. --save also writes OUT-model: a
-    Hugging Face folder with the model of the best seed by development score, for dana predict.
+    With the same seed all checkpoints share the initial head and the order of the data. Writes
+    OUT/metrics.json (one row per seed, mean, standard deviation with ddof 1, n) and
+    OUT/predictions.parquet. --save also writes OUT-model: a Hugging Face folder with the model of
+    the best seed by development score, for dana predict.
 
-    Several --model or --task are ranked: a result each in OUT/finetune/TASK/NAME, OUT/leaderboard.csv (per checkpoint
-    and task: mean, standard deviation with ddof 1, 95 % interval over seeds), leaderboard.json (with provenance) and
-    report.html. A checkpoint is named by the last part of its path, or by NAME=MODEL; one that is named base is
-    compared with the others, pair by pair over seeds and test examples.
+    Several --model or --task are ranked: a result each in OUT/finetune/TASK/NAME,
+    OUT/leaderboard.csv (per checkpoint and task: mean, standard deviation with ddof 1, 95 %
+    interval over seeds), leaderboard.json (with provenance) and report.html. A checkpoint is named
+    by the last part of its path, or by NAME=MODEL; one that is named base is compared with the
+    others, pair by pair over seeds and test examples.
 
-    After a kill the same command resumes with what is missing; SIGTERM and SIGUSR1 end with exit code 75. More --seeds,
-    checkpoints or tasks extend a finished result. See docs/guide/finetuning.md.
+    After a kill the same command resumes with what is missing; SIGTERM and SIGUSR1 end with exit
+    code 75. More --seeds, checkpoints or tasks extend a finished result. See
+    docs/guide/finetuning.md.
 
-      dana finetune --model base=bert-base-uncased mine=runs/mine/adapted --task chemprot acl_arc --out runs/board
+      dana finetune --model base=bert-base-uncased mine=runs/mine/adapted --task chemprot acl_arc
+      --out runs/board
     """
     from dana.core.config import require
     from dana.stages.evaluate import Checkpoint
@@ -182,7 +252,9 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
         require(fold_count(card, settings.data) <= 1, "--push-to-hub", args.push_to_hub, hint)
     if several:
         return _evaluate([Checkpoint.parse(model) for model in models], settings)
-    answer = _finetune_one(Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings))
+    answer = _finetune_one(
+        Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings)
+    )
     return answer | publish(Path(f"{answer['out']}-model"), args.push_to_hub, "classifier")
 
 
@@ -193,11 +265,15 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, A
     from dana.stages.remember import read_settings
 
     out = Path(settings.out)
-    artifact = finetune_stage(model, settings.cards[0], settings.finetune, out, settings.data, with_floors=True)
+    artifact = finetune_stage(
+        model, settings.cards[0], settings.finetune, out, settings.data, with_floors=True
+    )
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
     if run != artifact.path:
-        save_settings(replace(settings, model=read_settings(run).get("model")), run)  # remembers the one to adapt
+        save_settings(
+            replace(settings, model=read_settings(run).get("model")), run
+        )  # remembers the one to adapt
         print(next_command("report", run))
     if (folder := Path(f"{artifact.path}-model")).is_dir():  # with folds there is one of each
         print(f"model:   dana predict {folder} FILE labels text with the best seed")
@@ -213,7 +289,9 @@ def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings") -> d
     print(leaderboard(table))
     for file in sorted(Path(settings.out).glob("floors/*/*/metrics.json")):
         floor = read_json(file)
-        print(f"floor    {file.parent.name} on {floor['task']}: {floor['metric']} {floor['mean']:.4f}")
+        print(
+            f"floor    {file.parent.name} on {floor['task']}: {floor['metric']} {floor['mean']:.4f}"
+        )
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
     return {"out": settings.out, "results": table.to_dict("records")}
@@ -222,9 +300,9 @@ def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings") -> d
 def _predict(args: argparse.Namespace) -> dict[str, Any]:
     """Label new text with a fine-tuned model.
 
-    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). One row per text: id, text
-    (and text_pair for a model of pairs), label, probability. MODEL is OUT-model of dana finetune --save, or any
-    sequence classifier of transformers.
+    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). One row
+    per text: id, text (and text_pair for a model of pairs), label, probability. MODEL is OUT-model
+    of dana finetune --save, or any sequence classifier of transformers.
 
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
       dana predict runs/chem/finetune-model notes.txt | head
@@ -232,8 +310,16 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
     from dana.core.config import require
     from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
 
-    text = NewText(args.files, **{name: getattr(args, name) for name in READING if getattr(args, name) is not None})
-    require(args.out is not None or not args.json, "--json", args.json, "with --out; without, each line is JSON")
+    text = NewText(
+        args.files,
+        **{name: getattr(args, name) for name in READING if getattr(args, name) is not None},
+    )
+    require(
+        args.out is not None or not args.json,
+        "--json",
+        args.json,
+        "with --out; without, each line is JSON",
+    )
     if args.out is None:
         for table in predict_stage(args.model, text):
             sys.stdout.write(to_lines(table))
@@ -260,8 +346,8 @@ def _add_task_cards(add: AddCommand) -> None:
 def _list(args: argparse.Namespace) -> dict[str, Any]:
     """List the task cards, one per line.
 
-    Columns: metric, number of labels, expected examples per split, whether the data is local, on the Hub or missing,
-    and tags.
+    Columns: metric, number of labels, expected examples per split, whether the data is local, on
+    the Hub or missing, and tags.
     """
     from dana.tasks import card, finder, tables
 
@@ -282,8 +368,8 @@ def _show(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> None:
     """Check a task's data: read every split and report on it.
 
-    Reports sizes, label shares, lengths, empty texts, duplicates and texts shared by splits; each warning says what to
-    do.
+    Reports sizes, label shares, lengths, empty texts, duplicates and texts shared by splits; each
+    warning says what to do.
 
       dana task check acl_arc --corpus 'pool/*.jsonl.gz'
     """

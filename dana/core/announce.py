@@ -15,7 +15,9 @@ log = get_logger(__name__)
 
 LONG = 60.0  # seconds of work that are announced
 UNMEASURED = (DanaError, RuntimeError)  # of a probe, which may need more memory than the work
-_mode: ContextVar[tuple[Path | None, bool]] = ContextVar("mode", default=(None, True))  # folder of a dry run; loud
+_mode: ContextVar[tuple[Path | None, bool]] = ContextVar(
+    "mode", default=(None, True)
+)  # folder of a dry run; loud
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class DryRun(Exception):
     """Ends a dry run; its text is the answer."""
 
     def __init__(self, cost: Cost) -> None:
-        super().__init__("\n".join(filter(None, [cost.table, str(cost), "dry run   nothing was written"])))
+        super().__init__(
+            "\n".join(filter(None, [cost.table, str(cost), "dry run   nothing was written"]))
+        )
         self.answer = {"dry_run": True, **asdict(cost)}
 
 
@@ -78,7 +82,8 @@ def announce(estimate: Callable[[], Cost], out: Path | None = None) -> None:
     Several processes share a device in ways that no probe knows; they announce nothing.
 
     Args:
-        estimate: Measures the work, only where that is of use. What it cannot read, the work itself reports.
+        estimate: Measures the work, only where that is of use. What it cannot read, the work itself
+            reports.
         out: Folder of the result; one that exists is reused or extended, so it is not announced.
 
     Raises:

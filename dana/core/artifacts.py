@@ -1,9 +1,10 @@
 """Write, reuse and open artifacts: folders with a manifest that are committed by one rename.
 
-An artifact is a folder with a ``__dana__/manifest.json``. It is written under a temporary name and renamed when
-complete, so a reader sees all of it or nothing, even if the process dies. The manifest holds the fingerprint of all
-that the content depends on (settings, inputs, dana's schema version) and of nothing else (workers, devices, paths).
-An artifact is reused only if its fingerprint is that of the command.
+An artifact is a folder with a ``__dana__/manifest.json``. It is written under a temporary name and
+renamed when complete, so a reader sees all of it or nothing, even if the process dies. The manifest
+holds the fingerprint of all that the content depends on (settings, inputs, dana's schema version)
+and of nothing else (workers, devices, paths). An artifact is reused only if its fingerprint is that
+of the command.
 """
 
 import json
@@ -38,11 +39,19 @@ from dana.core.registry import package_versions
 log = get_logger(__name__)
 
 SCHEMA = 2
-# pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they read a table's folder.
+# pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they
+# read a table's folder.
 META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
 INVENTORY = "artifacts.json"  # in a run's folder: seals of its manifests and pages
-MANIFEST_KEYS = {"kind": str, "fingerprint": str, "depends_on": dict, "counts": dict, "seeds": dict, "files": dict}
+MANIFEST_KEYS = {
+    "kind": str,
+    "fingerprint": str,
+    "depends_on": dict,
+    "counts": dict,
+    "seeds": dict,
+    "files": dict,
+}
 STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
 
 
@@ -103,7 +112,10 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ValueError: If a number is not finite, which JSON cannot hold; nothing is written.
     """
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n")
+    write_text(
+        path,
+        json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n",
+    )
 
 
 def add_seal(content: dict[str, Any]) -> dict[str, Any]:
@@ -147,8 +159,13 @@ def list_files(run: Path, files: Iterable[Path], others: Iterable[Path] = ()) ->
     def changed_entries() -> Seals:
         old = read_inventory(run) if (run / INVENTORY).is_file() else {}
         entries = dict(old)
-        for file in chain(files, (file for file in others if file.relative_to(run).as_posix() not in old)):
-            entries[file.relative_to(run).as_posix()] = {"bytes": file.stat().st_size, "digest": file_digest(file)}
+        for file in chain(
+            files, (file for file in others if file.relative_to(run).as_posix() not in old)
+        ):
+            entries[file.relative_to(run).as_posix()] = {
+                "bytes": file.stat().st_size,
+                "digest": file_digest(file),
+            }
         return {} if entries == old else entries
 
     if changed_entries():  # else no lock: a folder may be read-only
@@ -165,7 +182,9 @@ def read_inventory(run: Path) -> Seals:
     """
     content = read_json(run / INVENTORY)
     if not isinstance(content, dict) or not is_intact(content):
-        raise ArtifactError(f"{run / INVENTORY}: changed since it was written; remove it to begin a new list")
+        raise ArtifactError(
+            f"{run / INVENTORY}: changed since it was written; remove it to begin a new list"
+        )
     return read_seals(run / INVENTORY)
 
 
@@ -192,7 +211,10 @@ def list_artifact(path: Path, is_new: bool = True) -> None:
 
 def is_finished(file: Path) -> bool:
     """Return True for a file in no folder that dana removes in the end, such as ``scores-shards``."""
-    return not any(part.startswith(".") or part.endswith(("-shards", "-seeds", "-checkpoints")) for part in file.parts)
+    return not any(
+        part.startswith(".") or part.endswith(("-shards", "-seeds", "-checkpoints"))
+        for part in file.parts
+    )
 
 
 def run_manifests(run: Path) -> list[Path]:
@@ -211,8 +233,8 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
         hint: The command that makes one, shown if it is missing.
 
     Raises:
-        ArtifactError: If there is no manifest, its kind or schema version is another, or a file is missing, truncated
-            or without a seal.
+        ArtifactError: If there is no manifest, its kind or schema version is another, or a file is
+            missing, truncated or without a seal.
     """
     if not (path / MANIFEST).is_file():
         advice = f"; make one with: {hint}" if hint else ""
@@ -221,8 +243,12 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
     if manifest["kind"] != kind:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
     files = manifest["files"]
-    if problem := next(chain(find_damage(path, files, digests=False), find_strays(path, files)), None):
-        raise ArtifactError(f"{problem}; dana files verify {path} lists all; remove it and run its command again")
+    if problem := next(
+        chain(find_damage(path, files, digests=False), find_strays(path, files)), None
+    ):
+        raise ArtifactError(
+            f"{problem}; dana files verify {path} lists all; remove it and run its command again"
+        )
     return Artifact(path, manifest)
 
 
@@ -239,7 +265,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise ArtifactError(f"{path}: holds a {type(manifest).__name__}, {remedy}")
     if manifest.get("schema") != SCHEMA:
-        raise ArtifactError(f"{folder}: schema {manifest.get('schema')}, expected {SCHEMA}; make it again")
+        raise ArtifactError(
+            f"{folder}: schema {manifest.get('schema')}, expected {SCHEMA}; make it again"
+        )
     for key, kind in MANIFEST_KEYS.items():
         if not isinstance(manifest.get(key), kind):
             raise ArtifactError(f"{path}: {key!r} is {manifest.get(key)!r}, {remedy}")
@@ -247,21 +275,25 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def make(path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]) -> Artifact:
+def make(
+    path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]
+) -> Artifact:
     """Open the artifact at ``path`` if it has the same fingerprint, else write it.
 
     The first process of a launch writes while the others wait. Other commands are refused meanwhile
-    (:func:`dana.core.files.folder_lock`). The folder is renamed to ``path`` after all of it is on disk.
+    (:func:`dana.core.files.folder_lock`). The folder is renamed to ``path`` after all of it is on
+    disk.
 
     Args:
         path: Final folder.
         kind: Kind of artifact, for example ``scores``.
-        depends_on: Settings, input fingerprints and seeds that decide the content; shown on a mismatch.
+        depends_on: Settings, input fingerprints and seeds that decide the content; shown on a
+            mismatch.
         write: Fills the draft's folder.
 
     Raises:
-        ArtifactError: If the folder was made from other settings, which are shown, and it is left unchanged; if another
-            process does not stop writing it; or if the disk is full.
+        ArtifactError: If the folder was made from other settings, which are shown, and it is left
+            unchanged; if another process does not stop writing it; or if the disk is full.
     """
     return on_rank_0(lambda: make_on_all_ranks(path, kind, depends_on, cast(Any, write)))
 
@@ -275,11 +307,14 @@ def make_on_all_ranks(
         path: Final folder.
         kind: Kind of artifact.
         depends_on: All that decides the content.
-        write: Called on every process: on the first with the draft to fill, on the others with None.
+        write: Called on every process: on the first with the draft to fill, on the others with
+            None.
     """
     inputs = json.loads(canonical(depends_on))
     with ExitStack() as stack:
-        artifact = on_rank_0(lambda: find_reusable(path, kind, inputs) or _claim(path, kind, inputs, stack))
+        artifact = on_rank_0(
+            lambda: find_reusable(path, kind, inputs) or _claim(path, kind, inputs, stack)
+        )
         if artifact is not None:
             return artifact
         draft = Draft(stack.enter_context(temp_dir(path))) if is_writer() else None
@@ -324,9 +359,22 @@ def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | N
 def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) -> Artifact:
     """Write the manifest of a complete draft and rename its folder."""
     assert draft is not None
-    manifest = {"kind": kind, "schema": SCHEMA, "fingerprint": fingerprint(inputs), "depends_on": inputs}
-    manifest |= {"counts": draft.counts, "seeds": draft.seeds, **draft.notes, "files": seal(draft.path)}
-    manifest |= {"versions": package_versions(), "seconds": round(time.monotonic() - draft.start, 3)}
+    manifest = {
+        "kind": kind,
+        "schema": SCHEMA,
+        "fingerprint": fingerprint(inputs),
+        "depends_on": inputs,
+    }
+    manifest |= {
+        "counts": draft.counts,
+        "seeds": draft.seeds,
+        **draft.notes,
+        "files": seal(draft.path),
+    }
+    manifest |= {
+        "versions": package_versions(),
+        "seconds": round(time.monotonic() - draft.start, 3),
+    }
     write_json(draft.path / MANIFEST, add_seal(manifest))
     if path.exists():
         path.rmdir()
@@ -346,7 +394,9 @@ def list_differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
     """Yield each key whose value differs, with both values, depth first."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            yield from list_differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+            yield from list_differences(
+                old.get(key), new.get(key), f"{where}.{key}" if where else key
+            )
     elif old != new:
         yield f"{where}: {_short(old)} there, {_short(new)} now"
 

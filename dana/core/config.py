@@ -1,7 +1,7 @@
 """Fill frozen settings dataclasses from YAML and ``key=value`` overrides, and check every value before any work.
 
-A settings class checks its fields in ``__post_init__`` with :func:`check_fields` and :func:`require`, so a wrong value
-gives the same message from YAML, the command line and Python.
+A settings class checks its fields in ``__post_init__`` with :func:`check_fields` and
+:func:`require`, so a wrong value gives the same message from YAML, the command line and Python.
 """
 
 import re
@@ -24,8 +24,16 @@ S = TypeVar("S")
 MERGE = "tag:yaml.org,2002:merge"
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # in no path and no file
 UNIONS = (UnionType, Union)
-KINDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", NoneType: "null"}
-SETTINGS = "settings.yaml"  # in a run's folder: the settings of its commands that differ from the defaults
+KINDS = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    bool: "true or false",
+    NoneType: "null",
+}
+SETTINGS = (
+    "settings.yaml"  # in a run's folder: the settings of its commands that differ from the defaults
+)
 
 
 def require(condition: bool, key: str, value: Any, requirement: str) -> None:
@@ -39,8 +47,8 @@ def check_fields(settings: Any, **ranges: str | Collection[str]) -> None:
 
     Args:
         settings: Object with the fields.
-        ranges: For each field the names to choose from, or a range in words: ``at least 1``, ``above 0``,
-            ``from 1 to 9``, ``in [0, 1)``; with ``, or null`` it may be None.
+        ranges: For each field the names to choose from, or a range in words: ``at least 1``,
+            ``above 0``, ``from 1 to 9``, ``in [0, 1)``; with ``, or null`` it may be None.
 
     Raises:
         ConfigError: Names the first wrong field, its value and the allowed values.
@@ -71,7 +79,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8: {error}") from error
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: must hold a mapping of keys to values, got {type(value).__name__}")
+        raise ConfigError(
+            f"{path}: must hold a mapping of keys to values, got {type(value).__name__}"
+        )
     return value
 
 
@@ -95,13 +105,21 @@ class _Loader(yaml.SafeLoader):
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         tag = super().resolve(kind, value, implicit)
-        return "tag:yaml.org,2002:str" if str(tag).endswith((":int", ":float")) and ":" in value else tag
+        return (
+            "tag:yaml.org,2002:str"
+            if str(tag).endswith((":int", ":float")) and ":" in value
+            else tag
+        )
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = (self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE)
-        counts = Counter(key for key in keys if isinstance(key, Hashable))  # YAML itself refuses the others
+        counts = Counter(
+            key for key in keys if isinstance(key, Hashable)
+        )  # YAML itself refuses the others
         if twice := [key for key, count in counts.items() if count > 1]:
-            raise yaml.MarkedYAMLError(problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -115,7 +133,9 @@ def merge_sections(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any
     return result
 
 
-def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> S:
+def load(
+    cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings"
+) -> S:
     """Build a settings dataclass, nested ones included, from plain values.
 
     Args:
@@ -125,7 +145,8 @@ def load(cls: type[S], values: dict[str, Any], overrides: Sequence[str] = (), or
         origin: Source of the values, for messages.
 
     Raises:
-        ConfigError: If a key is unknown or a value is not allowed; names origin, key, value and the allowed values.
+        ConfigError: If a key is unknown or a value is not allowed; names origin, key, value and the
+            allowed values.
     """
     result = dict(values)
     for override in overrides:
@@ -153,7 +174,9 @@ def assign(target: dict[str, Any], path: Sequence[str], value: Any, override: st
     """Assign a value in nested sections, whose names come first in `path`; `override` is its text for messages."""
     for key in path[:-1]:
         if not isinstance(target.get(key) or {}, dict):
-            raise ConfigError(f"{override!r}: {key!r} is {target[key]!r}, not a mapping of settings")
+            raise ConfigError(
+                f"{override!r}: {key!r} is {target[key]!r}, not a mapping of settings"
+            )
         target[key] = dict(target.get(key) or {})
         target = target[key]
     target[path[-1]] = value
@@ -173,7 +196,9 @@ def _build(cls: type[S], values: dict[str, Any], prefix: str) -> S:
     try:
         return cls(**arguments)
     except ConfigError as error:
-        start = re.match(r"(\w+)[\w.\[\]]*=", str(error))  # a class names its keys without their section
+        start = re.match(
+            r"(\w+)[\w.\[\]]*=", str(error)
+        )  # a class names its keys without their section
         raise ConfigError(f"{prefix if start and start[1] in by_name else ''}{error}") from error
 
 
@@ -188,7 +213,10 @@ def convert(hint: Any, value: Any, key: str) -> Any:
     except (TypeError, ValueError) as error:
         hints = get_args(hint) if get_origin(hint) in UNIONS else (hint,)
         kinds = [get_origin(kind) or kind for kind in hints]
-        names = ["a mapping of settings" if is_dataclass(kind) else KINDS.get(kind, kind.__name__) for kind in kinds]
+        names = [
+            "a mapping of settings" if is_dataclass(kind) else KINDS.get(kind, kind.__name__)
+            for kind in kinds
+        ]
         text = "null" if value is None else repr(value)
         raise ConfigError(f"{key}={text}: must be {' or '.join(names)}") from error
 
@@ -207,8 +235,13 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
         step = convert if is_dataclass(inner[0]) else _convert
         return [step(inner[0], one, f"{key}[{index}]") for index, one in enumerate(value)]
     if kind is dict and isinstance(value, dict):
-        return {_convert(inner[0], name, key): _convert(inner[1], one, key) for name, one in value.items()}
-    if kind in (int, float) and isinstance(value, str):  # from the command line; and YAML 1.1 reads 1e-4 as text
+        return {
+            _convert(inner[0], name, key): _convert(inner[1], one, key)
+            for name, one in value.items()
+        }
+    if kind in (int, float) and isinstance(
+        value, str
+    ):  # from the command line; and YAML 1.1 reads 1e-4 as text
         value = kind(value)
     if kind is float and not isinstance(value, bool):
         number = float(value)
@@ -216,7 +249,9 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
             raise ValueError
         return number
     is_writable = not isinstance(value, str) or not UNWRITABLE.search(value)
-    if kind is Any or (isinstance(value, kind) and is_writable and (kind is bool or not isinstance(value, bool))):
+    if kind is Any or (
+        isinstance(value, kind) and is_writable and (kind is bool or not isinstance(value, bool))
+    ):
         return value
     raise TypeError
 
@@ -234,7 +269,9 @@ def find_shipped(name: str) -> Path:
     for root in roots:
         if (root / name).exists():
             return root / name
-    raise ArtifactError(f"{name}: missing from this installation (looked in {', '.join(map(str, roots))})")
+    raise ArtifactError(
+        f"{name}: missing from this installation (looked in {', '.join(map(str, roots))})"
+    )
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -246,9 +283,14 @@ def find_recipe(name: str | Path) -> Path:
     if Path(name).is_file():
         return Path(name)
     root = find_shipped("recipes")
-    recipes = {path.relative_to(root).with_suffix("").as_posix(): path for path in sorted(root.rglob("*.yaml"))}
+    recipes = {
+        path.relative_to(root).with_suffix("").as_posix(): path
+        for path in sorted(root.rglob("*.yaml"))
+    }
     stem = Path(name).as_posix().removeprefix("recipes/").removesuffix(".yaml")
     if stem in recipes:
         return recipes[stem]
     near = nearest(stem, recipes) or nearest_path(name) or "."
-    raise ConfigError(f"{name}: no such file, nor a recipe that ships with dana{near} Available: {', '.join(recipes)}")
+    raise ConfigError(
+        f"{name}: no such file, nor a recipe that ships with dana{near} Available: {', '.join(recipes)}"
+    )

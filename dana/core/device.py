@@ -13,7 +13,9 @@ WORTHWHILE = 1.2  # minimum speed relative to float32 at which bfloat16 is used
 
 def find_device(name: str = "auto") -> torch.device:
     """Return the device of a name; ``auto`` is this process's CUDA device, or the CPU if there is none."""
-    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    return torch.device(
+        ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    )
 
 
 def describe_machine() -> str:
@@ -24,15 +26,19 @@ def describe_machine() -> str:
 def has_bf16(device: torch.device) -> bool:
     """Return True if a device has bfloat16 matrix instructions that are faster than float32.
 
-    A CPU is timed once per process, because its instructions do not tell: with AMX bfloat16 was at least twice as fast
-    as float32, but half as fast under a hypervisor that offers AVX512-BF16 and hides AMX. Both ratios are so far from
-    the threshold that load on the machine does not change the result.
+    A CPU is timed once per process, because its instructions do not tell: with AMX bfloat16 was at
+    least twice as fast as float32, but half as fast under a hypervisor that offers AVX512-BF16 and
+    hides AMX. Both ratios are so far from the threshold that load on the machine does not change
+    the result.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    checks = (
+        getattr(torch.cpu, name, None)
+        for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    )
     return any(check() for check in checks if check) and bf16_speedup() > WORTHWHILE
 
 
@@ -40,7 +46,10 @@ def has_bf16(device: torch.device) -> bool:
 def bf16_speedup() -> float:
     """Measure the speed of bfloat16 relative to float32 on this CPU, by the fastest of interleaved products."""
     dtypes = (torch.float32, torch.bfloat16)
-    operands = [(torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype)) for dtype in dtypes]
+    operands = [
+        (torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype))
+        for dtype in dtypes
+    ]
     seconds = [float("inf")] * len(operands)
     with torch.no_grad():
         for _ in range(TURNS):

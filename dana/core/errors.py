@@ -61,7 +61,9 @@ class Contradiction(ArtifactError):
         keys = list(differences)
         more = [f"and {len(keys) - 4} more"] if len(keys) > 4 else []
         summary = "; ".join(keys[:4] + more)
-        super().__init__(f"{path} was made from other settings ({summary}); remove it or choose another folder")
+        super().__init__(
+            f"{path} was made from other settings ({summary}); remove it or choose another folder"
+        )
 
 
 class PluginError(DanaError):
@@ -114,13 +116,15 @@ def nearest_path(path: str | Path) -> str:
         names = [] if missing.exists() else [entry.name for entry in missing.parent.iterdir()]
     except OSError:
         names = []
-    matches = get_close_matches(missing.name, {*names} - {missing.name}, n=1, cutoff=0.6)  # it may be a dangling link
+    matches = get_close_matches(
+        missing.name, {*names} - {missing.name}, n=1, cutoff=0.6
+    )  # it may be a dangling link
     return f"; did you mean {str(missing.with_name(matches[0]))!r}?" if matches else ""
 
 
 SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
-# A URL that was turned into a path has one slash left. An S3 secret may contain slashes, but "host:1234/" is a port and
-# "arn:" begins the name of an S3 access point.
+# A URL that was turned into a path has one slash left. An S3 secret may contain slashes, but
+# "host:1234/" is a port and "arn:" begins the name of an S3 access point.
 USER = r"(?:[^/@\s]+|(?!arn:)[^/@\s:]+:(?!\d+/)[^@\s]*)"
 SECRETS = re.compile(rf"(:/{{1,2}}){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNORECASE)
 

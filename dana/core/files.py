@@ -1,13 +1,14 @@
 """Write files and folders atomically under a lock, and detect later changes to them.
 
-A file or folder is written under the temporary name ``.NAME.tmp-HOST-PID-START`` in the same parent, synced to disk and
-renamed. Host, process and start time in the name tell leftovers of dead processes from the work of live ones.
+A file or folder is written under the temporary name ``.NAME.tmp-HOST-PID-START`` in the same
+parent, synced to disk and renamed. Host, process and start time in the name tell leftovers of dead
+processes from the work of live ones.
 
-The lock of a folder is a POSIX record lock, which NFS and most cluster file systems support. The kernel frees it when
-its owner dies; the content of the lock file is for messages only.
+The lock of a folder is a POSIX record lock, which NFS and most cluster file systems support. The
+kernel frees it when its owner dies; the content of the lock file is for messages only.
 
-A seal records size, digest and, for Parquet, row count of each file. Opening a folder compares sizes and row counts;
-``dana files verify`` compares digests, too.
+A seal records size, digest and, for Parquet, row count of each file. Opening a folder compares
+sizes and row counts; ``dana files verify`` compares digests, too.
 """
 
 import errno
@@ -102,11 +103,13 @@ def make_parent(path: Path) -> Iterator[None]:
     """Create the parent folder of `path`; remove it again if it stays empty.
 
     Raises:
-        ArtifactError: If the disk is full, the parent cannot be created, or `path` is the working directory or one of
-            its parents, which cannot be replaced.
+        ArtifactError: If the disk is full, the parent cannot be created, or `path` is the working
+            directory or one of its parents, which cannot be replaced.
     """
     if Path.cwd().is_relative_to(path.resolve()):
-        raise ArtifactError(f"{path}: is the working directory or one of its parents; name a new folder")
+        raise ArtifactError(
+            f"{path}: is the working directory or one of its parents; name a new folder"
+        )
     is_new = not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,9 @@ def make_parent(path: Path) -> Iterator[None]:
         code = write_errno(error)
         if code not in FULL:
             raise
-        raise ArtifactError(f"{path}: cannot be written: {os.strerror(code)}; nothing is left") from error
+        raise ArtifactError(
+            f"{path}: cannot be written: {os.strerror(code)}; nothing is left"
+        ) from error
     finally:
         if is_new:
             with suppress(OSError):  # not empty
@@ -129,8 +134,8 @@ def make_parent(path: Path) -> Iterator[None]:
 def temp_dir(path: Path) -> Iterator[Path]:
     """Create a temporary folder in the same parent, to be filled and renamed to `path`; remove it if it was not.
 
-    Temporary folders that dead processes of this machine left for `path` are removed first; those of live processes
-    and of other machines stay.
+    Temporary folders that dead processes of this machine left for `path` are removed first; those
+    of live processes and of other machines stay.
 
     Args:
         path: The final folder; its parent must exist.
@@ -177,7 +182,9 @@ def _leftovers(path: Path) -> Iterator[Path]:
         if _is_abandoned(leftover.name.removeprefix(_begins(path))):
             yield leftover
         else:
-            log.warning("%s: not removed, its process may be alive; if it is not, remove it", leftover)
+            log.warning(
+                "%s: not removed, its process may be alive; if it is not, remove it", leftover
+            )
 
 
 def _is_abandoned(tag: str) -> bool:
@@ -205,7 +212,10 @@ def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write rows as gzipped JSON Lines and return their number; the header holds no name or time, so bytes repeat."""
     count = 0
-    with path.open("wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream:
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as stream,
+    ):
         for row in rows:
             stream.write(to_json_lines([row]).encode())
             count += 1
@@ -225,7 +235,8 @@ def folder_lock(path: Path) -> Iterator[None]:
         path: The file or folder to write; its parent must exist.
 
     Raises:
-        ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id, host and start.
+        ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id,
+            host and start.
     """
     file = lock_file(path)
     handle = _acquire(file, path)
@@ -250,7 +261,11 @@ def _acquire(file: Path, path: Path) -> int:
             owner = os.pread(handle, 4096, 0).decode("utf-8", "replace") or "another process"
             os.close(handle)
         except OSError as error:
-            log.warning("%s: this file system has no locks (%s); run one command at a time", path, error.strerror)
+            log.warning(
+                "%s: this file system has no locks (%s); run one command at a time",
+                path,
+                error.strerror,
+            )
             return handle
         else:
             if _is_named(file, handle):
@@ -306,9 +321,15 @@ def check_seals(path: Path, seals: Any) -> None:
         ArtifactError: Names the file and the first entry that has not.
     """
     for name, entry in seals.items() if isinstance(seals, dict) else [("files", seals)]:
-        values = [entry.get(key) for key in ("bytes", "digest", "rows")] if isinstance(entry, dict) else []
+        values = (
+            [entry.get(key) for key in ("bytes", "digest", "rows")]
+            if isinstance(entry, dict)
+            else []
+        )
         if list(map(type, values[:2])) != [int, str] or not isinstance(values[2], int | None):
-            raise ArtifactError(f"{path}: {name!r} is {str(entry)[:60]!r}, not bytes and digest of a file")
+            raise ArtifactError(
+                f"{path}: {name!r} is {str(entry)[:60]!r}, not bytes and digest of a file"
+            )
 
 
 def find_damage(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
@@ -327,7 +348,9 @@ def find_damage(folder: Path, seals: Seals, digests: bool) -> Iterator[str]:
             elif (size := path.stat().st_size) != entry["bytes"]:
                 yield f"{path}: {size:,} bytes, {entry['bytes']:,} were written"
             elif "rows" in entry and (rows := _rows(path)) != entry["rows"]:
-                problem = "damaged" if rows is None else f"{rows:,} rows, {entry['rows']:,} were written"
+                problem = (
+                    "damaged" if rows is None else f"{rows:,} rows, {entry['rows']:,} were written"
+                )
                 yield f"{path}: {problem}"
             elif digests and file_digest(path) != entry["digest"]:
                 yield f"{path}: its bytes are not those that were written"

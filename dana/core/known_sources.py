@@ -1,8 +1,8 @@
 """Cache the digests of source files, so that unchanged files are hashed once.
 
-A file counts as unchanged while its size, inode and times of modification and change are the same. The cache is
-``__dana__/sources.json`` in the corpus made from the files, without a seal: if it is missing or damaged, all files are
-hashed again.
+A file counts as unchanged while its size, inode and times of modification and change are the same.
+The cache is ``__dana__/sources.json`` in the corpus made from the files, without a seal: if it is
+missing or damaged, all files are hashed again.
 """
 
 import time
@@ -15,7 +15,9 @@ from dana.core.files import file_digest, text_digest
 
 CACHE = f"{META_DIR}/sources.json"
 SMALL = 1 << 20  # bytes up to which a file is hashed every time
-SETTLED = 2 * 10**9  # nanoseconds after a change in which another change may get the same time stamp
+SETTLED = (
+    2 * 10**9
+)  # nanoseconds after a change in which another change may get the same time stamp
 
 
 class KnownSources:

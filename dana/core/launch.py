@@ -1,8 +1,8 @@
 """Coordinate the processes of a launch: count, rank, work of the first process for all, and signals to stop.
 
-Count and rank come from the environment variables of ``accelerate launch``, ``torchrun`` or a batch system. torch is
-imported only if several processes communicate. On SIGTERM or SIGUSR1 training finishes its step and saves; all other
-work stops at once. Both end with exit code 75.
+Count and rank come from the environment variables of ``accelerate launch``, ``torchrun`` or a batch
+system. torch is imported only if several processes communicate. On SIGTERM or SIGUSR1 training
+finishes its step and saves; all other work stops at once. Both end with exit code 75.
 """
 
 import atexit
@@ -31,8 +31,17 @@ POLL = 0.02  # seconds between two checks while waiting, so that signals are han
 GRACE = 3.0  # seconds by which other processes delay an error, so that the first reports it
 SKEW = 30.0  # the same before they are connected, because they may have started at different times
 SHUTDOWN = 0.2  # seconds; freeing tensors takes milliseconds
-LOST = re.compile("(closed|reset) by peer|Broken pipe")  # gloo's messages if another process is gone
-LAUNCHERS = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_", "ACCELERATE_USE_DEEPSPEED", "ACCELERATE_USE_FSDP")
+LOST = re.compile(
+    "(closed|reset) by peer|Broken pipe"
+)  # gloo's messages if another process is gone
+LAUNCHERS = (
+    "RANK",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_",
+    "ACCELERATE_USE_DEEPSPEED",
+    "ACCELERATE_USE_FSDP",
+)
 
 _alone: ContextVar[bool] = ContextVar("alone", default=False)
 
@@ -41,16 +50,28 @@ def processes() -> int:
     """Return the number of processes of the launch; 1 without a launcher.
 
     Raises:
-        ConfigError: If ``WORLD_SIZE`` is invalid, or a launcher started one process instead of several.
+        ConfigError: If ``WORLD_SIZE`` is invalid, or a launcher started one process instead of
+            several.
     """
     size = os.environ.get("WORLD_SIZE") or "1"
-    require(size.isdigit() and int(size) >= 1, "WORLD_SIZE", size, "the number of processes of the launch")
-    # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it starts them. On a CPU it
-    # starts one process in any case, which would train alone and end with exit code 0.
-    if "WORLD_SIZE" not in os.environ and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys():
+    require(
+        size.isdigit() and int(size) >= 1,
+        "WORLD_SIZE",
+        size,
+        "the number of processes of the launch",
+    )
+    # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it
+    # starts them. On a CPU it starts one process in any case, which would train alone and end with
+    # exit code 0.
+    if (
+        "WORLD_SIZE" not in os.environ
+        and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys()
+    ):
         problem = "accelerate launch started one process instead of several, as it does on CPUs"
         several = "torchrun --standalone --nproc_per_node N -m dana ..."
-        raise ConfigError(f"{problem}. On one machine: {several}; for one: --num_processes 1, and unset MASTER_ADDR")
+        raise ConfigError(
+            f"{problem}. On one machine: {several}; for one: --num_processes 1, and unset MASTER_ADDR"
+        )
     return int(size)
 
 
@@ -61,7 +82,9 @@ def process_rank() -> int:
         ConfigError: If ``RANK`` is invalid.
     """
     rank = os.environ.get("RANK") or "0"
-    require(rank.isdigit(), "RANK", rank, "the number of this process, from 0, as a launcher sets it")
+    require(
+        rank.isdigit(), "RANK", rank, "the number of this process, from 0, as a launcher sets it"
+    )
     return int(rank)
 
 
@@ -98,7 +121,8 @@ def cores() -> int:
 def use_all_cores() -> None:
     """Let torch use all cores unless a launcher set a limit; call it before torch is imported."""
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
-    # Idle threads sleep instead of spinning, so that they do not slow down other jobs of the machine.
+    # Idle threads sleep instead of spinning, so that they do not slow down other jobs of the
+    # machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
@@ -106,7 +130,8 @@ def use_all_cores() -> None:
 def leave_launch() -> None:
     """Remove the launcher's environment variables, so that this process works as if it had been started alone.
 
-    For commands that run on one process; the other processes of the launch end, and none waits for them.
+    For commands that run on one process; the other processes of the launch end, and none waits for
+    them.
     """
     for name in list(os.environ):
         if name.startswith(LAUNCHERS):
@@ -143,7 +168,8 @@ def on_rank_0(act: Callable[[], T]) -> T:
         act: The function; its value must be picklable.
 
     Raises:
-        FirstProcessError: On the other processes, if it failed on the first, which raises the error itself.
+        FirstProcessError: On the other processes, if it failed on the first, which raises the error
+            itself.
     """
     if not has_peers():
         return act()
@@ -176,7 +202,9 @@ def _sum(number: int) -> int:
     work = torch.distributed.all_reduce(total, async_op=True)
     try:
         _poll(work, PATIENCE.total_seconds())
-    except BaseException:  # a signal, which the first process has, too; torch aborts if an operation is pending
+    except (
+        BaseException
+    ):  # a signal, which the first process has, too; torch aborts if an operation is pending
         _poll(work, GRACE)
         raise
     work.wait()
@@ -208,7 +236,9 @@ def _meet() -> Any:
     _let_threads_finish()
     state = PartialState(**rendezvous_options())
     if state.num_processes != processes():
-        raise ConfigError(f"{processes()} processes were launched, but {state.num_processes} joined")
+        raise ConfigError(
+            f"{processes()} processes were launched, but {state.num_processes} joined"
+        )
     return state
 
 
@@ -216,7 +246,8 @@ def _meet() -> Any:
 def _let_threads_finish() -> None:
     """Wait briefly at exit for the threads of the process group.
 
-    A thread that frees tensors while the interpreter shuts down aborts the process: exit code -6 after all work.
+    A thread that frees tensors while the interpreter shuts down aborts the process: exit code -6
+    after all work.
     """
     atexit.register(time.sleep, SHUTDOWN)
 
@@ -224,14 +255,19 @@ def _let_threads_finish() -> None:
 def rendezvous_options() -> dict[str, Any]:
     """Return the arguments of Accelerate's ``PartialState`` with which the processes connect.
 
-    Without an accelerator the backend is gloo, which Accelerate chooses by itself for plain data parallelism only.
+    Without an accelerator the backend is gloo, which Accelerate chooses by itself for plain data
+    parallelism only.
     """
     import torch
 
     has_device = torch.accelerator.is_available() and not env_flag("ACCELERATE_USE_CPU")
     uses_deepspeed = env_flag("ACCELERATE_USE_DEEPSPEED")
     backend = "gloo" if uses_deepspeed and not has_device else None
-    return {"cpu": processes() > 1 and not has_device and not backend, "backend": backend, "timeout": PATIENCE}
+    return {
+        "cpu": processes() > 1 and not has_device and not backend,
+        "backend": backend,
+        "timeout": PATIENCE,
+    }
 
 
 def env_flag(name: str) -> bool:
@@ -254,7 +290,9 @@ def report_errors_once() -> Iterator[None]:
         if process_rank() > 0:
             time.sleep(GRACE if _is_connected() else SKEW)
         if processes() > 1 and isinstance(error, RuntimeError) and LOST.search(str(error)):
-            raise DanaError("another process of this launch has ended, so this one ends; see its message") from error
+            raise DanaError(
+                "another process of this launch has ended, so this one ends; see its message"
+            ) from error
         raise
 
 
@@ -300,7 +338,9 @@ def stop_on_signal() -> Iterator[None]:
         with _listening(end):
             yield
     except Stop:
-        raise Preemption("stopped by a signal; finished work is saved, and the same command resumes") from None
+        raise Preemption(
+            "stopped by a signal; finished work is saved, and the same command resumes"
+        ) from None
     finally:
         sys.unraisablehook = hook
 

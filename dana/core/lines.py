@@ -21,8 +21,8 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
 
     Raises:
         DataError: If the file cannot be read; names file and line.
-        Damage: If a compressed file is damaged, the file is UTF-16 or a quarter of its beginning is NUL, or, with
-            ``strict``, bytes are not UTF-8.
+        Damage: If a compressed file is damaged, the file is UTF-16 or a quarter of its beginning is
+            NUL, or, with ``strict``, bytes are not UTF-8.
     """
     import pyarrow as pa
 
@@ -34,13 +34,20 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
             while raw := reader.readline(MAX_LINE + 1):
                 number += 1
                 check_line_length(raw, path, number, is_packed=bool(codec))
-                yield number, (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", errors)
+                yield (
+                    number,
+                    (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", errors),
+                )
     except UnicodeDecodeError as error:
         remedy = "convert the file first, for example: iconv -f LATIN1 -t UTF-8"
-        raise Damage(number, f"byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}") from error
+        raise Damage(
+            number, f"byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}"
+        ) from error
     except OSError as error:
         if codec and error.errno is None:  # pyarrow's own errors have no number
-            raise Damage(number + 1, f"the compressed file is damaged or ends early: {error}") from error
+            raise Damage(
+                number + 1, f"the compressed file is damaged or ends early: {error}"
+            ) from error
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
 
 
@@ -59,7 +66,9 @@ def check_line_length(raw: bytes, path: File, number: int, is_packed: bool = Fal
 def _check_encoding(head: bytes) -> None:
     """Refuse UTF-16, UTF-32 and binary files by their first bytes."""
     if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or head.count(0) * 4 >= max(4, len(head)):
-        raise Damage(1, "not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16 -t UTF-8")
+        raise Damage(
+            1, "not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16 -t UTF-8"
+        )
 
 
 def is_sliceable(path: File) -> bool:

@@ -30,7 +30,9 @@ def get_logger(name: str) -> logging.Logger:
 def setup(verbose: bool = False) -> None:
     """Send dana's log lines to standard error. Called by the command line and recipes, never on import."""
     logger = logging.getLogger("dana")
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO if is_main_process() else logging.ERROR)
+    logger.setLevel(
+        logging.DEBUG if verbose else logging.INFO if is_main_process() else logging.ERROR
+    )
     if not logger.handlers:
         handler = _BarSafeHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -85,16 +87,26 @@ def progress_label(text: str) -> Iterator[None]:
 class progress(tqdm):
     """A tqdm bar with rate and time left, shown on rank 0 only, and updated rarely if the output is no terminal."""
 
-    # tqdm's own lock is a semaphore shared by all forks: one killed while holding it would block all others.
+    # tqdm's own lock is a semaphore shared by all forks: one killed while holding it would block
+    # all others.
     _lock = threading.RLock()
 
     def __init__(
-        self, iterable: Iterable | None = None, *, what: str, unit: str, total: float | None = None, initial: int = 0
+        self,
+        iterable: Iterable | None = None,
+        *,
+        what: str,
+        unit: str,
+        total: float | None = None,
+        initial: int = 0,
     ) -> None:
         terminal = sys.stderr.isatty()
         interactive = terminal or "ipykernel" in sys.modules
         name = f"{_label.get()}: {what}" if _label.get() else what
-        how: dict[str, Any] = {"mininterval": 0.2 if interactive else 10.0, "dynamic_ncols": terminal}
+        how: dict[str, Any] = {
+            "mininterval": 0.2 if interactive else 10.0,
+            "dynamic_ncols": terminal,
+        }
         how |= {"disable": not is_main_process() or _is_quiet.get()}
         how |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
         super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **how)

@@ -7,8 +7,8 @@ A component is named by a *spec*, the same text on the command line and in YAML:
     transformer:bert-base-uncased,layer=-2    a value without a key is the first parameter
     other-package:knn        the ``knn`` of a distribution, if two define the name
 
-Listing imports nothing, so a broken plug-in does not affect others. In fingerprints, code is represented by the
-package, class and version of a component (:func:`origin_of`).
+Listing imports nothing, so a broken plug-in does not affect others. In fingerprints, code is
+represented by the package, class and version of a component (:func:`origin_of`).
 """
 
 import inspect
@@ -48,17 +48,23 @@ class Registry:
         entries: dict[str, list[EntryPoint]] = {}
         for entry in entry_points(group=self.group):
             claims = entries.setdefault(entry.name, [])
-            if all(entry.value != other.value for other in claims):  # one package can be on the path twice
+            if all(
+                entry.value != other.value for other in claims
+            ):  # one package can be on the path twice
                 claims.append(entry)
         return dict(sorted(entries.items()))
 
     def load(
-        self, name: str, distribution: str | None = None, entries: dict[str, list[EntryPoint]] | None = None
+        self,
+        name: str,
+        distribution: str | None = None,
+        entries: dict[str, list[EntryPoint]] | None = None,
     ) -> type:
         """Load the class registered as ``name``; pass `entries` of :meth:`entries` to avoid searching again.
 
         Raises:
-            PluginError: If the name is unknown (suggests the nearest) or ambiguous, or its module does not import.
+            PluginError: If the name is unknown (suggests the nearest) or ambiguous, or its module
+                does not import.
         """
         entries = entries or self.entries()
         if name not in entries:
@@ -69,8 +75,12 @@ class Registry:
         if distribution is not None:
             claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
         if len(claims) != 1:
-            owners = ", ".join(sorted(entry.dist.name if entry.dist else "?" for entry in entries[name]))
-            raise PluginError(f"{name!r} in {self.group} is defined by {owners}; write DISTRIBUTION:{name}")
+            owners = ", ".join(
+                sorted(entry.dist.name if entry.dist else "?" for entry in entries[name])
+            )
+            raise PluginError(
+                f"{name!r} in {self.group} is defined by {owners}; write DISTRIBUTION:{name}"
+            )
         try:
             return claims[0].load()
         except Exception as error:
@@ -89,7 +99,9 @@ class Registry:
         head, _, tail = spec.partition(":")
         distribution, entries = None, self.entries()
         if head not in entries and any(
-            entry.dist and entry.dist.name == head for claims in entries.values() for entry in claims
+            entry.dist and entry.dist.name == head
+            for claims in entries.values()
+            for entry in claims
         ):
             distribution, (head, _, tail) = head, tail.partition(":")
         return build(self.load(head, distribution, entries), spec, *parse_arguments(tail, spec))
@@ -111,7 +123,9 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
         key, equals, value = part.partition("=")
         if not equals:
             if keywords:
-                raise ConfigError(f"{spec!r}: {part!r} has no key; put it before the parameters with keys")
+                raise ConfigError(
+                    f"{spec!r}: {part!r} has no key; put it before the parameters with keys"
+                )
             positional.append(_parse_value(part, spec))
         elif key in keywords:
             raise ConfigError(f"{spec!r}: {key!r} is given twice")
@@ -134,12 +148,18 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
     try:
         arguments = signature.bind(*positional, **keywords).arguments
     except TypeError as error:
-        parameters = [part for part in signature.parameters.values() if part.kind != part.KEYWORD_ONLY]
+        parameters = [
+            part for part in signature.parameters.values() if part.kind != part.KEYWORD_ONLY
+        ]
         names = ", ".join(map(str, parameters))
-        raise ConfigError(f"{spec!r}: {error}. {cls.__name__} takes: {names or 'nothing'}") from error
+        raise ConfigError(
+            f"{spec!r}: {error}. {cls.__name__} takes: {names or 'nothing'}"
+        ) from error
     for name, value in arguments.items():
         hint = signature.parameters[name].annotation
-        if {*(get_args(hint) or [hint])} <= KINDS.keys():  # other types are checked by the component
+        if {
+            *(get_args(hint) or [hint])
+        } <= KINDS.keys():  # other types are checked by the component
             convert(hint, value, f"{spec!r}: {name}")
     try:
         return cls(*positional, **keywords)
@@ -150,12 +170,16 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{spec!r}: {error}") from error
     except Exception as error:  # a plug-in may raise anything
-        raise PluginError(f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}") from error
+        raise PluginError(
+            f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}"
+        ) from error
 
 
 DETECTORS = Registry("dana.detectors")
 ENCODERS = Registry("dana.encoders")
-SELECTORS = Registry("dana.selectors", also=DETECTORS)  # a detector is a selector over the run's encoder
+SELECTORS = Registry(
+    "dana.selectors", also=DETECTORS
+)  # a detector is a selector over the run's encoder
 OBJECTIVES = Registry("dana.objectives")
 
 
@@ -168,15 +192,17 @@ RECORDED_PACKAGES += ["pyod", "numpy", "sentencex", "datasketch"]
 def origin_of(component: Any) -> dict[str, Any]:
     """Identify the code of a component for fingerprints, by package, class and version.
 
-    The version is the ``version`` attribute that the class itself defines; it is raised whenever the numbers that the
-    class computes change, so moving, commenting or releasing the code changes no fingerprint. Without one it is the
-    version of the distribution; without a distribution, a digest of the source.
+    The version is the ``version`` attribute that the class itself defines; it is raised whenever
+    the numbers that the class computes change, so moving, commenting or releasing the code changes
+    no fingerprint. Without one it is the version of the distribution; without a distribution, a
+    digest of the source.
 
     Args:
         component: An object or a class. A wrapper names the wrapped object in its ``made_by``.
 
     Returns:
-        ``package``, ``class``, ``version`` and, for a wrapper, ``made_by``: the same of the wrapped object.
+        ``package``, ``class``, ``version`` and, for a wrapper, ``made_by``: the same of the wrapped
+        object.
     """
     origin = dict(_origin_of_class(component if isinstance(component, type) else type(component)))
     inner = getattr(component, "made_by", None)
@@ -202,7 +228,9 @@ def plugin_errors(kind: str, spec: str, component: Any) -> Iterator[None]:
     except Exception as error:
         package = type(getattr(component, "candidate", component)).__module__.partition(".")[0]
         message = " ".join(str(error).split())
-        raise PluginError(f"{kind} {spec!r} of {package}: {type(error).__name__}: {message}") from error
+        raise PluginError(
+            f"{kind} {spec!r} of {package}: {type(error).__name__}: {message}"
+        ) from error
 
 
 _owners = cache(packages_distributions)  # reads the metadata of every installed package
@@ -224,7 +252,11 @@ def _source_digest(cls: type) -> str:
     """Compute a digest of the file that defines a class, or of the text of the class in a notebook."""
     try:
         file = inspect.getsourcefile(cls)
-        text = Path(file).read_bytes() if file and Path(file).is_file() else inspect.getsource(cls).encode()
+        text = (
+            Path(file).read_bytes()
+            if file and Path(file).is_file()
+            else inspect.getsource(cls).encode()
+        )
         return blake2b(text, digest_size=16).hexdigest()
     except (OSError, TypeError):
         return token_hex(16)  # unknown source: never equal to that of another process
@@ -238,7 +270,9 @@ def other_owners() -> list[str]:
         records = "" if modules else distribution.read_text("RECORD") or ""
         if OURS not in modules and f"\n{OURS}/" not in f"\n{records}":
             continue  # before the metadata are parsed, which takes a tenth of a second for all
-        is_installed = distribution.read_text("METADATA") is not None  # else what a build left in a checkout
+        is_installed = (
+            distribution.read_text("METADATA") is not None
+        )  # else what a build left in a checkout
         if is_installed and distribution.name != DISTRIBUTION:
             owners.append(f"{distribution.name} {distribution.version}")
     return sorted(set(owners))

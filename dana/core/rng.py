@@ -1,7 +1,7 @@
 """Derive seeds, generators and hashes from a root seed and labels; torch's global state is restored.
 
-Consumers never share a stream by accident, because each has its own labels:
-``generator(seed, "ranking", "negatives", 3)``. The same labels give the same numbers on every machine.
+Consumers never share a stream by accident, because each has its own labels: ``generator(seed,
+"ranking", "negatives", 3)``. The same labels give the same numbers on every machine.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,8 @@ def torch_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None
 def hash_uniform(seed: int, keys: np.ndarray) -> np.ndarray:
     """Hash each key to a uniform number in [0, 1), a pure function of (seed, key).
 
-    This is SplitMix64's finaliser over ``key + seed``, so the number of a key does not depend on the other keys.
+    This is SplitMix64's finaliser over ``key + seed``, so the number of a key does not depend on
+    the other keys.
 
     Args:
         seed: 64-bit seed, from :func:`derive_seed`.

@@ -30,12 +30,20 @@ def table_schema(**columns: pa.DataType) -> pa.Schema:
 DOCUMENTS = table_schema(doc_id=pa.string(), source=pa.string(), text=pa.string())
 
 # unit: position in its document, from 0.  start, end: character span in the document's text.
-UNIT = {"doc_id": pa.string(), "source": pa.string(), "unit": pa.int32(), "start": pa.int64(), "end": pa.int64()}
+UNIT = {
+    "doc_id": pa.string(),
+    "source": pa.string(),
+    "unit": pa.int32(),
+    "start": pa.int64(),
+    "end": pa.int64(),
+}
 
 # score: anomaly score, higher = more foreign to the task, on the selector's scale.
 SCORES = table_schema(**UNIT, score=pa.float64())
 
-HELD_OUT_TASK = f"{META_DIR}/held_out_task.parquet"  # in a scores folder: SCORES of held-out task units
+HELD_OUT_TASK = (
+    f"{META_DIR}/held_out_task.parquet"  # in a scores folder: SCORES of held-out task units
+)
 
 # segment: position in its document, from 0; -1 for a unit in no segment (a dropped tail).
 # weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
@@ -73,14 +81,20 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
         ArtifactError: If there is no table, a part is damaged, or a column is missing.
     """
     if not part_files(folder):
-        raise ArtifactError(f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights")
+        raise ArtifactError(
+            f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights"
+        )
     for part in part_files(folder):
         with _name_damage(part):
             columns = pq.read_schema(part).names
         if missing := [name for name in (schema.names if schema else ()) if name not in columns]:
-            raise ArtifactError(f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}")
+            raise ArtifactError(
+                f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}"
+            )
     manifest = read_manifest(folder) if folder.is_dir() else {}
-    return manifest.get("fingerprint") or fingerprint({part.name: file_digest(part) for part in part_files(folder)})
+    return manifest.get("fingerprint") or fingerprint(
+        {part.name: file_digest(part) for part in part_files(folder)}
+    )
 
 
 def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
@@ -100,8 +114,8 @@ def write_parts(
 ) -> int:
     """Write a stream of tables as ``part-00000.parquet`` … with zstd, and return the number of rows.
 
-    Parts and row groups have fixed row counts, so the bytes do not depend on the batches of the stream. At most one
-    group is buffered.
+    Parts and row groups have fixed row counts, so the bytes do not depend on the batches of the
+    stream. At most one group is buffered.
     """
     folder.mkdir(parents=True, exist_ok=True)
     group = min(ROWS_PER_GROUP["text" in schema.names], rows_per_part)
@@ -188,11 +202,15 @@ def read_batches(
         ArtifactError: If it is damaged.
     """
     with _name_damage(part):
-        file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)  # else all is read ahead
+        file = pq.ParquetFile(
+            part, page_checksum_verification=True, pre_buffer=False
+        )  # else all is read ahead
         sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
         ends = list(accumulate(sizes))
         last = sum(sizes) if last is None else last
-        groups = [number for number, end in enumerate(ends) if end > first and end - sizes[number] < last]
+        groups = [
+            number for number, end in enumerate(ends) if end > first and end - sizes[number] < last
+        ]
         row = ends[groups[0]] - sizes[groups[0]] if groups else 0
         for batch in file.iter_batches(batch_size=rows, columns=columns, row_groups=groups):
             start, row = row, row + batch.num_rows
@@ -207,4 +225,6 @@ def _name_damage(part: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
-        raise ArtifactError(f"{part}: damaged: {reason}; remove its folder and run its command again") from error
+        raise ArtifactError(
+            f"{part}: damaged: {reason}; remove its folder and run its command again"
+        ) from error

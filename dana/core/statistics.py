@@ -11,7 +11,8 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.05  # significance level of a verdict, after adjustment
 POWER = 0.8  # probability of deciding the smallest difference that can be shown
-# Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how adaptations vary.
+# Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how
+# adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
 FIRST_LOOK = 3  # units; two say too little of how they vary
 LARGEST_Z = 8.0  # beyond it a p is not told from 0
@@ -46,7 +47,9 @@ class Moments:
             return self
         shift = other.mean - self.mean
         mean = self.mean + shift * other.count / count
-        return Moments(count, mean, self.squares + other.squares + shift**2 * self.count * other.count / count)
+        return Moments(
+            count, mean, self.squares + other.squares + shift**2 * self.count * other.count / count
+        )
 
     @property
     def std(self) -> float:
@@ -156,8 +159,9 @@ def draw_groups(random: np.random.Generator, groups: np.ndarray, draws: int) -> 
 def crossing_chance(bound: float, horizon: int) -> float:
     """Compute how often chance crosses O'Brien and Fleming's bound at any look at as many units as its horizon.
 
-    The sum of k standard normal values is looked at for k = :data:`FIRST_LOOK` ... horizon; each look's bound is
-    `bound` times the root of `horizon`. Looks that share variance (test texts) cross less often.
+    The sum of k standard normal values is looked at for k = :data:`FIRST_LOOK` ... horizon; each
+    look's bound is `bound` times the root of `horizon`. Looks that share variance (test texts)
+    cross less often.
 
     References:
         O'Brien and Fleming 1979, A multiple testing procedure for clinical trials; Armitage, McPherson and Rowe 1969
@@ -177,7 +181,10 @@ def crossing_chance(bound: float, horizon: int) -> float:
 def looks_bound(alpha: float, horizon: int) -> float:
     """Find the bound that :func:`crossing_chance` gives the probability alpha: the normal quantile of the last look."""
     return float(
-        brentq(lambda bound: crossing_chance(bound, horizon) - alpha, *ndtri([1 - 0.51 * alpha, 1 - alpha / 4]))
+        brentq(
+            lambda bound: crossing_chance(bound, horizon) - alpha,
+            *ndtri([1 - 0.51 * alpha, 1 - alpha / 4]),
+        )
     )
 
 
@@ -187,15 +194,18 @@ class TwoLevel:
 
     Attributes:
         mean: Mean over models and texts.
-        by_unit: Variance of the mean due to the units: adaptations, folds or seeds; 0 with one unit.
+        by_unit: Variance of the mean due to the units: adaptations, folds or seeds; 0 with one
+            unit.
         by_text: Variance of the mean due to the texts.
         units: Number of units.
         texts: Number of texts.
-        nested: True if units are folds, each with texts of its own: `by_unit` then contains `by_text`.
-        unit_std: Standard deviation between units, without that of the fine-tunings within; NaN with one unit.
+        nested: True if units are folds, each with texts of its own: `by_unit` then contains
+            `by_text`.
+        unit_std: Standard deviation between units, without that of the fine-tunings within; NaN
+            with one unit.
         seed_std: Standard deviation between fine-tunings of a unit; NaN if there is one in each.
-        horizon: Units of a run that is looked at after each of them, from :data:`FIRST_LOOK` on, and may stop early; 0
-            without looks. p and interval then allow for all looks.
+        horizon: Units of a run that is looked at after each of them, from :data:`FIRST_LOOK` on,
+            and may stop early; 0 without looks. p and interval then allow for all looks.
 
     References:
         Jennison and Turnbull 1989, Interim analyses: the repeated confidence interval approach.
@@ -216,7 +226,9 @@ class TwoLevel:
     @property
     def error(self) -> float:
         """Standard error of the mean."""
-        return math.sqrt(max(self.by_unit, self.by_text) if self.nested else self.by_unit + self.by_text)
+        return math.sqrt(
+            max(self.by_unit, self.by_text) if self.nested else self.by_unit + self.by_text
+        )
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -230,8 +242,9 @@ class TwoLevel:
     def freedom(self) -> float:
         """Degrees of freedom of the squared error: the harmonic mean of those of its parts, weighted by the parts.
 
-        To first order a quantile of t is then Cochran and Cox's weighted mean. Satterthwaite's, weighted by squares,
-        decides too often at Holm's small levels with few units (docs/results/verdicts.md).
+        To first order a quantile of t is then Cochran and Cox's weighted mean. Satterthwaite's,
+        weighted by squares, decides too often at Holm's small levels with few units
+        (docs/results/verdicts.md).
         """
         parts = self.by_unit / max(self.units - 1, 1) + self.by_text / (self.texts - 1)
         return self.error**2 / parts if parts else math.inf
@@ -268,7 +281,9 @@ class TwoLevel:
         """Compute the largest p of one look that decides at :data:`ALPHA` over all looks and so many questions."""
         if not self.horizon:
             return ALPHA / questions
-        return 2 * float(ndtr(-looks_bound(ALPHA / questions, self._end) * math.sqrt(self._end / self.units)))
+        return 2 * float(
+            ndtr(-looks_bound(ALPHA / questions, self._end) * math.sqrt(self._end / self.units))
+        )
 
     def chance(self, questions: int = 1) -> float:
         """Estimate how likely the planned end decides, if the true mean is the measured one (conditional power).
@@ -283,7 +298,8 @@ class TwoLevel:
         """Compute the smallest true mean that a rerun tells from 0 with probability :data:`POWER`.
 
         Args:
-            questions: Number of questions that Holm adjusts for; its first step, the strictest, is used.
+            questions: Number of questions that Holm adjusts for; its first step, the strictest, is
+                used.
         """
         level, power = stdtrit(self.freedom, [1 - self.level(max(questions, 1)) / 2, POWER])
         return float(level + power) * self.error
@@ -292,17 +308,21 @@ class TwoLevel:
         """Extrapolate to other numbers, without looks: each part of the variance falls in proportion."""
         fewer = self.texts / texts
         by_unit = self.by_unit * (fewer if self.nested else self.units / units)
-        return replace(self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer, horizon=0)
+        return replace(
+            self, units=units, texts=texts, by_unit=by_unit, by_text=self.by_text * fewer, horizon=0
+        )
 
 
 def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = None) -> TwoLevel:
     """Estimate a mean and its two-level variance from what each text adds to each model's score.
 
     Args:
-        values: Of shape (models, texts), their mean being the estimate. Models of a unit stand together.
-        units: Number of units with as many models each (fine-tunings), all tested on all texts; 1 leaves the models
-            out of the error.
-        folds: Fold of each text, if each text is tested in its own fold; `values` then has a row per fine-tuning.
+        values: Of shape (models, texts), their mean being the estimate. Models of a unit stand
+            together.
+        units: Number of units with as many models each (fine-tunings), all tested on all texts; 1
+            leaves the models out of the error.
+        folds: Fold of each text, if each text is tested in its own fold; `values` then has a row
+            per fine-tuning.
     """
     texts, mean = values.shape[1], float(values.mean())
     per_text = values.mean(0)
@@ -315,12 +335,16 @@ def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = Non
         units = sizes.size
         runs = np.stack([np.bincount(folds, row) / sizes for row in values], axis=1)
         by_unit = float(sizes @ (runs.mean(1) - mean) ** 2) / max(units - 1, 1) / texts
-        by_text = float(np.square(per_text - runs.mean(1)[folds]).sum()) / max(texts - units, 1) / texts
+        by_text = (
+            float(np.square(per_text - runs.mean(1)[folds]).sum()) / max(texts - units, 1) / texts
+        )
         sampling = by_text * units  # of a fold's mean, by its own texts
     noise = float(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else math.nan
     rest = by_unit * units - sampling - (0.0 if math.isnan(noise) else noise / runs.shape[1])
     unit_std = math.sqrt(max(rest, 0.0)) if units > 1 else math.nan
-    return TwoLevel(mean, by_unit, by_text, units, texts, folds is not None, unit_std, math.sqrt(noise))
+    return TwoLevel(
+        mean, by_unit, by_text, units, texts, folds is not None, unit_std, math.sqrt(noise)
+    )
 
 
 def smallest_difference(texts: int, folds: int, adaptations: int = 5, questions: int = 1) -> float:

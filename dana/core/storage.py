@@ -1,7 +1,7 @@
 """List, identify and read files at URLs through fsspec.
 
-A URL must not hold credentials: the file system's own package finds them. Files are read in blocks, and failed
-connections are tried again.
+A URL must not hold credentials: the file system's own package finds them. Files are read in blocks,
+and failed connections are tried again.
 """
 
 import io
@@ -20,10 +20,22 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # protocol to optional dependency of dana
+EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+}  # protocol to optional dependency of dana
 WAITS = (0.5, 2.0, 8.0)  # seconds before a second, third and fourth attempt
 CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")  # botocore's
-FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError, ValueError)
+FINAL = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ValueError,
+)
 BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request beyond `until`; doubled each time that is too few
 # Keys that identify a file's content, the most reliable first; then times of modification.
@@ -44,16 +56,21 @@ def check_url(url: str) -> None:
     """
     if without_secrets(url) != url:
         remedy = "set them in the environment or in the configuration of the file system's package"
-        raise ConfigError(f"{without_secrets(url)}: holds credentials, which logs and manifests would show; {remedy}")
+        raise ConfigError(
+            f"{without_secrets(url)}: holds credentials, which logs and manifests would show; {remedy}"
+        )
     if "::" in url:
-        raise ConfigError(f"{url}: chained URLs are not supported; name the file itself (.gz and .zst are unpacked)")
+        raise ConfigError(
+            f"{url}: chained URLs are not supported; name the file itself (.gz and .zst are unpacked)"
+        )
 
 
 def open_file_system(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of a URL and the path in it, without a request.
 
     Raises:
-        ConfigError: If the protocol is unknown or its package is missing, or the URL holds credentials.
+        ConfigError: If the protocol is unknown or its package is missing, or the URL holds
+            credentials.
     """
     import fsspec
 
@@ -64,9 +81,13 @@ def open_file_system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         extra = EXTRAS.get(protocol)
         install = f"pip install 'dana-lm[{extra}]'" if extra else error_line(error)
-        raise ConfigError(f"{url}: {protocol}:// needs a package that is not installed: {install}") from error
+        raise ConfigError(
+            f"{url}: {protocol}:// needs a package that is not installed: {install}"
+        ) from error
     except Exception as error:  # the file system of each protocol has its own
-        raise ConfigError(f"{url}: {error_line(error)}; see fsspec's page of {protocol}://") from error
+        raise ConfigError(
+            f"{url}: {error_line(error)}; see fsspec's page of {protocol}://"
+        ) from error
 
 
 def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:
@@ -108,7 +129,9 @@ def _server_error(error: Exception) -> Exception:
 def _permanent_reason(error: Exception) -> str:
     """Return why another attempt would fail, too; empty if it may succeed."""
     kind = type(error).__name__
-    status = getattr(error, "status", 0) or getattr(getattr(error, "response", None), "status_code", 0)
+    status = getattr(error, "status", 0) or getattr(
+        getattr(error, "response", None), "status_code", 0
+    )
     if status in (401, 403) or isinstance(error, PermissionError) or kind in CREDENTIALS:
         return f"no permission: {error_line(error)}"
     if status in (404, 410) or isinstance(error, FileNotFoundError):
@@ -132,8 +155,8 @@ class RemoteFile:
     Attributes:
         url: Its URL.
         size: Bytes.
-        mark: Identifies the content without reading it: a checksum, an ETag, a generation, a Hub blob, or the time of
-            modification; empty if the file system has none.
+        mark: Identifies the content without reading it: a checksum, an ETag, a generation, a Hub
+            blob, or the time of modification; empty if the file system has none.
     """
 
     url: str
@@ -171,7 +194,8 @@ class RemoteFile:
 
         Args:
             mode: Only ``rb``.
-            until: End of the bytes that will be read: no block crosses it, and blocks beyond it are small.
+            until: End of the bytes that will be read: no block crosses it, and blocks beyond it are
+                small.
         """
         if mode != "rb":
             raise ValueError(f"{self.url}: mode={mode!r}: must be 'rb'")
@@ -186,7 +210,10 @@ class RemoteFile:
         """
         if self.mark:
             return f"{self.mark}, {self.size} bytes"
-        log.info("storage   %s: its file system has no checksum; reading the file once to compute one", self.url)
+        log.info(
+            "storage   %s: its file system has no checksum; reading the file once to compute one",
+            self.url,
+        )
         return file_digest(self)
 
 
@@ -224,25 +251,34 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        self._at = (
+            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        )
         return self._at
 
     def readinto(self, buffer: Any) -> int:
         rest = self._until - self._at
-        size = max(0, min(len(buffer), self._file.size - self._at, rest if rest > 0 else max(BEHIND, -rest)))
+        size = max(
+            0,
+            min(len(buffer), self._file.size - self._at, rest if rest > 0 else max(BEHIND, -rest)),
+        )
         if size:
             buffer[:size] = with_retries(lambda: self._fetch(size), self._file.url, "run it again")
             self._at += size
         return size
 
     def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(BLOCK) or b"", b""))  # the default requests 8 KB at a time
+        return b"".join(
+            iter(lambda: self.read(BLOCK) or b"", b"")
+        )  # the default requests 8 KB at a time
 
     def _fetch(self, size: int) -> bytes:
         fs, path = open_file_system(self._file.url)
         block = fs.cat_file(path, start=self._at, end=self._at + size)
         if len(block) > size:
-            raise NotImplementedError("the server does not support HTTP byte ranges; download the file first")
+            raise NotImplementedError(
+                "the server does not support HTTP byte ranges; download the file first"
+            )
         if len(block) != size:
             raise ConnectionError(f"got {len(block):,} of {size:,} bytes from byte {self._at:,} on")
         return block
@@ -298,7 +334,11 @@ def check_unchanged(files: Iterable[RemoteFile]) -> None:
 
 
 def _files(fs: Any, entries: dict[str, dict[str, Any]]) -> list[RemoteFile]:
-    files = ((name, info) for name, info in entries.items() if info["type"] == "file" and not name.endswith("/"))
+    files = (
+        (name, info)
+        for name, info in entries.items()
+        if info["type"] == "file" and not name.endswith("/")
+    )
     return sorted(_remote(fs.unstrip_protocol(name), info) for name, info in files)
 
 
@@ -307,7 +347,11 @@ def _remote(url: str, info: dict[str, Any]) -> RemoteFile:
     marks = {**info, "blob_id": lfs.get("sha256") or info.get("blob_id")}
     key, size = next((key for key in MARKS if marks.get(key)), ""), info.get("size")
     if size is None:
-        raise DataError(f"{url}: its file system does not report its size, so it cannot be read in blocks")
+        raise DataError(
+            f"{url}: its file system does not report its size, so it cannot be read in blocks"
+        )
     mark: Any = marks.get(key)
-    text = str(mark.timestamp() if hasattr(mark, "timestamp") else mark)  # listings and single files differ in type
+    text = str(
+        mark.timestamp() if hasattr(mark, "timestamp") else mark
+    )  # listings and single files differ in type
     return RemoteFile(url, int(size), f"{key} {text.strip(chr(34))}" if key else "")

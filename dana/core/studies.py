@@ -1,7 +1,7 @@
 """Find studies: experiments on top of the core, registered as entry points of the group ``dana.studies``.
 
-The core names no study. A :class:`Study` lists what it adds to the command line, to recipes and to the report, as
-``module:object`` strings that are loaded when they are used.
+The core names no study. A :class:`Study` lists what it adds to the command line, to recipes and to
+the report, as ``module:object`` strings that are loaded when they are used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,12 +27,14 @@ class Study:
     Attributes:
         name: Name of the study, its entry point and its section of the settings.
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
-        commands: Maps each command to its line in ``dana --help`` and the function that adds it to the parser.
-        cells: Function that yields the cells of the study in ``dana run``, see :mod:`dana.stages.run`.
-        sections: Function from the run's tables (:class:`dana.report.run.RunFrames`) to a list of the study's sections
-            of a report (:class:`dana.report.page.Section`).
-        groups: Maps each kind of artifact that ``dana weigh --balance`` can read to its column with the group of each
-            unit.
+        commands: Maps each command to its line in ``dana --help`` and the function that adds it to
+            the parser.
+        cells: Function that yields the cells of the study in ``dana run``, see
+            :mod:`dana.stages.run`.
+        sections: Function from the run's tables (:class:`dana.report.run.RunFrames`) to a list of
+            the study's sections of a report (:class:`dana.report.page.Section`).
+        groups: Maps each kind of artifact that ``dana weigh --balance`` can read to its column with
+            the group of each unit.
     """
 
     name: str

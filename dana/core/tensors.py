@@ -24,17 +24,28 @@ def save_tensors(value: Any, folder: Path, name: str, **extra: Any) -> None:
     """Write ``name.safetensors`` and ``name.json``; equal values give equal bytes.
 
     Args:
-        value: A dataclass whose fields are tensors or JSON values; those with ``saved: False`` in their metadata
-            are left out.
+        value: A dataclass whose fields are tensors or JSON values; those with ``saved: False`` in
+            their metadata are left out.
         folder: Target folder, created if missing.
         name: File stem.
         extra: Further JSON values, such as the registered name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {field.name: getattr(value, field.name) for field in fields(value) if field.metadata.get("saved", True)}
-    tensors = {key: part.detach().cpu().contiguous().numpy() for key, part in parts.items() if hasattr(part, "detach")}
+    parts = {
+        field.name: getattr(value, field.name)
+        for field in fields(value)
+        if field.metadata.get("saved", True)
+    }
+    tensors = {
+        key: part.detach().cpu().contiguous().numpy()
+        for key, part in parts.items()
+        if hasattr(part, "detach")
+    }
     save_file(tensors, folder / f"{name}.safetensors")
-    write_json(folder / f"{name}.json", {**extra, "parameters": {k: v for k, v in parts.items() if k not in tensors}})
+    write_json(
+        folder / f"{name}.json",
+        {**extra, "parameters": {k: v for k, v in parts.items() if k not in tensors}},
+    )
 
 
 def load_tensors(cls: type[T], folder: Path, name: str) -> T:
@@ -50,7 +61,9 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{file}: damaged: {error}") from error
     except (KeyError, TypeError) as error:
-        raise ArtifactError(f"{folder / name}.json: damaged: not the parameters of {cls.__name__}: {error}") from error
+        raise ArtifactError(
+            f"{folder / name}.json: damaged: not the parameters of {cls.__name__}: {error}"
+        ) from error
 
 
 def _tensor(array: np.ndarray) -> "torch.Tensor":
@@ -97,7 +110,11 @@ class ArrayWriter:
             stream.close()
             size, dtype = self._raw[name].stat().st_size, self._dtypes[name]
             kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # safetensors' name of the type
-            header[name] = {"dtype": kind, "shape": [size // dtype.itemsize], "data_offsets": [end, end + size]}
+            header[name] = {
+                "dtype": kind,
+                "shape": [size // dtype.itemsize],
+                "data_offsets": [end, end + size],
+            }
             end += size
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)  # the format aligns data to 8 bytes

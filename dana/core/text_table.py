@@ -14,8 +14,8 @@ def tabulate(rows: Sequence[Mapping[str, Value]]) -> str:
     """Format rows as text: a heading and one line per row.
 
     Args:
-        rows: Mappings with the keys of the first, in its order. Integers get thousands separators, floats three
-            decimals, or one significant digit if these would be zeros; None is ``-``.
+        rows: Mappings with the keys of the first, in its order. Integers get thousands separators,
+            floats three decimals, or one significant digit if these would be zeros; None is ``-``.
     """
     columns = []
     for name in rows[0]:
@@ -39,7 +39,11 @@ def csv_text(frame: "pd.DataFrame") -> str:
 
 
 def _inert(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) and len(value) > 1 else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(FORMULA) and len(value) > 1
+        else value
+    )
 
 
 def _cell(value: Value) -> str:

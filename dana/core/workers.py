@@ -25,20 +25,25 @@ T = TypeVar("T")
 def worker_pool(count: int) -> Iterator[Executor]:
     """Start processes for independent calls; they end with the block.
 
-    They import the modules of the functions, not the main program, so a script needs no ``__main__`` guard.
+    They import the modules of the functions, not the main program, so a script needs no
+    ``__main__`` guard.
 
     Raises:
         DanaError: If a process was killed.
     """
     from loky import ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"})  # one core each
+    pool = ProcessPoolExecutor(
+        count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"}
+    )  # one core each
     try:
         yield pool
     except BaseException as error:
         pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenExecutor):
-            raise DanaError("a worker process was killed, perhaps for lack of memory; run the command again") from error
+            raise DanaError(
+                "a worker process was killed, perhaps for lack of memory; run the command again"
+            ) from error
         raise
     pool.shutdown()
 
@@ -79,9 +84,12 @@ class Worker:
     def _start(self) -> None:
         from loky import ProcessPoolExecutor
 
-        # Between calls loky restarts a process whose memory grew by 300 MB; users need not be warned.
+        # Between calls loky restarts a process whose memory grew by 300 MB; users need not be
+        # warned.
         warnings.filterwarnings("ignore", "A worker was restarted while some jobs", UserWarning)
-        self._pool = ProcessPoolExecutor(1, env=self._environment, initializer=_end_with, initargs=(os.getpid(),))
+        self._pool = ProcessPoolExecutor(
+            1, env=self._environment, initializer=_end_with, initargs=(os.getpid(),)
+        )
 
     @property
     def is_idle(self) -> bool:
@@ -99,7 +107,9 @@ class Worker:
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the running call."""
-        for process in list(self._pool._processes):  # loky may have restarted it, so its id is not known
+        for process in list(
+            self._pool._processes
+        ):  # loky may have restarted it, so its id is not known
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 

@@ -1,8 +1,9 @@
 """Drop documents with a repeated text and rename those with a repeated id, in constant memory, by digests on disk.
 
-The latest digests are in a dictionary, the others in sorted runs on disk, a log-structured merge tree (O'Neil et al.
-1996): four runs of one size are merged into one, so there are few runs and each digest is written O(log n) times. A bit
-table of digest prefixes rules most missing digests out without a read; for the others one block per run is read.
+The latest digests are in a dictionary, the others in sorted runs on disk, a log-structured merge
+tree (O'Neil et al. 1996): four runs of one size are merged into one, so there are few runs and each
+digest is written O(log n) times. A bit table of digest prefixes rules most missing digests out
+without a read; for the others one block per run is read.
 """
 
 import os
@@ -22,16 +23,21 @@ KEY, VALUE = 16, 8  # bytes
 RECORD = KEY + VALUE
 NO_VALUE = bytes(VALUE)
 IN_MEMORY = 1 << 18  # digests in the dictionary, some 100 bytes each
-BLOCK = 512  # records read at once; the first digest of each block is in memory, 0.1 bytes per record
+BLOCK = (
+    512  # records read at once; the first digest of each block is in memory, 0.1 bytes per record
+)
 FAN_IN = 4  # runs of one size that are merged into one
-FILTER_BITS = 29  # prefix of a digest: a table of 64 MB; with 10^8 digests a fifth of the missing ones pass
+FILTER_BITS = (
+    29  # prefix of a digest: a table of 64 MB; with 10^8 digests a fifth of the missing ones pass
+)
 
 
 class DigestStore:
     """A dictionary from digests to values that grows on disk. Close it after use.
 
-    It takes 25 MB of memory, 65 MB more once some digests are on disk, and 24 bytes of disk per digest, up to twice
-    that while runs are merged. The files have no names, so they vanish when the process dies.
+    It takes 25 MB of memory, 65 MB more once some digests are on disk, and 24 bytes of disk per
+    digest, up to twice that while runs are merged. The files have no names, so they vanish when the
+    process dies.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -58,7 +64,9 @@ class DigestStore:
         """
         value = self._recent.get(digest)
         if value is None and self._runs and self._may_hold(digest):
-            return next((value for run in self._runs if (value := run.get(digest)) is not None), None)
+            return next(
+                (value for run in self._runs if (value := run.get(digest)) is not None), None
+            )
         return value
 
     def add(self, digest: bytes, value: bytes = NO_VALUE) -> None:
@@ -159,8 +167,9 @@ class DuplicateFilter:
         """Check the next document.
 
         Returns:
-            The reason for leaving it out, the problem if it is a bad record, and the document, None if it is left out.
-            An id that another source has used becomes ``source/id``. A document left out does not count as seen.
+            The reason for leaving it out, the problem if it is a bad record, and the document, None
+            if it is left out. An id that another source has used becomes ``source/id``. A document
+            left out does not count as seen.
         """
         text = text_digest(document.text)
         if self._texts.get(text) is not None:
@@ -172,7 +181,11 @@ class DuplicateFilter:
             name = text_digest(document.doc_id)
             first_owner = self._names.get(name)
         if first_owner is not None:
-            return "repeated id", f"id {document.doc_id!r} is repeated with another text; ids must be unique", None
+            return (
+                "repeated id",
+                f"id {document.doc_id!r} is repeated with another text; ids must be unique",
+                None,
+            )
         self._texts.add(text)
         self._names.add(name, owner)
         return "", "", document

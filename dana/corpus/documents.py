@@ -26,7 +26,11 @@ log = get_logger(__name__)
 
 SKIPPING = " (--on-bad-record skip counts such records and continues)"
 ROWS_AT_ONCE = 4096
-LAYOUTS = {"line": "one per line", "paragraph": "one per paragraph (between blank lines)", "file": "the whole file"}
+LAYOUTS = {
+    "line": "one per line",
+    "paragraph": "one per paragraph (between blank lines)",
+    "file": "the whole file",
+}
 REPLACEMENT = "\ufffd"  # in place of bytes that are not UTF-8
 MAX_LOGGED_FILES = 10
 
@@ -38,10 +42,10 @@ class Tally:
     Attributes:
         record_count: Records read.
         document_count: Documents made of them.
-        drop_counts: Good records left out, by reason: ``duplicate``, ``empty``, and those of decontamination, near
-            duplicates and sampling.
-        rejection_counts: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that is lost of a file),
-            ``no text``, ``no id``, ``no source``, ``repeated id``.
+        drop_counts: Good records left out, by reason: ``duplicate``, ``empty``, and those of
+            decontamination, near duplicates and sampling.
+        rejection_counts: Bad records, by reason: ``unreadable``, ``damaged file`` (one for all that
+            is lost of a file), ``no text``, ``no id``, ``no source``, ``repeated id``.
         documents_by_source: Documents of each source.
         characters_by_source: Characters of those documents.
     """
@@ -74,18 +78,32 @@ class Tally:
         self.documents_by_source[document.source] -= 1
         self.characters_by_source[document.source] -= len(document.text)
         if not self.documents_by_source[document.source]:
-            del self.documents_by_source[document.source], self.characters_by_source[document.source]
+            del (
+                self.documents_by_source[document.source],
+                self.characters_by_source[document.source],
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as plain values for a manifest."""
         pairs = sorted(self.documents_by_source.items())
-        by_source = {name: {"documents": count, "characters": self.characters_by_source[name]} for name, count in pairs}
-        counts = {"in": self.record_count, "kept": self.document_count, "dropped": dict(self.drop_counts)}
+        by_source = {
+            name: {"documents": count, "characters": self.characters_by_source[name]}
+            for name, count in pairs
+        }
+        counts = {
+            "in": self.record_count,
+            "kept": self.document_count,
+            "dropped": dict(self.drop_counts),
+        }
         return {**counts, "rejected": dict(self.rejection_counts), "by_source": by_source}
 
     def __str__(self) -> str:
         by_reason = sorted((self.drop_counts + self.rejection_counts).items())
-        reasons = f" ({', '.join(f'{count:,} {reason}' for reason, count in by_reason)})" if by_reason else ""
+        reasons = (
+            f" ({', '.join(f'{count:,} {reason}' for reason, count in by_reason)})"
+            if by_reason
+            else ""
+        )
         others = f"{self.drop_counts.total():,} dropped + {self.rejection_counts.total():,} rejected{reasons}"
         return f"{self.record_count:,} records in = {self.document_count:,} kept + {others}"
 
@@ -100,9 +118,10 @@ def read_documents(
 ) -> Iterator[Document]:
     """Stream the documents of all sources.
 
-    A record needs ``text``. Its name is ``id`` (or ``doc_id``), else a hash of source and text; its source is
-    ``source``, else the name of its file: see :class:`dana.corpus.inputs.Inputs`. Repeated texts are dropped. Sources
-    may use the same ids: an id that another source has used becomes ``source/id``.
+    A record needs ``text``. Its name is ``id`` (or ``doc_id``), else a hash of source and text; its
+    source is ``source``, else the name of its file: see :class:`dana.corpus.inputs.Inputs`.
+    Repeated texts are dropped. Sources may use the same ids: an id that another source has used
+    becomes ``source/id``.
 
     Args:
         sources: See :func:`dana.corpus.readers.read_records`.
@@ -123,7 +142,12 @@ def read_documents(
     with closing(DuplicateFilter(folder)) as distinct:
         for item in parse_sources(sources, processes, inputs or Inputs()):
             tally.record_count += 1
-            record, reason, problem, document = item.record, item.reason, item.problem, item.document
+            record, reason, problem, document = (
+                item.record,
+                item.reason,
+                item.problem,
+                item.document,
+            )
             if record.is_plain:
                 layouts[record.origin, record.kind] += 1
             if document is not None:
@@ -143,7 +167,12 @@ def read_documents(
         log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
     for origin, count in list((+undecodable).items())[:MAX_LOGGED_FILES]:
         remedy = "convert the file to keep those characters, for example: iconv -f LATIN1 -t UTF-8"
-        log.warning("%s: %d records hold U+FFFD in place of bytes that are not UTF-8; %s", origin, count, remedy)
+        log.warning(
+            "%s: %d records hold U+FFFD in place of bytes that are not UTF-8; %s",
+            origin,
+            count,
+            remedy,
+        )
 
 
 Stamps = dict[Path, tuple[int, ...]]
@@ -173,11 +202,13 @@ def stamp(path: Path) -> tuple[int, ...]:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
-def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | None = None) -> dict[str, str]:
+def source_digests(
+    sources: Sequence[Source], digest: Callable[[Path], str] | None = None
+) -> dict[str, str]:
     """Identify the content of sources: map each file's name, without its folder, to a digest, in order.
 
-    Files of the same name are numbered. A file at a URL is identified by what its file system reports, a data set of
-    the Hub by its commit.
+    Files of the same name are numbered. A file at a URL is identified by what its file system
+    reports, a data set of the Hub by its commit.
 
     Args:
         sources: Files, folders, globs, ``hf:`` names.
@@ -195,7 +226,9 @@ def source_digests(sources: Sequence[Source], digest: Callable[[Path], str] | No
                 numbers[path.name] += 1
                 key = f"{path.name} ({numbers[path.name] + 1})"
             try:
-                digests[key] = path.identity if isinstance(path, RemoteFile) else (digest or file_digest)(path)
+                digests[key] = (
+                    path.identity if isinstance(path, RemoteFile) else (digest or file_digest)(path)
+                )
             except OSError as error:
                 raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return digests

@@ -29,7 +29,10 @@ class BucketCounts(ABC):
 
     def counts(self, texts: Sequence[str]) -> sparse.csr_array:
         """Count the features of each text by bucket, float64 of shape (texts, buckets)."""
-        parts = [self.count_batch(texts[start : start + BATCH]) for start in range(0, max(len(texts), 1), BATCH)]
+        parts = [
+            self.count_batch(texts[start : start + BATCH])
+            for start in range(0, max(len(texts), 1), BATCH)
+        ]
         return sparse.vstack(parts, format="csr")
 
     def nonempty_counts(self, texts: Sequence[str], name: str) -> sparse.csr_array:
@@ -72,9 +75,14 @@ class HashedNgrams(BucketCounts):
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
         starts = np.arange(numbers.size)
-        remaining = np.repeat(np.cumsum(lengths), lengths) - starts  # tokens from here to the end of the text
+        remaining = (
+            np.repeat(np.cumsum(lengths), lengths) - starts
+        )  # tokens from here to the end of the text
         text_of = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-        grams, gram_ids = words, numbers  # the distinct n-grams of one length, and which of them begins at each start
+        grams, gram_ids = (
+            words,
+            numbers,
+        )  # the distinct n-grams of one length, and which of them begins at each start
         columns, rows = [bucket_of(grams, self.buckets)[gram_ids]], [text_of]
         for length in range(2, self.order + 1):
             fits = remaining[starts] >= length
@@ -82,7 +90,10 @@ class HashedNgrams(BucketCounts):
             keys = gram_ids[fits] * len(words) + numbers[starts + length - 1]
             distinct, gram_ids = np.unique(keys, return_inverse=True)
             heads, ends = np.divmod(distinct, max(len(words), 1))
-            grams = [f"{grams[head]} {words[end]}" for head, end in zip(heads.tolist(), ends.tolist(), strict=True)]
+            grams = [
+                f"{grams[head]} {words[end]}"
+                for head, end in zip(heads.tolist(), ends.tolist(), strict=True)
+            ]
             columns.append(bucket_of(grams, self.buckets)[gram_ids])
             rows.append(text_of[starts])
         ones = np.ones(sum(row.size for row in rows))
@@ -94,7 +105,8 @@ class HashedNgrams(BucketCounts):
 class CharacterNgrams(BucketCounts):
     """Counts of the character n-grams of each word, with a space before and after it.
 
-    They share endings, stems and parts of compounds between words that a small task has and words that it lacks.
+    They share endings, stems and parts of compounds between words that a small task has and words
+    that it lacks.
 
     Attributes:
         shortest: Fewest characters of an n-gram.
@@ -109,10 +121,13 @@ class CharacterNgrams(BucketCounts):
     split: Callable[[str], list[str]]
 
     def __post_init__(self) -> None:
-        check_fields(self, shortest=f"from 1 to longest={self.longest}", buckets=f"from 1 to {2**31 - 1}")
+        check_fields(
+            self, shortest=f"from 1 to longest={self.longest}", buckets=f"from 1 to {2**31 - 1}"
+        )
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
-        # Counts of n-grams by text are the product of counts of words by text and of n-grams by distinct word.
+        # Counts of n-grams by text are the product of counts of words by text and of n-grams by
+        # distinct word.
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
         rows = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
         indices = (rows, numbers.astype(np.int32))
@@ -120,19 +135,27 @@ class CharacterNgrams(BucketCounts):
         distinct, gram_ids, sizes = number_tokens([self._ngrams(word) for word in words])
         columns = bucket_of(distinct, self.buckets)[gram_ids]
         indices = (np.repeat(np.arange(len(words), dtype=np.int32), sizes), columns)
-        counts = by_text @ sparse.csr_array((np.ones(columns.size), indices), shape=(len(words), self.buckets))
+        counts = by_text @ sparse.csr_array(
+            (np.ones(columns.size), indices), shape=(len(words), self.buckets)
+        )
         counts.sort_indices()  # their order would depend on the other texts, and with it the last bits of sums
         return counts
 
     def _ngrams(self, word: str) -> list[str]:
         text = f" {word} "
         lengths = range(self.shortest, min(self.longest, len(text)) + 1)
-        return [text[start : start + length] for length in lengths for start in range(len(text) - length + 1)]
+        return [
+            text[start : start + length]
+            for length in lengths
+            for start in range(len(text) - length + 1)
+        ]
 
 
 def bucket_of(grams: Sequence[str], buckets: int) -> np.ndarray:
     """Hash each n-gram to a bucket, int32: its SHA-256 as a big-endian number of 256 bits, modulo `buckets`."""
-    digests = b"".join([hashlib.sha256(gram.encode("utf-8", "surrogatepass")).digest() for gram in grams])
+    digests = b"".join(
+        [hashlib.sha256(gram.encode("utf-8", "surrogatepass")).digest() for gram in grams]
+    )
     parts = np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
     size, shift = np.uint64(buckets), np.uint64(2**64 % buckets)
     rest = np.zeros(len(grams), dtype=np.uint64)

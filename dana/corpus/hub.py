@@ -1,8 +1,8 @@
 """Stream data sets of the Hub as records, pinned to a commit and resumed after an interruption.
 
-The run's folder stores the commit of each name in ``revisions.json``, so that a rerun reads the same data. While a data
-set is read, its rows are stored in ``hub-rows/`` there, 10,000 per file with the state of the stream after them; they
-are removed when the table made of them is complete.
+The run's folder stores the commit of each name in ``revisions.json``, so that a rerun reads the
+same data. While a data set is read, its rows are stored in ``hub-rows/`` there, 10,000 per file
+with the state of the stream after them; they are removed when the table made of them is complete.
 """
 
 import gzip
@@ -29,7 +29,9 @@ log = get_logger(__name__)
 HUB = "hf:"
 FORM = "hf:org/name[@revision][:config][:split]"
 COMMIT = re.compile(r"[0-9a-f]{40}")
-FILE_URL = re.compile(r"hf://(datasets/|spaces/|models/|)([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(/.*)")
+FILE_URL = re.compile(
+    r"hf://(datasets/|spaces/|models/|)([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(/.*)"
+)
 REVISIONS, ROWS = "revisions.json", "hub-rows"
 ROWS_AT_ONCE = 10_000
 END_OF_STREAM = {"ended": True}  # stored in place of the state of a stream
@@ -59,7 +61,12 @@ def _parse_name(source: str) -> tuple[str, str, str | None, str]:
     name, at, revision = name.partition("@")
     is_valid = bool(name.strip()) and bool(revision.strip()) == bool(at)
     require(is_valid, "source", source, FORM)
-    return name, revision, (rest[0] or None if rest else None), (rest[1] if len(rest) > 1 else "train")
+    return (
+        name,
+        revision,
+        (rest[0] or None if rest else None),
+        (rest[1] if len(rest) > 1 else "train"),
+    )
 
 
 def pin(source: str, run: Path) -> HubSet:
@@ -105,7 +112,9 @@ def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
     if key not in commits:
         from huggingface_hub import HfApi
 
-        info = with_retries(lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source)
+        info = with_retries(
+            lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source
+        )
         commits[key] = str(info.sha)
         write_json(path, commits)
         log.info("input     %s: commit %s, stored in %s", source, commits[key], path)
@@ -114,14 +123,16 @@ def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
 
 def is_hub(source: object) -> bool:
     """Return True for a data set of the Hub; the URL of a file there (``hf://``) is none."""
-    return isinstance(source, HubSet) or (isinstance(source, str) and source.startswith(HUB) and not is_url(source))
+    return isinstance(source, HubSet) or (
+        isinstance(source, str) and source.startswith(HUB) and not is_url(source)
+    )
 
 
 def read_hub(source: str | HubSet) -> Iterator[Record]:
     """Stream the rows of a data set as records; code in the data set is never run.
 
-    ``datasets`` retries after dropped connections. If that fails or the process dies, the next run resumes a pinned
-    data set after the last 10,000 rows that were stored.
+    ``datasets`` retries after dropped connections. If that fails or the process dies, the next run
+    resumes a pinned data set after the last 10,000 rows that were stored.
 
     Raises:
         DataError: If it cannot be read.
@@ -132,7 +143,9 @@ def read_hub(source: str | HubSet) -> Iterator[Record]:
     except DanaError:
         raise
     except Exception as error:  # raised by any library that reads the format
-        raise DataError(f"{source}: cannot be read: {error_line(error)}; run it again to resume from here") from error
+        raise DataError(
+            f"{source}: cannot be read: {error_line(error)}; run it again to resume from here"
+        ) from error
 
 
 def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
@@ -163,7 +176,9 @@ def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
     _store_rows(folder, waiting, END_OF_STREAM)
 
 
-def _store_rows(folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]) -> Path | None:
+def _store_rows(
+    folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]
+) -> Path | None:
     """Store rows; return None if JSON cannot represent them (dates, pictures): such data sets start over."""
     if folder is None:
         return None

@@ -60,10 +60,10 @@ class Inputs:
 
     Attributes:
         text_field: Fields that may hold the text; the first that a record has is used.
-        id_field: Field with the document's id, which every record must have; null uses ``id`` or ``doc_id`` where
-            there is one.
-        text_documents: Document of a ``.txt`` file: ``line``, ``paragraph``, ``file``, or ``auto``: paragraphs where
-            blank lines divide the text at least every 20 lines or so, else lines.
+        id_field: Field with the document's id, which every record must have; null uses ``id`` or
+            ``doc_id`` where there is one.
+        text_documents: Document of a ``.txt`` file: ``line``, ``paragraph``, ``file``, or ``auto``:
+            paragraphs where blank lines divide the text at least every 20 lines or so, else lines.
     """
 
     text_field: list[str] = field(default_factory=lambda: ["text"])
@@ -73,8 +73,18 @@ class Inputs:
     def __post_init__(self) -> None:
         has_names = bool(self.text_field) and all(name.strip() for name in self.text_field)
         require(has_names, "text_field", self.text_field, "one or more field names")
-        require(self.id_field is None or bool(self.id_field.strip()), "id_field", self.id_field, "a field name")
-        require(self.text_documents in LAYOUTS, "text_documents", self.text_documents, f"one of {', '.join(LAYOUTS)}")
+        require(
+            self.id_field is None or bool(self.id_field.strip()),
+            "id_field",
+            self.id_field,
+            "a field name",
+        )
+        require(
+            self.text_documents in LAYOUTS,
+            "text_documents",
+            self.text_documents,
+            f"one of {', '.join(LAYOUTS)}",
+        )
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""

@@ -1,9 +1,10 @@
 """Find text overlap by runs of words: n-grams shared with evaluation texts, and near duplicates of documents.
 
-Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case and line ends make no
-difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass over a block of texts. In the search for
-evaluation text, runs with equal hashes are compared byte by byte, so a collision of hashes never counts. Texts without
-spaces between words (Chinese, Thai) have few and long words, so less of their overlap is detected.
+Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case
+and line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass
+over a block of texts. In the search for evaluation text, runs with equal hashes are compared byte
+by byte, so a collision of hashes never counts. Texts without spaces between words (Chinese, Thai)
+have few and long words, so less of their overlap is detected.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +28,10 @@ COMMON = 500  # shingles of more documents are ignored as boilerplate, which als
 ROWS_AT_ONCE = 256
 MINHASH_SHINGLE = 5  # words
 PERMUTATIONS = 128  # the standard error of an estimate is at most 0.044
-FALSE_POSITIVES, FALSE_NEGATIVES = 0.1, 0.9  # weights in the choice of bands; a false positive costs one comparison
+FALSE_POSITIVES, FALSE_NEGATIVES = (
+    0.1,
+    0.9,
+)  # weights in the choice of bands; a false positive costs one comparison
 SHINGLES_AT_ONCE = 4096  # a text of 10 MB would otherwise need a matrix of a gigabyte
 _BASE = 0x9E3779B97F4A7C15  # 5 mod 8, so that its powers modulo 2^64 repeat as late as they can
 _SPACE, _NEWLINE = 32, 10
@@ -40,7 +44,8 @@ class Overlap(NamedTuple):
     Attributes:
         row: Position of the text in the argument of :meth:`OverlapIndex.find`.
         task: Name of the task.
-        kind: ``ngram``, or ``sentence`` for a whole sentence (or whole text) shorter than an n-gram.
+        kind: ``ngram``, or ``sentence`` for a whole sentence (or whole text) shorter than an
+            n-gram.
         tokens: Number of words.
         digest: Hex digest of the words joined by spaces: identifies the run without revealing it.
     """
@@ -56,7 +61,8 @@ class Overlap(NamedTuple):
 class OverlapIndex:
     """Index of every n-gram of the evaluation texts, and of every sentence shorter than an n-gram.
 
-    Memory: the words of the evaluation texts, 24 bytes per run and 16 MB, however many texts are searched.
+    Memory: the words of the evaluation texts, 24 bytes per run and 16 MB, however many texts are
+    searched.
 
     Attributes:
         tasks: Names of the tasks.
@@ -82,32 +88,43 @@ class OverlapIndex:
 
     @classmethod
     def build(
-        cls, texts: Mapping[str, Iterable[str]], ngram: int = 13, sentence: int = 8, language: str = "en"
+        cls,
+        texts: Mapping[str, Iterable[str]],
+        ngram: int = 13,
+        sentence: int = 8,
+        language: str = "en",
     ) -> "OverlapIndex":
         """Index evaluation texts.
 
         Args:
             texts: Evaluation texts by task.
             ngram: Words of an n-gram.
-            sentence: Fewest words of a sentence; longer sentences than `ngram` are detected by their n-grams.
+            sentence: Fewest words of a sentence; longer sentences than `ngram` are detected by
+                their n-grams.
             language: ISO 639-1 code, for the segmentation into sentences.
         """
         lines: list[str] = []
         codes: list[int] = []
         for code, task in enumerate(texts):
-            distinct = dict.fromkeys(line for text in texts[task] for line in _lines(text, ngram, sentence, language))
+            distinct = dict.fromkeys(
+                line for text in texts[task] for line in _lines(text, ngram, sentence, language)
+            )
             lines += distinct
             codes += [code] * len(distinct)
         block = _Block.of(lines)
         starts, ends, rows = runs = block.shingles(ngram, sentence)
         hashes, owners = block.hash_runs(runs), np.array(codes, dtype=np.int32)[rows]
         order = np.lexsort((starts, owners, hashes))
-        first = order[_first_of_equals(block.blob, hashes[order], owners[order], starts[order], ends[order])]
+        first = order[
+            _first_of_equals(block.blob, hashes[order], owners[order], starts[order], ends[order])
+        ]
         prefixes = np.zeros(1 << _FILTER_BITS, dtype=bool)
         prefixes[hashes >> np.uint64(64 - _FILTER_BITS)] = True
         columns = hashes, starts, (ends - starts).astype(np.int32), owners
         hashes, starts, sizes, owners = (column[first] for column in columns)
-        return cls(tuple(texts), ngram, sentence, block.blob, hashes, starts, sizes, owners, prefixes)
+        return cls(
+            tuple(texts), ngram, sentence, block.blob, hashes, starts, sizes, owners, prefixes
+        )
 
     def find(self, texts: Sequence[str]) -> list[Overlap]:
         """Find the first run that each text shares with each task, in order of text and task. O(characters).
@@ -126,7 +143,10 @@ class OverlapIndex:
                 for code in self._tasks_with(entry, run):
                     if (row, code) not in first or start < first[row, code][0]:
                         digest = blake2b(run, digest_size=16).hexdigest()
-                        first[row, code] = start, Overlap(row, self.tasks[code], kind, length, digest)
+                        first[row, code] = (
+                            start,
+                            Overlap(row, self.tasks[code], kind, length, digest),
+                        )
         return [first[key][1] for key in sorted(first)]
 
     def _candidates(self, hashes: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -255,8 +275,8 @@ def shingle_matrix(
         common: Shingles of more documents are left out.
 
     Returns:
-        Ones at (document, distinct shingle), without the common shingles; and the number of distinct shingles of each
-        document, common ones included, int64 of shape (documents,).
+        Ones at (document, distinct shingle), without the common shingles; and the number of
+        distinct shingles of each document, common ones included, int64 of shape (documents,).
     """
     hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     count, rest = 0, iter(documents)
@@ -275,7 +295,9 @@ def shingle_matrix(
     return csr_array(matrix[:, rare]), np.diff(matrix.indptr).astype(np.int64)
 
 
-def similar_to_earlier(matrix: csr_array, sizes: np.ndarray, threshold: float) -> Iterator[tuple[int, int]]:
+def similar_to_earlier(
+    matrix: csr_array, sizes: np.ndarray, threshold: float
+) -> Iterator[tuple[int, int]]:
     """Find pairs of similar documents by the Jaccard index of their shingles: (document, earlier document), sorted.
 
     Common shingles count as not in common, so an index is never too high.
@@ -289,7 +311,9 @@ def similar_to_earlier(matrix: csr_array, sizes: np.ndarray, threshold: float) -
         end = min(start + ROWS_AT_ONCE, sizes.size)
         common = coo_array(matrix[start:end] @ matrix[:end].T)
         row, earlier = common.coords[0] + start, common.coords[1]
-        similar = (earlier < row) & (common.data / (sizes[row] + sizes[earlier] - common.data) >= threshold)
+        similar = (earlier < row) & (
+            common.data / (sizes[row] + sizes[earlier] - common.data) >= threshold
+        )
         yield from sorted(zip(row[similar].tolist(), earlier[similar].tolist(), strict=True))
 
 
@@ -306,16 +330,24 @@ def check_near_duplicates(threshold: float) -> None:
     Raises:
         ConfigError: If `threshold` is not in (0, 0.99], or the library is not installed.
     """
-    require(0 < threshold <= 0.99, "near_duplicates", threshold, "a Jaccard index in (0, 0.99], for example 0.8")
+    require(
+        0 < threshold <= 0.99,
+        "near_duplicates",
+        threshold,
+        "a Jaccard index in (0, 0.99], for example 0.8",
+    )
     if find_spec("datasketch") is None:
-        raise ConfigError(f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana-lm[dedup]'")
+        raise ConfigError(
+            f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana-lm[dedup]'"
+        )
 
 
 class NearDuplicates:
     """Index of texts by MinHash signature, about 9 KB per text of any length.
 
-    datasketch retrieves the texts that share a band of their signatures; the estimated Jaccard index then decides. The
-    permutations are fixed, so equal input gives equal results on every machine.
+    datasketch retrieves the texts that share a band of their signatures; the estimated Jaccard
+    index then decides. The permutations are fixed, so equal input gives equal results on every
+    machine.
 
     References:
         Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman 2020,
@@ -326,7 +358,8 @@ class NearDuplicates:
         """Create an empty index.
 
         Args:
-            threshold: Smallest estimated Jaccard index of the sets of five successive words of near duplicates.
+            threshold: Smallest estimated Jaccard index of the sets of five successive words of near
+                duplicates.
 
         Raises:
             ConfigError: See :func:`check_near_duplicates`.
@@ -336,7 +369,9 @@ class NearDuplicates:
 
         self._threshold = threshold
         self._empty = MinHash(PERMUTATIONS, seed=1)
-        self._bands = MinHashLSH(threshold, PERMUTATIONS, weights=(FALSE_POSITIVES, FALSE_NEGATIVES))
+        self._bands = MinHashLSH(
+            threshold, PERMUTATIONS, weights=(FALSE_POSITIVES, FALSE_NEGATIVES)
+        )
         self._names: list[str] = []
         self._signatures: list[np.ndarray] = []
 

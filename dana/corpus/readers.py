@@ -8,7 +8,8 @@
 ``hf:name``         ``hf:org/name[@revision][:config][:split]``, streamed
 ==================  ==========================================================
 
-The text formats may end in ``.gz`` or ``.zst``. :mod:`dana.corpus.sources` finds the files of a source.
+The text formats may end in ``.gz`` or ``.zst``. :mod:`dana.corpus.sources` finds the files of a
+source.
 """
 
 import csv
@@ -27,7 +28,9 @@ from dana.corpus.sources import Source, expand, format_of
 Lines = Iterable[tuple[int, str]]  # line number and line
 
 LAYOUT_SAMPLE = 1 << 24  # characters of plain text that decide its layout
-MAX_PARAGRAPH = 20  # lines; with longer paragraphs on average, blank lines do not separate paragraphs
+MAX_PARAGRAPH = (
+    20  # lines; with longer paragraphs on average, blank lines do not separate paragraphs
+)
 MAX_FIELD = 1 << 27  # characters of a CSV field
 
 
@@ -71,7 +74,9 @@ def read_file(
             case ".txt":
                 yield from _plain_text(str(path), lambda: read_lines(path, errors), text_documents)
             case ".csv" | ".tsv" as suffix:
-                yield from _csv(str(path), read_lines(path, errors), "," if suffix == ".csv" else "\t")
+                yield from _csv(
+                    str(path), read_lines(path, errors), "," if suffix == ".csv" else "\t"
+                )
             case _:
                 yield from parse_json_lines(path, read_lines(path, errors))
     except Damage as damage:
@@ -84,11 +89,20 @@ def parse_json_lines(path: File, lines: Lines) -> Iterator[Record]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line.lstrip("\ufeff"))  # concatenated files have byte-order marks within
-        except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
+            value = json.loads(
+                line.lstrip("\ufeff")
+            )  # concatenated files have byte-order marks within
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # a number of 5,000 digits is a plain ValueError
             value, problem = None, f"not JSON: {error}"
         else:
-            problem = "" if isinstance(value, dict) else f"expected a JSON object, got {type(value).__name__}"
+            problem = (
+                ""
+                if isinstance(value, dict)
+                else f"expected a JSON object, got {type(value).__name__}"
+            )
         if problem and line.lstrip().startswith("["):
             problem += "; every line must be an object: convert an array with jq -c '.[]'"
         yield Record(str(path), number, {} if problem else value, problem)
@@ -117,7 +131,8 @@ def _layout(lines: Lines) -> str:
     """Detect the layout of plain text from its first 16 million characters.
 
     Returns:
-        ``paragraph`` where blank lines divide the text every 20 lines on average or more often, else ``line``.
+        ``paragraph`` where blank lines divide the text every 20 lines on average or more often,
+        else ``line``.
     """
     text_lines = paragraphs = characters = 0
     within = False
@@ -139,8 +154,8 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
     """Parse CSV with a header into one record per row.
 
     Raises:
-        Damage: If the header names a column twice, or a quoted field spans several lines up to an error: where it
-            should have closed is unknown, so the rest of the file is lost.
+        Damage: If the header names a column twice, or a quoted field spans several lines up to an
+            error: where it should have closed is unknown, so the rest of the file is lost.
     """
     csv.field_size_limit(MAX_FIELD)
     texts = (line.replace("\x00", "") for _, line in lines)
@@ -160,7 +175,9 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
             return
         if row and not header:
             header = [name.strip() for name in row]
-            if repeats := [name for number, name in enumerate(header) if name and name in header[:number]]:
+            if repeats := [
+                name for number, name in enumerate(header) if name and name in header[:number]
+            ]:
                 raise Damage(line, f"the header names the column {repeats[0]!r} twice; rename one")
             continue
         if row and len(row) != len(header):
@@ -186,13 +203,23 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     row = 0
     try:
         metadata = read_metadata(path) if groups else None
-        stream = pyarrow_source(path, _end_of(metadata.row_group(groups[-1])) if metadata and groups else None)
-        file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)  # else the whole file is read ahead
+        stream = pyarrow_source(
+            path, _end_of(metadata.row_group(groups[-1])) if metadata and groups else None
+        )
+        file = pq.ParquetFile(
+            stream, metadata=metadata, pre_buffer=False
+        )  # else the whole file is read ahead
         names = file.schema_arrow.names
         if twice := [name for at, name in enumerate(names) if name in names[:at]]:
             raise Damage(1, f"two columns are named {twice[0]!r}; rename one")
-        row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start)) if groups else 0
-        for group in groups or range(file.num_row_groups):  # one at a time: damage in one loses no other
+        row = (
+            sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
+            if groups
+            else 0
+        )
+        for group in groups or range(
+            file.num_row_groups
+        ):  # one at a time: damage in one loses no other
             for batch in file.iter_batches(batch_size=1024, row_groups=[group]):
                 for fields, problem in _rows(batch):
                     row += 1
@@ -200,7 +227,9 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise DataError(f"{path}:{row + 1}: cannot be read: {error}") from error
-        raise Damage(row + 1, f"not a Parquet file, or damaged: {' '.join(str(error).split())}") from error
+        raise Damage(
+            row + 1, f"not a Parquet file, or damaged: {' '.join(str(error).split())}"
+        ) from error
 
 
 def read_metadata(path: File) -> Any:
@@ -214,14 +243,22 @@ def _metadata(path: File) -> Any:
     return pq.read_metadata(pyarrow_source(path))
 
 
-_cached_metadata = lru_cache(maxsize=1)(_metadata)  # one is enough: slices come in the order of their files
+_cached_metadata = lru_cache(maxsize=1)(
+    _metadata
+)  # one is enough: slices come in the order of their files
 
 
 def _end_of(group: Any) -> int:
     """Return the position after the last byte of a row group."""
     columns = (group.column(number) for number in range(group.num_columns))
     # The dictionary, if there is one, is the first page of a column.
-    return max(((c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size for c in columns), default=0)
+    return max(
+        (
+            (c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size
+            for c in columns
+        ),
+        default=0,
+    )
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:

@@ -1,8 +1,9 @@
 """Parse sources into documents, in order, with one process or several. Large files are read in slices.
 
-A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones included, is one
-slice, because it can only be read from its beginning. Worker processes return a parsed slice in one piece, so they only
-get small slices; the main process streams large files that cannot be split, in constant memory.
+A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones
+included, is one slice, because it can only be read from its beginning. Worker processes return a
+parsed slice in one piece, so they only get small slices; the main process streams large files that
+cannot be split, in constant memory.
 """
 
 from collections import deque
@@ -28,7 +29,9 @@ from dana.corpus.text import document_id, normalise
 
 SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
 WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
-PACKED_BYTES = WHOLE_BYTES // 8  # the same for compressed files and Parquet, which grow some four times
+PACKED_BYTES = (
+    WHOLE_BYTES // 8
+)  # the same for compressed files and Parquet, which grow some four times
 PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
 PARALLEL_CORES = 4
 MAX_READERS = 8  # more would wait for the main process
@@ -55,25 +58,46 @@ class ParsedRecord:
 
 def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     if record.problem:
-        return ParsedRecord(record, "damaged file" if record.rest_lost else "unreadable", record.problem)
+        return ParsedRecord(
+            record, "damaged file" if record.rest_lost else "unreadable", record.problem
+        )
     fields = record.fields
     inputs = _PLAIN if record.is_plain else inputs
     values = ((name, field_at(fields, name)) for name in inputs.text_field)
-    name, text = next((pair for pair in values if pair[1] is not MISSING), (" or ".join(inputs.text_field), MISSING))
+    name, text = next(
+        (pair for pair in values if pair[1] is not MISSING),
+        (" or ".join(inputs.text_field), MISSING),
+    )
     if text is MISSING:
         problem = f"the field {name!r} is missing; available: {_names(fields)}; name it by --text-field (init: --text)"
         return ParsedRecord(record, "no text", problem)
     if not isinstance(text, str):
-        return ParsedRecord(record, "no text", f"the field {name!r} must be text, got {type(text).__name__}")
-    id_value = field_at(fields, inputs.id_field) if inputs.id_field else fields.get("id", fields.get("doc_id"))
+        return ParsedRecord(
+            record, "no text", f"the field {name!r} must be text, got {type(text).__name__}"
+        )
+    id_value = (
+        field_at(fields, inputs.id_field)
+        if inputs.id_field
+        else fields.get("id", fields.get("doc_id"))
+    )
     if id_value is MISSING or (inputs.id_field and id_value in (None, "")):
         problem = f"the field {inputs.id_field!r} is missing or empty; available: {_names(fields)}; set --id-field"
         return ParsedRecord(record, "no id", problem)
-    if not isinstance(id_value, str | int | float | None) or id_value in (inf, -inf) or id_value != id_value:
-        return ParsedRecord(record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}")
+    if (
+        not isinstance(id_value, str | int | float | None)
+        or id_value in (inf, -inf)
+        or id_value != id_value
+    ):
+        return ParsedRecord(
+            record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}"
+        )
     source_value = fields.get("source") or ""
     if not isinstance(source_value, str | int | float):
-        return ParsedRecord(record, "no source", f"the source must be text or a number, got {str(source_value)[:40]!r}")
+        return ParsedRecord(
+            record,
+            "no source",
+            f"the source must be text or a number, got {str(source_value)[:40]!r}",
+        )
     text = normalise(text)
     if not text:
         return ParsedRecord(record, "empty")
@@ -85,10 +109,14 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
 
 
 def _names(fields: dict[str, Any]) -> str:
-    return ", ".join(map(str, fields)).encode("utf-8", "backslashreplace").decode()  # JSON may hold lone surrogates
+    return (
+        ", ".join(map(str, fields)).encode("utf-8", "backslashreplace").decode()
+    )  # JSON may hold lone surrogates
 
 
-def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> Iterator[ParsedRecord]:
+def parse_sources(
+    sources: Sequence[Source], processes: int, inputs: Inputs
+) -> Iterator[ParsedRecord]:
     """Parse every record of all sources, in order, with one process or several."""
     if processes == 1:
         yield from _parse_all(read_records(sources, inputs.text_documents), inputs)
@@ -98,14 +126,18 @@ def parse_sources(sources: Sequence[Source], processes: int, inputs: Inputs) -> 
             if from_hub:
                 yield from _parse_all(read_records(list(group)), inputs)
             else:  # slices of all files together: one file may be too small for more than one process
-                yield from _parse_slices(pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs)
+                yield from _parse_slices(
+                    pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs
+                )
 
 
 def _parse_all(records: Iterable[Record], inputs: Inputs) -> Iterator[ParsedRecord]:
     return (_parse(record, inputs) for record in records)
 
 
-def _parse_slices(pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs) -> Iterator[ParsedRecord]:
+def _parse_slices(
+    pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
+) -> Iterator[ParsedRecord]:
     """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
     lines, lost, layout = 0, False, inputs.text_documents
     for part, future in _submit(pool, parts, limit, inputs):
@@ -113,10 +145,16 @@ def _parse_slices(pool: Executor, parts: Iterable["Slice"], limit: int, inputs: 
             lines, lost = 0, False
         if lost:
             continue
-        items, count = future.result() if future else (_parse_all(read_file(part.path, layout), inputs), 0)
+        items, count = (
+            future.result() if future else (_parse_all(read_file(part.path, layout), inputs), 0)
+        )
         for item in items:
             lost = item.record.rest_lost
-            yield replace(item, record=replace(item.record, line=item.record.line + lines)) if lines else item
+            yield (
+                replace(item, record=replace(item.record, line=item.record.line + lines))
+                if lines
+                else item
+            )
         lines += count
 
 
@@ -128,7 +166,9 @@ def _submit(
     failure: Exception | None = None
     try:
         for part in parts:
-            pending.append((part, pool.submit(parse_slice, part, inputs) if part.is_small else None))
+            pending.append(
+                (part, pool.submit(parse_slice, part, inputs) if part.is_small else None)
+            )
             if len(pending) == limit:
                 yield pending.popleft()
     except (DataError, OSError) as error:  # errors of the earlier files that are pending come first
@@ -142,8 +182,9 @@ def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]
     """Parse the records that begin in a slice.
 
     Returns:
-        The records, and the number of lines to add to those of the next slice: the lines of a byte range are numbered
-        from 1 at its beginning, rows and lines of other slices from the beginning of the file.
+        The records, and the number of lines to add to those of the next slice: the lines of a byte
+        range are numbered from 1 at its beginning, rows and lines of other slices from the
+        beginning of the file.
 
     Raises:
         DataError: If the file cannot be read.
@@ -180,7 +221,9 @@ class Slice:
     def is_small(self) -> bool:
         """True if all of its records fit in memory at once, so that a worker process can return them."""
         is_packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
+        return self.after is not None or file_size(self.path) <= (
+            PACKED_BYTES if is_packed else WHOLE_BYTES
+        )
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -196,14 +239,20 @@ def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
 
 def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
     length, kind = file_size(path), format_of(path)
-    if length <= size or path.suffix.lower() in COMPRESSIONS or kind not in (".jsonl", ".json", ".parquet"):
+    if (
+        length <= size
+        or path.suffix.lower() in COMPRESSIONS
+        or kind not in (".jsonl", ".json", ".parquet")
+    ):
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
     elif not is_sliceable(path):
         yield Slice(path)
     else:
-        yield from (Slice(path, first, min(first + size, length)) for first in range(0, length, size))
+        yield from (
+            Slice(path, first, min(first + size, length)) for first in range(0, length, size)
+        )
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
@@ -212,7 +261,9 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
 
     try:
         metadata = read_metadata(path)
-        sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+        sizes = [
+            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
+        ]
     except (pa.ArrowException, OSError):  # reported with the row when the file is read
         sizes = []
     if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
@@ -246,8 +297,9 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
 def reading_processes(files: Sequence[File]) -> int:
     """Choose the number of reading processes: all cores, at most eight, from 256 MB and four cores on; else one.
 
-    Several processes take 1.5 times the processor time of one, a quarter of it in the main process, which drops
-    repeated texts. Files that the main process must stream, such as large compressed ones, do not count.
+    Several processes take 1.5 times the processor time of one, a quarter of it in the main process,
+    which drops repeated texts. Files that the main process must stream, such as large compressed
+    ones, do not count.
     """
     count = min(cores(), MAX_READERS)
     if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):

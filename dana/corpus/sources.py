@@ -1,8 +1,8 @@
 """Find the files of a source: a file, folder, glob, URL or ``hf:`` name. Skipped files are counted.
 
-Folders are read recursively, through links, each real folder once. Skipped are hidden files and folders, files of
-unknown format, and output of dana: the run's folder, and folders with a ``__dana__`` in them (or in their ``corpus/``),
-unless the source itself is one.
+Folders are read recursively, through links, each real folder once. Skipped are hidden files and
+folders, files of unknown format, and output of dana: the run's folder, and folders with a
+``__dana__`` in them (or in their ``corpus/``), unless the source itself is one.
 """
 
 import os
@@ -55,7 +55,9 @@ def find_files(sources: Sequence[str], run: Path) -> list[Source]:
     return files
 
 
-def expand(source: Source, run: Path | None = None, skips: Counter[str] | None = None) -> list[File]:
+def expand(
+    source: Source, run: Path | None = None, skips: Counter[str] | None = None
+) -> list[File]:
     """List the files of a source, sorted by name.
 
     Args:
@@ -65,7 +67,8 @@ def expand(source: Source, run: Path | None = None, skips: Counter[str] | None =
 
     Raises:
         ConfigError: If the source is empty, or is `run`.
-        DataError: If there is no file, a file has an unknown format or is a broken link, or a folder cannot be read.
+        DataError: If there is no file, a file has an unknown format or is a broken link, or a
+            folder cannot be read.
     """
     if isinstance(source, RemoteFile):
         return [source]
@@ -75,7 +78,11 @@ def expand(source: Source, run: Path | None = None, skips: Counter[str] | None =
     skips = Counter() if skips is None else skips
     files: Sequence[File]
     try:
-        files = _at_url(source, skips) if is_url(source) else _files(source, run.resolve() if run else None, skips)
+        files = (
+            _at_url(source, skips)
+            if is_url(source)
+            else _files(source, run.resolve() if run else None, skips)
+        )
     except OSError as error:
         raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from error
     skips += Counter()  # drops counts of zero
@@ -83,10 +90,14 @@ def expand(source: Source, run: Path | None = None, skips: Counter[str] | None =
         try:
             str(file).encode()
         except UnicodeEncodeError as error:
-            raise DataError(f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file") from error
+            raise DataError(
+                f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file"
+            ) from error
         format_of(file)
     if not files:
-        raise DataError(f"{source}: no file of a known format ({' '.join(FORMATS)}, also with .gz or .zst)")
+        raise DataError(
+            f"{source}: no file of a known format ({' '.join(FORMATS)}, also with .gz or .zst)"
+        )
     return list(files)
 
 
@@ -113,7 +124,9 @@ def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:
         visits.add(real)
         outputs = {name for name in below if _is_output(Path(folder, name), run)}
         skips[OUTPUT] += len(outputs - {META_DIR})
-        below[:] = sorted(name for name in below if name not in outputs and not name.startswith("."))
+        below[:] = sorted(
+            name for name in below if name not in outputs and not name.startswith(".")
+        )
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
@@ -135,12 +148,19 @@ def _at_url(url: str, skips: Counter[str]) -> list[RemoteFile]:
     if listing.kind == "glob":
         visible = [file for file in listing.files if "/." not in file.url or "/." in url]
         return [file for file in visible if f"/{META_DIR}/" not in file.url]
-    parts = {file: PurePosixPath(file.url.removeprefix(f"{listing.root}/")).parts for file in listing.files}
+    parts = {
+        file: PurePosixPath(file.url.removeprefix(f"{listing.root}/")).parts
+        for file in listing.files
+    }
     manifests = {path[: path.index(META_DIR)] for path in parts.values() if META_DIR in path}
     runs = {path[:-1] for path in manifests if path[-1:] == ("corpus",)}
     outputs = {path for path in manifests | runs if path}  # without the source itself
     skips[OUTPUT] += sum(not _is_below(path, outputs) for path in outputs)
-    inputs = (file for file, path in parts.items() if META_DIR not in path and not _is_below(path, outputs))
+    inputs = (
+        file
+        for file, path in parts.items()
+        if META_DIR not in path and not _is_below(path, outputs)
+    )
     visible = [file for file in inputs if not any(part.startswith(".") for part in parts[file])]
     return list(_filter_formats(visible, skips))
 
@@ -183,7 +203,9 @@ def format_of(path: File) -> str:
     suffix = _format(path)
     if suffix not in FORMATS:
         available = f"{' '.join(FORMATS)}, also with .gz or .zst"
-        raise DataError(f"{path}: unknown format {suffix or 'without a suffix'!r}; available: {available}")
+        raise DataError(
+            f"{path}: unknown format {suffix or 'without a suffix'!r}; available: {available}"
+        )
     return suffix
 
 

@@ -8,15 +8,27 @@ import numpy as np
 
 from dana.core.files import text_digest
 
-# Control characters other than tab and newline, lone surrogates, the byte-order mark and non-characters.
+# Control characters other than tab and newline, lone surrogates, the byte-order mark and
+# non-characters.
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 # All line ends of str.splitlines: dropping a form feed would join two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-# Marks of annotated data, with their replacements: tags, entity markers, brackets as treebanks write them.
-_BRACKETS = (("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"), (r"<<|>>|\[\[|\]\]", " "))
+# Marks of annotated data, with their replacements: tags, entity markers, brackets as treebanks
+# write them.
+_BRACKETS = (
+    ("-LRB-", "("),
+    ("-RRB-", ")"),
+    ("-LSB-", "["),
+    ("-RSB-", "]"),
+    (r"<<|>>|\[\[|\]\]", " "),
+)
 _TAGS = (r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]", " ")
 MARKERS = [(re.compile(pattern), replacement) for pattern, replacement in (_TAGS, *_BRACKETS)]
-ENTITY_MARKERS = [("<<", "[["), ("[E1]", "[E2]"), ("<e1>", "<e2>")]  # before the two entities of a relation
+ENTITY_MARKERS = [
+    ("<<", "[["),
+    ("[E1]", "[E2]"),
+    ("<e1>", "<e2>"),
+]  # before the two entities of a relation
 _WORD = re.compile(r"\w+")
 _ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
 
@@ -32,7 +44,8 @@ def normalise(text: str) -> str:
 def strip_markers(text: str) -> str:
     """Remove the marks of annotated data from a text; a text of marks alone stays as it is.
 
-    A selector would tell the task by them: with them Moore-Lewis separates relation data perfectly from any text.
+    A selector would tell the task by them: with them Moore-Lewis separates relation data perfectly
+    from any text.
     """
     plain = text
     for pattern, replacement in MARKERS:

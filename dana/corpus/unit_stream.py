@@ -21,7 +21,8 @@ class Units:
 
     Attributes:
         documents: Documents of the units, in order; without their text in a drawn sample.
-        owners: int64 of shape (units,), position in `documents` of the document that each unit is from.
+        owners: int64 of shape (units,), position in `documents` of the document that each unit is
+            from.
         numbers: int32 of shape (units,), position of the unit in its document, from 0.
         starts: int64 of shape (units,), first character in the document's text.
         ends: int64 of shape (units,), position after the last character.
@@ -73,7 +74,15 @@ class Units:
         """Select the units at some positions, in that order."""
         texts = [self.texts[row] for row in index.tolist()]
         owners, numbers = self.owners[index], self.numbers[index]
-        return Units(self.documents, owners, numbers, self.starts[index], self.ends[index], texts, self.keys[index])
+        return Units(
+            self.documents,
+            owners,
+            numbers,
+            self.starts[index],
+            self.ends[index],
+            texts,
+            self.keys[index],
+        )
 
     def first(self, count: int) -> "Units":
         """Select the first `count` units, or all if there are fewer."""
@@ -84,14 +93,28 @@ class Units:
         """Concatenate batches of units."""
         parts = parts or [cls.of_texts([])]
         offsets = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
-        owners = np.concatenate([part.owners + offset for part, offset in zip(parts, offsets, strict=True)])
+        owners = np.concatenate(
+            [part.owners + offset for part, offset in zip(parts, offsets, strict=True)]
+        )
         names = "numbers", "starts", "ends", "keys"
-        numbers, starts, ends, keys = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        numbers, starts, ends, keys = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in names
+        )
         documents = [document for part in parts for document in part.documents]
-        return cls(documents, owners, numbers, starts, ends, [text for part in parts for text in part.texts], keys)
+        return cls(
+            documents,
+            owners,
+            numbers,
+            starts,
+            ends,
+            [text for part in parts for text in part.texts],
+            keys,
+        )
 
 
-def split_documents(documents: Iterable[Document], splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
+def split_documents(
+    documents: Iterable[Document], splitter: Splitter, batch: int = 8192
+) -> Iterator[Units]:
     """Split documents into units, in order, in batches of at least `batch` units (the last may be smaller)."""
     waiting: list[tuple[Document, list[Span]]] = []
     count = 0
@@ -124,19 +147,23 @@ def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
 
 
 def draw(
-    stream: Iterable[Units], requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
+    stream: Iterable[Units],
+    requests: Mapping[str, tuple[int, int]],
+    runs: Mapping[str, int] | None = None,
 ) -> dict[str, Units]:
     """Draw uniform samples of units in one pass over a stream.
 
-    Each sample ranks all units by a hash of (seed, key) and takes the lowest ranks that no earlier sample has taken, so
-    samples are disjoint and depend on the content of the corpus, not on its order. If there are fewer units than
-    requested in total, sample sizes are max-min fair shares. A sample of runs takes whole runs of consecutive units of
-    a document, which other samples may hold too.
+    Each sample ranks all units by a hash of (seed, key) and takes the lowest ranks that no earlier
+    sample has taken, so samples are disjoint and depend on the content of the corpus, not on its
+    order. If there are fewer units than requested in total, sample sizes are max-min fair shares. A
+    sample of runs takes whole runs of consecutive units of a document, which other samples may hold
+    too.
 
     Args:
         stream: Batches of units.
         requests: Name of each sample to (seed, size), in order of priority.
-        runs: Name of each sample of runs to the units of a run; its size in `requests` is the most units.
+        runs: Name of each sample of runs to the units of a run; its size in `requests` is the most
+            units.
 
     Returns:
         Name of each sample to its units, by rank; fewer than requested if the stream is too short.
@@ -146,7 +173,9 @@ def draw(
     limits, total = {}, 0
     for name, (_, size) in requests.items():
         total += 0 if name in runs else size
-        limits[name] = size + 1 if name in runs else total if size else 0  # leaves enough after the earlier samples
+        limits[name] = (
+            size + 1 if name in runs else total if size else 0
+        )  # leaves enough after the earlier samples
     for batch in stream:
         for name, (seed, _) in requests.items():
             keys = _run_keys(batch, runs[name]) if name in runs else batch.keys
@@ -159,10 +188,16 @@ def draw(
     for name, (_, size) in requests.items():
         candidates = sorted((-rank, unit, row) for rank, unit, row in heaps[name])
         if name in runs:
-            bound = candidates[size][0] if len(candidates) > size else 1.0  # the rank of a run that may be cut
-            samples[name] = _units_from([(unit, row) for rank, unit, row in candidates if rank < bound])
+            bound = (
+                candidates[size][0] if len(candidates) > size else 1.0
+            )  # the rank of a run that may be cut
+            samples[name] = _units_from(
+                [(unit, row) for rank, unit, row in candidates if rank < bound]
+            )
             continue
-        rows = [(unit, row) for _, unit, row in candidates if unit not in earlier_units][: sizes[name]]
+        rows = [(unit, row) for _, unit, row in candidates if unit not in earlier_units][
+            : sizes[name]
+        ]
         earlier_units.update(unit for unit, _ in rows)
         samples[name] = _units_from(rows)
     return samples
@@ -182,7 +217,9 @@ def _units_from(rows: Sequence[tuple[tuple[str, int], Any]]) -> Units:
     numbers = np.array([number for (_, number), _ in rows], dtype=np.int32)
     starts, ends = (np.array([row[part] for _, row in rows], dtype=np.int64) for part in (1, 2))
     keys = np.array([row[3] for _, row in rows], dtype=np.uint64)
-    return Units(documents, np.arange(len(rows)), numbers, starts, ends, [row[4] for _, row in rows], keys)
+    return Units(
+        documents, np.arange(len(rows)), numbers, starts, ends, [row[4] for _, row in rows], keys
+    )
 
 
 def _run_keys(units: Units, length: int) -> np.ndarray:

@@ -13,15 +13,20 @@ from dana.core.errors import ConfigError
 Span = tuple[int, int]
 Splitter = Callable[[str], list[Span]]
 
-# Bounds the cost of a unit: tables, base64 and text without full stops can make a whole document one sentence.
+# Bounds the cost of a unit: tables, base64 and text without full stops can make a whole document
+# one sentence.
 LONGEST_SENTENCE = 2000
-# The time of sentencex is quadratic in the length of a stretch without white space: hours for a book in Chinese.
+# The time of sentencex is quadratic in the length of a stretch without white space: hours for a
+# book in Chinese.
 LONGEST_STRETCH = 4000
 _WIDE_STOPS = "。！？．｡။།"
 _FILLED = re.compile(r"\S")
-# Codes of ISO 639-1. For the first, sentencex has its own abbreviations and marks; the others use those of a related
-# language or of English. Marks of one script only (。 । ؟ ።) end sentences in every language.
-RULED = "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
+# Codes of ISO 639-1. For the first, sentencex has its own abbreviations and marks; the others use
+# those of a related language or of English. Marks of one script only (。 । ؟ ።) end sentences in
+# every language.
+RULED = (
+    "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
+)
 OTHERS = (
     "aa ab ae af ak an as av ay az ba be bi bm bo br bs ce ch co cr cs cu cv cy dv dz ee eo et eu fa ff fj fo fy ga gd"
     " gl gn gv ha he ho hr ht hu hz ia id ie ig ii ik io is iu jv ka kg ki kj kl km ko kr ks ku kv kw ky la lb lg li ln"
@@ -58,7 +63,9 @@ class UnitSpec:
         if self.window is None:
             return partial(sentences, language=language)
         if not getattr(tokenizer, "is_fast", False):  # only fast ones return character offsets
-            raise ConfigError(f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count pieces")
+            raise ConfigError(
+                f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count pieces"
+            )
         size = self.window
         return lambda text: token_windows(text, tokenizer, size)
 
@@ -83,7 +90,9 @@ def parse_units(spec: str) -> UnitSpec:
         return UnitSpec()
     if kind == "window" and size.isdigit() and int(size) > 0:
         return UnitSpec(int(size))
-    raise ConfigError(f"units={spec!r}: must be sentence, or window:N with N word-pieces, for example window:256")
+    raise ConfigError(
+        f"units={spec!r}: must be sentence, or window:N with N word-pieces, for example window:256"
+    )
 
 
 def has_rules(code: str) -> bool:
@@ -109,10 +118,18 @@ def sentences(text: str, language: str = "en") -> list[Span]:
     from sentencex import get_sentence_boundaries
 
     spans: list[Span] = []
-    stretches = ((first, get_sentence_boundaries(language, text[first:last])) for first, last in _stretches(text))
-    boundaries = ((first + one["start_index"], first + one["end_index"]) for first, parts in stretches for one in parts)
+    stretches = (
+        (first, get_sentence_boundaries(language, text[first:last]))
+        for first, last in _stretches(text)
+    )
+    boundaries = (
+        (first + one["start_index"], first + one["end_index"])
+        for first, parts in stretches
+        for one in parts
+    )
     for start, end in boundaries:
-        # The hot loop of a whole corpus: most sentences need no more than the space after them trimmed.
+        # The hot loop of a whole corpus: most sentences need no more than the space after them
+        # trimmed.
         while end > start and text[end - 1].isspace():
             end -= 1
         if start < end <= start + LONGEST_SENTENCE and not text[start].isspace():
@@ -125,7 +142,11 @@ def sentences(text: str, language: str = "en") -> list[Span]:
 def _stretches(text: str) -> list[Span]:
     """Cut a text in overlong stretches without white space: after a full stop, or else anywhere."""
     cuts = [0]
-    if len(text) > LONGEST_STRETCH and not text.isascii() and max(map(len, text.split()), default=0) > LONGEST_STRETCH:
+    if (
+        len(text) > LONGEST_STRETCH
+        and not text.isascii()
+        and max(map(len, text.split()), default=0) > LONGEST_STRETCH
+    ):
         for stretch in re.finditer(r"\S+", text):
             start = stretch.start()
             while stretch.end() - start > LONGEST_STRETCH:
@@ -138,10 +159,13 @@ def _stretches(text: str) -> list[Span]:
 def token_windows(text: str, tokenizer: Any, size: int) -> list[Span]:
     """Split a text into the character spans of windows of `size` word-pieces, trimmed; the last may be shorter.
 
-    A window reaches to the next one, so that characters that the tokenizer drops are part of a window too. A character
-    of several pieces (byte-level tokenizers) belongs to the window with its last piece.
+    A window reaches to the next one, so that characters that the tokenizer drops are part of a
+    window too. A character of several pieces (byte-level tokenizers) belongs to the window with its
+    last piece.
     """
-    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False)
+    encoding = tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
     starts = [start for start, end in encoding["offset_mapping"] if end > start]
     if not starts:
         return []

@@ -1,8 +1,8 @@
 """Define the interface of detectors: fitted on task embeddings, they score embeddings; higher = more anomalous.
 
-A one-class detector is fitted on task embeddings alone, a contrastive one on task and general embeddings. Fitting
-uses scikit-learn or PyOD. Scoring is tensor code on the embeddings' device, and a row's score does not depend on the
-other rows of the batch.
+A one-class detector is fitted on task embeddings alone, a contrastive one on task and general
+embeddings. Fitting uses scikit-learn or PyOD. Scoring is tensor code on the embeddings' device, and
+a row's score does not depend on the other rows of the batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,9 +46,10 @@ class FittedDetector(Protocol):
 class Detector(Protocol):
     """Unfitted detector: a frozen dataclass of parameters.
 
-    A contrastive detector has a class attribute ``background``, the number of general units for its fit, and the
-    method ``fit(embeddings, seed, background)``; see :func:`fit_detector`. A class that cannot pass a check of
-    :mod:`dana.selectors.checks` lists it in a class attribute ``exemptions = {check: reason}``.
+    A contrastive detector has a class attribute ``background``, the number of general units for its
+    fit, and the method ``fit(embeddings, seed, background)``; see :func:`fit_detector`. A class
+    that cannot pass a check of :mod:`dana.selectors.checks` lists it in a class attribute
+    ``exemptions = {check: reason}``.
 
     Attributes:
         fitted_type: Class of the fitted detector, for loading.
@@ -74,7 +75,9 @@ def background_units(detector: Any) -> int:
     return getattr(detector, "background", 0)
 
 
-def fit_detector(detector: Any, embeddings: Tensor, seed: int, background: Tensor | None = None) -> Any:
+def fit_detector(
+    detector: Any, embeddings: Tensor, seed: int, background: Tensor | None = None
+) -> Any:
     """Fit a one-class or contrastive detector; returns its `fitted_type`.
 
     Args:
@@ -84,7 +87,8 @@ def fit_detector(detector: Any, embeddings: Tensor, seed: int, background: Tenso
         background: General embeddings, shape (units, dims); used by contrastive detectors only.
 
     Raises:
-        DataError: If rows are too few or not finite, or a contrastive detector is given no background.
+        DataError: If rows are too few or not finite, or a contrastive detector is given no
+            background.
     """
     if not background_units(detector):
         return detector.fit(embeddings, seed)
@@ -112,8 +116,12 @@ def check_rows(embeddings: Tensor, dims: int | None = None, at_least: int = 0) -
     if len(embeddings) < at_least:
         raise DataError(f"{len(embeddings)} rows to fit on; needs at least {at_least}")
     if dims is not None and embeddings.shape[1] != dims:
-        raise DataError(f"embeddings have {embeddings.shape[1]} dims; expected {dims}, as in the fit")
-    if torch.isfinite(embeddings.sum()):  # one pass: the sum of a row that is not finite is not finite
+        raise DataError(
+            f"embeddings have {embeddings.shape[1]} dims; expected {dims}, as in the fit"
+        )
+    if torch.isfinite(
+        embeddings.sum()
+    ):  # one pass: the sum of a row that is not finite is not finite
         return
     bad = (~torch.isfinite(embeddings).all(1)).nonzero().flatten()
     if len(bad):
@@ -124,7 +132,8 @@ def stack_classes(embeddings: Tensor, background: Tensor) -> tuple[np.ndarray, n
     """Check both classes of a contrastive fit and stack them for scikit-learn.
 
     Returns:
-        float64 rows of shape (units, dims), and a mask of shape (units,) that is True for task rows.
+        float64 rows of shape (units, dims), and a mask of shape (units,) that is True for task
+        rows.
     """
     check_classes(embeddings, background)
     rows = torch.cat([embeddings, background]).double().cpu().numpy()
@@ -143,8 +152,12 @@ def check_classes(embeddings: Tensor, background: Tensor) -> None:
     except DataError as error:
         raise DataError(f"background: {error}") from error
     first = embeddings[0]
-    if torch.equal(embeddings, first.expand_as(embeddings)) and torch.equal(background, first.expand_as(background)):
-        raise DataError("all rows of task and background are equal; a contrastive detector needs two classes")
+    if torch.equal(embeddings, first.expand_as(embeddings)) and torch.equal(
+        background, first.expand_as(background)
+    ):
+        raise DataError(
+            "all rows of task and background are equal; a contrastive detector needs two classes"
+        )
 
 
 def block_rows(device: torch.device, per_row: int) -> int:

@@ -23,7 +23,9 @@ class FittedCosine(OnDevice):
         """Compute minus the cosine, in [-1, 1]; higher = more anomalous. A zero row scores 0. O(units · dims)."""
         check_rows(embeddings, self.direction.numel())
         per_row = 4 * self.direction.numel()
-        return score_blocks(embeddings, per_row, lambda rows: -(normalize(rows.double()) @ self.direction))
+        return score_blocks(
+            embeddings, per_row, lambda rows: -(normalize(rows.double()) @ self.direction)
+        )
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,13 @@ class FittedPrincipalComponents(OnDevice):
 
         def score(rows: Tensor) -> Tensor:
             offset = rows - self.mean
-            # Not |x|² - |Wx|²: that is one product less, but cancels for rows with a small residual.
-            return torch.addmm(offset, offset @ self.directions, self.directions.T, alpha=-1).square_().sum(1)
+            # Not |x|² - |Wx|²: that is one product less, but cancels for rows with a small
+            # residual.
+            return (
+                torch.addmm(offset, offset @ self.directions, self.directions.T, alpha=-1)
+                .square_()
+                .sum(1)
+            )
 
         return score_blocks(embeddings, 3 * self.mean.numel(), score)
 
@@ -41,8 +46,8 @@ class FittedPrincipalComponents(OnDevice):
 class PrincipalComponents:
     """Squared reconstruction error of principal component analysis; higher = more anomalous.
 
-    DANA names the reconstruction error. PyOD's PCA is another detector (a distance over all eigenvectors, weighted by
-    inverse variance): ``pyod:PCA``.
+    DANA names the reconstruction error. PyOD's PCA is another detector (a distance over all
+    eigenvectors, weighted by inverse variance): ``pyod:PCA``.
 
     Scores equal scikit-learn's reconstruction error to 1e-5 of the largest.
 
@@ -62,7 +67,12 @@ class PrincipalComponents:
     fitted_type: ClassVar[type] = FittedPrincipalComponents
 
     def __post_init__(self) -> None:
-        require(0 < self.variance < 1, "variance", self.variance, "in (0, 1): with all directions the error is 0")
+        require(
+            0 < self.variance < 1,
+            "variance",
+            self.variance,
+            "in (0, 1): with all directions the error is 0",
+        )
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedPrincipalComponents:
         """Compute the leading eigenvectors of the covariance; deterministic."""
@@ -93,7 +103,8 @@ class FittedComponentDistance(OnDevice):
         remainder: Shape (dims,), what float32 leaves of the mean.
         precision: Shape (dims,), one over the standard deviation.
         axes: Shape (dims, components), orthonormal columns.
-        weights: Shape (components,), one over each axis' share of the variance, divided by `largest`.
+        weights: Shape (components,), one over each axis' share of the variance, divided by
+            `largest`.
     """
 
     largest: float
@@ -106,9 +117,9 @@ class FittedComponentDistance(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """Compute Σ_j ‖z - v_j‖ / λ_j for the standardised unit z; higher = more anomalous.
 
-        O(units · dims · components), in float32. The mean is subtracted in two parts, because constant dimensions of an
-        embedding hold rounding noise far below the last float32 digit of their mean. Standardised rows are long, so
-        distances do not cancel.
+        O(units · dims · components), in float32. The mean is subtracted in two parts, because
+        constant dimensions of an embedding hold rounding noise far below the last float32 digit of
+        their mean. Standardised rows are long, so distances do not cancel.
         """
         check_rows(embeddings, self.mean.numel())
 
@@ -124,8 +135,8 @@ class FittedComponentDistance(OnDevice):
 class ComponentDistance:
     """Distances to the unit vectors of all principal axes over their variances; higher = more anomalous.
 
-    The scores of PyOD's PCA with its defaults, to 1e-5; ``pyod:PCA`` is this detector. Axes of little variance
-    dominate, so scores are large and close together: compare their ranks.
+    The scores of PyOD's PCA with its defaults, to 1e-5; ``pyod:PCA`` is this detector. Axes of
+    little variance dominate, so scores are large and close together: compare their ranks.
 
     Cost: fit O(rows · dims²), score O(units · dims²).
 

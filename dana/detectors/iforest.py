@@ -58,7 +58,8 @@ class FittedIsolationForest(OnDevice):
         total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
         # Expanded with stride 0, not copied: `gather` is faster here than indexing.
         feature, threshold, left_child, path = (
-            nodes.expand(len(rows), -1) for nodes in (self.feature, self.threshold, self.left, self.path)
+            nodes.expand(len(rows), -1)
+            for nodes in (self.feature, self.threshold, self.left, self.path)
         )
         for roots in self.roots.split(TOGETHER):
             node = roots.expand(len(rows), -1)
@@ -73,12 +74,14 @@ class FittedIsolationForest(OnDevice):
 class IsolationForest:
     """Isolation forest; higher = more anomalous.
 
-    A split compares one of hundreds of dimensions, so on sentence embeddings the scores of the library's 100 trees
-    depend mostly on the seed (rank correlation 0.26 between seeds); 1,600 trees are more stable (0.82) and better.
-    Principal components before the trees are repeatable and worse: foreign text has little variance along the task's
-    main directions and scores as typical there (``docs/results/ranking.md``).
+    A split compares one of hundreds of dimensions, so on sentence embeddings the scores of the
+    library's 100 trees depend mostly on the seed (rank correlation 0.26 between seeds); 1,600 trees
+    are more stable (0.82) and better. Principal components before the trees are repeatable and
+    worse: foreign text has little variance along the task's main directions and scores as typical
+    there (``docs/results/ranking.md``).
 
-    Scores equal scikit-learn's of the same seed to the last digits of float64, because the trees are scikit-learn's.
+    Scores equal scikit-learn's of the same seed to the last digits of float64, because the trees
+    are scikit-learn's.
 
     Cost: fit O(trees · samples · log samples), score O(units · trees · log samples).
 
@@ -105,13 +108,17 @@ class IsolationForest:
         check_rows(embeddings, at_least=2)
         rows = embeddings.float().cpu().numpy()
         samples = min(self.samples, len(rows))
-        forest = Forest(n_estimators=self.trees, max_samples=samples, random_state=seed % 2**32).fit(rows)
+        forest = Forest(
+            n_estimators=self.trees, max_samples=samples, random_state=seed % 2**32
+        ).fit(rows)
         trees = [_flatten(tree.tree_) for tree in forest.estimators_]
         roots = np.cumsum([0, *(len(tree["path"]) for tree in trees[:-1])])
         for root, tree in zip(roots, trees, strict=True):
             tree["left"] += root
         nodes = {
-            name: torch.from_numpy(np.concatenate([tree[name] for tree in trees])).to(embeddings.device)
+            name: torch.from_numpy(np.concatenate([tree[name] for tree in trees])).to(
+                embeddings.device
+            )
             for name in ("feature", "threshold", "left", "path")
         }
         return FittedIsolationForest(
@@ -126,7 +133,9 @@ class IsolationForest:
 def _flatten(tree: Any) -> dict[str, np.ndarray]:
     """Convert a scikit-learn tree to arrays of shape (nodes,) in which siblings are adjacent."""
     inner = np.flatnonzero(tree.children_left >= 0)
-    order = np.concatenate([[0], np.stack([tree.children_left[inner], tree.children_right[inner]], 1).ravel()])
+    order = np.concatenate(
+        [[0], np.stack([tree.children_left[inner], tree.children_right[inner]], 1).ravel()]
+    )
     position = np.argsort(order)
     leaf = tree.children_left[order] < 0
     depth = tree.compute_node_depths() - 1

@@ -29,8 +29,9 @@ class FittedKernelSum(OnDevice):
     def score(self, embeddings: Tensor) -> Tensor:
         """Compute offset - Σ α_i exp(-γ‖x - s_i‖²); higher = more anomalous, above 0 is outside.
 
-        O(units · vectors · dims). The score is a small difference of large sums, so the squared length of a row and the
-        sum are float64. Distances and kernels are float32, because their errors are independent and average out.
+        O(units · vectors · dims). The score is a small difference of large sums, so the squared
+        length of a row and the sum are float64. Distances and kernels are float32, because their
+        errors are independent and average out.
         """
         check_rows(embeddings, self.support.shape[1])
         centre = self.support.mean(0)  # centred rows lose fewer digits in the expanded square
@@ -66,11 +67,14 @@ class OneClassSVM:
 
     Scores equal minus scikit-learn's decision function to 1e-5 of the largest.
 
-    Cost: fit between O(rows²) and O(rows³), score O(units · vectors · dims); fit on some thousand rows.
+    Cost: fit between O(rows²) and O(rows³), score O(units · vectors · dims); fit on some thousand
+    rows.
 
     Attributes:
-        nu: At most this share of the task units is outside, at least this share are support vectors.
-        gamma: Kernel width; None takes 1 / (dims · variance), the default of scikit-learn. DANA gives no value.
+        nu: At most this share of the task units is outside, at least this share are support
+            vectors.
+        gamma: Kernel width; None takes 1 / (dims · variance), the default of scikit-learn. DANA
+            gives no value.
 
     References:
         Schölkopf et al. 2001, Estimating the support of a high-dimensional distribution, section 4.
@@ -99,14 +103,16 @@ class OneClassSVM:
 class SupportVectorMachine:
     """Distance from the boundary between task and background; higher = more anomalous, above 0 is background.
 
-    Scores equal minus the decision function of scikit-learn's ``SVC(class_weight="balanced")`` to 1e-5 of the largest.
+    Scores equal minus the decision function of scikit-learn's ``SVC(class_weight="balanced")`` to
+    1e-5 of the largest.
 
     Cost: fit between O((rows + background)²) and its cube, score O(units · vectors · dims).
 
     Attributes:
-        c: Weight of a row on the wrong side, against a wide margin; both classes weigh the same in sum.
-        gamma: Kernel width; None takes 1 / (dims · variance), the default of scikit-learn, about 1 for vectors of
-            length 1.
+        c: Weight of a row on the wrong side, against a wide margin; both classes weigh the same in
+            sum.
+        gamma: Kernel width; None takes 1 / (dims · variance), the default of scikit-learn, about 1
+            for vectors of length 1.
 
     References:
         Cortes and Vapnik 1995, Support-vector networks.
@@ -126,5 +132,7 @@ class SupportVectorMachine:
         from sklearn.svm import SVC
 
         rows, is_task = stack_classes(embeddings, background)
-        solver = SVC(C=self.c, gamma=self.gamma or "scale", class_weight="balanced", cache_size=1000)
+        solver = SVC(
+            C=self.c, gamma=self.gamma or "scale", class_weight="balanced", cache_size=1000
+        )
         return FittedKernelSum.of_libsvm(solver.fit(rows, is_task), embeddings.device)

@@ -26,7 +26,9 @@ class FittedLinear(OnDevice):
         """Compute log odds of background against task at equal priors; higher = more anomalous. O(units · dims)."""
         check_rows(embeddings, self.weights.numel())
         per_row = 3 * self.weights.numel()
-        return score_blocks(embeddings, per_row, lambda rows: rows.double() @ self.weights + self.offset)
+        return score_blocks(
+            embeddings, per_row, lambda rows: rows.double() @ self.weights + self.offset
+        )
 
     @classmethod
     def of_classifier(cls, classifier: Any, device: torch.device) -> "FittedLinear":
@@ -39,15 +41,18 @@ class FittedLinear(OnDevice):
 class LinearDiscriminant:
     """Linear discriminant analysis of task against background, equal priors; higher = more anomalous.
 
-    Both classes are taken as normal with the mean of their covariances, so the score is the log odds, a linear
-    function. The covariance is shrunk, because a hundred task units do not determine that of 384 dimensions.
+    Both classes are taken as normal with the mean of their covariances, so the score is the log
+    odds, a linear function. The covariance is shrunk, because a hundred task units do not determine
+    that of 384 dimensions.
 
-    Scores equal minus the decision function of scikit-learn's ``LinearDiscriminantAnalysis(solver="lsqr")`` to 1e-5.
+    Scores equal minus the decision function of scikit-learn's
+    ``LinearDiscriminantAnalysis(solver="lsqr")`` to 1e-5.
 
     Cost: fit O((rows + background) · dims² + dims³), score O(units · dims).
 
     Attributes:
-        shrinkage: Share of the identity in each class's covariance, in [0, 1]; None estimates it (Ledoit and Wolf).
+        shrinkage: Share of the identity in each class's covariance, in [0, 1]; None estimates it
+            (Ledoit and Wolf).
 
     References:
         Fisher 1936, The use of multiple measurements in taxonomic problems. Ledoit and Wolf 2004, A well-conditioned
@@ -79,13 +84,15 @@ class DensityRatio:
 
     With equal weights the log odds estimate the log of the ratio of the two densities.
 
-    Scores equal minus the decision function of scikit-learn's ``LogisticRegression(class_weight="balanced")``.
+    Scores equal minus the decision function of scikit-learn's
+    ``LogisticRegression(class_weight="balanced")``.
 
     Cost: fit O(iterations · (rows + background) · dims), score O(units · dims).
 
     Attributes:
-        c: Inverse strength of the penalty for rows of total variance 1, divided by their variance, so that it means the
-            same at any scale. Normalised embeddings have about 1, so 1 is scikit-learn's default for them.
+        c: Inverse strength of the penalty for rows of total variance 1, divided by their variance,
+            so that it means the same at any scale. Normalised embeddings have about 1, so 1 is
+            scikit-learn's default for them.
 
     References:
         Bickel, Brückner and Scheffer 2009, Discriminative learning under covariate shift, section 4.

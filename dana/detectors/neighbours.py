@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.detectors.base import OnDevice, block_rows, blocks, check_classes, check_rows, score_blocks
+from dana.detectors.base import (
+    OnDevice,
+    block_rows,
+    blocks,
+    check_classes,
+    check_rows,
+    score_blocks,
+)
 
 GROUP = 5  # columns that share a minimum in `smallest`; 4 to 8 are within a tenth of each other
 
@@ -28,9 +35,10 @@ class Neighbours:
     def __call__(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Find the k nearest rows of each query, in O(queries · rows · dims).
 
-        Candidates come from the expanded square, which loses digits to cancellation; so rows are centred, and the
-        distances of the k nearest are recomputed from differences. A query's distances have the same bits in any
-        batch. Rows whose squared distances differ by less than about 1e-6 of their squared norms may be exchanged.
+        Candidates come from the expanded square, which loses digits to cancellation; so rows are
+        centred, and the distances of the k nearest are recomputed from differences. A query's
+        distances have the same bits in any batch. Rows whose squared distances differ by less than
+        about 1e-6 of their squared norms may be exchanged.
 
         Returns:
             Distances (float32) and row indices, both of shape (queries, k), nearest first.
@@ -55,8 +63,9 @@ class Neighbours:
 def smallest(values: Tensor, k: int) -> Tensor:
     """Find the columns of the k smallest values of each row, int64 of shape (rows, k), unordered.
 
-    Faster than `topk` over all columns: columns are grouped, and only the k groups with the smallest minima (found
-    recursively) are searched, since all values of the other groups are above those k minima.
+    Faster than `topk` over all columns: columns are grouped, and only the k groups with the
+    smallest minima (found recursively) are searched, since all values of the other groups are above
+    those k minima.
     """
     rows, columns = values.shape
     groups = columns // GROUP
@@ -67,7 +76,9 @@ def smallest(values: Tensor, k: int) -> Tensor:
     column = torch.arange(columns, device=values.device)
     members = (best[:, None, :] + column[: groups * GROUP : groups, None]).flatten(1)
     members = torch.cat([members, column[groups * GROUP :].expand(rows, -1)], dim=1)
-    return members.gather(1, values.gather(1, members).topk(k, dim=1, largest=False, sorted=False).indices)
+    return members.gather(
+        1, values.gather(1, members).topk(k, dim=1, largest=False, sorted=False).indices
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +159,9 @@ class FittedLocalOutlierFactor(OnDevice):
 
         def score(rows: Tensor) -> Tensor:
             distance, nearest = search(rows, self.k)
-            density = 1 / (torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY)
+            density = 1 / (
+                torch.maximum(distance.double(), self.k_distance[nearest]).mean(1) + TINY
+            )
             return self.density[nearest].mean(1) / density
 
         return score_blocks(embeddings, search.per_row, score)
@@ -189,7 +202,8 @@ class LocalOutlierFactor:
             row = torch.arange(start, start + len(block), device=reference.device)
             start += len(block)
             distance, nearest = search(block, k + 1)
-            # A row is its own neighbour; among duplicates it may not be the first, or not be listed at all.
+            # A row is its own neighbour; among duplicates it may not be the first, or not be listed
+            # at all.
             is_self = (nearest == row[:, None]).double()
             is_self[:, -1] += (is_self.sum(1) == 0).double()
             keep = is_self == 0
@@ -224,7 +238,10 @@ class FittedContrastiveNeighbours(OnDevice):
         task, general = Neighbours(self.task), Neighbours(self.general)
 
         def score(rows: Tensor) -> Tensor:
-            near, far = (search(rows, min(self.k, len(search.reference)))[0].double() for search in (task, general))
+            near, far = (
+                search(rows, min(self.k, len(search.reference)))[0].double()
+                for search in (task, general)
+            )
             return near.mean(1) - far.mean(1)
 
         return score_blocks(embeddings, max(task.per_row, general.per_row), score)
@@ -234,15 +251,15 @@ class FittedContrastiveNeighbours(OnDevice):
 class ContrastiveNeighbours:
     """Mean distance to the k nearest task units minus that to the k nearest general units; higher = more anomalous.
 
-    A unit of the background is its own neighbour at distance 0, so its score is too high: score background units by
-    a fit without them (:mod:`dana.selectors.build`).
+    A unit of the background is its own neighbour at distance 0, so its score is too high: score
+    background units by a fit without them (:mod:`dana.selectors.build`).
 
     Both means equal those of scikit-learn's ``NearestNeighbors`` to 1e-5.
 
     Cost: fit O(1), score O(units · (rows + background) · dims).
 
-    A thousand general units, and 20 neighbours, because more of either found no more planted text and cost time, and
-    fewer neighbours found less (``docs/results/detectors.md``).
+    A thousand general units, and 20 neighbours, because more of either found no more planted text
+    and cost time, and fewer neighbours found less (``docs/results/detectors.md``).
 
     Attributes:
         k: Neighbours in each class; fewer where a class has fewer rows.
@@ -264,4 +281,6 @@ class ContrastiveNeighbours:
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedContrastiveNeighbours:
         """Store the rows of both classes; deterministic."""
         check_classes(embeddings, background)
-        return FittedContrastiveNeighbours(self.k, embeddings.float().clone(), background.float().clone())
+        return FittedContrastiveNeighbours(
+            self.k, embeddings.float().clone(), background.float().clone()
+        )

@@ -1,7 +1,7 @@
 """Adapter for PyOD detectors and other objects with ``fit(X)`` and ``decision_function(X)``.
 
-Higher = more anomalous, as in PyOD. The learned state of such an object cannot be saved as safetensors and JSON, so the
-rows of the fit are saved, and loading fits the object again.
+Higher = more anomalous, as in PyOD. The learned state of such an object cannot be saved as
+safetensors and JSON, so the rows of the fit are saved, and loading fits the object again.
 """
 
 import copy
@@ -36,8 +36,8 @@ PROBE = 8  # rows scored together and alone, to detect scores that depend on the
 class FittedConvention:
     """A fitted object with PyOD's interface.
 
-    Instead of a pickle, the rows of the fit are saved, and loading fits again. Loading fails if a second fit with the
-    same seed gives other scores, which would then depend on the process.
+    Instead of a pickle, the rows of the fit are saved, and loading fits again. Loading fails if a
+    second fit with the same seed gives other scores, which would then depend on the process.
 
     Attributes:
         seed: Seed of the fit.
@@ -128,19 +128,21 @@ def _scores(model: Any, rows: np.ndarray) -> np.ndarray:
 def pyod_detector(name: str, **parameters: Any) -> Convention | ComponentDistance:
     """Create a PyOD detector by name; higher = more anomalous.
 
-    Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training set) are scored row by
-    row: 0.1 s per row when fitted on 4,000 rows of 384 dims, where LODA takes 0.01 ms. ``pyod:PCA`` with its defaults,
-    the paper's PCA, is computed by :mod:`dana.detectors.components`: equal scores, faster, on the embeddings' device.
+    Detectors whose scores depend on the batch (ECOD and COPOD append the query to their training
+    set) are scored row by row: 0.1 s per row when fitted on 4,000 rows of 384 dims, where LODA
+    takes 0.01 ms. ``pyod:PCA`` with its defaults, the paper's PCA, is computed by
+    :mod:`dana.detectors.components`: equal scores, faster, on the embeddings' device.
 
     Cost: that of PyOD, plus a copy of the fitted model per call.
 
     Args:
-        name: Class name in any case, for example ``LODA``, ``GMM``, ``INNE`` or ``HBOS``, which are fitted in seconds;
-            parameters follow: ``pyod:KNN,n_neighbors=10``.
+        name: Class name in any case, for example ``LODA``, ``GMM``, ``INNE`` or ``HBOS``, which are
+            fitted in seconds; parameters follow: ``pyod:KNN,n_neighbors=10``.
         parameters: Parameters of the class.
 
     Raises:
-        PluginError: If the name is unknown (the nearest is suggested), or a package it needs is missing.
+        PluginError: If the name is unknown (the nearest is suggested), or a package it needs is
+            missing.
         ConfigError: If a parameter is unknown.
 
     References:
@@ -149,7 +151,10 @@ def pyod_detector(name: str, **parameters: Any) -> Convention | ComponentDistanc
     import pyod.models
 
     plain = name.replace("_", "").lower()
-    modules = {module.name.replace("_", ""): module.name for module in pkgutil.iter_modules(pyod.models.__path__)}
+    modules = {
+        module.name.replace("_", ""): module.name
+        for module in pkgutil.iter_modules(pyod.models.__path__)
+    }
     if plain not in modules:
         raise PluginError(f"unknown PyOD detector {name!r}{suggestion(plain, modules)}")
     try:
@@ -158,18 +163,27 @@ def pyod_detector(name: str, **parameters: Any) -> Convention | ComponentDistanc
         raise PluginError(f"pyod:{name} needs a package that is not installed: {error}") from error
     classes = [value for attribute, value in vars(module).items() if attribute.lower() == plain]
     if not classes or not hasattr(classes[0], "decision_function"):
-        raise PluginError(f"unknown PyOD detector {name!r}: pyod.models.{modules[plain]} has no such class")
+        raise PluginError(
+            f"unknown PyOD detector {name!r}: pyod.models.{modules[plain]} has no such class"
+        )
     allowed_names = inspect.signature(classes[0]).parameters
     for parameter in parameters.keys() - allowed_names.keys():
-        raise ConfigError(f"pyod:{name}: unknown parameter {parameter!r}{suggestion(parameter, allowed_names)}")
-    return Convention(classes[0](**parameters)) if parameters or plain != "pca" else ComponentDistance()
+        raise ConfigError(
+            f"pyod:{name}: unknown parameter {parameter!r}{suggestion(parameter, allowed_names)}"
+        )
+    return (
+        Convention(classes[0](**parameters))
+        if parameters or plain != "pca"
+        else ComponentDistance()
+    )
 
 
 def as_detector(candidate: Any) -> Any:
     """Return a detector with dana's interface: the object itself, or an adapter for one with PyOD's interface.
 
     Args:
-        candidate: Object with ``fit(embeddings, seed)``, or with PyOD's ``fit(X)`` and ``decision_function(X)``.
+        candidate: Object with ``fit(embeddings, seed)``, or with PyOD's ``fit(X)`` and
+            ``decision_function(X)``.
     """
     return Convention(candidate) if hasattr(candidate, "decision_function") else candidate
 
@@ -192,7 +206,9 @@ def restore(detector: Any, folder: Path) -> Any:
     again = detector.fit(state.reference, state.seed)  # only the rows of the fit were saved
     difference = float((state.probe - again.probe).abs().max())
     if not difference <= TOLERANCE * float(state.probe.abs().max()):
-        differ = f"two fits with seed {state.seed} on the same rows differ (scores by {difference:.2g})"
+        differ = (
+            f"two fits with seed {state.seed} on the same rows differ (scores by {difference:.2g})"
+        )
         remedy = "give it a fixed random_state or use another detector"
         raise PluginError(f"{type(again.model).__name__}: {differ}; {remedy}")
     return again

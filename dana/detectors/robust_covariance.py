@@ -38,14 +38,16 @@ class FittedRobustCovariance(OnDevice):
 class RobustCovariance:
     """Squared Mahalanobis distance under a robust, shrunken covariance; higher = more anomalous.
 
-    The rows nearest the spatial median start the C-steps of the minimum covariance determinant, so nothing is
-    random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every covariance is shrunken
-    towards a multiple of the identity by the Ledoit-Wolf rule, so it works with fewer rows than dimensions,
-    where the determinant has no minimum. One start has a cost: a tight cluster of outliers nearer the median
-    than the ends of the bulk is excluded when it is a tenth of the rows, and included when it is a sixth.
+    The rows nearest the spatial median start the C-steps of the minimum covariance determinant, so
+    nothing is random and one start replaces scikit-learn's hundreds (67 s at 4,000 x 384). Every
+    covariance is shrunken towards a multiple of the identity by the Ledoit-Wolf rule, so it works
+    with fewer rows than dimensions, where the determinant has no minimum. One start has a cost: a
+    tight cluster of outliers nearer the median than the ends of the bulk is excluded when it is a
+    tenth of the rows, and included when it is a sixth.
 
-    Scores are not those of scikit-learn's ``MinCovDet``, which starts at random and does not shrink: rank correlation
-    is above 0.9. With ``support=1`` they equal its ``LedoitWolf().mahalanobis`` to 1e-5.
+    Scores are not those of scikit-learn's ``MinCovDet``, which starts at random and does not
+    shrink: rank correlation is above 0.9. With ``support=1`` they equal its
+    ``LedoitWolf().mahalanobis`` to 1e-5.
 
     Cost: fit O(steps · (rows · dims² + dims³)), score O(units · dims²).
 
@@ -71,7 +73,9 @@ class RobustCovariance:
         check_rows(embeddings, at_least=4)
         rows = embeddings.double()
         count = max(2, int(self.support * len(rows)))
-        bulk = (rows - spatial_median(rows)).square().sum(1).argsort(stable=True)[:count].sort().values
+        bulk = (
+            (rows - spatial_median(rows)).square().sum(1).argsort(stable=True)[:count].sort().values
+        )
         for _ in range(STEPS):
             location, whitening = fit_whitening(rows[bulk])
             distance = ((rows - location) @ whitening).square().sum(1)
@@ -98,7 +102,8 @@ def spatial_median(rows: Tensor, steps: int = 50) -> Tensor:
 def fit_whitening(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the mean and the whitening of the Ledoit-Wolf covariance of rows.
 
-    Dimensions without variance get the shrinkage's share of the mean variance, so nothing is divided by zero.
+    Dimensions without variance get the shrinkage's share of the mean variance, so nothing is
+    divided by zero.
     """
     from sklearn.covariance import ledoit_wolf_shrinkage
 

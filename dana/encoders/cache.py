@@ -1,15 +1,17 @@
 """Cache the vectors of any encoder on disk by hash of text, rounded, so that only new texts are encoded.
 
-``FOLDER/<fingerprint of encoder and rounding>/`` holds ``meta.json`` and ``vectors-<digest>.safetensors``: immutable
-files of ``high`` and ``low`` (uint64, the halves of a text's digest, sorted by the first), ``checks`` (uint32, CRC-32
-of each row, seeded with its key) and ``rows`` (uint8, the packed vectors, end to end), memory-mapped. New rows wait in
-memory and are written every :data:`FLUSH` rows and at the end; a killed process loses at most those. A file gets its
-name once it is complete and on disk, so that any number of processes can add files at the same time without locks; a
-text that two of them encode is stored twice until a merge. :data:`FAN_IN` files of similar size are merged into one, so
-there are O(log rows) files. A row whose checksum fails counts as missing, and the next merge drops it.
+``FOLDER/<fingerprint of encoder and rounding>/`` holds ``meta.json`` and
+``vectors-<digest>.safetensors``: immutable files of ``high`` and ``low`` (uint64, the halves of a
+text's digest, sorted by the first), ``checks`` (uint32, CRC-32 of each row, seeded with its key)
+and ``rows`` (uint8, the packed vectors, end to end), memory-mapped. New rows wait in memory and are
+written every :data:`FLUSH` rows and at the end; a killed process loses at most those. A file gets
+its name once it is complete and on disk, so that any number of processes can add files at the same
+time without locks; a text that two of them encode is stored twice until a merge. :data:`FAN_IN`
+files of similar size are merged into one, so there are O(log rows) files. A row whose checksum
+fails counts as missing, and the next merge drops it.
 
-Vectors are rounded before they are returned, so a text has the same bits whether it was encoded or read. They are
-stored without geometry, which is fitted later on each corpus.
+Vectors are rounded before they are returned, so a text has the same bits whether it was encoded or
+read. They are stored without geometry, which is fitted later on each corpus.
 """
 
 import shutil
@@ -64,7 +66,8 @@ class StoredEncoder:
 
     Attributes:
         encoder: The encoder.
-        folder: Folder of the cache, which encoders may share. None stores nothing but rounds: same bits and identity.
+        folder: Folder of the cache, which encoders may share. None stores nothing but rounds: same
+            bits and identity.
         dtype: Precision that vectors are rounded to, ``float16`` or ``int8``.
     """
 
@@ -104,14 +107,22 @@ class StoredEncoder:
         if not texts:
             return self.encoder.encode(texts)
         if self.folder is None:
-            return unpack_vectors(pack_vectors(self.encoder.encode(texts), self.dtype), self.dtype).to(self._device)
+            return unpack_vectors(
+                pack_vectors(self.encoder.encode(texts), self.dtype), self.dtype
+            ).to(self._device)
         keys = [text_digest(text) for text in texts]
         distinct = dict(zip(keys, texts, strict=True))
         positions = {key: row for row, key in enumerate(distinct)}
         rows, is_stored = self.vectors.find(list(distinct))
         if not is_stored.all():
-            missing = {key: distinct[key] for key, hit in zip(distinct, is_stored.tolist(), strict=True) if not hit}
-            with _writing(self.vectors.folder):  # fails before hours of encoding if the folder cannot be made
+            missing = {
+                key: distinct[key]
+                for key, hit in zip(distinct, is_stored.tolist(), strict=True)
+                if not hit
+            }
+            with _writing(
+                self.vectors.folder
+            ):  # fails before hours of encoding if the folder cannot be made
                 pass
             fresh = pack_vectors(self.encoder.encode(list(missing.values())), self.dtype)
             self.vectors.add(list(missing), fresh)
@@ -129,14 +140,16 @@ class StoredEncoder:
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
     """Create the encoder of a spec, behind a cache if `store` names a folder; an empty name only rounds."""
     encoder = ENCODERS.create(spec)
-    return encoder if store is None else StoredEncoder(encoder, Path(store) if store else None, dtype)
+    return (
+        encoder if store is None else StoredEncoder(encoder, Path(store) if store else None, dtype)
+    )
 
 
 def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
     """Round vectors and pack each into a row of bytes, uint8 of shape (texts, bytes), little-endian.
 
-    float16 rounds to 11 significant bits. int8 scales by the row's largest absolute value over 127, so no value moves
-    by more than 1/254 of the largest.
+    float16 rounds to 11 significant bits. int8 scales by the row's largest absolute value over 127,
+    so no value moves by more than 1/254 of the largest.
 
     Args:
         vectors: Shape (texts, dims).
@@ -176,9 +189,13 @@ def read_meta(folder: Path) -> dict[str, Any]:
         ArtifactError: If the file is missing, changed or not of a cache.
     """
     meta = read_json(folder / META)
-    encoder, dtype = (meta.get("encoder"), meta.get("dtype")) if isinstance(meta, dict) else (None, None)
+    encoder, dtype = (
+        (meta.get("encoder"), meta.get("dtype")) if isinstance(meta, dict) else (None, None)
+    )
     if not isinstance(encoder, dict) or fingerprint({**encoder, "stored": dtype}) != folder.name:
-        raise ArtifactError(f"{folder / META}: not the {META} of a cache of embeddings; remove {folder}, run it again")
+        raise ArtifactError(
+            f"{folder / META}: not the {META} of a cache of embeddings; remove {folder}, run it again"
+        )
     return meta
 
 
@@ -189,7 +206,9 @@ def _writing(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise ArtifactError(f"{folder}: cannot write the cache of embeddings: {error.strerror}") from error
+        raise ArtifactError(
+            f"{folder}: cannot write the cache of embeddings: {error.strerror}"
+        ) from error
 
 
 def flush_all() -> None:
@@ -230,7 +249,8 @@ class VectorFolder:
             keys: Distinct keys of 16 bytes.
 
         Returns:
-            Packed rows, uint8 of shape (keys, bytes), and a mask of those that are stored; the others are undefined.
+            Packed rows, uint8 of shape (keys, bytes), and a mask of those that are stored; the
+            others are undefined.
         """
         with self._lock:
             self._refresh()
@@ -274,7 +294,9 @@ class VectorFolder:
                 if not (self.folder / META).exists():
                     write_json(self.folder / META, self._meta)
                 high, low = _halves(list(self._waiting))
-                rows = np.frombuffer(b"".join(self._waiting.values()), dtype=np.uint8).reshape(len(high), -1)
+                rows = np.frombuffer(b"".join(self._waiting.values()), dtype=np.uint8).reshape(
+                    len(high), -1
+                )
                 # Sorted; texts with an equal first half are encoded again.
                 first = np.unique(high, return_index=True)[1]
                 high, low, rows = high[first], low[first], rows[first]
@@ -291,7 +313,8 @@ class VectorFolder:
     def merge(self, paths: Sequence[Path]) -> None:
         """Merge files into one. Of rows with one key, the first with a valid checksum is used.
 
-        Keys are hashes, so equal ranges of keys have about equally many rows: memory is some :data:`BLOCK` rows.
+        Keys are hashes, so equal ranges of keys have about equally many rows: memory is some
+        :data:`BLOCK` rows.
         """
         files = [self._files[path] for path in paths]
         ranges = 1 + sum(len(high) for high, *_ in files) // BLOCK
@@ -301,8 +324,13 @@ class VectorFolder:
         def chunks() -> Iterator[Columns]:
             for part in range(ranges):
                 bounds = [slice(*cut[part : part + 2]) for cut in cuts]
-                pieces = [[column[rows] for column in file] for file, rows in zip(files, bounds, strict=True)]
-                high, low, checks, rows = (np.concatenate(column) for column in zip(*pieces, strict=True))
+                pieces = [
+                    [column[rows] for column in file]
+                    for file, rows in zip(files, bounds, strict=True)
+                ]
+                high, low, checks, rows = (
+                    np.concatenate(column) for column in zip(*pieces, strict=True)
+                )
                 good = checksums(high, low, rows) == checks
                 first = np.unique(high[good], return_index=True)[1]
                 yield tuple(column[good][first] for column in (high, low, checks, rows))
@@ -345,7 +373,9 @@ class VectorFolder:
                 rows = rows.reshape(len(high), -1)
                 self._width = self._width or rows.shape[1]
                 if not len(high) == len(low) == len(checks) or rows.shape[1] != self._width:
-                    raise ArtifactError(f"{path}: {len(high)} rows of {rows.shape[1]} bytes are not this encoder's")
+                    raise ArtifactError(
+                        f"{path}: {len(high)} rows of {rows.shape[1]} bytes are not this encoder's"
+                    )
                 self._files[path] = high, low, checks, rows
             except (ArtifactError, ValueError) as error:
                 if path.exists():  # else another process has merged it since it was listed
@@ -354,7 +384,10 @@ class VectorFolder:
     def _warn(self, path: Path, problem: str) -> None:
         if path not in self._warned:
             self._warned.add(path)
-            log.warning("%s; ignored, its texts are encoded again. Remove it, or try dana files verify", problem)
+            log.warning(
+                "%s; ignored, its texts are encoded again. Remove it, or try dana files verify",
+                problem,
+            )
 
 
 def checksums(high: np.ndarray, low: np.ndarray, rows: np.ndarray) -> np.ndarray:

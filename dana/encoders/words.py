@@ -59,15 +59,22 @@ class WordsEncoder:
             DataError: If the file does not hold word vectors; names the line.
         """
         row_of = self._read.row_by_word.get
-        rows = [[row for word in split_words(text) if (row := row_of(word)) is not None] for text in texts]
-        return pool_rows(self._read.vectors, list(chain.from_iterable(rows)), list(map(len, rows)), "mean")
+        rows = [
+            [row for word in split_words(text) if (row := row_of(word)) is not None]
+            for text in texts
+        ]
+        return pool_rows(
+            self._read.vectors, list(chain.from_iterable(rows)), list(map(len, rows)), "mean"
+        )
 
 
 def pool_rows(table: Tensor, rows: Sequence[int], sizes: Sequence[int], mode: str) -> Tensor:
     """Pool consecutive groups of `rows` of a table, with `sizes` rows each, by ``sum`` or ``mean``."""
     begins = torch.from_numpy(np.cumsum([0, *sizes], dtype=np.int64)[:-1])
     flat = torch.from_numpy(np.array(rows, dtype=np.int64))
-    return torch.nn.functional.embedding_bag(flat.to(table.device), table, begins.to(table.device), mode=mode)
+    return torch.nn.functional.embedding_bag(
+        flat.to(table.device), table, begins.to(table.device), mode=mode
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,10 @@ class WordVectors:
 
         Numbers have nine digits, so that reading them gives the same bits.
         """
-        with temp_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        with (
+            temp_file(path) as temporary,
+            temporary.open("w", encoding="utf-8", newline="\n") as stream,
+        ):
             stream.write(f"{len(self.words)} {self.vectors.shape[1]}\n")
             for word, row in zip(self.words, self.vectors.tolist(), strict=True):
                 stream.write(f"{word} {' '.join(f'{value:.9g}' for value in row)}\n")
@@ -101,15 +111,16 @@ class WordVectors:
 def read_word_vectors(path: Path) -> WordVectors:
     """Read a text file of word vectors, plain or compressed: per line a word and its numbers, separated by blanks.
 
-    A first line of two integers gives the numbers of words and dims (word2vec, fastText's ``.vec``); GloVe has none.
-    The first word must not contain a blank, as some of GloVe's later words do.
+    A first line of two integers gives the numbers of words and dims (word2vec, fastText's
+    ``.vec``); GloVe has none. The first word must not contain a blank, as some of GloVe's later
+    words do.
 
     Args:
         path: The file.
 
     Raises:
-        DataError: If the file cannot be read, a line has too few numbers or one that is not finite, or the number of
-            words differs from the first line. Names file and line.
+        DataError: If the file cannot be read, a line has too few numbers or one that is not finite,
+            or the number of words differs from the first line. Names file and line.
     """
     words: list[str] = []
     values = array("f")
@@ -123,7 +134,9 @@ def read_word_vectors(path: Path) -> WordVectors:
                 fields = line.rstrip(" \r\n").rsplit(" ", dims or -1)
                 dims = dims or len(fields) - 1
                 if len(fields) != dims + 1 or not dims or (not words and " " in fields[0]):
-                    expectation = f"expected a word and {dims or 'its'} numbers, separated by blanks"
+                    expectation = (
+                        f"expected a word and {dims or 'its'} numbers, separated by blanks"
+                    )
                     problem = f"{expectation}, got {len(counts) - 1} numbers; binary files are not supported"
                     raise DataError(f"{path}:{number}: {problem}")
                 words.append(fields[0])
@@ -133,9 +146,13 @@ def read_word_vectors(path: Path) -> WordVectors:
     except ValueError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     if not words or word_count not in (None, len(words)):
-        expectation = "at least one" if word_count is None else f"{word_count:,}, as in the first line"
+        expectation = (
+            "at least one" if word_count is None else f"{word_count:,}, as in the first line"
+        )
         raise DataError(f"{path}: {len(words):,} words with vectors; expected {expectation}")
-    return WordVectors(tuple(words), torch.from_numpy(np.frombuffer(values, dtype=np.float32).reshape(-1, dims)))
+    return WordVectors(
+        tuple(words), torch.from_numpy(np.frombuffer(values, dtype=np.float32).reshape(-1, dims))
+    )
 
 
 def _numbers(fields: list[str]) -> np.ndarray:
@@ -150,12 +167,15 @@ SMOOTHING = 0.75  # exponent of the frequency of context words
 TEXTS_AT_ONCE = 8192
 
 
-def train_word_vectors(texts: Sequence[str], dims: int = 100, window: int = 5, min_count: int = 5) -> WordVectors:
+def train_word_vectors(
+    texts: Sequence[str], dims: int = 100, window: int = 5, min_count: int = 5
+) -> WordVectors:
     """Train word vectors by a singular value decomposition of positive pointwise mutual information.
 
-    A pair of words counts by distance, from ``window`` for neighbours to 1 for words that are ``window`` apart, words
-    outside the vocabulary included in the distance. The vectors are the leading left singular vectors times the square
-    roots of their singular values. The same texts give the same bits. Memory grows with the number of distinct pairs.
+    A pair of words counts by distance, from ``window`` for neighbours to 1 for words that are
+    ``window`` apart, words outside the vocabulary included in the distance. The vectors are the
+    leading left singular vectors times the square roots of their singular values. The same texts
+    give the same bits. Memory grows with the number of distinct pairs.
 
     Args:
         texts: Texts; pairs of words are counted within each.
@@ -180,7 +200,9 @@ def train_word_vectors(texts: Sequence[str], dims: int = 100, window: int = 5, m
     vocabulary = Vocabulary.of_texts(texts, min_count)
     words = vocabulary.words[len(MARKS) :]
     if len(words) <= dims:
-        raise DataError(f"dims={dims}: must be below {len(words)}, the words with at least {min_count} occurrences")
+        raise DataError(
+            f"dims={dims}: must be below {len(words)}, the words with at least {min_count} occurrences"
+        )
     information = positive_information(count_pairs(texts, vocabulary, window))
     begin = generator(0, "word vectors").standard_normal(len(words))
     with threadpool_limits(1):  # another order of summation would change the last bits
@@ -199,8 +221,8 @@ def count_pairs(texts: Sequence[str], vocabulary: Vocabulary, window: int) -> An
         window: Largest distance of a pair, in words.
 
     Returns:
-        A symmetric sparse matrix of scipy, float64 of shape (words, words) without the marks: each pair adds
-        ``window + 1 - distance``.
+        A symmetric sparse matrix of scipy, float64 of shape (words, words) without the marks: each
+        pair adds ``window + 1 - distance``.
     """
     from scipy.sparse import csr_array
 
@@ -210,7 +232,11 @@ def count_pairs(texts: Sequence[str], vocabulary: Vocabulary, window: int) -> An
         numbers = vocabulary.encode(texts[first : first + TEXTS_AT_ONCE])
         for distance in range(1, window + 1):
             one, other = numbers.ids[:-distance] - len(MARKS), numbers.ids[distance:] - len(MARKS)
-            mask = (numbers.text_of[:-distance] == numbers.text_of[distance:]) & (one >= 0) & (other >= 0)
+            mask = (
+                (numbers.text_of[:-distance] == numbers.text_of[distance:])
+                & (one >= 0)
+                & (other >= 0)
+            )
             weights = np.full(mask.sum(), float(window + 1 - distance))
             total = total + csr_array((weights, (one[mask], other[mask])), shape=(size, size))
     return total + total.T

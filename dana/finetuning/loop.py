@@ -31,8 +31,8 @@ def tokenise_words(
 ) -> tuple[list[list[int]], list[np.ndarray]]:
     """Tokenise texts that are lists of words, each truncated to `max_tokens`.
 
-    Words are joined by spaces, and a token belongs to the word of its last character. This works for any fast
-    tokenizer, whether or not its tokens contain the space.
+    Words are joined by spaces, and a token belongs to the word of its last character. This works
+    for any fast tokenizer, whether or not its tokens contain the space.
 
     Args:
         words: Words of each text.
@@ -40,14 +40,17 @@ def tokenise_words(
         max_tokens: Most tokens of a text, special tokens included.
 
     Returns:
-        Token ids of each text; and for each text the position of each word's first token, int64 of shape (words,), -1
-        for a word that was truncated or has no token.
+        Token ids of each text; and for each text the position of each word's first token, int64 of
+        shape (words,), -1 for a word that was truncated or has no token.
 
     Raises:
-        ArtifactError: If the tokenizer is a slow one, which does not report the characters of its tokens.
+        ArtifactError: If the tokenizer is a slow one, which does not report the characters of its
+            tokens.
     """
     if not tokenizer.is_fast:
-        raise ArtifactError(f"{type(tokenizer).__name__}: is a slow tokenizer; labels of words need a fast one")
+        raise ArtifactError(
+            f"{type(tokenizer).__name__}: is a slow tokenizer; labels of words need a fast one"
+        )
     texts = [" ".join(text) for text in words]
     encoding = tokenizer(texts, truncation=True, max_length=max_tokens, return_offsets_mapping=True)
     first_tokens = []
@@ -88,12 +91,12 @@ class EncodedSplit:
     Attributes:
         tokens: Token ids of each example, special tokens included.
         pad: Id of the padding token.
-        types: For pairs, the text of each token, 0 or 1; None if the tokenizer has no token types. For marked entities,
-            the number of the marker that begins at each token, from 1, else 0.
+        types: For pairs, the text of each token, 0 or 1; None if the tokenizer has no token types.
+            For marked entities, the number of the marker that begins at each token, from 1, else 0.
         targets: Targets of the loss, one row per unit; None without labels.
         references: True answers of shape (examples,); None without labels.
-        first_tokens: For each example, the position of each word's first token, -1 for a truncated word; None if
-            examples are the units.
+        first_tokens: For each example, the position of each word's first token, -1 for a truncated
+            word; None if examples are the units.
     """
 
     tokens: list[list[int]]
@@ -115,19 +118,33 @@ class EncodedSplit:
             max_tokens: Most tokens of an example, special tokens included.
             markers: Where the texts are pooled: the marks before the entities.
         """
-        pad, words = padding_id(tokenizer), [example.words for example in examples if example.words is not None]
+        pad, words = (
+            padding_id(tokenizer),
+            [example.words for example in examples if example.words is not None],
+        )
         if words:
             tokens, first_tokens = tokenise_words(words, tokenizer, max_tokens)
             return cls(tokens, pad, first_tokens=first_tokens)
         texts = [[example.text for example in examples]]
         pairs = [example.pair for example in examples if example.pair is not None]
-        encoding = tokenizer(*texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens)
+        encoding = tokenizer(
+            *texts, *([pairs] if pairs else []), truncation="longest_first", max_length=max_tokens
+        )
         types = encoding.get("token_type_ids") if pairs else None
-        return cls(encoding["input_ids"], pad, mark_tokens(encoding, texts[0], markers) if markers else types)
+        return cls(
+            encoding["input_ids"],
+            pad,
+            mark_tokens(encoding, texts[0], markers) if markers else types,
+        )
 
     @classmethod
     def with_labels(
-        cls, examples: list[Example], tokenizer: Any, max_tokens: int, kind: Kind, markers: Sequence[str] = ()
+        cls,
+        examples: list[Example],
+        tokenizer: Any,
+        max_tokens: int,
+        kind: Kind,
+        markers: Sequence[str] = (),
     ) -> "EncodedSplit":
         """Tokenise examples with their labels.
 
@@ -159,7 +176,10 @@ class EncodedSplit:
         starts = np.cumsum(self.sizes) - self.sizes
         if self.first_tokens is None:
             return list(starts[:, None])
-        return [start + np.flatnonzero(part >= 0) for start, part in zip(starts, self.first_tokens, strict=True)]
+        return [
+            start + np.flatnonzero(part >= 0)
+            for start, part in zip(starts, self.first_tokens, strict=True)
+        ]
 
     def units(self, rows: np.ndarray) -> np.ndarray:
         """Return the units of a :meth:`batch`, in the order of the logits; truncated words are left out."""
@@ -197,9 +217,10 @@ class Callbacks:
     """Functions that a seed calls while it is run.
 
     Attributes:
-        check_in: Called before every step and every batch of an evaluation; may raise to end the seed.
-        track: Called with numbers by name, and the step: the loss of each step, the dev score of each epoch. None
-            computes no score of an epoch that is not tested.
+        check_in: Called before every step and every batch of an evaluation; may raise to end the
+            seed.
+        track: Called with numbers by name, and the step: the loss of each step, the dev score of
+            each epoch. None computes no score of an epoch that is not tested.
     """
 
     check_in: Callable[[], None] = lambda: None
@@ -218,7 +239,8 @@ def run_seed(
 ) -> tuple[Classifier, SeedResult]:
     """Fine-tune a checkpoint for one seed; returns the tested model and its result.
 
-    The dev score is computed after every epoch that may be tested; the test split is predicted once.
+    The dev score is computed after every epoch that may be tested; the test split is predicted
+    once.
 
     Args:
         model: Folder or Hub name.
@@ -234,38 +256,64 @@ def run_seed(
         ArtifactError: If the checkpoint cannot be used.
         DanaError: If the loss is not finite.
     """
-    start_time, device, train, dev = time.monotonic(), precision.device, splits["train"], splits["dev"]
+    start_time, device, train, dev = (
+        time.monotonic(),
+        precision.device,
+        splits["train"],
+        splits["dev"],
+    )
     targets, references = train.targets, dev.references
     assert targets is not None  # both were encoded with their labels
     assert references is not None
     kind = card.target.fit(targets)
-    classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(device)
+    classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(
+        device
+    )
     if kind != card.target and classifier.out.bias is None:
-        raise ArtifactError(f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean")
+        raise ArtifactError(
+            f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean"
+        )
     peak = float(preset.learning_rate)
     optimizer = make_optimizer(classifier, peak, WEIGHT_DECAY)
-    in_epoch, epochs = -(-len(train.tokens) // preset.batch_size), preset.epochs_of(len(train.tokens))
-    steps, dev_scores, best, log = in_epoch * epochs, list[float](), {}, calls.track or (lambda values, step: None)
+    in_epoch, epochs = (
+        -(-len(train.tokens) // preset.batch_size),
+        preset.epochs_of(len(train.tokens)),
+    )
+    steps, dev_scores, best, log = (
+        in_epoch * epochs,
+        list[float](),
+        {},
+        calls.track or (lambda values, step: None),
+    )
 
     def losses(batch: tuple[int, np.ndarray]) -> list[Tensor]:
         step, rows = batch
         calls.check_in()
         classifier.train()
         batch_targets = torch.from_numpy(targets[train.units(rows)]).to(device)
-        with torch_seed(derive_seed(seed, "finetune", "dropout", step), device), precision.autocast():
+        with (
+            torch_seed(derive_seed(seed, "finetune", "dropout", step), device),
+            precision.autocast(),
+        ):
             logits = classifier(*train.batch(rows, device))
         return [kind.loss(logits.float(), batch_targets)]
 
     rate = partial(learning_rate_at, steps=steps, peak=peak, warmup=preset.warmup)
-    batches = enumerate(rows for epoch in range(epochs) for rows in order(train, preset.batch_size, seed, epoch))
+    batches = enumerate(
+        rows for epoch in range(epochs) for rows in order(train, preset.batch_size, seed, epoch)
+    )
     with progress(what=f"{name} seed {seed}", unit="steps", total=steps) as bar:
-        for step, loss in enumerate(train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1):
+        for step, loss in enumerate(
+            train_supervised(optimizer, batches, losses, rate, f"seed {seed}", CLIP), 1
+        ):
             bar.update(1)
             log({"train/loss": loss}, step)
             epoch, more = divmod(step, in_epoch)
             if more or (preset.evaluate == "last" and epoch < epochs and calls.track is None):
                 continue
-            predictions = kind.decode(predict(classifier, dev, kind, precision, calls.check_in), dev.sizes)
+            predictions = kind.decode(
+                predict(classifier, dev, kind, precision, calls.check_in), dev.sizes
+            )
             dev_scores.append(kind.scores(predictions, references)[card.metric])
             log({f"dev/{card.metric}": dev_scores[-1]}, step)
             bar.set_postfix(epoch=f"{epoch}/{epochs}", dev=f"{dev_scores[-1]:.3f}")
@@ -278,7 +326,9 @@ def run_seed(
     tested_epoch = _best(dev_scores, card) + 1 if best else epochs
     kind = kind.fold_into(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, calls.check_in)
-    return classifier, SeedResult(seed, tested_epoch, dev_scores, outputs, round(time.monotonic() - start_time, 3))
+    return classifier, SeedResult(
+        seed, tested_epoch, dev_scores, outputs, round(time.monotonic() - start_time, 3)
+    )
 
 
 def _best(scores: list[float], card: TaskCard) -> int:
@@ -313,11 +363,15 @@ def predict(
     outputs, start = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32), 0
     while start < longest_first.size:
         check_in()
-        rows = longest_first[start : start + max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))]
+        rows = longest_first[
+            start : start + max(1, EVALUATION_TOKENS // int(lengths[longest_first[start]]))
+        ]
         with precision.autocast():
             logits = classifier(*split.batch(rows, precision.device))
         outputs[split.units(rows)] = kind.activate(logits.float()).cpu().numpy()
         start += rows.size
     if not np.isfinite(outputs).all():
-        raise ArtifactError("the model's outputs are not finite: its weights are damaged, or training diverged")
+        raise ArtifactError(
+            "the model's outputs are not finite: its weights are damaged, or training diverged"
+        )
     return outputs

@@ -39,8 +39,8 @@ class SeedResult:
     Attributes:
         seed: The seed.
         epoch: The tested epoch, from 1.
-        dev_scores: The task's metric on the development data, after each epoch under ``evaluate: best``, else after the
-            last one.
+        dev_scores: The task's metric on the development data, after each epoch under ``evaluate:
+            best``, else after the last one.
         outputs: float32 of shape (test units, outputs): probabilities of the labels, or values.
         seconds: Time for loading, training and testing.
     """
@@ -61,8 +61,9 @@ class SeedResult:
 class Seeds(Checkpoints):
     """The finished seeds of one fine-tuning, in ``OUT-seeds`` (``seed-0``, ``seed-1``), and the best model so far.
 
-    A process commits its seed by one rename, so a killed run loses only unfinished seeds. Seeds depend on model, task,
-    data and hyper-parameters, not on the list of seeds: a rerun may add some.
+    A process commits its seed by one rename, so a killed run loses only unfinished seeds. Seeds
+    depend on model, task, data and hyper-parameters, not on the list of seeds: a rerun may add
+    some.
 
     Attributes:
         precision: Precision of the computation.
@@ -104,21 +105,34 @@ class Seeds(Checkpoints):
     def keep_model(self, result: SeedResult, classifier: Module) -> None:
         """Save a seed's weights if no better seed's are saved, and delete those of worse seeds.
 
-        Safe for several processes at once: the best weights are never deleted, because none are better.
+        Safe for several processes at once: the best weights are never deleted, because none are
+        better.
         """
-        others = {seed: model for seed in self.seeds if (model := self.open(f"model-{seed}")) and seed != result.seed}
-        ranks = {seed: self._rank(seed, model.manifest["dev_score"]) for seed, model in others.items()}
+        others = {
+            seed: model
+            for seed in self.seeds
+            if (model := self.open(f"model-{seed}")) and seed != result.seed
+        }
+        ranks = {
+            seed: self._rank(seed, model.manifest["dev_score"]) for seed, model in others.items()
+        }
         rank = self._rank(result.seed, result.dev_score)
         if any(other > rank for other in ranks.values()):
             return
         notes = {"dev_score": result.dev_score, "precision": self.precision}
-        self.commit(f"model-{result.seed}", lambda folder: save_model(classifier, str(folder / WEIGHTS)), notes)
+        self.commit(
+            f"model-{result.seed}",
+            lambda folder: save_model(classifier, str(folder / WEIGHTS)),
+            notes,
+        )
         for model in others.values():
             shutil.rmtree(model.path, ignore_errors=True)
 
     def restore(self, seed: int, classifier: Module) -> bool:
         """Load a seed's saved weights into a classifier; returns False if there are no intact ones."""
-        if (checkpoint := self.open(f"model-{seed}")) is None or checkpoint.manifest["precision"] != self.precision:
+        if (checkpoint := self.open(f"model-{seed}")) is None or checkpoint.manifest[
+            "precision"
+        ] != self.precision:
             return False
         load_model(classifier, checkpoint.path / WEIGHTS)
         return True
@@ -143,22 +157,38 @@ def write_results(
     Args:
         folder: Target folder.
         card: The task.
-        details: Further entries of ``metrics.json``: model, preset, settings, overlap of the splits, floors, number of
-            folds.
+        details: Further entries of ``metrics.json``: model, preset, settings, overlap of the
+            splits, floors, number of folds.
         results: Results of the seeds, in the order of the rows.
         splits: Examples of all splits.
     """
     test = splits["test"]
-    task = {"task": card.name, "version": card.version, "metric": card.metric, "direction": card.direction}
+    task = {
+        "task": card.name,
+        "version": card.version,
+        "metric": card.metric,
+        "direction": card.direction,
+    }
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
-    references = {split: card.target.gather([example.label for example in splits[split]]) for split in ("dev", "test")}
-    floors = {f"largest_class_{split}": card.target.floor(part, card.metric) for split, part in references.items()}
+    references = {
+        split: card.target.gather([example.label for example in splits[split]])
+        for split in ("dev", "test")
+    }
+    floors = {
+        f"largest_class_{split}": card.target.floor(part, card.metric)
+        for split, part in references.items()
+    }
     rows = [{**_row(result, card, test), **floors} for result in results]
     overlap = {**details["split_overlap"], "unseen_mean": _unseen_mean(results, card, splits)}
     repetitions = {"adaptations": 1, "finetunings": len(rows)}
-    write_json(folder / METRICS, {**task, **details, "split_overlap": overlap, **repetitions, **_summary(rows)})
-    pq.write_table(_predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd")
+    write_json(
+        folder / METRICS,
+        {**task, **details, "split_overlap": overlap, **repetitions, **_summary(rows)},
+    )
+    pq.write_table(
+        _predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd"
+    )
 
 
 def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
@@ -168,24 +198,33 @@ def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
     for row in read_json(folder / METRICS)["seeds"]:
         table = predictions.filter(pc.equal(predictions["seed"], row["seed"]))
         outputs = kind.outputs_from(dict(zip(table.column_names, table.columns, strict=True)))
-        results.append(SeedResult(row["seed"], row["epoch"], row["dev_scores"], outputs, row["seconds"]))
+        results.append(
+            SeedResult(row["seed"], row["epoch"], row["dev_scores"], outputs, row["seconds"])
+        )
     return results
 
 
-def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind, floors: Mapping[str, float]) -> None:
+def join_results(
+    parts: Mapping[int, Path], folder: Path, kind: Kind, floors: Mapping[str, float]
+) -> None:
     """Join the results of fine-tunings that differ only in their adaptation, or fold, and seeds.
 
-    With folds ``mean`` is the mean, over the fine-tunings of a fold, of the metric of all folds' predictions together.
+    With folds ``mean`` is the mean, over the fine-tunings of a fold, of the metric of all folds'
+    predictions together.
 
     Args:
-        parts: Folders of :func:`write_results` by index of the adaptation, in the order of the rows.
+        parts: Folders of :func:`write_results` by index of the adaptation, in the order of the
+            rows.
         folder: Target folder.
         kind: Kind of the target.
         floors: What simple models score on all texts.
     """
     metrics = [read_json(part / METRICS) for part in parts.values()]
     tables = [pq.read_table(part / PREDICTIONS) for part in parts.values()]
-    indices = (pa.array([index] * len(table), pa.int64()) for index, table in zip(parts, tables, strict=True))
+    indices = (
+        pa.array([index] * len(table), pa.int64())
+        for index, table in zip(parts, tables, strict=True)
+    )
     columns = zip(tables, indices, strict=True)
     table = pa.concat_tables(table.set_column(0, ADAPTATION, column) for table, column in columns)
     pq.write_table(table, folder / PREDICTIONS, compression="zstd")
@@ -194,34 +233,56 @@ def join_results(parts: Mapping[int, Path], folder: Path, kind: Kind, floors: Ma
     overlaps = [part["split_overlap"] for part in metrics]
     means = [overlap.pop("unseen_mean") for overlap in overlaps]
     settings = {**metrics[0]["settings"], "seeds": [row["seed"] for row in rows]}
-    content = {**metrics[0], "settings": settings, "floors": floors, "adaptations": len(parts), **_summary(rows)}
+    content = {
+        **metrics[0],
+        "settings": settings,
+        "floors": floors,
+        "adaptations": len(parts),
+        **_summary(rows),
+    }
     if metrics[0]["folds"] is not None:
         overlaps[0] = {name: sum(overlap[name] for overlap in overlaps) for name in overlaps[0]}
-        content["untrained_labels"] = [*dict.fromkeys(name for part in metrics for name in part["untrained_labels"])]
+        content["untrained_labels"] = [
+            *dict.fromkeys(name for part in metrics for name in part["untrained_labels"])
+        ]
         groups = zip(*([row["seed"] for row in part["seeds"]] for part in metrics), strict=True)
-        pools = (table.filter(pc.is_in(table["seed"], pa.array(group, pa.int64()))) for group in groups)
+        pools = (
+            table.filter(pc.is_in(table["seed"], pa.array(group, pa.int64()))) for group in groups
+        )
         answers = ([kind.answers(pool[name]) for name in ("prediction", "label")] for pool in pools)
         content["mean"] = fmean(kind.scores(*pair)[content["metric"]] for pair in answers)
-    content["split_overlap"] = {**overlaps[0], "unseen_mean": None if None in means else fmean(means)}
+    content["split_overlap"] = {
+        **overlaps[0],
+        "unseen_mean": None if None in means else fmean(means),
+    }
     write_json(folder / METRICS, content)
 
 
-def _unseen_mean(results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]) -> float | None:
+def _unseen_mean(
+    results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]
+) -> float | None:
     """Score the test examples whose text is in no other split, mean over seeds; None where all are, or none."""
     unseen, kind = is_unseen(splits), card.target
     if unseen.all() or not unseen.any():
         return None
     answers = [example.label for example in splits["test"]]
     references, sizes = kind.gather(answers)[unseen], kind.sizes(answers)
-    scores = (kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric] for result in results)
+    scores = (
+        kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric]
+        for result in results
+    )
     return fmean(scores)
 
 
-def scores_of(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> tuple[dict[str, float], bool]:
+def scores_of(
+    result: SeedResult, task: TaskCard, test: Sequence[Example]
+) -> tuple[dict[str, float], bool]:
     """Compute every metric of a seed on the test examples, and whether its model collapsed there."""
     kind, answers = task.target, [example.label for example in test]
     predictions, references = kind.decode(result.outputs, kind.sizes(answers)), kind.gather(answers)
-    return kind.scores(predictions, references), kind.is_collapsed(predictions, references, task.metric)
+    return kind.scores(predictions, references), kind.is_collapsed(
+        predictions, references, task.metric
+    )
 
 
 def results_table(metrics: dict[str, Any]) -> str:
@@ -229,7 +290,11 @@ def results_table(metrics: dict[str, Any]) -> str:
     name, collapses = metrics["metric"], collapsed_seeds(metrics)
     lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
-        flag = "  collapsed: not above the largest class, or nearly one answer" if row["seed"] in collapses else ""
+        flag = (
+            "  collapsed: not above the largest class, or nearly one answer"
+            if row["seed"] in collapses
+            else ""
+        )
         scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
         lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
@@ -243,7 +308,12 @@ def results_table(metrics: dict[str, Any]) -> str:
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
     scores, is_collapsed = scores_of(result, task, test)
     row: dict[str, Any] = {ADAPTATION: 0, "seed": result.seed, "score": scores[task.metric]}
-    row |= {"dev_score": result.dev_score, **scores, "degenerate": is_collapsed, "epoch": result.epoch}
+    row |= {
+        "dev_score": result.dev_score,
+        **scores,
+        "degenerate": is_collapsed,
+        "epoch": result.epoch,
+    }
     return row | {"dev_scores": result.dev_scores, "seconds": result.seconds}
 
 
@@ -256,6 +326,11 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _predictions(results: Sequence[SeedResult], kind: Kind, test: Sequence[Example]) -> pa.Table:
     references = kind.gather([example.label for example in test] * len(results))
     seeds = np.repeat([result.seed for result in results], len(test))
-    keys = {ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)), "seed": pa.array(seeds, pa.int64())}
+    keys = {
+        ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)),
+        "seed": pa.array(seeds, pa.int64()),
+    }
     keys |= {"id": pa.array([example.id for example in test] * len(results))}
-    return pa.table({**keys, **kind.columns(np.concatenate([result.outputs for result in results]), references)})
+    return pa.table(
+        {**keys, **kind.columns(np.concatenate([result.outputs for result in results]), references)}
+    )

@@ -1,7 +1,8 @@
 """Save and open fine-tuned classifiers; transformers opens their folders, except for poolings that it lacks.
 
-A classifier with another pooling is a :class:`dana.models.classifier.PooledClassifier`: ``backbone/`` with config,
-weights and tokenizer, and ``head.safetensors``. :func:`open_classifier` and ``dana predict`` open both forms.
+A classifier with another pooling is a :class:`dana.models.classifier.PooledClassifier`:
+``backbone/`` with config, weights and tokenizer, and ``head.safetensors``. :func:`open_classifier`
+and ``dana predict`` open both forms.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,14 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, PooledClassifier, auto_class
-from dana.models.folder import licence_line, load_complete, load_tokenizer, loading, model_name, quiet_transformers
+from dana.models.folder import (
+    licence_line,
+    load_complete,
+    load_tokenizer,
+    loading,
+    model_name,
+    quiet_transformers,
+)
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
@@ -46,7 +54,9 @@ tags: [dana]
 `dana predict FOLDER FILE` labels text with it. {how}{pairs}
 """
 LEAST_TOKENS = 2  # the special tokens
-ALONE = 'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
+ALONE = (
+    'It opens with `{auto}.from_pretrained`, or `pipeline("{pipeline}")` with `truncation=True`.'
+)
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
 PARTS = "Its head, `head.safetensors`, takes the mean of all tokens or two markers; `backbone/` opens with `AutoModel`."
 MAKE = "make one with: dana finetune --save"
@@ -57,7 +67,8 @@ class SavedClassifier:
     """A classifier ready to label texts.
 
     Attributes:
-        module: Computes logits of shape (rows, labels) from token ids, attention mask and, if used, token types.
+        module: Computes logits of shape (rows, labels) from token ids, attention mask and, if used,
+            token types.
         tokenizer: Its tokenizer.
         kind: Kind of the labels.
         max_tokens: Longer texts are truncated to so many tokens, special tokens included.
@@ -109,16 +120,24 @@ def write_model(
         test=scores_of(result, card, splits["test"])[0][card.metric],
         spread="" if metrics["std"] is None else f" \u00b1 {metrics['std']:.4f}",
         data=", ".join(f"{len(part):,} in {name}" for name, part in splits.items()),
-        terms=f"that of {model_name(model)}, {licence.split()[1]}" if licence else f"see {model_name(model)}",
+        terms=f"that of {model_name(model)}, {licence.split()[1]}"
+        if licence
+        else f"see {model_name(model)}",
         notes=" ".join(card.notes.split()) or "its card has no notes",
-        how=PARTS if isinstance(classifier.model, PooledClassifier) else ALONE.format(auto=auto, pipeline=pipeline),
+        how=PARTS
+        if isinstance(classifier.model, PooledClassifier)
+        else ALONE.format(auto=auto, pipeline=pipeline),
         pairs=PAIRS if card.text_pair else "",
         warning=f"**{warning}**\n\n" if warning else "",
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed
     fields = {"text_field": card.text, "id_field": card.id}
-    optional = {"text_pair_field": card.text_pair, "template": card.template, "warning": warning or None}
+    optional = {
+        "text_pair_field": card.text_pair,
+        "template": card.template,
+        "warning": warning or None,
+    }
     draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -161,13 +180,17 @@ def open_classifier(model: str) -> SavedClassifier:
         kind = _kind(model, labels, config, parts)
         max_tokens = min(tokenizer.model_max_length, positions_of(config))
         if not (isinstance(max_tokens, int) and max_tokens > LEAST_TOKENS):
-            raise ValueError(f"model_max_length={max_tokens}: must be a whole number above {LEAST_TOKENS}")
+            raise ValueError(
+                f"model_max_length={max_tokens}: must be a whole number above {LEAST_TOKENS}"
+            )
     if parts:
         network: Any = PooledClassifier.from_pretrained(Path(model), len(labels))
     else:
         network = load_complete(auto_class(kind.per_word), model)
     markers = getattr(config, "markers", ()) if parts else ()
-    return SavedClassifier(Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens, markers)
+    return SavedClassifier(
+        Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens, markers
+    )
 
 
 def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
@@ -178,10 +201,18 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
     """
     architectures = config.architectures or ["a model of unknown architecture"]
     per_word = any(name.endswith("ForTokenClassification") for name in architectures)
-    if not (parts or per_word or any(name.endswith("ForSequenceClassification") for name in architectures)):
-        raise ArtifactError(f"{model}: holds {', '.join(architectures)}, not a sequence classifier; {MAKE}")
+    if not (
+        parts
+        or per_word
+        or any(name.endswith("ForSequenceClassification") for name in architectures)
+    ):
+        raise ArtifactError(
+            f"{model}: holds {', '.join(architectures)}, not a sequence classifier; {MAKE}"
+        )
     kind = kind_of_model(labels, config.problem_type, per_word)
     if kind is None:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
-        raise ArtifactError(f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}")
+        raise ArtifactError(
+            f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}"
+        )
     return kind

@@ -22,9 +22,23 @@ def rate_of_width(width: int) -> float:
 def checkpoint_entry(config: Any) -> dict[str, Any]:
     """Return the hyper-parameters of a checkpoint: the entry ``dana`` of its configuration, else by its width."""
     width, entry = config.hidden_size, getattr(config, "dana", {})
-    require(isinstance(entry, dict), "config.json of the checkpoint: dana", entry, "a mapping of hyper-parameters")
-    values = {"learning_rate": rate_of_width(width), "pooling": "mean" if width < BASE_WIDTH else "cls", **entry}
-    require(values["learning_rate"] != AUTO, "config.json of the checkpoint: dana.learning_rate", AUTO, "a number")
+    require(
+        isinstance(entry, dict),
+        "config.json of the checkpoint: dana",
+        entry,
+        "a mapping of hyper-parameters",
+    )
+    values = {
+        "learning_rate": rate_of_width(width),
+        "pooling": "mean" if width < BASE_WIDTH else "cls",
+        **entry,
+    }
+    require(
+        values["learning_rate"] != AUTO,
+        "config.json of the checkpoint: dana.learning_rate",
+        AUTO,
+        "a number",
+    )
     return values
 
 
@@ -33,9 +47,10 @@ class FinetuneSettings:
     """A preset of the task card, and values that override it.
 
     Attributes:
-        preset: ``auto``, ``paper``, ``default`` or ``quick``; a card may have others. ``auto`` takes learning rate and
-            pooling from the checkpoint: the entry ``dana`` of its config.json, else its width; texts with two marked
-            entities are pooled at the markers. It trains for 3 epochs and at least 320 steps.
+        preset: ``auto``, ``paper``, ``default`` or ``quick``; a card may have others. ``auto``
+            takes learning rate and pooling from the checkpoint: the entry ``dana`` of its
+            config.json, else its width; texts with two marked entities are pooled at the markers.
+            It trains for 3 epochs and at least 320 steps.
         epochs: Overrides the preset, also its number of steps.
         steps: Overrides the preset: the least number of steps; more epochs follow for it.
         learning_rate: Overrides the preset; ``auto`` finds one on a part of the training data.
@@ -50,8 +65,9 @@ class FinetuneSettings:
         label_field: Overrides the card's field of the label.
         id_field: Overrides the card's field of the example's id.
         save: Save the model of the seed with the best development score, in ``OUT-model``.
-        trackers: Experiment trackers for the loss of every step and the development score of every epoch, a run per
-            seed: ``tensorboard`` (in ``OUT-logs``), ``wandb``, or any other that Accelerate knows.
+        trackers: Experiment trackers for the loss of every step and the development score of every
+            epoch, a run per seed: ``tensorboard`` (in ``OUT-logs``), ``wandb``, or any other that
+            Accelerate knows.
     """
 
     preset: str = AUTO
@@ -83,7 +99,8 @@ class FinetuneSettings:
             config: Configuration of the checkpoint.
 
         Raises:
-            ConfigError: If the card has no such preset, or the entry ``dana`` of config.json has a wrong key or value.
+            ConfigError: If the card has no such preset, or the entry ``dana`` of config.json has a
+                wrong key or value.
         """
         preset = card.preset(self.preset)
         if self.preset == AUTO:
@@ -92,13 +109,21 @@ class FinetuneSettings:
             entry = checkpoint_entry(config)
             if card.target.per_word:
                 entry["pooling"] = "cls"
-            values = {**asdict(preset), "max_tokens": min(preset.max_tokens, positions_of(config)), **entry}
+            values = {
+                **asdict(preset),
+                "max_tokens": min(preset.max_tokens, positions_of(config)),
+                **entry,
+            }
             preset = load(Preset, values, origin="config.json of the checkpoint: dana")
         return replace(preset, **self._overrides())
 
     def fields_of(self, card: "TaskCard") -> "TaskCard":
         """Return the card with the overridden names of fields."""
-        text, label, name = self.text_field or card.text, self.label_field or card.label, self.id_field or card.id
+        text, label, name = (
+            self.text_field or card.text,
+            self.label_field or card.label,
+            self.id_field or card.id,
+        )
         template = None if self.text_field else card.template
         return replace(card, text=text, template=template, label=label, id=name)
 

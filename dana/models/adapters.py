@@ -1,6 +1,7 @@
 """Add low-rank adapters to a model, save them alone, and fold them into its weights. Hu et al. 2022, section 4.1.
 
-An adapter folder holds what peft reads: ``adapter_config.json``, which names the base, and the trained tensors.
+An adapter folder holds what peft reads: ``adapter_config.json``, which names the base, and the
+trained tensors.
 """
 
 import json
@@ -35,7 +36,8 @@ class Adapter:
         r: Rank: rows of A, columns of B, which is 0 at first.
         alpha: Scale of the update.
         dropout: Dropout of the input of A.
-        targets: ``all-linear``, or endings of the names of modules, joined by ``+``: ``q_proj+v_proj``.
+        targets: ``all-linear``, or endings of the names of modules, joined by ``+``:
+            ``q_proj+v_proj``.
     """
 
     kind: str
@@ -64,8 +66,8 @@ class Adapter:
 def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> None:
     """Add adapters to a model, in place; only they are trained from now on.
 
-    The rows of words that were added to the tokenizer are trained along, where words are read and where they are
-    predicted: nothing else would teach a new row.
+    The rows of words that were added to the tokenizer are trained along, where words are read and
+    where they are predicted: nothing else would teach a new row.
 
     Args:
         model: A transformers model.
@@ -75,10 +77,16 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         seed: Decides the first values of A.
 
     Raises:
-        ConfigError: If the model lacks a target or shares its weights with another layer, or its base is an adapter.
+        ConfigError: If the model lacks a target or shares its weights with another layer, or its
+            base is an adapter.
     """
     adapter, is_plain = Adapter.of(spec), adapted_base(base) is None
-    require(is_plain, "adapter", spec, f"null for {base}, an adapter, too; fold that first: dana files fold {base}")
+    require(
+        is_plain,
+        "adapter",
+        spec,
+        f"null for {base}, an adapter, too; fold that first: dana files fold {base}",
+    )
     from peft import LoraConfig, inject_adapter_in_model
 
     words = tokenizer.added_tokens_decoder if tokenizer else {}
@@ -86,13 +94,26 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
     reader, head = model.get_input_embeddings(), model.get_output_embeddings()
     is_tied, modules = reader.weight is getattr(head, "weight", None), dict(model.named_modules())
     # Of tied ones peft trains the rows as one.
-    tokens = {name: rows for name, one in modules.items() if rows and one in (reader, None if is_tied else head)}
+    tokens = {
+        name: rows
+        for name, one in modules.items()
+        if rows and one in (reader, None if is_tied else head)
+    }
     targets = [] if adapter.targets == "all-linear" else adapter.targets.split("+")
     for target in targets:
         parts = {module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
         hint = f"without {target}, which {base} lacks, or which has weights of another layer or of an added word"
-        require(bool(parts) and not ((rows or is_tied) and parts & {reader, head}), "adapter", spec, hint)
-    values: dict[str, Any] = {"r": adapter.r, "lora_alpha": adapter.alpha, "lora_dropout": adapter.dropout}
+        require(
+            bool(parts) and not ((rows or is_tied) and parts & {reader, head}),
+            "adapter",
+            spec,
+            hint,
+        )
+    values: dict[str, Any] = {
+        "r": adapter.r,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": adapter.dropout,
+    }
     values |= {"target_modules": targets or "all-linear", "trainable_token_indices": tokens or None}
     origin = str(Path(base).resolve()) if Path(base).is_dir() else base
     config = LoraConfig(**values, use_dora=adapter.kind == "dora", base_model_name_or_path=origin)
@@ -101,12 +122,25 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
             inject_adapter_in_model(config, model)
     except ValueError as error:
         problem = str(error).partition("\n")[0]
-        raise ConfigError(f"adapter={spec!r}: {problem}; targets=all-linear adapts every linear module") from error
+        raise ConfigError(
+            f"adapter={spec!r}: {problem}; targets=all-linear adapts every linear module"
+        ) from error
     sizes = [(part.numel(), part.requires_grad) for part in model.parameters()]
-    part, total = sum(size for size, is_trained in sizes if is_trained), sum(size for size, _ in sizes)
-    log.info("adapter   %s: trains %s of %s parameters, %d rows of words", spec, f"{part:,}", f"{total:,}", len(rows))
+    part, total = (
+        sum(size for size, is_trained in sizes if is_trained),
+        sum(size for size, _ in sizes),
+    )
+    log.info(
+        "adapter   %s: trains %s of %s parameters, %d rows of words",
+        spec,
+        f"{part:,}",
+        f"{total:,}",
+        len(rows),
+    )
     if rows and getattr(head, "bias", None) is not None:  # which peft forgets
-        model.get_output_embeddings().register_forward_hook(lambda layer, _, out: out + layer.original_module.bias)
+        model.get_output_embeddings().register_forward_hook(
+            lambda layer, _, out: out + layer.original_module.bias
+        )
 
 
 def has_adapter(model: Any) -> bool:
@@ -127,10 +161,14 @@ def write_adapter(model: Any, weights: "dict[str, Tensor]", folder: Path) -> Non
 
     config = model.peft_config["default"]
     config.inference_mode = True
-    config.target_modules = sorted(config.target_modules)  # a set, whose order differs between processes
+    config.target_modules = sorted(
+        config.target_modules
+    )  # a set, whose order differs between processes
     config.save_pretrained(folder)
     tensors = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
-    save_file({PREFIX + name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
+    save_file(
+        {PREFIX + name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS
+    )
 
 
 def adapted_base(model: str) -> str | None:
@@ -147,7 +185,9 @@ def adapted_base(model: str) -> str | None:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{file}: names no base (base_model_name_or_path)") from error
     if not (isinstance(base, str) and base) or Path(base).resolve() == Path(model).resolve():
-        raise ArtifactError(f"{file}: base_model_name_or_path={base!r}: must be the base's folder or Hub name")
+        raise ArtifactError(
+            f"{file}: base_model_name_or_path={base!r}: must be the base's folder or Hub name"
+        )
     if not (file.parent / WEIGHTS).is_file():
         raise ArtifactError(f"{model}: an adapter needs its tensors as {WEIGHTS}")
     if find_spec("peft") is None:

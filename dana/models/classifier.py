@@ -21,21 +21,31 @@ from dana.models.folder import (
 
 DROPOUT = 0.1
 BACKBONE, HEAD = "backbone", "head.safetensors"
-# What architectures with a choice call the poolings of their own classifiers; the others' take one token.
-OWN_POOLINGS = {"modernbert": {"cls": "cls", "mean": "mean"}, "eurobert": {"cls": "bos", "mean": "mean"}}
+# What architectures with a choice call the poolings of their own classifiers; the others' take one
+# token.
+OWN_POOLINGS = {
+    "modernbert": {"cls": "cls", "mean": "mean"},
+    "eurobert": {"cls": "bos", "mean": "mean"},
+}
 
 
 def mean_head_origin(config: Any, pooling: str) -> dict[str, int]:
     """Name the version of an architecture's own head of mean tokens for a fingerprint; others have no entry."""
-    return {"head": 2} if pooling == "mean" and pooling in OWN_POOLINGS.get(config.model_type, {}) else {}
+    return (
+        {"head": 2}
+        if pooling == "mean" and pooling in OWN_POOLINGS.get(config.model_type, {})
+        else {}
+    )
 
 
 class Classifier(nn.Module):
     """Wrap a sequence or token classifier of transformers, with one interface for texts and words.
 
     Args:
-        model: A classifier that returns logits per text or token, with ``config`` and ``base_model``.
-        per_word: Whether to return the logits of each word's first token (Devlin et al. 2019, BERT, section 5.3).
+        model: A classifier that returns logits per text or token, with ``config`` and
+            ``base_model``.
+        per_word: Whether to return the logits of each word's first token (Devlin et al. 2019, BERT,
+            section 5.3).
     """
 
     def __init__(self, model: Any, per_word: bool = False) -> None:
@@ -47,14 +57,17 @@ class Classifier(nn.Module):
         """The output layer."""
         return [layer for layer in head_layers(self.model) if isinstance(layer, nn.Linear)][-1]
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None) -> Tensor:
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None
+    ) -> Tensor:
         """Compute logits of shape (rows, classes), or (words, classes) row by row.
 
         Args:
             input_ids: Shape (rows, width).
             attention_mask: Same shape, 1 on real tokens.
-            third: Same shape. For words, a mask of the first token of each. For pairs of texts, 1 on tokens of the
-                second text; only models with token types receive it. For marked entities, the number of each marker.
+            third: Same shape. For words, a mask of the first token of each. For pairs of texts, 1
+                on tokens of the second text; only models with token types receive it. For marked
+                entities, the number of each marker.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if third is not None and not self.per_word:
@@ -70,9 +83,10 @@ class Classifier(nn.Module):
 class PooledClassifier(nn.Module):
     """Sequence classifier over pooled tokens, which transformers lacks.
 
-    The representation of a text is the mean of all real tokens, special ones included; or, with several parts, the
-    states of its entity markers side by side (Baldini Soares et al. 2019, Matching the blanks: entity start states).
-    Its folder holds a backbone for ``AutoModel``, and the head in a file beside it: dense and out, weight and bias.
+    The representation of a text is the mean of all real tokens, special ones included; or, with
+    several parts, the states of its entity markers side by side (Baldini Soares et al. 2019,
+    Matching the blanks: entity start states). Its folder holds a backbone for ``AutoModel``, and
+    the head in a file beside it: dense and out, weight and bias.
 
     Args:
         backbone: An ``AutoModel``.
@@ -84,17 +98,23 @@ class PooledClassifier(nn.Module):
         super().__init__()
         self.base_model, self.config, self.parts = backbone, backbone.config, parts
         width = self.config.hidden_size
-        layers = {"dropout": nn.Dropout(DROPOUT), "dense": nn.Linear(parts * width, width), "tanh": nn.Tanh()}
+        layers = {
+            "dropout": nn.Dropout(DROPOUT),
+            "dense": nn.Linear(parts * width, width),
+            "tanh": nn.Tanh(),
+        }
         layers |= {"last_dropout": nn.Dropout(DROPOUT), "out": nn.Linear(width, classes)}
         self.head = nn.Sequential(OrderedDict(layers))
 
-    def forward(self, attention_mask: Tensor, groups: Tensor | None = None, **inputs: Tensor) -> Any:
+    def forward(
+        self, attention_mask: Tensor, groups: Tensor | None = None, **inputs: Tensor
+    ) -> Any:
         """Compute logits of shape (rows, classes), in the output type of transformers' classifiers.
 
         Args:
             attention_mask: Shape (rows, width), 1 on real tokens.
-            groups: Same shape, the part of each token, from 1, or 0 for none; None is the attention mask. A part
-                without a token is 0.
+            groups: Same shape, the part of each token, from 1, or 0 for none; None is the attention
+                mask. A part without a token is 0.
             inputs: Further arguments of the backbone.
         """
         from transformers.modeling_outputs import SequenceClassifierOutput
@@ -124,7 +144,9 @@ class PooledClassifier(nn.Module):
         backbone = load_backbone(str(folder / BACKBONE))
         with loading(f"{folder}/{HEAD}"):
             weights = load_file(folder / HEAD)
-            model = cls(backbone, classes, weights["dense.weight"].shape[1] // backbone.config.hidden_size)
+            model = cls(
+                backbone, classes, weights["dense.weight"].shape[1] // backbone.config.hidden_size
+            )
             model.head.load_state_dict(weights)
         return model
 
@@ -138,7 +160,9 @@ def auto_class(per_word: bool) -> Any:
 
 def head_layers(model: Any) -> list[Any]:
     """List the layers of a model's head: those outside its backbone, and the backbone's pooler."""
-    backbone = {id(layer) for name, layer in model.base_model.named_modules() if "pooler" not in name}
+    backbone = {
+        id(layer) for name, layer in model.base_model.named_modules() if "pooler" not in name
+    }
     layers = [layer for layer in model.modules() if id(layer) not in backbone]
     return [layer for layer in layers if next(layer.parameters(recurse=False), None) is not None]
 
@@ -151,30 +175,33 @@ def init_head(layers: Iterable[Any], seed: int) -> None:
             if not isinstance(layer, nn.Linear):
                 layer.reset_parameters()  # a norm
                 continue
-            # Preserves the scale of activations. At width 768 this is BERT's 0.02, with which narrow models get stuck
-            # with merged classes.
+            # Preserves the scale of activations. At width 768 this is BERT's 0.02, with which
+            # narrow models get stuck with merged classes.
             spread = (3 * layer.in_features) ** -0.5
             layer.weight.copy_(torch.randn(layer.weight.shape, generator=random) * spread)
             if layer.bias is not None:
                 layer.bias.zero_()
 
 
-def new_classifier(model: str, classes: int, seed: int, per_word: bool = False, pooling: str = "cls") -> Classifier:
+def new_classifier(
+    model: str, classes: int, seed: int, per_word: bool = False, pooling: str = "cls"
+) -> Classifier:
     """Load a checkpoint with a new head, in single precision whatever its own.
 
-    The initial weights of the head depend on seed, architecture, width and classes alone, so that two checkpoints
-    compared on a seed start from the same head.
+    The initial weights of the head depend on seed, architecture, width and classes alone, so that
+    two checkpoints compared on a seed start from the same head.
 
     Args:
         model: Folder or Hub name.
         classes: Number of classes.
         seed: Seed of the head's initial weights.
         per_word: Whether to classify words instead of texts.
-        pooling: ``cls`` for transformers' head of the architecture, ``mean`` for a head over the mean of all tokens,
-            ``markers`` for one over the states of two entity markers.
+        pooling: ``cls`` for transformers' head of the architecture, ``mean`` for a head over the
+            mean of all tokens, ``markers`` for one over the states of two entity markers.
 
     Raises:
-        ArtifactError: If there is no such checkpoint, its weights are pickled, or transformers has no head for it.
+        ArtifactError: If there is no such checkpoint, its weights are pickled, or transformers has
+            no head for it.
     """
     config = load_config(model)
     names = OWN_POOLINGS.get(config.model_type, {"cls": ""})
@@ -194,8 +221,17 @@ def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooli
     config.num_labels = classes
     if pooling:  # a checkpoint may ask for another
         config.classifier_pooling = pooling
-    if (config.model_type, pooling) == ("modernbert", "mean"):  # as PooledClassifier, but for the norm of its head
-        config.classifier_activation, config.classifier_dropout, config.classifier_bias = "tanh", DROPOUT, True
+    if (config.model_type, pooling) == (
+        "modernbert",
+        "mean",
+    ):  # as PooledClassifier, but for the norm of its head
+        config.classifier_activation, config.classifier_dropout, config.classifier_bias = (
+            "tanh",
+            DROPOUT,
+            True,
+        )
     if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
         config.pad_token_id = padding_id(load_own_tokenizer(model))
-    return load_with_head(auto_class(per_word), model, config=config, ignore_mismatched_sizes=True)[0]
+    return load_with_head(auto_class(per_word), model, config=config, ignore_mismatched_sizes=True)[
+        0
+    ]

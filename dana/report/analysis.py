@@ -7,7 +7,11 @@ from dana.report.page import Table
 from dana.report.run import RunFrames
 from dana.report.verdicts import ArmComparison, compare_arms
 
-COMPARED = ("results", "differences", "variance")  # tables that say nothing for sure of an unfinished run
+COMPARED = (
+    "results",
+    "differences",
+    "variance",
+)  # tables that say nothing for sure of an unfinished run
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,11 @@ class Analysis:
 def analyse(run: RunFrames) -> Analysis:
     """Compare the arms of a run and make every table that it has data for."""
     scores, comparisons = run.scores, tuple(compare_arms(run.cells, run.floors))
-    candidates = [provenance.step_table(run), provenance.setting_table(run), tables.difference_table(comparisons)]
+    candidates = [
+        provenance.step_table(run),
+        provenance.setting_table(run),
+        tables.difference_table(comparisons),
+    ]
     candidates.append(tables.variance_table(comparisons))
     if run.ranking is not None:
         candidates.append(tables.ranking_table(run.ranking))
@@ -48,7 +56,10 @@ def analyse(run: RunFrames) -> Analysis:
         if "weight" in scores.units:
             candidates += [tables.source_table(scores), tables.planted_table(scores)]
     if run.evaluations is not None:
-        candidates += [Table("evaluations", "Held-out losses.", run.evaluations), tables.loss_table(run.evaluations)]
+        candidates += [
+            Table("evaluations", "Held-out losses.", run.evaluations),
+            tables.loss_table(run.evaluations),
+        ]
     if run.cells:
         candidates += [tables.seed_table(run.cells), tables.result_table([*run.cells, *run.floors])]
     available = {table.name: table for table in candidates if table is not None}

@@ -1,7 +1,7 @@
 """Read the fine-tuning results of one arm on one task, and decide whether two arms can be compared.
 
-Two arms compare if their settings, seeds, test examples and starting models agree. The model an arm started from is
-traced through the digests of weights in the run's manifests.
+Two arms compare if their settings, seeds, test examples and starting models agree. The model an arm
+started from is traced through the digests of weights in the run's manifests.
 """
 
 import math
@@ -36,8 +36,10 @@ class Lineage:
     """Origin of a model.
 
     Attributes:
-        parent: Weights that the last adaptation started from; empty if this run did not adapt the model.
-        root: Weights that the first adaptation started from; the model's own if this run did not adapt it.
+        parent: Weights that the last adaptation started from; empty if this run did not adapt the
+            model.
+        root: Weights that the first adaptation started from; the model's own if this run did not
+            adapt it.
         settings: Settings of the last adaptation.
         tokens: Sum of the budgets in tokens of all adaptations from the root.
     """
@@ -60,8 +62,9 @@ class Predictions:
     Attributes:
         ids: Example ids of shape (examples,).
         labels: True answers of shape (examples,): class numbers, or another value of the kind.
-        answers: Predicted answers of shape (models, examples): seeds in ascending order, or with folds one model per
-            fine-tuning of a fold, each example answered by the model of its own fold.
+        answers: Predicted answers of shape (models, examples): seeds in ascending order, or with
+            folds one model per fine-tuning of a fold, each example answered by the model of its own
+            fold.
         kind: Kind of target.
         folds: Fold of each example; None if every model was tested on all of them.
     """
@@ -87,7 +90,8 @@ class ArmResult:
         settings: Settings that decide the result, by dotted name; without model and seeds.
         predictions: Predictions on the test set.
         lineage: Origin of the model.
-        adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and in order.
+        adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and
+            in order.
         is_floor: True for a simple model without adaptation and seeds (``floors/TASK``).
         warnings: What of the task's data makes the scores mean less than they seem.
         horizon: Adaptations planned of a run that may stop early; 0 of others.
@@ -130,20 +134,34 @@ class ArmResult:
         if parts.folds is None or folds is None:
             return self
         rows = np.isin(parts.folds, folds)
-        parts = Predictions(parts.ids[rows], parts.labels[rows], parts.answers[:, rows], parts.kind, parts.folds[rows])
+        parts = Predictions(
+            parts.ids[rows],
+            parts.labels[rows],
+            parts.answers[:, rows],
+            parts.kind,
+            parts.folds[rows],
+        )
         return replace(self, predictions=parts)
 
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean; NaN with one model, which says nothing about others."""
-        return self.estimate.interval if self.estimate.units > 1 or self.is_floor else (math.nan, math.nan)
+        return (
+            self.estimate.interval
+            if self.estimate.units > 1 or self.is_floor
+            else (math.nan, math.nan)
+        )
 
     def unlike(self, other: "ArmResult") -> list[str]:
         """List why the two results cannot be compared, this result's value first; empty if they can."""
         pairs = [{"metric": cell.metric, "direction": cell.direction} for cell in (self, other)]
         if other.is_floor:
             return _differences(*pairs) + self._unlike_test(other)
-        reasons = _differences(self.settings, other.settings) + self._unlike_lineage(other) + _differences(*pairs)
+        reasons = (
+            _differences(self.settings, other.settings)
+            + self._unlike_lineage(other)
+            + _differences(*pairs)
+        )
         if self.seeds != other.seeds:
             reasons.append(f"seeds {_some(self.seeds)} against {_some(other.seeds)}")
         return reasons + self._unlike_test(other)
@@ -152,15 +170,23 @@ class ArmResult:
         """List certain differences of origin; the origin of a model adapted outside the run is unknown."""
         ours, rival = self.lineage, other.lineage
         reasons = []
-        if ours.parent and ours.parent == rival.parent:  # adapted from one model: only the text should differ
-            pair = (dict(flatten(_beside_text(lineage.settings or {}))) for lineage in (ours, rival))
+        if (
+            ours.parent and ours.parent == rival.parent
+        ):  # adapted from one model: only the text should differ
+            pair = (
+                dict(flatten(_beside_text(lineage.settings or {}))) for lineage in (ours, rival)
+            )
             reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
         elif ours.tokens and rival.tokens and ours.tokens != rival.tokens:
             reasons = [f"adapted on {ours.tokens:,} tokens in all against {rival.tokens:,}"]
         if ours.parent and rival.parent and self.adaptations != other.adaptations:
             reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
         is_traced = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
-        return [*reasons, "they start from different models"] if is_traced and ours.roots_differ(rival) else reasons
+        return (
+            [*reasons, "they start from different models"]
+            if is_traced and ours.roots_differ(rival)
+            else reasons
+        )
 
     def _unlike_test(self, other: "ArmResult") -> list[str]:
         ours, others = self.predictions, other.predictions
@@ -169,7 +195,9 @@ class ArmResult:
         if len(ours.kind.labels) != len(others.kind.labels):
             return [f"{len(ours.kind.labels)} classes against {len(others.kind.labels)}"]
         if not np.array_equal(ours.ids, others.ids):
-            return [f"the test examples differ ({np.setxor1d(ours.ids, others.ids).size} are in only one)"]
+            return [
+                f"the test examples differ ({np.setxor1d(ours.ids, others.ids).size} are in only one)"
+            ]
         if not np.array_equal(_folds(ours), _folds(others)):
             return ["the folds of the test examples differ"]
         mismatches = int((ours.labels != others.labels).sum())
@@ -188,7 +216,10 @@ def _folds(predictions: Predictions) -> np.ndarray:
 
 
 def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> list[str]:
-    pairs = [(name, settings.get(name), other_settings.get(name)) for name in settings.keys() | other_settings.keys()]
+    pairs = [
+        (name, settings.get(name), other_settings.get(name))
+        for name in settings.keys() | other_settings.keys()
+    ]
     return sorted(_difference(name, value, other) for name, value, other in pairs if value != other)
 
 
@@ -211,7 +242,11 @@ def _some(seeds: Sequence[int]) -> str:
 def weights(identity: Any) -> Weights:
     """Return the digests of the weight files in a model's identity; of a Hub model, its name."""
     files = identity.items() if isinstance(identity, dict) else ()
-    return frozenset((name, str(digest)) for name, digest in files if name == "name" or name.endswith(".safetensors"))
+    return frozenset(
+        (name, str(digest))
+        for name, digest in files
+        if name == "name" or name.endswith(".safetensors")
+    )
 
 
 def output_weights(manifest: dict[str, Any]) -> Weights:
@@ -219,7 +254,13 @@ def output_weights(manifest: dict[str, Any]) -> Weights:
     files = manifest.get("files")
     if manifest.get("kind") != "model" or not isinstance(files, dict):
         return frozenset()
-    return weights({name: entry["digest"] for name, entry in files.items() if "/" not in name and "digest" in entry})
+    return weights(
+        {
+            name: entry["digest"]
+            for name, entry in files.items()
+            if "/" not in name and "digest" in entry
+        }
+    )
 
 
 def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
@@ -229,9 +270,13 @@ def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
         depends_on = manifest.get("depends_on")
         if isinstance(depends_on, dict) and "model" in depends_on:
             execution = manifest.get("execution")
-            precision = {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
+            precision = (
+                {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
+            )
             settings = {**(depends_on.get("settings") or {}), **precision}
-            lineages[output_weights(manifest)] = Lineage(weights(depends_on["model"]), settings=settings)
+            lineages[output_weights(manifest)] = Lineage(
+                weights(depends_on["model"]), settings=settings
+            )
     lineages.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
     return lineages
 
@@ -265,10 +310,16 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
         units = {row["seed"]: row.get("adaptation", 0) for row in rows}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
-        settings = {key: value for key, value in leaves if key.split(".")[0] != "model" and key != "preset.seeds"}
+        settings = {
+            key: value
+            for key, value in leaves
+            if key.split(".")[0] != "model" and key != "preset.seeds"
+        }
         lineage = trace(manifest["depends_on"].get("model"), lineages or {})
         head = str(metrics["task"]), arm, metrics["metric"], metrics["direction"]
-        result = ArmResult(*head, scores, collapses, settings, predictions, lineage, len(set(units.values())))
+        result = ArmResult(
+            *head, scores, collapses, settings, predictions, lineage, len(set(units.values()))
+        )
         return replace(result, warnings=tuple(data_warnings(metrics)))
 
 
@@ -279,7 +330,9 @@ def read_floor(file: Path) -> ArmResult:
         ArtifactError: If a file is damaged.
     """
     metrics = read_object(file)
-    table = read_columns(file.parent / PREDICTIONS, ("adaptation", "id", "label", "prediction")).sort_by("id")
+    table = read_columns(
+        file.parent / PREDICTIONS, ("adaptation", "id", "label", "prediction")
+    ).sort_by("id")
     with reading(file):
         kind = find_kind(metrics["kind"])(tuple(metrics["labels"]))
         labels, answers = (kind.answers(table[name]) for name in ("label", "prediction"))
@@ -304,7 +357,9 @@ def _predictions(
     table, metric = read_columns(file, ("seed", "id", "label", "prediction")), metrics["metric"]
     has_folds = bool(metrics.get("folds"))
     tests_of = units if has_folds else dict.fromkeys(scores, 0)
-    groups = [[seed for seed in scores if tests_of[seed] == fold] for fold in set(tests_of.values())]
+    groups = [
+        [seed for seed in scores if tests_of[seed] == fold] for fold in set(tests_of.values())
+    ]
     models = {seed: row for group in groups for row, seed in enumerate(group)}
     with reading(file):
         kind = _kind(file, metrics)
@@ -312,9 +367,13 @@ def _predictions(
         order = np.lexsort((table["id"].to_numpy(), numbers))
         shape = len(set(models.values())), -1
         seeds, ids = (table[name].to_numpy()[order].reshape(shape) for name in ("seed", "id"))
-        labels, answers = (kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction"))
+        labels, answers = (
+            kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction")
+        )
         tests = {seed: seeds[row] == seed for seed, row in models.items()}
-        parts = {seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()}
+        parts = {
+            seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
+        }
         again = [kind.score(part, true, metric) for part, true in parts.values()]
     matches = (ids == ids[0]).all() and (labels == labels[0]).all()
     if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):

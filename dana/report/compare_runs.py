@@ -32,13 +32,20 @@ def named_runs(runs: Sequence[RunFrames]) -> dict[str, Analysis]:
 def compare_runs(runs: Sequence[RunFrames]) -> Report:
     """Build the page that compares the other runs with the first."""
     analyses = named_runs(runs)
-    findings, first = [Finding(name, headline(one)) for name, one in analyses.items()], next(iter(analyses))
+    findings, first = (
+        [Finding(name, headline(one)) for name, one in analyses.items()],
+        next(iter(analyses)),
+    )
     differences, between = difference_rows(analyses), between_rows(analyses)
     settings = setting_rows(analyses)
     changes = f"{len(settings.frame) or 'No'} recorded settings, inputs and versions differ."
     sections = [
-        Section("What did each run find?", _questions_finding(differences.frame), (), (differences,)),
-        Section(f"Do the others differ from {first}?", _between_finding(between.frame), (), (between,)),
+        Section(
+            "What did each run find?", _questions_finding(differences.frame), (), (differences,)
+        ),
+        Section(
+            f"Do the others differ from {first}?", _between_finding(between.frame), (), (between,)
+        ),
         Section("Which settings and inputs differ?", changes, (), (settings,)),
     ]
     return Report(" and ".join(analyses), _headline(analyses), findings, sections)
@@ -65,13 +72,29 @@ def difference_rows(analyses: dict[str, Analysis]) -> Table:
         for row in analysis.questions:
             cell = cells[row.task, row.arm]
             unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
-            head = {"task": row.task, "metric": row.metric, "arm": row.arm, "other": row.other, "run": run}
-            numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p_holm", "verdict")}
+            head = {
+                "task": row.task,
+                "metric": row.metric,
+                "arm": row.arm,
+                "other": row.other,
+                "run": run,
+            }
+            numbers = {
+                name: getattr(row, name)
+                for name in ("n", "mean", "low", "high", "p_holm", "verdict")
+            }
             rows.append({**head, **numbers, "made_otherwise": unlike})
     order = list(dict.fromkeys((row["task"], row["arm"], row["other"]) for row in rows))
     rows.sort(key=lambda row: order.index((row["task"], row["arm"], row["other"])))
     otherwise = Column("made otherwise", lambda row: row.made_otherwise or "–", numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, *text_columns("run", "verdict"), *NUMBERS, P_HOLM, otherwise)
+    columns = (
+        *text_columns("task"),
+        DIFFERENCE,
+        *text_columns("run", "verdict"),
+        *NUMBERS,
+        P_HOLM,
+        otherwise,
+    )
     caption = (
         "Questions and verdicts of each run. Made otherwise: how fine-tuning, test examples or adaptation of the arm "
         "differ from the first run that has this arm; where they do, do not compare the numbers."
@@ -86,7 +109,8 @@ NUMBERS = (SEEDS, MEAN, INTERVAL)
 def between_rows(analyses: dict[str, Analysis]) -> Table:
     """Tabulate paired differences between runs: one row per task, arm and later run.
 
-    A row gives the difference from the same arm of the first run, or the reasons why the two cannot be compared.
+    A row gives the difference from the same arm of the first run, or the reasons why the two cannot
+    be compared.
     """
     (first, earlier), *later = analyses.items()
     rows, first_cells = [], {(cell.task, cell.arm): cell for cell in earlier.run.cells}
@@ -94,7 +118,13 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
         for cell in analysis.run.cells:
             if (other := first_cells.get((cell.task, cell.arm))) is not None:
                 row = measure_pair(cell, other)
-                head = {"task": row.task, "metric": row.metric, "arm": row.arm, "run": run, "other": first}
+                head = {
+                    "task": row.task,
+                    "metric": row.metric,
+                    "arm": row.arm,
+                    "run": run,
+                    "other": first,
+                }
                 numbers = {name: getattr(row, name) for name in ("n", "mean", "low", "high", "p")}
                 rows.append({**head, **numbers, "not_compared": row.reasons})
     pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
@@ -116,7 +146,9 @@ def setting_rows(analyses: dict[str, Analysis]) -> Table:
         if any(value != values[0] for value in values):
             rows.append([*key, *("–" if value is None else str(value) for value in values)])
     frame = pd.DataFrame(rows, columns=["step", "setting", *by_run])
-    columns = tuple(Column(name, itemgetter(index), numeric=False) for index, name in enumerate(frame.columns))
+    columns = tuple(
+        Column(name, itemgetter(index), numeric=False) for index, name in enumerate(frame.columns)
+    )
     caption = "Only what differs; of input texts, the digest. A dash: the run has no such step or setting."
     return Table("run_settings", caption, frame, columns)
 

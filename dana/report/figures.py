@@ -15,8 +15,18 @@ from dana.report.verdicts import BETTER, RIVALS, WORSE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STYLES = {"base": ("base", "s"), "general": ("general", "^"), "random": ("random", "D"), "dana": ("dana", "o")}
-OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]  # used in turn for other arms
+STYLES = {
+    "base": ("base", "s"),
+    "general": ("general", "^"),
+    "random": ("random", "D"),
+    "dana": ("dana", "o"),
+}
+OTHER_STYLES = [
+    ("dana", "o"),
+    ("other", "v"),
+    ("planted", "P"),
+    ("task", "X"),
+]  # used in turn for other arms
 FOREGROUND = ("general", "task", "planted")
 MOST_BARS = 12
 LOSSES = ("task_loss", "general_loss")
@@ -54,7 +64,14 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         for name, style in zip(names, ("-", "-", "--"), strict=False):
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
-            axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, linestyle=style, label=TEXTS[name])
+            axes.stairs(
+                values,
+                edges,
+                color=COLOURS[name],
+                linewidth=1.8,
+                linestyle=style,
+                label=TEXTS[name],
+            )
         axes.set(xlabel="anomaly score (left: like the task)", ylabel="share of units")
         axes.yaxis.set_major_formatter(_percent())
         axes.set_xlim(edges[0], edges[-1])
@@ -79,13 +96,17 @@ def source_bars(frame: pd.DataFrame) -> Figure:
         bars = np.where(is_planted, COLOURS["planted"], COLOURS["dana"])
         axes.barh(heights, top["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
         ticks = top["share_of_characters"]
-        axes.scatter(ticks, heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3)
+        axes.scatter(
+            ticks, heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
+        )
         name_rows(axes, heights, [shorten(source) for source in top["source"]])
         axes.xaxis.set_major_formatter(_percent())
         axes.set_xlabel("bar: share of the selected text; tick: share of the corpus")
         axes.set_xlim(0)
 
-    alt = f"Bars: share of the selected text of {len(top)} sources, beside their share of the corpus."
+    alt = (
+        f"Bars: share of the selected text of {len(top)} sources, beside their share of the corpus."
+    )
     return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(top)), paint)
 
 
@@ -101,22 +122,39 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
 
     def paint(axes: "Axes") -> None:
         share = 100 * curve["share"]
-        axes.plot(share, curve["perplexity_random"], color=COLOURS["random"], marker="D", label="random text")
+        axes.plot(
+            share,
+            curve["perplexity_random"],
+            color=COLOURS["random"],
+            marker="D",
+            label="random text",
+        )
         axes.plot(share, curve["perplexity"], color=COLOURS["dana"], marker="o", label="best text")
-        axes.axvline(100 * beta, color=COLOURS["base"], linestyle=":", label=f"chosen: {100 * beta:.3g} %")
-        axes.set(xscale="log", yscale="log", xlabel="% of units selected", ylabel="perplexity of held-out task text")
+        axes.axvline(
+            100 * beta, color=COLOURS["base"], linestyle=":", label=f"chosen: {100 * beta:.3g} %"
+        )
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlabel="% of units selected",
+            ylabel="perplexity of held-out task text",
+        )
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         lines, labels = axes.get_legend_handles_labels()
         if curve["in_domain"].notna().any():
             beside = axes.twinx()
-            lines += beside.plot(share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--")
+            lines += beside.plot(
+                share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--"
+            )
             beside.set(ylim=(0, 103), ylabel="% that scores like held-out task text")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
             labels.append("scores like held-out task text, %")
-        axes.legend(lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
+        axes.legend(
+            lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2
+        )
 
     best = float(curve["share"].iloc[curve["perplexity"].argmin()])
     alt = f"Perplexity is lowest at {100 * best:.3g} % of the pool; {100 * beta:.3g} % is chosen"
@@ -126,8 +164,9 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
 def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     """Draw the change of the held-out loss over training tokens, one line per arm.
 
-    The figures of both texts share their limits, so that gain and forgetting can be compared. Standard errors are in
-    the table: they belong to a loss, while the change of a loss on the same tokens is more certain.
+    The figures of both texts share their limits, so that gain and forgetting can be compared.
+    Standard errors are in the table: they belong to a loss, while the change of a loss on the same
+    tokens is more certain.
 
     Args:
         evaluations: ``evaluations`` of :class:`dana.report.run.RunFrames`.
@@ -147,9 +186,23 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
         for arm, (colour, marker) in styles.items():
             mask = rows["arm"] == arm
             change = changes[f"{text}_loss"][mask]
-            axes.plot(rows["tokens"][mask], change, color=colour, marker=marker, markersize=5, linewidth=1.8, label=arm)
-        axes.set(xlabel="tokens seen", ylabel="change, nats per predicted token", ylim=(low - margin, high + margin))
-        axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10)
+            axes.plot(
+                rows["tokens"][mask],
+                change,
+                color=colour,
+                marker=marker,
+                markersize=5,
+                linewidth=1.8,
+                label=arm,
+            )
+        axes.set(
+            xlabel="tokens seen",
+            ylabel="change, nats per predicted token",
+            ylim=(low - margin, high + margin),
+        )
+        axes.set_title(
+            f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10
+        )
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)
 
@@ -228,7 +281,10 @@ def forest(differences: pd.DataFrame) -> Figure | None:
         metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
-    descriptions = [f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}" for row in each(rows)]
+    descriptions = [
+        f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}"
+        for row in each(rows)
+    ]
     alt = f"Differences with 95 % intervals: {'; '.join(descriptions)}."
     return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 

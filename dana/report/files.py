@@ -27,8 +27,16 @@ def reading(location: Path | str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise ArtifactError(f"{location}: missing key {error.args[0]}; {AGAIN}") from error
-    except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:  # Arrow's errors derive from these
-        raise ArtifactError(f"{location}: damaged ({str(error).splitlines()[0]}); {AGAIN}") from error
+    except (
+        IndexError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        OSError,
+    ) as error:  # Arrow's errors derive from these
+        raise ArtifactError(
+            f"{location}: damaged ({str(error).splitlines()[0]}); {AGAIN}"
+        ) from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -47,7 +55,9 @@ def as_object(content: Any, location: Path | str) -> dict[str, Any]:
         ArtifactError: If it is not; names the location.
     """
     if not isinstance(content, dict):
-        raise ArtifactError(f"{location}: expected an object, got a {type(content).__name__}; {AGAIN}")
+        raise ArtifactError(
+            f"{location}: expected an object, got a {type(content).__name__}; {AGAIN}"
+        )
     return content
 
 
@@ -81,17 +91,24 @@ def recorded_seconds(folder: Path) -> float:
     """Read the seconds that a step recorded itself, restarts included; 0 without such records.
 
     Args:
-        folder: A trained model, whose records count seconds from the first step; or fine-tuning results, whose seeds
-            are summed.
+        folder: A trained model, whose records count seconds from the first step; or fine-tuning
+            results, whose seeds are summed.
 
     Raises:
         ArtifactError: If the records are damaged.
     """
     if (folder / RESULTS).is_file():
         with reading(folder / RESULTS):
-            return float(sum(seed.get("seconds", 0) for seed in read_object(folder / RESULTS).get("seeds", [])))
+            return float(
+                sum(
+                    seed.get("seconds", 0)
+                    for seed in read_object(folder / RESULTS).get("seeds", [])
+                )
+            )
     if (folder / TRAINING).is_file():
-        return float(max((line.get("seconds", 0) for line in training_lines(folder / TRAINING)), default=0))
+        return float(
+            max((line.get("seconds", 0) for line in training_lines(folder / TRAINING)), default=0)
+        )
     return 0.0
 
 

@@ -13,20 +13,29 @@ MEASURES = ("base_losses", "known_to_base", "in_domain", "vocabulary")
 
 def gates(run: RunFrames) -> dict[str, list[dict[str, Any]]]:
     """Collect what was measured of each arm's text, one entry an adaptation or fold."""
-    folders = {step.removesuffix("/gate"): manifest for step, manifest in run.stages.items() if step.endswith("/gate")}
+    folders = {
+        step.removesuffix("/gate"): manifest
+        for step, manifest in run.stages.items()
+        if step.endswith("/gate")
+    }
     rows: dict[str, list[dict[str, Any]]] = {}
     for folder, manifest in folders.items():
         *home, _, arm = folder.split("/")
         index = int(home[1]) if home[:1] == [NESTED] else 0
-        rows.setdefault(arm, []).append({"adaptation": index, **{name: manifest.get(name) for name in MEASURES}})
-    return {arm: sorted(entries, key=lambda entry: entry["adaptation"]) for arm, entries in rows.items()}
+        rows.setdefault(arm, []).append(
+            {"adaptation": index, **{name: manifest.get(name) for name in MEASURES}}
+        )
+    return {
+        arm: sorted(entries, key=lambda entry: entry["adaptation"]) for arm, entries in rows.items()
+    }
 
 
 def gate_text(gate: Mapping[str, Any]) -> str:
     """Say how well the base predicts and knows the selected text, and how near the pool and its words are to the task.
 
     Args:
-        gate: Manifest of a gate, or of a model that was adapted on selected text; what it lacks is left out.
+        gate: Manifest of a gate, or of a model that was adapted on selected text; what it lacks is
+            left out.
     """
     losses, share, pool = (gate.get(name) for name in MEASURES[:3])
     parts = []
@@ -34,11 +43,15 @@ def gate_text(gate: Mapping[str, Any]) -> str:
         error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
         how = "better than" if selection < random else "worse than"
         how = how if abs(selection - random) > 2 * error else "as well as"
-        numbers = f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
+        numbers = (
+            f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
+        )
         parts.append(f"the base predicts the selected text {how} random text ({numbers})")
     parts += [f"it was trained on {percent(share)} of it"] if share is not None and parts else []
     parts += [f"{percent(pool, 2)} of the pool scores like the task"] if pool is not None else []
     if "vocabulary" in gate:
-        parts.append(f"the words of task and general text are {number(gate['vocabulary'], 2)} apart, of 1")
+        parts.append(
+            f"the words of task and general text are {number(gate['vocabulary'], 2)} apart, of 1"
+        )
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if parts else ""

@@ -1,6 +1,7 @@
 """Write the first screen of a report: a headline of at most fifteen words, the numbers, and what to make of them.
 
-No sentence claims more than the verdict. A collapsed, unlike or unfinished comparison has no number here.
+No sentence claims more than the verdict. A collapsed, unlike or unfinished comparison has no number
+here.
 """
 
 import math
@@ -21,8 +22,14 @@ NAMES = {"dana": "adapted", ADAPTED: "adapted", "base": "not adapted", "random":
 CLAIMS = {BETTER: "beats", WORSE: "loses to", UNDECIDED: "is undecided against"}
 UNBEATEN = "does not beat"
 # What a run has, last first, and its headline before anything is compared.
-STAGES = {"results": "there is nothing to compare the results with", "losses": "a model is adapted, none is fine-tuned"}
-STAGES |= {"kept_by_source": "text is selected, no model is trained", "separation": "text is scored, not selected"}
+STAGES = {
+    "results": "there is nothing to compare the results with",
+    "losses": "a model is adapted, none is fine-tuned",
+}
+STAGES |= {
+    "kept_by_source": "text is selected, no model is trained",
+    "separation": "text is scored, not selected",
+}
 STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 
@@ -38,7 +45,10 @@ def headline(analysis: Analysis) -> str:
     if all(flaws) or (is_one and flaws[0]):
         return f"No verdict: {flaws[0]}."
     if not is_one:
-        counts = [(verdict, sum(row.verdict == verdict for row in rows)) for verdict in (*CLAIMS, INCOMPARABLE)]
+        counts = [
+            (verdict, sum(row.verdict == verdict for row in rows))
+            for verdict in (*CLAIMS, INCOMPARABLE)
+        ]
         parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
         return f"Of {len(rows)} questions on {tasks} task{'s' if tasks > 1 else ''}: {parts}."
     comparisons = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
@@ -47,7 +57,12 @@ def headline(analysis: Analysis) -> str:
     where, scope, ending = f" on {rows[0].task}", _brackets(only), _brackets(plants)
     short = [row for row in comparisons if row.other != "random" or row.verdict != UNDECIDED]
     few = [row for row in comparisons if row.other != "random"]
-    endings = [(comparisons, where + scope), (comparisons, scope), (short, where + scope), (short, scope)]
+    endings = [
+        (comparisons, where + scope),
+        (comparisons, scope),
+        (short, where + scope),
+        (short, scope),
+    ]
     endings += [(short, ending), (few, ending), (few, " (planted)" if plants else "")]
     sentences = [f"{_outcome(part)}{ending}." for part, ending in endings]
     return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
@@ -77,7 +92,11 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
     """Say why a comparison is no measurement; empty if it is one."""
     if row.verdict == INCOMPARABLE:
         return f"{row.arm} and {row.other} were made differently"
-    cells = [cell for cell in analysis.run.cells if cell.task == row.task and cell.arm in (row.arm, row.other)]
+    cells = [
+        cell
+        for cell in analysis.run.cells
+        if cell.task == row.task and cell.arm in (row.arm, row.other)
+    ]
     arms = [cell.arm for cell in cells if cell.collapsed_seeds]
     return f"models of {' and '.join(arms)} on {row.task} collapsed" if arms else ""
 
@@ -89,9 +108,17 @@ def highlights(analysis: Analysis) -> list[Finding]:
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
     elif rows:
         first = rows[0]
-        cells = {cell.arm: cell for cell in (*analysis.run.cells, *analysis.run.floors) if cell.task == first.task}
+        cells = {
+            cell.arm: cell
+            for cell in (*analysis.run.cells, *analysis.run.floors)
+            if cell.task == first.task
+        }
         floors = [row.other for row in rows if row.is_floor and row.task == first.task]
-        for when, arm in [("before", first.other), ("after", first.arm), *(("floor", floor) for floor in floors[:1])]:
+        for when, arm in [
+            ("before", first.other),
+            ("after", first.arm),
+            *(("floor", floor) for floor in floors[:1]),
+        ]:
             ends = interval_text(*cells[arm].interval, 3, sign=False)
             meaning = f"{when}: {name(arm)}, {metric_name(first.metric)} on {first.task} (95 % interval {ends})"
             findings.append(Finding(number(cells[arm].estimate.mean), meaning))
@@ -104,7 +131,9 @@ def highlights(analysis: Analysis) -> list[Finding]:
     if "losses" in tables:
         row, others = loss_change(tables["losses"], "task")
         meaning = f"nats a token: change of the loss on held-out task text{_brackets(others)}; lower is better"
-        findings += [Finding(number(row.change, sign=True), meaning)] if math.isfinite(row.change) else []
+        findings += (
+            [Finding(number(row.change, sign=True), meaning)] if math.isfinite(row.change) else []
+        )
     if "steps" in tables:
         seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
         findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
@@ -114,7 +143,10 @@ def highlights(analysis: Analysis) -> list[Finding]:
 def loss_change(table: Table, text: str) -> tuple[Any, list[str]]:
     """Find the row of our arm's loss on ``task`` or ``general`` text, and list the changes by the other arms."""
     rows = [row for row in each(table.frame) if row.text == text]
-    ours = next((row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm), rows[-1])
+    ours = next(
+        (row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm),
+        rows[-1],
+    )
     return ours, [f"{row.arm} {number(row.change, sign=True)}" for row in rows if row is not ours]
 
 
@@ -123,11 +155,19 @@ def notes(analysis: Analysis) -> list[str]:
     run, rows = analysis.run, analysis.questions
     first = {cell.task: cell for cell in reversed(run.cells)}
     lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
-    lines += [f"On {task} ({cell.arm}): {warning}" for task, cell in first.items() for warning in cell.warnings]
+    lines += [
+        f"On {task} ({cell.arm}): {warning}"
+        for task, cell in first.items()
+        for warning in cell.warnings
+    ]
     flaws = [_flaw(analysis, row) for row in rows]
-    lines += [f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]]
+    lines += [
+        f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]
+    ]
     if rows and not flaws[0]:
-        lines.append(f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts.{_variance(rows[0])}")
+        lines.append(
+            f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts.{_variance(rows[0])}"
+        )
     return [*lines, *_looks(analysis), *_familiarity(analysis), f"Next: {next_step(analysis)}."]
 
 
@@ -135,7 +175,10 @@ def _variance(row: ArmComparison) -> str:
     """Say what the squared error of a difference comes from, and more of what would lower it most."""
     if not row.error > 0:
         return ""
-    parts = [f"{percent(row.unit_share, 0)} is from {row.unit}s", f"{percent(row.text_share, 0)} from test texts"]
+    parts = [
+        f"{percent(row.unit_share, 0)} is from {row.unit}s",
+        f"{percent(row.text_share, 0)} from test texts",
+    ]
     if not math.isnan(row.seed_std):
         parts.insert(1, f"{percent(row.seed_share, 0)} from the fine-tunings of each")
     unknown = ", which it knows nothing of," if row.one_adaptation else ""
@@ -150,7 +193,9 @@ def _looks(analysis: Analysis) -> Iterator[str]:
     ends = f"after {row.n} of {row.horizon} {row.unit}s"
     if stop := analysis.run.stop:
         yield f"Stopped early, {ends}: {stop}. A difference measured at a stop tends to be too large."
-    rule = f"p and interval allow for a look after each {row.unit} from the third on (O'Brien-Fleming)"
+    rule = (
+        f"p and interval allow for a look after each {row.unit} from the third on (O'Brien-Fleming)"
+    )
     yield f"{rule}: {ends}, a p of this look alone of {row.level:.2g} or less decides a first question."
 
 
@@ -187,6 +232,10 @@ def next_step(analysis: Analysis) -> str:
         return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, general: 0.5}"
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
     if random != BETTER:
-        reason = "random text did better" if random == WORSE else "that the choice of text mattered is not shown"
+        reason = (
+            "random text did better"
+            if random == WORSE
+            else "that the choice of text mattered is not shown"
+        )
         return f"use the adapted model; {reason}, so try more or other text"
     return "use the adapted model: dana finetune --save, then dana predict"

@@ -1,7 +1,7 @@
 """Build a page of sentences, tables, figures and examples as one self-contained HTML file and as Markdown.
 
-Every page of dana is a :class:`Report` written by :func:`write_page`: the report of a run, the comparison of several
-runs, and the pages of the studies.
+Every page of dana is a :class:`Report` written by :func:`write_page`: the report of a run, the
+comparison of several runs, and the pages of the studies.
 """
 
 import re
@@ -18,14 +18,32 @@ from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
 
-REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # makes text read in another order than it is written
+REORDERING = re.compile(
+    "[\u202a-\u202e\u2066-\u2069]"
+)  # makes text read in another order than it is written
 NOISE = 1e-12  # of a sum that is zero
 # Titles of columns that differ from their names in the frame.
-HEADERS = {"f1_mean": "F1", "auroc_mean": "AUROC", "ap_mean": "average precision", "fit_s": "fit (s)"}
+HEADERS = {
+    "f1_mean": "F1",
+    "auroc_mean": "AUROC",
+    "ap_mean": "average precision",
+    "fit_s": "fit (s)",
+}
 HEADERS |= {"score_s": "score (s)", "recall_5": "recall at 5\N{NO-BREAK SPACE}%", "auroc": "AUROC"}
-HEADERS |= {"recall_20": "recall at 20\N{NO-BREAK SPACE}%", "auroc_against_general": "AUROC against general"}
-HEADERS |= {"spearman_score_length": "score ~ length (Spearman)", "degenerate": "collapsed", "error": "standard error"}
-HEADERS |= {"unit_std": "between units", "seed_std": "between fine-tunings", "text_std": "between test sets"}
+HEADERS |= {
+    "recall_20": "recall at 20\N{NO-BREAK SPACE}%",
+    "auroc_against_general": "AUROC against general",
+}
+HEADERS |= {
+    "spearman_score_length": "score ~ length (Spearman)",
+    "degenerate": "collapsed",
+    "error": "standard error",
+}
+HEADERS |= {
+    "unit_std": "between units",
+    "seed_std": "between fine-tunings",
+    "text_std": "between test sets",
+}
 HEADERS |= {"detectable": "difference that would show", "unit_share": "from units"}
 HEADERS |= {"seed_share": "from fine-tunings", "text_share": "from texts"}
 log = get_logger(__name__)
@@ -62,7 +80,11 @@ def shares(*names: str) -> tuple[Column, ...]:
 
 
 def _column(name: str, format_value: Callable[[Any], str], numeric: bool = True) -> Column:
-    return Column(HEADERS.get(name, name.replace("_", " ")), lambda row: format_value(getattr(row, name)), numeric)
+    return Column(
+        HEADERS.get(name, name.replace("_", " ")),
+        lambda row: format_value(getattr(row, name)),
+        numeric,
+    )
 
 
 @dataclass(frozen=True)
@@ -151,7 +173,8 @@ class Section:
         question: Title.
         answer: A sentence or two with the numbers.
         figures: Figures, side by side if there is room.
-        tables: Tables below the figures. Those without columns are written as files only; None and empty are skipped.
+        tables: Tables below the figures. Those without columns are written as files only; None and
+            empty are skipped.
         examples: Pairs of a title and example units by source.
         command: Command that makes the missing results.
         code: Shell commands to copy.
@@ -186,7 +209,8 @@ class Report:
         highlights: Numbers at the top of the page.
         sections: Sections in reading order.
         versions: Versions of packages by name.
-        figure_folder: Folder for the figures as SVG and PNG, relative to the page; empty writes none.
+        figure_folder: Folder for the figures as SVG and PNG, relative to the page; empty writes
+            none.
         notes: Sentences below the numbers.
     """
 
@@ -218,7 +242,9 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
         Path of the HTML file, which needs no other file.
     """
     page, drawings = folder / f"{stem}.html", report.figures if report.figure_folder else []
-    texts = {folder / "tables" / f"{table.name}.csv": csv_text(table.frame) for table in report.tables}
+    texts = {
+        folder / "tables" / f"{table.name}.csv": csv_text(table.frame) for table in report.tables
+    }
     texts |= {page.with_suffix(".md"): to_markdown(report), page: to_html(report)}
     files = [file for figure in drawings for file in figure.write(folder / report.figure_folder)]
     for file, text in texts.items():
@@ -250,7 +276,9 @@ def _fill(template: str, report: Report, escape: bool) -> str:
 
 def markdown_text(text: str) -> str:
     """Escape text for Markdown, tables included, on one line."""
-    escaped_text = "".join(f"\\{letter}" if letter in r"\`*_{}[]<>#|~$" else letter for letter in text)
+    escaped_text = "".join(
+        f"\\{letter}" if letter in r"\`*_{}[]<>#|~$" else letter for letter in text
+    )
     return " ".join(escaped_text.split())
 
 
@@ -275,9 +303,15 @@ def p_text(p: float) -> str:
 
 def percent(share: float | None, digits: int = 1) -> str:
     """Format a share in [0, 1] as a percentage."""
-    return "–" if share is None or not np.isfinite(share) else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+    return (
+        "–"
+        if share is None or not np.isfinite(share)
+        else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
+    )
 
 
 def interval_text(low: float, high: float, digits: int = 4, sign: bool = True) -> str:
     """Format an interval; an en dash if it is not finite."""
-    return f"{number(low, digits, sign)} to {number(high, digits, sign)}" if np.isfinite(low) else "–"
+    return (
+        f"{number(low, digits, sign)} to {number(high, digits, sign)}" if np.isfinite(low) else "–"
+    )

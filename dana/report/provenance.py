@@ -11,8 +11,23 @@ from dana.report.run import RunFrames
 
 MOST_SETTINGS = 80
 # Kinds of artifacts in the order of the steps; other kinds come last.
-KINDS = ("harvest", "task", "corpus", "ranking", "scores", "held_out", "weights", "tokens", "model", "finetune")
-WORK = {"scores": "scoring", "model": "training", "finetune": "fine-tuning"}  # kinds named in the finding
+KINDS = (
+    "harvest",
+    "task",
+    "corpus",
+    "ranking",
+    "scores",
+    "held_out",
+    "weights",
+    "tokens",
+    "model",
+    "finetune",
+)
+WORK = {
+    "scores": "scoring",
+    "model": "training",
+    "finetune": "fine-tuning",
+}  # kinds named in the finding
 AGAIN, RECIPE = "again", "recipe.yaml"  # folder and file that the commands write
 BY_HAND = {
     "ranking": f"dana score --rank-only --config {RECIPE} --out {AGAIN}",
@@ -32,28 +47,47 @@ def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
     def rank(step: tuple[str, dict[str, Any]]) -> tuple[int, bool]:
         # Models trained from scratch come before models that start from another one.
         kind = step[1].get("kind")
-        return KINDS.index(kind) if kind in KINDS else len(KINDS), "model" in step[1].get("depends_on", {})
+        return KINDS.index(kind) if kind in KINDS else len(KINDS), "model" in step[1].get(
+            "depends_on", {}
+        )
 
     def is_single_seed(path: str, manifest: dict[str, Any]) -> bool:
         return path.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
 
-    return dict(sorted((step for step in run.stages.items() if not is_single_seed(*step)), key=rank))
+    return dict(
+        sorted((step for step in run.stages.items() if not is_single_seed(*step)), key=rank)
+    )
 
 
 def step_table(run: RunFrames) -> Table | None:
     """Tabulate the steps: seconds, their share, counts and fingerprint; None without a step."""
     rows: list[dict[str, Any]] = []
     for step, manifest in steps(run).items():
-        counts = flatten({key: count for key, count in manifest.get("counts", {}).items() if key != "by_source"})
+        counts = flatten(
+            {key: count for key, count in manifest.get("counts", {}).items() if key != "by_source"}
+        )
         seconds = max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0))
         identity = {name: str(manifest.get(name, "")) for name in ("kind", "fingerprint")}
         words = "; ".join(f"{key} {_plain(value)}" for key, value in counts)
-        rows.append({"step": step, "kind": identity["kind"], "seconds": seconds, "counts": words, **identity})
+        rows.append(
+            {
+                "step": step,
+                "kind": identity["kind"],
+                "seconds": seconds,
+                "counts": words,
+                **identity,
+            }
+        )
     if not rows:
         return None
     frame = pd.DataFrame(rows)
     frame.insert(3, "share", frame["seconds"] / max(frame["seconds"].sum(), 1e-300))
-    columns = (*text_columns("step"), *decimals(1, "seconds"), *shares("share"), *text_columns("counts"))
+    columns = (
+        *text_columns("step"),
+        *decimals(1, "seconds"),
+        *shares("share"),
+        *text_columns("counts"),
+    )
     columns += (Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),)
     caption = (
         "Seconds of wall-clock time, restarts included; scoring is summed over processes, fine-tuning over seeds. A "
@@ -65,14 +99,23 @@ def step_table(run: RunFrames) -> Table | None:
 
 def setting_table(run: RunFrames) -> Table:
     """Tabulate the settings: one row per step and setting."""
-    settings = ((step, flatten(manifest.get("depends_on", {}))) for step, manifest in steps(run).items())
+    settings = (
+        (step, flatten(manifest.get("depends_on", {}))) for step, manifest in steps(run).items()
+    )
     rows = [(step, key, _plain(value)) for step, pairs in settings for key, value in pairs]
     frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
     caption = (
         "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, settings and versions "
         "give the same run."
     )
-    return Table("settings", caption, frame, text_columns(*frame.columns), max_rows=MOST_SETTINGS, folded=True)
+    return Table(
+        "settings",
+        caption,
+        frame,
+        text_columns(*frame.columns),
+        max_rows=MOST_SETTINGS,
+        folded=True,
+    )
 
 
 def _plain(value: Any) -> str:
@@ -92,7 +135,11 @@ def cost_finding(table: Table) -> str:
     """Summarise the time of all steps and its shares."""
     seconds = table.frame.groupby("kind")["seconds"].sum()
     total = seconds.sum()
-    parts = [f"{words} {percent(seconds[kind] / total)}" for kind, words in WORK.items() if seconds.get(kind, 0)]
+    parts = [
+        f"{words} {percent(seconds[kind] / total)}"
+        for kind, words in WORK.items()
+        if seconds.get(kind, 0)
+    ]
     return f"{duration(total)} of computing{': ' if parts else ''}{', '.join(parts)}."
 
 
@@ -100,7 +147,11 @@ def duration(seconds: float) -> str:
     """Format seconds as seconds, minutes or hours."""
     if seconds < 120:
         return f"{number(seconds, 1)} seconds"
-    return f"{number(seconds / 60, 1)} minutes" if seconds < 7200 else f"{number(seconds / 3600, 1)} hours"
+    return (
+        f"{number(seconds / 60, 1)} minutes"
+        if seconds < 7200
+        else f"{number(seconds / 3600, 1)} hours"
+    )
 
 
 def reproduction(run: RunFrames) -> str:

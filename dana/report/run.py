@@ -16,7 +16,14 @@ from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
 from dana.report.cells import weights as weight_digests
-from dana.report.files import TRAINING, read_columns, read_object, reading, recorded_seconds, training_lines
+from dana.report.files import (
+    TRAINING,
+    read_columns,
+    read_object,
+    reading,
+    recorded_seconds,
+    training_lines,
+)
 from dana.report.page import Examples_
 from dana.report.unit_texts import most_extreme
 
@@ -43,7 +50,8 @@ class Candidates:
 
     Attributes:
         rows: One row per candidate, with a column ``chosen``.
-        content: Further notes: ``budget`` of a ranking of detectors, ``reason`` of a choice of selectors.
+        content: Further notes: ``budget`` of a ranking of detectors, ``reason`` of a choice of
+            selectors.
     """
 
     rows: pd.DataFrame
@@ -55,8 +63,9 @@ class ScoreFrames:
     """Scores and weights of a run.
 
     Attributes:
-        units: One row per unit of general text: source (category), planted (bool), characters, score, and weight if
-            the run has weights. The amount of selected text is the sum of weights, whatever the policy.
+        units: One row per unit of general text: source (category), planted (bool), characters,
+            score, and weight if the run has weights. The amount of selected text is the sum of
+            weights, whatever the policy.
         task: One row per unit of held-out task text: characters, score.
         relevant: Example units with the lowest scores, by source.
         foreign: Example units with the highest scores, by source.
@@ -83,12 +92,15 @@ class RunFrames:
         cells: Results of every fine-tuned arm of every task, in the order of the tables.
         floors: Results of simple models on every task.
         stages: Manifest of each committed artifact by its path in the folder.
-        settings: Settings that differ from the defaults, as YAML; empty if the folder has no ``settings.yaml``.
+        settings: Settings that differ from the defaults, as YAML; empty if the folder has no
+            ``settings.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
-        wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0 without cells.
+        wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0
+            without cells.
         missing: What a run that was stopped has not made yet, in words.
-        stale: A sentence for each model and result that was made before what it should be made from.
+        stale: A sentence for each model and result that was made before what it should be made
+            from.
         stop: Why the run was stopped early; empty if it was not, or was continued.
     """
 
@@ -116,17 +128,31 @@ def read_run(path: Path) -> RunFrames:
         ArtifactError: If there is nothing to report, or a file is damaged; names file and key.
     """
     if not path.is_dir():
-        raise ArtifactError(f"{path}: no such folder{nearest_path(path)}; a report needs the folder of a run")
+        raise ArtifactError(
+            f"{path}: no such folder{nearest_path(path)}; a report needs the folder of a run"
+        )
     run = read_outcomes(path)
-    run = replace(run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path))
+    run = replace(
+        run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path)
+    )
     run = replace(run, evaluations=read_evaluations(path), settings=_settings(path))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
-    missing, stale = tuple(find_missing(run.stages, run.cells, bool(run.stop))), tuple(find_stale(run.stages))
-    run = replace(run, is_grid=(path / "cells").is_dir(), step_seconds=seconds, wall_seconds=_wall_seconds(path))
+    missing, stale = (
+        tuple(find_missing(run.stages, run.cells, bool(run.stop))),
+        tuple(find_stale(run.stages)),
+    )
+    run = replace(
+        run,
+        is_grid=(path / "cells").is_dir(),
+        step_seconds=seconds,
+        wall_seconds=_wall_seconds(path),
+    )
     run = replace(run, missing=missing, stale=stale)
     if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
         problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
-        raise ArtifactError(f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR")
+        raise ArtifactError(
+            f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR"
+        )
     return run
 
 
@@ -137,14 +163,23 @@ def read_outcomes(path: Path) -> RunFrames:
         ArtifactError: If a file is damaged; names file and key.
     """
     folders = sorted(file.parent.parent for file in run_manifests(path))
-    stages = {folder.relative_to(path).as_posix(): read_object(folder / MANIFEST) for folder in folders}
+    stages = {
+        folder.relative_to(path).as_posix(): read_object(folder / MANIFEST) for folder in folders
+    }
     look: dict[str, Any] = {"horizon": 0, "adaptations": 0, "stop": ""}
     look = read_object(path / LOOKS) if (path / LOOKS).is_file() else look
     with reading(path / LOOKS):
-        horizon, adaptations, stop = int(look["horizon"]), int(look["adaptations"]), str(look["stop"])
+        horizon, adaptations, stop = (
+            int(look["horizon"]),
+            int(look["adaptations"]),
+            str(look["stop"]),
+        )
     cells = tuple(replace(cell, horizon=horizon) for cell in read_cells(path, stages))
     stop = "" if any(cell.adaptations > adaptations for cell in cells) else stop
-    floors, tasks = map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))), {cell.task: cell for cell in cells}
+    floors, tasks = (
+        map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))),
+        {cell.task: cell for cell in cells},
+    )
     of_folds = tuple(floor.on_folds_of(tasks.get(floor.task, floor)) for floor in floors)
     return RunFrames(path, cells=cells, floors=of_folds, stages=stages, stop=stop)
 
@@ -152,14 +187,20 @@ def read_outcomes(path: Path) -> RunFrames:
 def _wall_seconds(path: Path) -> float:
     """Add up the time in which at least one cell was at work."""
     seconds, first = 0.0, math.inf
-    records = [record for file in path.glob("cells/**/*.json") if "ended" in (record := read_object(file))]
-    for end, spent in sorted(((float(row["ended"]), float(row["seconds"])) for row in records), reverse=True):
+    records = [
+        record for file in path.glob("cells/**/*.json") if "ended" in (record := read_object(file))
+    ]
+    for end, spent in sorted(
+        ((float(row["ended"]), float(row["seconds"])) for row in records), reverse=True
+    ):
         seconds += max(0.0, min(end, first) - (end - spent))
         first = min(first, end - spent)
     return seconds
 
 
-def find_missing(stages: Iterable[str], cells: Sequence[ArmResult], is_stopped: bool = False) -> Iterator[str]:
+def find_missing(
+    stages: Iterable[str], cells: Sequence[ArmResult], is_stopped: bool = False
+) -> Iterator[str]:
     """Yield what is missing of a run whose fine-tuning has begun: adapted arms without a result, or adaptations.
 
     Args:
@@ -189,12 +230,22 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
     for step, manifest in stages.items():
         folder, depends_on = Path(step), manifest.get("depends_on", {})
         beside = (folder.parent / "weights").as_posix()
-        if manifest.get("kind") == "model" and beside in stages and depends_on.get("weights") not in fingerprints:
+        if (
+            manifest.get("kind") == "model"
+            and beside in stages
+            and depends_on.get("weights") not in fingerprints
+        ):
             yield f"Beware: {step} was trained on weights that were replaced since: adapt it again."
         if manifest.get("kind") == "finetune":
             arm = ["adapted"] if folder.name in ("dana", ADAPTED) else []
-            model = next((name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None)
-            if model and models[model] and weight_digests(depends_on.get("model")) not in models.values():
+            model = next(
+                (name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None
+            )
+            if (
+                model
+                and models[model]
+                and weight_digests(depends_on.get("model")) not in models.values()
+            ):
                 yield f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
 
 
@@ -208,7 +259,11 @@ def read_ranking(path: Path) -> Candidates | None:
     """Read the ranking of the detectors."""
     content, file = _manifest(path / "ranking"), path / "ranking" / MANIFEST
     with reading(file):
-        return _candidates(content["detectors"], content["chosen"], DETECTOR_COLUMNS, content) if content else None
+        return (
+            _candidates(content["detectors"], content["chosen"], DETECTOR_COLUMNS, content)
+            if content
+            else None
+        )
 
 
 def read_choice(path: Path) -> Candidates | None:
@@ -218,12 +273,18 @@ def read_choice(path: Path) -> Candidates | None:
     if scores is None or not content:
         return None
     with reading(scores / MANIFEST):
-        is_fusion = content["chosen"].startswith(f"{FUSION}:")  # followed by its parts and their weights
+        is_fusion = content["chosen"].startswith(
+            f"{FUSION}:"
+        )  # followed by its parts and their weights
         name = FUSION if is_fusion else content["chosen"]
-        return _candidates(content["candidates"], name, SELECTOR_COLUMNS, {"reason": content["reason"]})
+        return _candidates(
+            content["candidates"], name, SELECTOR_COLUMNS, {"reason": content["reason"]}
+        )
 
 
-def _candidates(rows: list[Any], choice: str, columns: Sequence[str], content: dict[str, Any]) -> Candidates:
+def _candidates(
+    rows: list[Any], choice: str, columns: Sequence[str], content: dict[str, Any]
+) -> Candidates:
     if choice not in [row["name"] for row in rows]:
         raise ValueError(f"chosen={choice!r} is not among its candidates")
     frame = pd.DataFrame(rows)
@@ -233,7 +294,13 @@ def _candidates(rows: list[Any], choice: str, columns: Sequence[str], content: d
 
 def _arm_folders(path: Path) -> list[Path]:
     """List the run's folder, then those of its arms, controls last."""
-    return [path, *sorted(path.glob("arms/*"), key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name))]
+    return [
+        path,
+        *sorted(
+            path.glob("arms/*"),
+            key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name),
+        ),
+    ]
 
 
 def weight_folders(path: Path) -> dict[str, Path]:
@@ -244,7 +311,14 @@ def weight_folders(path: Path) -> dict[str, Path]:
 
 def scores_folder(path: Path) -> Path | None:
     """Return the folder of the run's scores, or of the first arm that has scores."""
-    return next((arm_folder / "scores" for arm_folder in _arm_folders(path) if part_files(arm_folder / "scores")), None)
+    return next(
+        (
+            arm_folder / "scores"
+            for arm_folder in _arm_folders(path)
+            if part_files(arm_folder / "scores")
+        ),
+        None,
+    )
 
 
 def read_scores(path: Path) -> ScoreFrames | None:
@@ -258,11 +332,16 @@ def read_scores(path: Path) -> ScoreFrames | None:
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted_sources))
     held_out = scores / HELD_OUT_TASK
-    task = _columns(read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table())
+    task = _columns(
+        read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table()
+    )
     manifest: dict[str, Any] = {}
     fingerprints = (None, _manifest(scores).get("fingerprint"))
     for weights in (arm_folder / "weights" for arm_folder in _arm_folders(path)):
-        if part_files(weights) and _manifest(weights).get("depends_on", {}).get("scores") in fingerprints:
+        if (
+            part_files(weights)
+            and _manifest(weights).get("depends_on", {}).get("scores") in fingerprints
+        ):
             manifest, units["weight"] = _manifest(weights), _weights(weights, table)
             break
     weight = units["weight"].to_numpy() if "weight" in units else None
@@ -297,7 +376,10 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
         for number, line in enumerate(lines, start=1):
             if line["kind"] == "evaluation":
                 with reading(f"{folder / TRAINING}:{number}"):
-                    values = {name: float("nan" if line[name] is None else line[name]) for name in EVALUATION}
+                    values = {
+                        name: float("nan" if line[name] is None else line[name])
+                        for name in EVALUATION
+                    }
                 rows.append({"arm": arm, **values})
     if not rows:
         return None
@@ -319,7 +401,9 @@ def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult
             twice = f"a second result of task {cell.task}, arm {cell.arm}, beside {results[key][0]}"
             raise ArtifactError(f"{file}: {twice}; remove one")
         results[key] = file, cell
-    tasks = sorted(dict.fromkeys(task for task, _ in results), key=lambda task: task == GENERAL_TEXT)
+    tasks = sorted(
+        dict.fromkeys(task for task, _ in results), key=lambda task: task == GENERAL_TEXT
+    )
     cells = (cell for _, cell in results.values())
     return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), arm_order(cell.arm))))
 

@@ -15,7 +15,9 @@ from dana.report.run import RunFrames
 from dana.report.verdicts import INCOMPARABLE, SEED
 
 UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
-FOLLOWS_LENGTH = 0.3  # rank correlation of score and length above which scores are said to follow length
+FOLLOWS_LENGTH = (
+    0.3  # rank correlation of score and length above which scores are said to follow length
+)
 SELECTION_TABLES = ("planted", "kept_by_source")
 
 
@@ -23,10 +25,14 @@ def build_report(run: RunFrames) -> Report:
     """Build the report of a run, one section per question: results first, method last."""
     analysis = analyse(run)
     study_sections = [section for _, build in load_parts("sections") for section in build(run)]
-    sections = [build(analysis) for build in (_results_section, _selection_section, _losses_section)] + study_sections
+    sections = [
+        build(analysis) for build in (_results_section, _selection_section, _losses_section)
+    ] + study_sections
     sections += [build(analysis) for build in (_scores_section, _choice_section, _steps_section)]
     first_screen = headline(analysis), highlights(analysis), sections
-    return Report(run.path.resolve().name, *first_screen, provenance.versions(run), notes=notes(analysis))
+    return Report(
+        run.path.resolve().name, *first_screen, provenance.versions(run), notes=notes(analysis)
+    )
 
 
 def _choice_section(analysis: Analysis) -> Section:
@@ -34,14 +40,18 @@ def _choice_section(analysis: Analysis) -> Section:
     reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
     reasons += map(ranking_finding, analysis.get("ranking"))
     if not reasons:
-        return Section(title, "This run compared none.", command="dana score --rank-only --task T --out DIR")
+        return Section(
+            title, "This run compared none.", command="dana score --rank-only --task T --out DIR"
+        )
     return Section(title, "\n".join(reasons), (), analysis.get("choice", "ranking"))
 
 
 def _scores_section(analysis: Analysis) -> Section:
     title = "How well do the scores separate task from general text?"
     if "separation" not in analysis.tables:
-        return Section(title, "This run has no scores.", command="dana score --task T --general G --out DIR")
+        return Section(
+            title, "This run has no scores.", command="dana score --task T --general G --out DIR"
+        )
     histogram = figures.score_histogram(analysis.tables["score_histogram"].frame)
     finding = separation_finding(analysis.tables["separation"])
     return Section(title, finding, (histogram,), analysis.get("separation", "score_histogram"))
@@ -50,26 +60,44 @@ def _scores_section(analysis: Analysis) -> Section:
 def _selection_section(analysis: Analysis) -> Section:
     title, scores = "Which text was selected?", analysis.run.scores
     if "kept_by_source" not in analysis.tables or scores is None:
-        return Section(title, "This run has no weights.", command="dana weigh DIR --policy segments --beta 0.2")
+        return Section(
+            title, "This run has no weights.", command="dana weigh DIR --policy segments --beta 0.2"
+        )
     charts = [figures.source_bars(analysis.tables["kept_by_source"].frame)]
     if beta := scores.weights.get("beta"):
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
     non_empty = tuple(example for example in examples if example[1])
-    return Section(title, selection_finding(analysis), tuple(charts), analysis.get(*SELECTION_TABLES), non_empty)
+    return Section(
+        title,
+        selection_finding(analysis),
+        tuple(charts),
+        analysis.get(*SELECTION_TABLES),
+        non_empty,
+    )
 
 
 def _losses_section(analysis: Analysis) -> Section:
     title = "Did adaptation lower the loss on task text, and did it raise the loss on general text?"
     if "losses" not in analysis.tables:
-        return Section(title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N")
+        return Section(
+            title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N"
+        )
     frame = analysis.tables["evaluations"].frame
     curves = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
-    return Section(title, losses_finding(analysis.tables["losses"]), curves, analysis.get("losses", "evaluations"))
+    return Section(
+        title,
+        losses_finding(analysis.tables["losses"]),
+        curves,
+        analysis.get("losses", "evaluations"),
+    )
 
 
 def _results_section(analysis: Analysis) -> Section:
-    title, command = "Did it help downstream?", "dana finetune --model {} --task T --out DIR/finetune/T/{}"
+    title, command = (
+        "Did it help downstream?",
+        "dana finetune --model {} --task T --out DIR/finetune/T/{}",
+    )
     if "results" not in analysis.tables:
         commands = f"{command.format('M', 'base')}, then {command.format('DIR/adapted', 'adapted')}"
         return Section(title, "This run has no fine-tuned model.", command=commands)
@@ -161,8 +189,16 @@ def results_finding(analysis: Analysis) -> str:
             continue
         p = f"p = {p_text(row.p)}, {p_text(row.p_holm)} after Holm".replace("= <", "<")
         interval = interval_text(row.low, row.high)
-        text.append(f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}.")
-    text += [f"{cell.arm} on {cell.task}: {warning}" for cell in analysis.run.cells for warning in cell.warnings]
+        text.append(
+            f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}."
+        )
+    text += [
+        f"{cell.arm} on {cell.task}: {warning}"
+        for cell in analysis.run.cells
+        for warning in cell.warnings
+    ]
     if any(row.unit != SEED for row in analysis.questions):
-        text.append("Each adaptation has a selection of its own; selected text and losses are those of the first.")
+        text.append(
+            "Each adaptation has a selection of its own; selected text and losses are those of the first."
+        )
     return "\n".join(text)

@@ -15,14 +15,22 @@ if TYPE_CHECKING:
 
 # The SVG refers to CSS variables of these names, so that a dark page can lighten the colours.
 # The palette is Okabe and Ito's, which colour-blind readers can tell apart.
-COLOURS = {"ink": "#1b1f24", "rule": "#d0d4d9", "base": "#767676", "general": "#0072b2", "random": "#e69f00"}
+COLOURS = {
+    "ink": "#1b1f24",
+    "rule": "#d0d4d9",
+    "base": "#767676",
+    "general": "#0072b2",
+    "random": "#e69f00",
+}
 COLOURS |= {"dana": "#009e73", "task": "#cc79a7", "planted": "#d55e00", "other": "#56b4e9"}
 INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 SETTINGS: Any = {**dict.fromkeys(INKED, COLOURS["ink"]), "font.size": 10}
 SETTINGS |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
 # Text stays text: it can be selected, searched and read aloud.
 SETTINGS |= {"svg.fonttype": "none", "svg.hashsalt": "dana"}
-SETTINGS |= {"figure.constrained_layout.w_pad": 0.1}  # inches: the font of the page may be wider than Matplotlib's
+SETTINGS |= {
+    "figure.constrained_layout.w_pad": 0.1
+}  # inches: the font of the page may be wider than Matplotlib's
 SVG_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 
 

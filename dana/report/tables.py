@@ -10,7 +10,16 @@ import pandas as pd
 
 from dana.core.statistics import mean_interval
 from dana.report.cells import ArmResult
-from dana.report.page import Column, Table, decimals, interval_text, number, p_text, shares, text_columns
+from dana.report.page import (
+    Column,
+    Table,
+    decimals,
+    interval_text,
+    number,
+    p_text,
+    shares,
+    text_columns,
+)
 from dana.report.run import Candidates, ScoreFrames
 from dana.report.verdicts import INCOMPARABLE, ArmComparison
 from dana.tasks.kinds import is_error
@@ -24,11 +33,17 @@ TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 def metric_name(metric: str) -> str:
     """Format the name of a metric ("macro-F1") and say if lower is better."""
-    return metric.replace("_f1", "-F1").replace("_", "-") + (" (lower is better)" if is_error(metric) else "")
+    return metric.replace("_f1", "-F1").replace("_", "-") + (
+        " (lower is better)" if is_error(metric) else ""
+    )
 
 
 # Fields of ArmComparison whose columns in differences.csv have other names.
-CSV_COLUMNS = {"units_needed": "units_to_decide", "texts_needed": "texts_to_decide", "collapsed_models": "collapsed"}
+CSV_COLUMNS = {
+    "units_needed": "units_to_decide",
+    "texts_needed": "texts_to_decide",
+    "collapsed_models": "collapsed",
+}
 METRIC = Column("metric", lambda row: metric_name(row.metric), numeric=False)
 DIFFERENCE = Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False)
 SEEDS = Column("n", lambda row: str(row.n or "–"))
@@ -45,7 +60,9 @@ def _with_interval(header: str, name: str) -> Column:
     """Make a column of a number with its interval, which the frame has as `name`_low and `name`_high."""
 
     def cell(row: Any) -> str:
-        value, low, high = (number(getattr(row, key)) for key in (name, f"{name}_low", f"{name}_high"))
+        value, low, high = (
+            number(getattr(row, key)) for key in (name, f"{name}_low", f"{name}_high")
+        )
         return f"{value} ({low} to {high})"
 
     return Column(header, cell)
@@ -56,9 +73,14 @@ def ranking_table(ranking: Candidates) -> Table:
     frame = ranking.rows
     columns, caption = [_name("detector")], ""
     if has_recall(frame):
-        columns.append(_with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall"))
+        columns.append(
+            _with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall")
+        )
         caption = "Recall: share of held-out task units that the budget would select, with the 95 % interval. "
-    columns += [*decimals(3, "f1_mean", "auroc_mean", "ap_mean"), *decimals(2, "stability", "fit_s", "score_s")]
+    columns += [
+        *decimals(3, "f1_mean", "auroc_mean", "ap_mean"),
+        *decimals(2, "stability", "fit_s", "score_s"),
+    ]
     caption += (
         "Other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation of "
         "the scores of one general sample between fits."
@@ -87,7 +109,11 @@ def choice_table(choice: Candidates) -> Table:
 def unit_groups(scores: ScoreFrames) -> dict[str, pd.DataFrame]:
     """Return the non-empty groups of scored units: held-out task, general and planted text."""
     is_planted = scores.units["planted"].to_numpy()
-    groups = {"task": scores.task, "general": scores.units[~is_planted], "planted": scores.units[is_planted]}
+    groups = {
+        "task": scores.task,
+        "general": scores.units[~is_planted],
+        "planted": scores.units[is_planted],
+    }
     return {name: frame for name, frame in groups.items() if len(frame)}
 
 
@@ -110,7 +136,9 @@ def separation_table(scores: ScoreFrames) -> Table:
     for name, frame in groups.items():
         row = {"text": name, "units": len(frame), "median_score": frame["score"].median()}
         has_reference = "general" in groups and name != "general"
-        row["auroc_against_general"] = auroc(frame["score"], groups["general"]["score"]) if has_reference else np.nan
+        row["auroc_against_general"] = (
+            auroc(frame["score"], groups["general"]["score"]) if has_reference else np.nan
+        )
         rows.append({**row, "spearman_score_length": spearman(frame["score"], frame["characters"])})
     columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_score", "auroc_against_general"))
     columns += decimals(2, "spearman_score_length", sign=True)
@@ -140,7 +168,11 @@ def spearman(first: pd.Series, second: pd.Series) -> float:
 def source_table(scores: ScoreFrames) -> Table:
     """Tabulate the selected text by source, in units and characters, largest first, like Table 2 of the paper."""
     units = scores.units
-    sums = {"units": np.ones(len(units)), "characters": units["characters"], "kept_units": units["weight"]}
+    sums = {
+        "units": np.ones(len(units)),
+        "characters": units["characters"],
+        "kept_units": units["weight"],
+    }
     sums |= {"kept_characters": units["weight"] * units["characters"]}
     sums |= {"partly_kept_units": units["weight"].between(0, 1, inclusive="neither")}
     frame = pd.DataFrame(sums).groupby(units["source"], observed=True).sum()
@@ -150,9 +182,15 @@ def source_table(scores: ScoreFrames) -> Table:
         frame[f"share_of_{name}"] = frame[name] / max(totals[name], 1e-300)
     frame = frame.sort_values("kept_characters", ascending=False, kind="stable").reset_index()
     frame["source"] = frame["source"].astype(str)
-    columns = text_columns("source") + decimals(0, "units") + shares("share_of_its_units_kept", "share_of_characters")
+    columns = (
+        text_columns("source")
+        + decimals(0, "units")
+        + shares("share_of_its_units_kept", "share_of_characters")
+    )
     columns += shares("share_of_kept_units", "share_of_kept_characters")
-    caption = "Unit: a sentence or window of a text, which is scored. Kept: selected, the sum of weights."
+    caption = (
+        "Unit: a sentence or window of a text, which is scored. Kept: selected, the sum of weights."
+    )
     return Table("kept_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
 
 
@@ -163,7 +201,9 @@ def planted_table(scores: ScoreFrames) -> Table | None:
         return None
     values = [weight[is_planted].mean(), weight[is_planted].sum() / weight.sum()]
     chances, units = [weight.mean(), is_planted.mean()], [is_planted.sum(), weight.sum()]
-    frame = pd.DataFrame({"measure": ["recall", "precision"], "value": values, "by_chance": chances, "units": units})
+    frame = pd.DataFrame(
+        {"measure": ["recall", "precision"], "value": values, "by_chance": chances, "units": units}
+    )
     caption = (
         "Recall: share of planted units that is selected. Precision: share of selected units that is planted. By "
         "chance: a random selection of the same size. Units: the denominator."
@@ -175,7 +215,10 @@ def planted_table(scores: ScoreFrames) -> Table | None:
 def loss_table(evaluations: pd.DataFrame) -> Table:
     """Tabulate the first and the last held-out loss of each text and arm, in nats per predicted token."""
     by_step, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
-    first, last = (by_step.drop_duplicates("arm", keep=end).set_index("arm").loc[arms] for end in ("first", "last"))
+    first, last = (
+        by_step.drop_duplicates("arm", keep=end).set_index("arm").loc[arms]
+        for end in ("first", "last")
+    )
     frames = {}
     for text in ("task", "general"):
         before, after = first[f"{text}_loss"], last[f"{text}_loss"]
@@ -190,7 +233,10 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         Column("loss before", lambda row: f"{number(row.before)} ± {number(row.before_se)}"),
         Column("loss after", lambda row: f"{number(row.after)} ± {number(row.after_se)}"),
         *decimals(3, "change", sign=True),
-        Column("perplexity", lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"),
+        Column(
+            "perplexity",
+            lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}",
+        ),
     )
     caption = (
         "Held-out text: loss in nats per predicted token (0: always guessed; lower is better) ± standard error over "
@@ -218,9 +264,21 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
     """Tabulate mean, interval and deviation over seeds of each task and arm, like Table 3 of the paper."""
     rows = []
     for cell in cells:
-        seeds, (low, high) = mean_interval(list(cell.scores.values()) or [cell.estimate.mean]), cell.interval
-        spread = {"n": seeds.n, "mean": cell.estimate.mean, "low": low, "high": high, "std": seeds.std, "ddof": 1}
-        rows.append({**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)})  # collapsed, as in metrics.json
+        seeds, (low, high) = (
+            mean_interval(list(cell.scores.values()) or [cell.estimate.mean]),
+            cell.interval,
+        )
+        spread = {
+            "n": seeds.n,
+            "mean": cell.estimate.mean,
+            "low": low,
+            "high": high,
+            "std": seeds.std,
+            "ddof": 1,
+        }
+        rows.append(
+            {**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)}
+        )  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)
     columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS, *decimals(4, "mean"))
     columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
@@ -232,7 +290,9 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
         "no measurement: a collapsed model does not beat the largest class, or answers nearly all texts alike."
     )
     if "macro_f1" in set(frame["metric"]):
-        caption += " Macro-F1: mean over classes of F1, which is high only if precision and recall are."
+        caption += (
+            " Macro-F1: mean over classes of F1, which is high only if precision and recall are."
+        )
     return Table("results", caption, frame, columns, grey=tuple(frame["degenerate"] > 0))
 
 
@@ -242,9 +302,20 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         return None
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns=CSV_COLUMNS)
     number_columns = map(_if_measured, (*decimals(4, "mean", sign=True), INTERVAL, P, P_HOLM))
-    collapse_column = Column("collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–")
-    verdict_column = Column("verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False)
-    columns = (*text_columns("task"), DIFFERENCE, SEEDS, *number_columns, collapse_column, verdict_column)
+    collapse_column = Column(
+        "collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–"
+    )
+    verdict_column = Column(
+        "verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False
+    )
+    columns = (
+        *text_columns("task"),
+        DIFFERENCE,
+        SEEDS,
+        *number_columns,
+        collapse_column,
+        verdict_column,
+    )
     caption = (
         "Differences of arms on the same texts. n: adaptations, folds, or seeds of one adaptation. Interval and p: "
         "Student's t with a standard error over these and over test texts; p is how often chance alone would give such "
@@ -262,10 +333,26 @@ def _if_measured(column: Column) -> Column:
 
 def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     """Tabulate what the difference of each question varies over; None without a question that has a number."""
-    rows = [asdict(row) for row in comparisons if row.asked and not math.isnan(row.error) and not row.collapsed_models]
+    rows = [
+        asdict(row)
+        for row in comparisons
+        if row.asked and not math.isnan(row.error) and not row.collapsed_models
+    ]
     if not rows:
         return None
-    names = ["task", "arm", "other", "unit", "n", "texts", "unit_std", "seed_std", "text_std", "error", "detectable"]
+    names = [
+        "task",
+        "arm",
+        "other",
+        "unit",
+        "n",
+        "texts",
+        "unit_std",
+        "seed_std",
+        "text_std",
+        "error",
+        "detectable",
+    ]
     parts = ["unit_share", "seed_share", "text_share"]
     units = Column("units", lambda row: f"{row.n} {row.unit}s", numeric=False)
     columns = (

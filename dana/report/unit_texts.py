@@ -19,7 +19,9 @@ SOURCES = 4  # number of sources shown
 UNITS = 2  # units shown per source
 CANDIDATES = 20  # units looked up per source: two remain without short texts and repeats
 FEWEST_WORDS, FEWEST_CHARACTERS = 8, 24  # of an example
-_UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")  # letters of Thai, Lao, Japanese and Chinese
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]"
+)  # letters of Thai, Lao, Japanese and Chinese
 LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit and of a neighbour
 
 
@@ -34,18 +36,24 @@ def documents_of(corpus: Path, doc_ids: pa.Array) -> dict[str, str]:
     for part in part_files(corpus):
         file = pq.ParquetFile(part)
         for group in range(file.num_row_groups):
-            matches = pc.is_in(file.read_row_group(group, columns=["doc_id"])["doc_id"], value_set=doc_ids)
+            matches = pc.is_in(
+                file.read_row_group(group, columns=["doc_id"])["doc_id"], value_set=doc_ids
+            )
             if pc.any(matches).as_py():
                 table = file.read_row_group(group, columns=["doc_id", "text"]).filter(matches)
-                texts |= dict(zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+                texts |= dict(
+                    zip(table["doc_id"].to_pylist(), table["text"].to_pylist(), strict=True)
+                )
     return texts
 
 
-def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = None) -> tuple[Examples_, Examples_]:
+def most_extreme(
+    scores: pa.Table, corpus: Path, weights: np.ndarray | None = None
+) -> tuple[Examples_, Examples_]:
     """Choose the most relevant and the most foreign units of at least eight words: two per source, of four sources.
 
-    With weights, the sources are those with most selected text (for foreign units, with most text left out); without,
-    those with the most extreme units.
+    With weights, the sources are those with most selected text (for foreign units, with most text
+    left out); without, those with the most extreme units.
 
     Args:
         scores: Table of :data:`dana.core.schemas.SCORES`, the units of a document in order.
@@ -59,19 +67,28 @@ def most_extreme(scores: pa.Table, corpus: Path, weights: np.ndarray | None = No
     characters = scores["end"].to_numpy() - scores["start"].to_numpy()
     order = np.argsort(scores["score"].to_numpy(), kind="stable")
     order = order[characters[order] >= FEWEST_CHARACTERS]
-    chosen_text, other_text = (None, None) if weights is None else (characters * weights, characters * (1 - weights))
+    chosen_text, other_text = (
+        (None, None) if weights is None else (characters * weights, characters * (1 - weights))
+    )
     sides = [_candidates(order, codes, chosen_text), _candidates(order[::-1], codes, other_text)]
-    every = np.concatenate([rows for side in sides for rows in side.values()] or [np.empty(0, np.int64)])
+    every = np.concatenate(
+        [rows for side in sides for rows in side.values()] or [np.empty(0, np.int64)]
+    )
     texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
 
     def examples_of(side: dict[int, np.ndarray]) -> Examples_:
-        every = (SourceExamples(names[code], _examples(rows, scores, texts, weights)) for code, rows in side.items())
+        every = (
+            SourceExamples(names[code], _examples(rows, scores, texts, weights))
+            for code, rows in side.items()
+        )
         return tuple(examples for examples in every if examples.units)[:SOURCES]
 
     return examples_of(sides[0]), examples_of(sides[1])
 
 
-def _candidates(order: np.ndarray, codes: np.ndarray, text: np.ndarray | None) -> dict[int, np.ndarray]:
+def _candidates(
+    order: np.ndarray, codes: np.ndarray, text: np.ndarray | None
+) -> dict[int, np.ndarray]:
     """Return the first rows in `order` of a few sources, by their codes; the source with most `text` first."""
     if text is None:
         sources = list(dict.fromkeys(codes[order].tolist()))
@@ -87,7 +104,9 @@ def _examples(
     """Make examples of the rows: one unit per document, long enough to read, without repeated texts."""
     offsets = [np.clip(rows + step, 0, scores.num_rows - 1) for step in (-1, 0, 1)]
     columns = scores.select(["doc_id", "unit", "start", "end", "score"])
-    before, units, after = (columns.take(pa.array(neighbours)).to_pylist() for neighbours in offsets)
+    before, units, after = (
+        columns.take(pa.array(neighbours)).to_pylist() for neighbours in offsets
+    )
     documents: set[str] = set()
     by_text: dict[str, UnitExample] = {}
     for index, unit in enumerate(units):
@@ -99,7 +118,9 @@ def _examples(
         context = [_beside(unit, other[index], document) for other in (before, after)]
         weight = "" if weights is None else f", weight {weights[rows[index]]:.2g}"
         note = f"score {number(unit['score'])}{weight}"
-        example = UnitExample(beginning(text), note, _end(context[0]), beginning(context[1], LONGEST_BESIDE))
+        example = UnitExample(
+            beginning(text), note, _end(context[0]), beginning(context[1], LONGEST_BESIDE)
+        )
         by_text.setdefault(text, example)
     return tuple(by_text.values())[:UNITS]
 
@@ -122,7 +143,11 @@ def _end(text: str) -> str:
 def is_readable(text: str) -> bool:
     """Return True if a text has enough words to serve as an example.
 
-    Words contain a letter and stand between spaces; in scripts without spaces, two letters count as a word.
+    Words contain a letter and stand between spaces; in scripts without spaces, two letters count as
+    a word.
     """
     words = sum(any(map(str.isalpha, word)) for word in text.split())
-    return len(text) >= FEWEST_CHARACTERS and max(words, len(_UNSPACED.findall(text)) // 2) >= FEWEST_WORDS
+    return (
+        len(text) >= FEWEST_CHARACTERS
+        and max(words, len(_UNSPACED.findall(text)) // 2) >= FEWEST_WORDS
+    )

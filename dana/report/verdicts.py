@@ -1,8 +1,9 @@
 """Compare two arms on a task: better, worse or undecided, and what would decide (docs/design.md).
 
-A question is decided if the two-level p of :mod:`dana.core.statistics` is at most 0.05 after Holm over all questions of
-the report, and no model collapsed. Everything else is undecided, with reasons. A run that may stop early is looked at
-after each adaptation; p and interval then allow for all looks, and :func:`reason_to_stop` is the rule.
+A question is decided if the two-level p of :mod:`dana.core.statistics` is at most 0.05 after Holm
+over all questions of the report, and no model collapsed. Everything else is undecided, with
+reasons. A run that may stop early is looked at after each adaptation; p and interval then allow for
+all looks, and :func:`reason_to_stop` is the rule.
 """
 
 import math
@@ -17,7 +18,10 @@ from dana.report.run import ADAPTED, is_control
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
 INCOMPARABLE, UNASKED = "not compared", "not asked"
-RIVALS = ("base", "random")  # controls that an arm must beat: no adaptation, and the same amount of random text
+RIVALS = (
+    "base",
+    "random",
+)  # controls that an arm must beat: no adaptation, and the same amount of random text
 ADAPTATION, FOLD, SEED = "adaptation", "fold", "seed"
 MOST_UNITS, MOST_TEXTS = 1000, 1_000_000  # larger numbers are not computed
 FUTILE = 0.1  # chance of deciding at the planned end, below which going on is futile
@@ -37,8 +41,10 @@ class ArmComparison:
         arm_score: Mean score of the first arm.
         other_score: Mean score of the other.
         is_floor: True if the other is the best floor of the task.
-        unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of one adaptation.
-        one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would do.
+        unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of
+            one adaptation.
+        one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would
+            do.
         models: Number of fine-tuned models of each arm.
         texts: Number of test texts.
         mean: Mean difference, arm minus other.
@@ -57,11 +63,13 @@ class ArmComparison:
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
         reasons: Why the question is undecided and what would decide it; empty with a verdict.
         collapsed_models: Number of collapsed models of both arms.
-        units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number would.
+        units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number
+            would.
         texts_needed: Test texts that would decide it; NaN likewise.
         horizon: Units planned of a run that may stop early; 0 of others.
         level: Largest p of this look alone that decides, by Holm's first step.
-        chance: Chance that the planned rest of the run decides, if the difference is as measured; NaN without a rest.
+        chance: Chance that the planned rest of the run decides, if the difference is as measured;
+            NaN without a rest.
     """
 
     task: str
@@ -111,14 +119,19 @@ class ArmComparison:
         if self.one_adaptation or self.n < 2:
             return f"{ADAPTATION if self.one_adaptation else self.unit}s"
         shares = {"labelled texts" if self.unit == FOLD else "test texts": self.text_share}
-        shares |= {f"{self.unit}s": self.unit_share, f"fine-tunings of each {self.unit}": self.seed_share}
+        shares |= {
+            f"{self.unit}s": self.unit_share,
+            f"fine-tunings of each {self.unit}": self.seed_share,
+        }
         return max(shares, key=lambda name: shares[name])
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
     """Return the arms that a report is about: dana (or adapted) and NAME+dana if present, else all but the controls."""
     names = list(arms)
-    dana_arms = [arm for arm in ("dana", ADAPTED) if arm in names][:1] + [arm for arm in names if arm.endswith("+dana")]
+    dana_arms = [arm for arm in ("dana", ADAPTED) if arm in names][:1] + [
+        arm for arm in names if arm.endswith("+dana")
+    ]
     return dana_arms or [arm for arm in names if not is_control(arm)]
 
 
@@ -152,10 +165,16 @@ def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
 def best_floor(floors: Iterable[ArmResult], task: str) -> ArmResult | None:
     """Return the floor of a task with the best score; None without floors."""
     rows = [floor for floor in floors if floor.task == task]
-    return max(rows, key=lambda row: row.estimate.mean * (1 if row.direction == "higher" else -1), default=None)
+    return max(
+        rows,
+        key=lambda row: row.estimate.mean * (1 if row.direction == "higher" else -1),
+        default=None,
+    )
 
 
-def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -> list[ArmComparison]:
+def compare_arms(
+    cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()
+) -> list[ArmComparison]:
     """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them.
 
     Args:
@@ -171,9 +190,13 @@ def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -
             arms = {**arms, floor.arm: floor}
         for pair in dict.fromkeys([*task_questions, *all_pairs]):
             cell, other = arms[pair[0]], arms[pair[1]]
-            pairs.append((replace(measure_pair(cell, other), asked=pair in task_questions), cell, other))
+            pairs.append(
+                (replace(measure_pair(cell, other), asked=pair in task_questions), cell, other)
+            )
     is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
-    p_values = statistics.holm([row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test])
+    p_values = statistics.holm(
+        [row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test]
+    )
     counts, adjustments = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
     return [
         _judge(replace(row, p_holm=next(adjustments)), cell, other, *counts) if test else row
@@ -184,14 +207,19 @@ def compare_arms(cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()) -
 def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
     """Say why a run may stop before its planned end; empty if it goes on.
 
-    It stops if each question is decided, or would be decided at the planned end with a chance below :data:`FUTILE`.
+    It stops if each question is decided, or would be decided at the planned end with a chance below
+    :data:`FUTILE`.
     """
     asked_rows = [row for row in rows if row.asked and row.verdict != INCOMPARABLE]
     chances = [row.chance for row in asked_rows if row.verdict == UNDECIDED]
     if not asked_rows or not max(chances, default=0.0) < FUTILE:
         return ""
     decisions = f"{len(asked_rows) - len(chances)} of {len(asked_rows)} questions are decided"
-    rest = f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}" if chances else ""
+    rest = (
+        f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}"
+        if chances
+        else ""
+    )
     return "; ".join(filter(None, [decisions, rest]))
 
 
@@ -211,20 +239,32 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
     both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
     unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
     row = replace(
-        row, n=both.units, unit=unit, models=len(cell.scores), texts=both.texts, mean=both.mean, horizon=both.horizon
+        row,
+        n=both.units,
+        unit=unit,
+        models=len(cell.scores),
+        texts=both.texts,
+        mean=both.mean,
+        horizon=both.horizon,
     )
-    row = replace(row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent))
+    row = replace(
+        row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent)
+    )
     row = replace(row, collapsed_models=len(cell.collapsed_seeds) + len(other.collapsed_seeds))
     if both.units < 2:
         return replace(row, p=1.0)
     low, high = both.interval
     row = replace(row, error=both.error, low=low, high=high, p=both.p, detectable=both.detectable())
-    row = replace(row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text))
+    row = replace(
+        row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text)
+    )
     unit_share, seed_share, text_share = both.shares
     return replace(row, unit_share=unit_share, seed_share=seed_share, text_share=text_share)
 
 
-def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, open_count: int) -> ArmComparison:
+def _judge(
+    row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, open_count: int
+) -> ArmComparison:
     """Add the verdict to a row, or every reason why the question is undecided.
 
     Args:
@@ -239,7 +279,11 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, op
         row = replace(row, level=both.level(count))
     if row.n < row.horizon:
         row = replace(row, chance=0.0 if row.collapsed_models else both.chance(max(open_count, 1)))
-    reasons = [f"{row.collapsed_models} of {2 * row.models} models collapsed"] if row.collapsed_models else []
+    reasons = (
+        [f"{row.collapsed_models} of {2 * row.models} models collapsed"]
+        if row.collapsed_models
+        else []
+    )
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:
@@ -257,12 +301,25 @@ def _judge(row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, op
 def _plan(row: ArmComparison, both: TwoLevel, count: int) -> tuple[ArmComparison, list[str]]:
     """Estimate how small a difference shows, and which number of units, or of texts, would decide the question."""
     row = replace(row, detectable=both.detectable(count))
-    units = _first(range(both.units + 1, MOST_UNITS), lambda units: both.at(units, both.texts), both.mean, count)
-    texts = _first(range(both.texts + 1, MOST_TEXTS), lambda texts: both.at(both.units, texts), both.mean, count)
+    units = _first(
+        range(both.units + 1, MOST_UNITS),
+        lambda units: both.at(units, both.texts),
+        both.mean,
+        count,
+    )
+    texts = _first(
+        range(both.texts + 1, MOST_TEXTS),
+        lambda texts: both.at(both.units, texts),
+        both.mean,
+        count,
+    )
     if row.unit == FOLD or row.one_adaptation:
         units = math.nan  # folds are a choice, and more seeds would still tell of one adaptation
     row = replace(row, units_needed=units, texts_needed=texts)
-    needs = [(units, f"{row.unit}s"), (texts, "labelled texts" if row.unit == FOLD else "test texts")]
+    needs = [
+        (units, f"{row.unit}s"),
+        (texts, "labelled texts" if row.unit == FOLD else "test texts"),
+    ]
     words = [f"{number:,.0f} {name}" for number, name in needs if not math.isnan(number)]
     plan = [f"a difference of {row.detectable:.2g} would show in four of five reruns"]
     plan += [f"about {' or '.join(words)} would decide this one"] if words else []

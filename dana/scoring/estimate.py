@@ -27,7 +27,11 @@ from dana.selectors.base import Selector
 
 DOCUMENTS = 400  # to read, over all files
 UNITS = 2000  # to score
-SHARES = (0.02, 0.02, 0.08)  # of a fit: the first loads what fits need, the others tell what a unit costs
+SHARES = (
+    0.02,
+    0.02,
+    0.08,
+)  # of a fit: the first loads what fits need, the others tell what a unit costs
 LEAST = 20  # units of a sample
 SCORE_BYTES = 24  # of a row of scores, compressed
 CORPUS_SHARE = 0.4  # of the text's bytes, compressed
@@ -58,19 +62,29 @@ def estimate(
         share: Share of the documents that sampling keeps; all of them are read.
 
     Raises:
-        ConfigError: If there are no sources, no document, or one source is a streamed dataset of unknown size.
+        ConfigError: If there are no sources, no document, or one source is a streamed dataset of
+            unknown size.
     """
     require(bool(sources), "general", sources, "at least one file, folder or glob")
     documents, total_documents, reading = sample_documents(sources, out, inputs, on_bad_record)
     characters = sum(len(document.text) for document in documents) / len(documents)
     if total_documents * characters < SMALL and not is_dry():
         return Cost("", 0.0)
-    splitter, document_count, began = selection.splitter(), total_documents * share, time.monotonic()
+    splitter, document_count, began = (
+        selection.splitter(),
+        total_documents * share,
+        time.monotonic(),
+    )
     units = Units.join(list(split_documents(documents, splitter)))
-    splitting, unit_count = (time.monotonic() - began) / len(documents), document_count * len(units) / len(documents)
+    splitting, unit_count = (
+        (time.monotonic() - began) / len(documents),
+        document_count * len(units) / len(documents),
+    )
     task_units = Units.join(list(split_documents(task, splitter))) if task else units
     fitting, rate = _probe(selector, task_units.first(selection.max_task_units), units, unit_count)
-    scoring = unit_count * rate + 2 * document_count * splitting  # cut once to draw samples, once to score
+    scoring = (
+        unit_count * rate + 2 * document_count * splitting
+    )  # cut once to draw samples, once to score
     disk = document_count * characters * CORPUS_SHARE + unit_count * SCORE_BYTES
     if selection.store and "encoder" in selector.uses:
         dims = create_encoder(selection.encoder).encode(["a"]).shape[1]
@@ -79,7 +93,9 @@ def estimate(
     return Cost(what, reading + fitting + scoring / processes(), disk, reading=reading)
 
 
-def _probe(selector: Selector, task: Units, general: Units, unit_count: float) -> tuple[float, float]:
+def _probe(
+    selector: Selector, task: Units, general: Units, unit_count: float
+) -> tuple[float, float]:
     """Measure the seconds of a fit, extrapolated from small ones, and those of scoring one unit, encoding included.
 
     Args:
@@ -89,13 +105,23 @@ def _probe(selector: Selector, task: Units, general: Units, unit_count: float) -
         unit_count: Number of general units.
     """
     sizes = {name: min(size, unit_count) for name, size in selector.samples(len(task)).items()}
-    parts = [np.arange(first, len(general), len(sizes) + 1) for first in range(len(sizes) + 1)]  # of all documents
+    parts = [
+        np.arange(first, len(general), len(sizes) + 1) for first in range(len(sizes) + 1)
+    ]  # of all documents
     seconds = []
     with messages(quiet=True):
         for share in SHARES:
             pairs = zip(sizes.items(), parts[1:], strict=True)
-            samples = {name: general.rows(part[: max(LEAST, round(share * size))]) for (name, size), part in pairs}
-            rows = np.linspace(0, len(task) - 1, min(len(task), max(LEAST, round(share * len(task)))), dtype=np.int64)
+            samples = {
+                name: general.rows(part[: max(LEAST, round(share * size))])
+                for (name, size), part in pairs
+            }
+            rows = np.linspace(
+                0,
+                len(task) - 1,
+                min(len(task), max(LEAST, round(share * len(task)))),
+                dtype=np.int64,
+            )
             began = time.monotonic()
             model = selector.fit(task.rows(rows), samples, 0)
             seconds.append(time.monotonic() - began)
@@ -121,7 +147,9 @@ def sample_documents(
         ConfigError: If there is no document, or a source is a streamed data set.
     """
     for dataset in filter(is_hub, sources):
-        raise ConfigError(f"{dataset}: is streamed, so its size is unknown; name files, or run without --dry-run")
+        raise ConfigError(
+            f"{dataset}: is streamed, so its size is unknown; name files, or run without --dry-run"
+        )
     files = [(source, file) for source in find_files(sources, out) for file in expand(source)]
     each = max(1, count // len(files))
     documents: list[Document] = []

@@ -31,12 +31,14 @@ class TaskText:
     def units(self, selection: Selection) -> Units:
         """Return the units to fit on: at most ``max_task_units``, distinct, without markers, ordered at random.
 
-        Of units with the same words only the first is used. Copies, such as one sentence with different entity marks
-        in relation data, would count more than once and leak across splits.
+        Of units with the same words only the first is used. Copies, such as one sentence with
+        different entity marks in relation data, would count more than once and leak across splits.
         """
         every = Units.join(list(self._cut("fit", selection)))
         first = distinct_rows(every.texts)
-        order = generator(selection.seed, "task", "units").permutation(len(first))[: selection.max_task_units]
+        order = generator(selection.seed, "task", "units").permutation(len(first))[
+            : selection.max_task_units
+        ]
         return every.rows(first[order])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:

@@ -1,8 +1,9 @@
 """Save a fitted selector and load it again to score any text, without the run, its task or its pool.
 
-The folder holds the fitted state (safetensors, JSON, n-gram counts; no pickle) and ``saved.json``: specs of selector,
-detector and encoder, how text is cut, digests of encoder and code, and size and digest of every file. The encoder's
-weights are not in the folder; they are loaded by spec and verified by digest.
+The folder holds the fitted state (safetensors, JSON, n-gram counts; no pickle) and ``saved.json``:
+specs of selector, detector and encoder, how text is cut, digests of encoder and code, and size and
+digest of every file. The encoder's weights are not in the folder; they are loaded by spec and
+verified by digest.
 """
 
 import json
@@ -14,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dana.core.artifacts import META_DIR, add_seal, canonical, is_intact, list_differences, read_json, write_json
+from dana.core.artifacts import (
+    META_DIR,
+    add_seal,
+    canonical,
+    is_intact,
+    list_differences,
+    read_json,
+    write_json,
+)
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError, nearest_path
 from dana.core.files import check_digests, seal
@@ -61,32 +70,44 @@ class SavedSelector:
 
         Args:
             texts: Documents. Each is normalised and cut as in the run; a blank one has no row.
-            ids: Document ids, normalised; a blank or missing id becomes a hash of the text. A cross-fitted selector
-                needs the ids of the pool to score each of its documents by the fit that excluded it.
+            ids: Document ids, normalised; a blank or missing id becomes a hash of the text. A
+                cross-fitted selector needs the ids of the pool to score each of its documents by
+                the fit that excluded it.
 
         Returns:
-            One row per unit, in the order of the texts, with the columns of :data:`dana.core.schemas.SCORES`; higher
-            scores are more foreign to the task.
+            One row per unit, in the order of the texts, with the columns of
+            :data:`dana.core.schemas.SCORES`; higher scores are more foreign to the task.
 
         Raises:
-            DataError: If a text or id is not a string (names its index), or there are more or fewer ids than texts.
+            DataError: If a text or id is not a string (names its index), or there are more or fewer
+                ids than texts.
         """
         clean_texts = [normalise(text) for text in as_units(texts, "texts").texts]
         raw_ids = [""] * len(clean_texts) if ids is None else as_units(ids, "ids").texts
         if len(raw_ids) != len(clean_texts):
-            raise DataError(f"ids: expected one per text, got {len(raw_ids)} for {len(clean_texts)} texts")
-        doc_ids = (normalise(name) or document_id("", text) for name, text in zip(raw_ids, clean_texts, strict=True))
-        documents = (Document(doc_id, "", text) for doc_id, text in zip(doc_ids, clean_texts, strict=True))
+            raise DataError(
+                f"ids: expected one per text, got {len(raw_ids)} for {len(clean_texts)} texts"
+            )
+        doc_ids = (
+            normalise(name) or document_id("", text)
+            for name, text in zip(raw_ids, clean_texts, strict=True)
+        )
+        documents = (
+            Document(doc_id, "", text) for doc_id, text in zip(doc_ids, clean_texts, strict=True)
+        )
         return pa.concat_tables([SCORES.empty_table(), *self.tables(documents)]).to_pandas()
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
         """Score a stream of normalised documents; yield one table (:data:`dana.core.schemas.SCORES`) per 1,024.
 
-        The tables are the shards of a corpus of these documents, so scores equal those of ``dana score`` bit for bit.
+        The tables are the shards of a corpus of these documents, so scores equal those of ``dana
+        score`` bit for bit.
         """
         stream = iter(documents)
         while shard := list(islice(stream, DOCUMENTS_PER_SHARD)):
-            tables = [score_table(units, self.model) for units in split_documents(shard, self.splitter)]
+            tables = [
+                score_table(units, self.model) for units in split_documents(shard, self.splitter)
+            ]
             yield pa.concat_tables([SCORES.empty_table(), *tables]).combine_chunks()
 
 
@@ -110,8 +131,15 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         selector: Selector of this spec, in the context of the selection.
         selection: How text was cut and embedded.
     """
-    settings = {name: getattr(selection, name) for name in SHARED} | ({} if selection.store else {"store_dtype": None})
-    description = {"format": FORMAT, "selector": spec, "detector": selector.context.detector, "selection": settings}
+    settings = {name: getattr(selection, name) for name in SHARED} | (
+        {} if selection.store else {"store_dtype": None}
+    )
+    description = {
+        "format": FORMAT,
+        "selector": spec,
+        "detector": selector.context.detector,
+        "selection": settings,
+    }
     description |= {"identity": {**selector.identity(), "code": origin_of(selector)}}
     description |= {"dana": package_versions().get(OURS), "files": seal(folder)}
     write_json(folder / SAVED, add_seal(description))
@@ -125,21 +153,33 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
         encoder: Spec of the same encoder if its checkpoint has moved; verified by its digest.
 
     Raises:
-        ArtifactError: If the folder holds no selector, a file is missing or damaged, the format is unknown, or the
-            encoder is not the one that the selector was fitted with.
+        ArtifactError: If the folder holds no selector, a file is missing or damaged, the format is
+            unknown, or the encoder is not the one that the selector was fitted with.
         ConfigError: If the folder is a URL or not a path.
         PluginError: If the package of the selector, detector or encoder is not installed.
     """
-    require(isinstance(folder, str | Path), "folder", folder, "the path of a saved selector, a run or its scores")
+    require(
+        isinstance(folder, str | Path),
+        "folder",
+        folder,
+        "the path of a saved selector, a run or its scores",
+    )
     require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
-    path = next((Path(folder, name) for name in SUBFOLDERS if Path(folder, name, SAVED).is_file()), None)
+    path = next(
+        (Path(folder, name) for name in SUBFOLDERS if Path(folder, name, SAVED).is_file()), None
+    )
     if path is None:
         made_by = "make one with: dana score --task ... --general ... --out DIR"
-        raise ArtifactError(f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}")
+        raise ArtifactError(
+            f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}"
+        )
     description = _read(path / SAVED)
-    settings = {name: value for name, value in description["selection"].items() if value is not None}
+    settings = {
+        name: value for name, value in description["selection"].items() if value is not None
+    }
     settings["encoder"] = encoder or settings["encoder"]
-    # A run with a store rounds vectors to its precision; the empty path rounds alike and stores nothing.
+    # A run with a store rounds vectors to its precision; the empty path rounds alike and stores
+    # nothing.
     selection = Selection(**settings, store="" if "store_dtype" in settings else None)
     selector = create_selector(description["selector"], selection.context(description["detector"]))
     _check_same(path, description, {**selector.identity(), "code": origin_of(selector)})
@@ -154,7 +194,9 @@ def _read(path: Path) -> dict[str, Any]:
     """
     description = read_json(path)
     if not isinstance(description, dict) or not is_intact(description):
-        raise ArtifactError(f"{path}: damaged: its content does not match its digest; score again or copy it again")
+        raise ArtifactError(
+            f"{path}: damaged: its content does not match its digest; score again or copy it again"
+        )
     if description["format"] != FORMAT:
         writer = f"format {description['format']}, written by dana {description.get('dana')}"
         raise ArtifactError(f"{path}: {writer}; this dana reads format {FORMAT}; score again")
@@ -179,5 +221,9 @@ def _check_same(path: Path, description: dict[str, Any], identity: dict[str, Any
 def _without_code(value: Any) -> Any:
     """Remove the entries that identify a component's code from JSON values."""
     if isinstance(value, dict):
-        return {key: _without_code(part) for key, part in value.items() if key != "code" and not key.endswith("_code")}
+        return {
+            key: _without_code(part)
+            for key, part in value.items()
+            if key != "code" and not key.endswith("_code")
+        }
     return [_without_code(part) for part in value] if isinstance(value, list) else value

@@ -37,7 +37,9 @@ def build_selector(selector: str, detector: str, selection: Selection) -> Select
 
 def build_probe(selector: str, detector: str, selection: Selection) -> Selector:
     """Create the selector of a spec with a cache of embeddings in memory alone, to measure it."""
-    return create_selector(selector, RememberedContext.of(replace(selection.context(detector), store=None)))
+    return create_selector(
+        selector, RememberedContext.of(replace(selection.context(detector), store=None))
+    )
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Scoring(ShardedTable):
         general: Corpus to score.
         selection: How text is cut.
         selector: Selector that scores.
-        folder: Folder of the scores: ``part-*.parquet`` (:data:`dana.core.schemas.SCORES`, one row per unit, corpus
-            order) and, in ``__dana__/``, ``held_out_task.parquet`` (scores of held-out task units), ``samples.json``
-            (ids of the general units that were fitted on) and ``selector/`` (the fitted selector, for
+        folder: Folder of the scores: ``part-*.parquet`` (:data:`dana.core.schemas.SCORES`, one row
+            per unit, corpus order) and, in ``__dana__/``, ``held_out_task.parquet`` (scores of
+            held-out task units), ``samples.json`` (ids of the general units that were fitted on)
+            and ``selector/`` (the fitted selector, for
             :func:`dana.scoring.saved_selector.load_selector`).
-        spec: Spec of the selector; None if it was built in Python, so that the saved selector has no description.
+        spec: Spec of the selector; None if it was built in Python, so that the saved selector has
+            no description.
         allowed: Whether scores are written that rank held-out task text below chance.
     """
 
@@ -73,7 +77,10 @@ class Scoring(ShardedTable):
     def depends_on(self) -> dict[str, Any]:
         """All that decides the scores."""
         selector = {**self.selector.identity(), "code": origin_of(self.selector)}
-        texts = {"task": self.task.artifact.fingerprint, "general": self.general.artifact.fingerprint}
+        texts = {
+            "task": self.task.artifact.fingerprint,
+            "general": self.general.artifact.fingerprint,
+        }
         return {**texts, "selection": self.selection.cut(), "selector": selector}
 
     def load(self, folder: Path) -> FittedSelector:
@@ -90,10 +97,16 @@ class Scoring(ShardedTable):
         """
         task = self.task.units(self.selection)
         if len(task) < MIN_TASK_UNITS:
-            raise DataError(f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}")
+            raise DataError(
+                f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}"
+            )
         sizes, root = self.selector.samples(len(task)), self.selection.seed
-        sample_sizes = {name: (derive_seed(root, "general", name), size) for name, size in sizes.items()}
-        units, samples = self.draw_samples(sample_sizes, self.selector.runs()) if sample_sizes else (None, {})
+        sample_sizes = {
+            name: (derive_seed(root, "general", name), size) for name, size in sizes.items()
+        }
+        units, samples = (
+            self.draw_samples(sample_sizes, self.selector.runs()) if sample_sizes else (None, {})
+        )
         total = sum(map(len, [task, *samples.values()]))
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
@@ -108,7 +121,11 @@ class Scoring(ShardedTable):
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
         draft.seeds.update({name: seed for name, (seed, _) in sample_sizes.items()})
         sizes = {name: len(sample) for name, sample in samples.items()}
-        draft.counts = {"task_units": len(task), "general_samples": sizes, "held_out_task_units": table.num_rows}
+        draft.counts = {
+            "task_units": len(task),
+            "general_samples": sizes,
+            "held_out_task_units": table.num_rows,
+        }
         draft.counts |= {} if units is None else {"general_units": units}
         draft.notes |= getattr(model, "notes", {})
 
@@ -128,7 +145,8 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
 
     Args:
         draft: Draft of a scores artifact.
-        fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores artifact.
+        fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores
+            artifact.
         shards: Tables of scores in corpus order.
 
     Returns:
@@ -141,7 +159,9 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
 
     def measure() -> Iterator[pa.Table]:
         nonlocal moments, sample, step
-        for number, shard in enumerate(shards):  # in corpus order: sums round alike whichever process scored a shard
+        for number, shard in enumerate(
+            shards
+        ):  # in corpus order: sums round alike whichever process scored a shard
             moments = moments.merge(Moments.of(shard["score"].to_numpy()))
             sample += [shard] if number % step == 0 else []
             if sum(map(len, sample)) > MOST_COMPARED:
@@ -159,6 +179,8 @@ def _against_chance(task: pa.Table, general: pa.Table) -> dict[str, float]:
     """Compute AUROC with its interval, and the rank correlation of general units' scores and lengths, as ``length``."""
     if not len(task) or not len(general):
         return {}
-    scores, documents = (tuple(part[name].to_numpy() for part in (task, general)) for name in ("score", "doc_id"))
+    scores, documents = (
+        tuple(part[name].to_numpy() for part in (task, general)) for name in ("score", "doc_id")
+    )
     lengths = general["end"].to_numpy() - general["start"].to_numpy()
     return {**auroc_interval([scores], [documents]), "length": rank_correlation(scores[1], lengths)}

@@ -25,15 +25,16 @@ class Selection:
     Attributes:
         units: ``sentence`` or ``window:N`` word-pieces of the encoder's tokenizer.
         language: ISO 639-1 code of the text, for where its sentences end.
-        encoder: Encoder spec, for example ``static``, ``minilm`` or ``transformer:bert-base-uncased``.
+        encoder: Encoder spec, for example ``static``, ``minilm`` or
+            ``transformer:bert-base-uncased``.
         geometry: ``none``, ``l2``, ``center+l2`` or ``whiten:K`` (docs/design.md, Geometry).
-        max_task_units: Fit on at most so many task units, drawn at random; fitting kNN, LOF and one-class SVM
-            grows with them, and beyond some thousand the scores hardly change.
-        general_share: General units that a detector is fitted on along with the task, as a share of its units: none by
-            default, a tenth in Algorithm 1 of the paper.
+        max_task_units: Fit on at most so many task units, drawn at random; fitting kNN, LOF and
+            one-class SVM grows with them, and beyond some thousand the scores hardly change.
+        general_share: General units that a detector is fitted on along with the task, as a share of
+            its units: none by default, a tenth in Algorithm 1 of the paper.
         seed: Root seed of every split, sample and detector.
-        store: Folder of the cache of embeddings, shared by tasks and corpora; by default OUT/embeddings, without a
-            cache for ``none``.
+        store: Folder of the cache of embeddings, shared by tasks and corpora; by default
+            OUT/embeddings, without a cache for ``none``.
         store_dtype: Precision of the cache, ``float16`` or ``int8``.
     """
 
@@ -77,7 +78,11 @@ class Selection:
     def splitter(self) -> Splitter:
         """Return a function that cuts a text into the character spans of its units. Windows load the tokenizer."""
         spec = parse_units(self.units)
-        tokenizer = getattr(ENCODERS.create(self.encoder), "tokenizer", None) if spec.needs_tokenizer else None
+        tokenizer = (
+            getattr(ENCODERS.create(self.encoder), "tokenizer", None)
+            if spec.needs_tokenizer
+            else None
+        )
         return spec.splitter(tokenizer, self.language)
 
 
@@ -86,13 +91,16 @@ class RankSettings:
     """How the detectors are compared.
 
     Attributes:
-        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument. With ``all`` a
-            detector that fails is skipped with a warning; a detector that was named is an error.
-        protocol: ``grouped`` holds out documents with their near duplicates, in folds, and chooses by recall at the
-            budget. ``paper`` holds out a tenth of the units, by unit, and chooses by F1 (DANA, section 3.1).
+        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument.
+            With ``all`` a detector that fails is skipped with a warning; a detector that was named
+            is an error.
+        protocol: ``grouped`` holds out documents with their near duplicates, in folds, and chooses
+            by recall at the budget. ``paper`` holds out a tenth of the units, by unit, and chooses
+            by F1 (DANA, section 3.1).
         folds: Folds of ``grouped``.
         seeds: Repetitions, each with its own split and detector seed.
-        prevalence: Share of task text at which the average precision is taken; the paper's is a half.
+        prevalence: Share of task text at which the average precision is taken; the paper's is a
+            half.
     """
 
     detectors: list[str] = field(default_factory=lambda: list(ALL))
@@ -102,7 +110,9 @@ class RankSettings:
     prevalence: float = 0.1
 
     def __post_init__(self) -> None:
-        check_fields(self, protocol=PROTOCOLS, folds="at least 2", seeds="at least 1", prevalence="in (0, 1)")
+        check_fields(
+            self, protocol=PROTOCOLS, folds="at least 2", seeds="at least 1", prevalence="in (0, 1)"
+        )
         require(bool(self.detectors), "detectors", self.detectors, "all, or at least one name")
 
     @property
@@ -137,7 +147,11 @@ def _zoo() -> dict[str, str]:
     """
     problems = {}
     for name, claims in DETECTORS.entries().items():
-        specs = [name] if len(claims) == 1 else [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]
+        specs = (
+            [name]
+            if len(claims) == 1
+            else [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]
+        )
         for spec in specs if name not in LEFT_OUT else ():
             try:
                 DETECTORS.create(spec)

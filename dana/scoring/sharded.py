@@ -1,10 +1,11 @@
 """Compute one row per unit of a corpus, in shards that any number of processes share. Memory is flat.
 
-A shard is 1,024 documents. Its boundaries depend on the corpus alone, so its rows are the same whichever process
-writes it. It is written whole or not at all; the next process scores what a killed one did not write.
+A shard is 1,024 documents. Its boundaries depend on the corpus alone, so its rows are the same
+whichever process writes it. It is written whole or not at all; the next process scores what a
+killed one did not write.
 
-Three steps, each of which may run as another process on another machine: prepare (fit the model, once), score
-shards (any share of them), merge (one table in corpus order).
+Three steps, each of which may run as another process on another machine: prepare (fit the model,
+once), score shards (any share of them), merge (one table in corpus order).
 """
 
 import shutil
@@ -20,7 +21,16 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import MANIFEST, META_DIR, Artifact, Draft, fingerprint, make, open_artifact, read_manifest
+from dana.core.artifacts import (
+    MANIFEST,
+    META_DIR,
+    Artifact,
+    Draft,
+    fingerprint,
+    make,
+    open_artifact,
+    read_manifest,
+)
 from dana.core.errors import ArtifactError
 from dana.core.files import check_digests, folder_lock, temp_file
 from dana.core.launch import Share, on_rank_0, wait_for_all
@@ -61,7 +71,9 @@ class Shard:
         """Yield the documents."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
             table = file.read_row_group(self.group, DOCUMENTS.names)
-        columns = (table[name].to_pylist() for name in DOCUMENTS.names)  # half the time of to_pylist on the table
+        columns = (
+            table[name].to_pylist() for name in DOCUMENTS.names
+        )  # half the time of to_pylist on the table
         return starmap(Document, zip(*columns, strict=True))
 
 
@@ -81,7 +93,8 @@ class ShardFolder:
 
     Attributes:
         path: The folder.
-        scoring: Fingerprint of the table. It is part of each file name, so that shards of other tables are ignored.
+        scoring: Fingerprint of the table. It is part of each file name, so that shards of other
+            tables are ignored.
     """
 
     path: Path
@@ -101,7 +114,8 @@ class ShardFolder:
         Args:
             number: Number of the shard.
             table: Rows of the shard.
-            seconds: Time that scoring took, stored in the file's metadata until the shards are merged.
+            seconds: Time that scoring took, stored in the file's metadata until the shards are
+                merged.
 
         Raises:
             ArtifactError: If the folder no longer exists.
@@ -111,11 +125,15 @@ class ShardFolder:
             with temp_file(self.file(number)) as temporary:
                 pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
         except FileNotFoundError as error:
-            raise ArtifactError(f"{self.path}: gone; another process has merged or removed the shards") from error
+            raise ArtifactError(
+                f"{self.path}: gone; another process has merged or removed the shards"
+            ) from error
 
     def seconds(self, shards: Iterable[Shard]) -> float:
         """Sum the seconds that scoring these shards took, over all processes."""
-        return sum(float(pq.read_schema(self.file(shard.number)).metadata[SECONDS]) for shard in shards)
+        return sum(
+            float(pq.read_schema(self.file(shard.number)).metadata[SECONDS]) for shard in shards
+        )
 
     def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
         """Yield the table of each shard, in order.
@@ -128,14 +146,18 @@ class ShardFolder:
             try:
                 table = pq.read_table(file, page_checksum_verification=True)
             except (OSError, pa.ArrowException) as error:
-                raise ArtifactError(f"{file}: damaged ({error}); remove it and score again") from error
+                raise ArtifactError(
+                    f"{file}: damaged ({error}); remove it and score again"
+                ) from error
             yield table.replace_schema_metadata(None)
 
 
 def key_columns(units: Units) -> list[Any]:
     """Return the first columns of every table of units: doc_id, source, unit, start, end."""
     owners = pa.array(units.owners)
-    names = ([getattr(document, name) for document in units.documents] for name in ("doc_id", "source"))
+    names = (
+        [getattr(document, name) for document in units.documents] for name in ("doc_id", "source")
+    )
     columns = [pa.array(values, pa.string()).take(owners) for values in names]
     return columns + [pa.array(numbers) for numbers in (units.numbers, units.starts, units.ends)]
 
@@ -146,10 +168,12 @@ class ShardedTable(ABC):
     Attributes:
         general: The corpus.
         selection: How its text is cut.
-        folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in corpus order.
+        folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in corpus
+            order.
         kind: Kind of the table's artifact, for example ``scores``.
-        model_name: Name of the fitted model's artifact, for example ``selector``. It lies beside the shards; merging
-            them moves it to ``__dana__/<model_name>``, where :meth:`load` reads it.
+        model_name: Name of the fitted model's artifact, for example ``selector``. It lies beside
+            the shards; merging them moves it to ``__dana__/<model_name>``, where :meth:`load` reads
+            it.
         schema: Columns of a row.
         command: Command that makes the table, for messages.
     """
@@ -192,7 +216,9 @@ class ShardedTable(ABC):
     @property
     def shards(self) -> ShardFolder:
         """Folder of the shards."""
-        return ShardFolder(self.folder.with_name(f"{self.folder.name}-shards"), fingerprint(self.depends_on))
+        return ShardFolder(
+            self.folder.with_name(f"{self.folder.name}-shards"), fingerprint(self.depends_on)
+        )
 
     @property
     def is_done(self) -> bool:
@@ -220,7 +246,11 @@ class ShardedTable(ABC):
         return self.prepare()
 
     def _refuse_damage(self, fit: Artifact) -> None:
-        check_digests(fit.path, fit.manifest["files"], f"remove {fit.path}, then prepare it again: {self.command}")
+        check_digests(
+            fit.path,
+            fit.manifest["files"],
+            f"remove {fit.path}, then prepare it again: {self.command}",
+        )
 
     def draw_samples(
         self, sample_sizes: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
@@ -230,7 +260,9 @@ class ShardedTable(ABC):
 
         def count_units() -> Iterator[Units]:
             nonlocal count
-            with progress(what="drawing samples", unit="documents", total=self.general.documents) as bar:
+            with progress(
+                what="drawing samples", unit="documents", total=self.general.documents
+            ) as bar:
                 for units in prefetch(self.general.units(self.selection)):
                     yield units
                     count += len(units)
@@ -252,9 +284,14 @@ class ShardedTable(ABC):
         shards = shards_of(self.general.artifact.path)[share.number :: share.of]
         missing = self.shards.missing(shards)
         if len(missing) < len(shards):
-            log.info("shards    %d of %d are already scored", len(shards) - len(missing), len(shards))
+            log.info(
+                "shards    %d of %d are already scored", len(shards) - len(missing), len(shards)
+            )
         busy, last_flush, unit_count = 0.0, 0.0, 0
-        with progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar, report_ticks(bar):
+        with (
+            progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar,
+            report_ticks(bar),
+        ):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
                 began, rows = time.monotonic(), [self.schema.empty_table()]
                 for units in batches:
@@ -272,9 +309,15 @@ class ShardedTable(ABC):
 
     def _estimate_units(self, shards: list[Shard]) -> int | None:
         """Estimate the number of units of shards for a progress bar; None if the corpus' units were not counted."""
-        general_units = read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
+        general_units = (
+            read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
+        )
         documents = sum(shard.documents for shard in shards)
-        return None if general_units is None else round(general_units * documents / max(1, self.general.documents))
+        return (
+            None
+            if general_units is None
+            else round(general_units * documents / max(1, self.general.documents))
+        )
 
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
         """Yield each shard with its batches of units."""
@@ -312,11 +355,14 @@ class ShardedTable(ABC):
         every = shards_of(self.general.artifact.path)
         missing = self.shards.missing(every)
         if missing and not self.is_done:
-            problem = (
-                f"{len(missing)} of {len(every)} shards are not scored yet, the first is number {missing[0].number}"
+            count = f"{len(missing)} of {len(every)} shards"
+            problem = f"{count} are not scored yet, the first is number {missing[0].number}"
+            raise ArtifactError(
+                f"{self.shards.path}: {problem}; run {self.command} with the same flags to score them"
             )
-            raise ArtifactError(f"{self.shards.path}: {problem}; run {self.command} with the same flags to score them")
-        artifact = make(self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every))
+        artifact = make(
+            self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every)
+        )
         shutil.rmtree(self.shards.path, ignore_errors=True)
         return artifact
 
@@ -326,4 +372,6 @@ class ShardedTable(ABC):
         units = self.join(draft, fit, self.shards.tables(every))
         draft.counts = {"units": units, **fit.manifest["counts"]}
         draft.seeds = fit.manifest["seeds"]
-        draft.start -= fit.manifest["seconds"] + self.shards.seconds(every)  # the manifest counts all three steps
+        draft.start -= fit.manifest["seconds"] + self.shards.seconds(
+            every
+        )  # the manifest counts all three steps

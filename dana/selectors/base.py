@@ -1,7 +1,7 @@
 """Base classes of selectors: fitted on task and general text, they score units; higher = more foreign to the task.
 
-A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in the group
-``dana.selectors`` (docs/extend/selector.md).
+A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in
+the group ``dana.selectors`` (docs/extend/selector.md).
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,8 @@ class SelectorContext:
         encoder: Encoder spec.
         geometry: Geometry spec (:mod:`dana.encoders.geometry`).
         general_share: General units added to a detector's fit, as a share of the task's units.
-        store: Folder of the cache of embeddings, or None; empty rounds as a cache does, without one.
+        store: Folder of the cache of embeddings, or None; empty rounds as a cache does, without
+            one.
         store_dtype: Precision of the cache, ``float16`` or ``int8``.
     """
 
@@ -80,7 +81,11 @@ class _Remembering:
 
         if new := list(dict.fromkeys(text for text in texts if text not in self._vectors)):
             self._vectors.update(zip(new, self.encoder.encode(new), strict=True))
-        return torch.stack([self._vectors[text] for text in texts]) if texts else self.encoder.encode(texts)
+        return (
+            torch.stack([self._vectors[text] for text in texts])
+            if texts
+            else self.encoder.encode(texts)
+        )
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,13 @@ class RememberedContext(SelectorContext):
     """Context with a cache in memory, for several fits and selectors that embed the same texts.
 
     Attributes:
-        encoders: Caching encoder by spec and precision, shared by contexts derived from one another.
+        encoders: Caching encoder by spec and precision, shared by contexts derived from one
+            another.
     """
 
-    encoders: dict[tuple[str, str | None], _Remembering] = field(default_factory=dict, compare=False)
+    encoders: dict[tuple[str, str | None], _Remembering] = field(
+        default_factory=dict, compare=False
+    )
 
     @classmethod
     def of(cls, context: SelectorContext) -> "RememberedContext":
@@ -104,7 +112,9 @@ class RememberedContext(SelectorContext):
     def _encoder(self) -> Encoder:
         key = self.encoder, None if self.store is None else self.store_dtype
         if key not in self.encoders:
-            self.encoders[key] = _Remembering(create_encoder(self.encoder, self.store, self.store_dtype))
+            self.encoders[key] = _Remembering(
+                create_encoder(self.encoder, self.store, self.store_dtype)
+            )
         return self.encoders[key]
 
 
@@ -137,10 +147,10 @@ class Selector(ABC):
 
     Attributes:
         context: Settings of the run, set by :func:`dana.selectors.build.create_selector`.
-        takes: Settings of :class:`SelectorContext` that decide the scores. A parameter of the selector with the same
-            name overrides the run's setting unless it is None.
-        cross_fits: True if the selector already scores each document with a fit that excluded it; otherwise
-            :mod:`dana.selectors.build` does so.
+        takes: Settings of :class:`SelectorContext` that decide the scores. A parameter of the
+            selector with the same name overrides the run's setting unless it is None.
+        cross_fits: True if the selector already scores each document with a fit that excluded it;
+            otherwise :mod:`dana.selectors.build` does so.
         fitted_type: Class that `learn` returns, for loading.
     """
 
@@ -190,15 +200,23 @@ class Selector(ABC):
         units = as_units(task, "task")
         sizes = self.samples(len(units))
         if isinstance(general, Mapping):
-            samples = {name: as_units(sample, f"general[{name!r}]") for name, sample in general.items()}
+            samples = {
+                name: as_units(sample, f"general[{name!r}]") for name, sample in general.items()
+            }
         else:
-            draws = {name: (derive_seed(seed, "general", name), size) for name, size in sizes.items()}
+            draws = {
+                name: (derive_seed(seed, "general", name), size) for name, size in sizes.items()
+            }
             samples = draw([as_units(general, "general")], draws, self.runs())
         for name in sizes:
             if name not in samples:
-                raise DataError(f"general: needs a sample {name!r}; has {', '.join(samples) or 'none'}")
+                raise DataError(
+                    f"general: needs a sample {name!r}; has {', '.join(samples) or 'none'}"
+                )
             if not len(samples[name]):
-                raise DataError(f"general: too few units: nothing is left for the {name} sample; give more text")
+                raise DataError(
+                    f"general: too few units: nothing is left for the {name} sample; give more text"
+                )
         return self.learn(units, samples, seed)
 
     @abstractmethod
@@ -226,7 +244,11 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
     """
     if isinstance(units, Units):
         return units
-    if not isinstance(units, Iterable) or isinstance(units, str | Mapping) or hasattr(units, "columns"):
+    if (
+        not isinstance(units, Iterable)
+        or isinstance(units, str | Mapping)
+        or hasattr(units, "columns")
+    ):
         raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
     texts = list(units)
     for row, text in enumerate(texts):

@@ -1,9 +1,10 @@
 """Create selectors from specs, cross-fitted if they are contrastive.
 
-A contrastive model overfits its general sample: an n-gram model gives its own sentences a low cross-entropy, a linear
-model pushes its negatives away. Units of the sample would look more foreign than equal units outside it. So the corpus
-is split in halves by a hash of each document, the selector is fitted once on the samples of each half, and every
-document is scored by the fit on the other half.
+A contrastive model overfits its general sample: an n-gram model gives its own sentences a low
+cross-entropy, a linear model pushes its negatives away. Units of the sample would look more foreign
+than equal units outside it. So the corpus is split in halves by a hash of each document, the
+selector is fitted once on the samples of each half, and every document is scored by the fit on the
+other half.
 
 References:
     Chernozhukov et al. 2018, Double/debiased machine learning, section 3 (cross-fitting).
@@ -41,7 +42,9 @@ def half_of(units: Units, seed: int) -> np.ndarray:
     Returns:
         0 or 1 for each unit, int64 of shape (units,).
     """
-    of_document = np.array([document_key(document.doc_id) for document in units.documents], dtype=np.uint64)
+    of_document = np.array(
+        [document_key(document.doc_id) for document in units.documents], dtype=np.uint64
+    )
     nameless = np.array([not document.doc_id for document in units.documents])
     keys = np.where(nameless[units.owners], units.keys, of_document[units.owners])
     return (hash_uniform(derive_seed(seed, "selector", "half"), keys) < 0.5).astype(np.int64)
@@ -116,7 +119,10 @@ class CrossFitted(Selector):
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples of each half; on all units twice if a half lacks a sample."""
         split = {name: (sample, half_of(sample, seed)) for name, sample in general.items()}
-        parts = [{key: one.rows(np.flatnonzero(half == at)) for key, (one, half) in split.items()} for at in (0, 1)]
+        parts = [
+            {key: one.rows(np.flatnonzero(half == at)) for key, (one, half) in split.items()}
+            for at in (0, 1)
+        ]
         if not all(len(sample) for part in parts for sample in part.values()):
             problem = "too few general documents for two halves"
             log.warning("selector  %s: units are scored by a fit that includes them", problem)
@@ -129,7 +135,11 @@ class CrossFitted(Selector):
         return FittedHalves((first, second), read_json(folder / "selector.json")["halves_seed"])
 
     def identity(self) -> dict[str, Any]:
-        return {**self._selector.identity(), "cross_fitted": True, "inner_code": origin_of(self._selector)}
+        return {
+            **self._selector.identity(),
+            "cross_fitted": True,
+            "inner_code": origin_of(self._selector),
+        }
 
 
 def create_selector(spec: str, context: SelectorContext) -> Selector:
@@ -140,7 +150,8 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
         context: Settings of the run.
 
     Raises:
-        PluginError: If the name is unknown, or its class is not a :class:`dana.selectors.base.Selector`.
+        PluginError: If the name is unknown, or its class is not a
+            :class:`dana.selectors.base.Selector`.
         ConfigError: If a parameter of the spec is unknown or out of range.
     """
     selector = plain_selector(spec, context)
@@ -151,7 +162,9 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
 def plain_selector(spec: str, context: SelectorContext) -> Selector:
     """Create the selector of a spec without cross-fitting; see :func:`create_selector`."""
     name, _, rest = str(spec).partition(":")
-    if name == "detector" and ":" in rest.partition("=")[0]:  # detector:knn:k=10, with parameters of the detector
+    if (
+        name == "detector" and ":" in rest.partition("=")[0]
+    ):  # detector:knn:k=10, with parameters of the detector
         spec, name = rest, rest.partition(":")[0]
     if name not in SELECTORS.entries() and name in DETECTORS.entries():
         from dana.selectors.detector import DetectorSelector

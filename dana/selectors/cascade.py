@@ -1,9 +1,10 @@
 """Cascade selector: a cheap encoder scores all units, the run's encoder rescores the best share of them.
 
-A detector over the cheap encoder (by default static embeddings) scores every unit. Units below a threshold are scored
-again by the same detector over the run's encoder. The others get the expected score by the run's encoder at their
-cheap score, from an isotonic regression on a general sample, so that all scores have one scale. The recall lost by the
-cascade is measured on that sample and written to the manifest.
+A detector over the cheap encoder (by default static embeddings) scores every unit. Units below a
+threshold are scored again by the same detector over the run's encoder. The others get the expected
+score by the run's encoder at their cheap score, from an isotonic regression on a general sample, so
+that all scores have one scale. The recall lost by the cascade is measured on that sample and
+written to the manifest.
 """
 
 from collections.abc import Mapping
@@ -76,16 +77,26 @@ class CascadeSelector(Selector):
         isotonic = IsotonicRegression(out_of_bounds="clip").fit(first, second)
         mask = first <= threshold
         recall = {f"{budget:g}": recall_at(second, mask, budget) for budget in AUDIT_BUDGETS}
-        recalls = ", ".join(f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items())
-        log.info("cascade   the encoder scores %.0f %%; recall on the audit sample: %s", 100 * self.keep, recalls)
+        recalls = ", ".join(
+            f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items()
+        )
+        log.info(
+            "cascade   the encoder scores %.0f %%; recall on the audit sample: %s",
+            100 * self.keep,
+            recalls,
+        )
         notes = {"audit": {"units": len(some), "recall": recall, "encoded": float(mask.mean())}}
-        return FittedCascade(self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes)
+        return FittedCascade(
+            self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes
+        )
 
     def load(self, folder: Path) -> "FittedCascade":
         state = read_json(folder / "selector.json")
         cheap, good = self._cheap.load(folder / "first"), self._good.load(folder / "second")
         knots, values = np.array(state["knots"]), np.array(state["values"])
-        return FittedCascade(self, cheap, good, state["threshold"], knots, values, {"audit": state["audit"]})
+        return FittedCascade(
+            self, cheap, good, state["threshold"], knots, values, {"audit": state["audit"]}
+        )
 
     def identity(self) -> dict[str, Any]:
         parts = {"first": self._cheap.identity(), "second": self._good.identity()}
@@ -126,7 +137,11 @@ class FittedCascade(FittedSelector):
         """Write both fits, the threshold and the score map."""
         self.cheap.save(folder / "first")
         self.good.save(folder / "second")
-        joint = {"threshold": self.threshold, "knots": self.knots.tolist(), "values": self.values.tolist()}
+        joint = {
+            "threshold": self.threshold,
+            "knots": self.knots.tolist(),
+            "values": self.values.tolist(),
+        }
         write_json(folder / "selector.json", {**self.selector.identity(), **joint, **self.notes})
 
 

@@ -1,9 +1,10 @@
 """Conformance checks of detectors, encoders and selectors, one result per rule.
 
-Run them by ``dana plugins check detector NAME`` (``encoders``, ``selectors``), or :func:`check_detector`,
-:func:`check_encoder` and :func:`check_selector`. Each kind of component has a class below that fits, calls and saves
-one; its methods ``check_...``, inherited ones included, are the checks. A component that cannot pass a check lists it
-in a class attribute ``exemptions = {"check": "reason"}``.
+Run them by ``dana plugins check detector NAME`` (``encoders``, ``selectors``), or
+:func:`check_detector`, :func:`check_encoder` and :func:`check_selector`. Each kind of component has
+a class below that fits, calls and saves one; its methods ``check_...``, inherited ones included,
+are the checks. A component that cannot pass a check lists it in a class attribute ``exemptions =
+{"check": "reason"}``.
 """
 
 import copy
@@ -36,7 +37,9 @@ ODD = ("x", "Δ-Prolin — 日本語 🙂", "line one\nline two\ttabbed", "word 
 TASK = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
 OTHER = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort")
 CONTEXT = SelectorContext(encoder="hashing:dims=64")  # nothing is downloaded
-ANOTHER = SelectorContext(detector="pca", encoder="hashing:dims=32", geometry="l2", general_share=0.1)
+ANOTHER = SelectorContext(
+    detector="pca", encoder="hashing:dims=32", geometry="l2", general_share=0.1
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def check_detector(candidate: Any) -> list[CheckResult]:
     """Run every check of detectors.
 
     Args:
-        candidate: A registered name or spec, or an unfitted detector (of dana's protocol or PyOD's convention).
+        candidate: A registered name or spec, or an unfitted detector (of dana's protocol or PyOD's
+            convention).
 
     Raises:
         PluginError: If the name is unknown or does not load.
@@ -86,7 +90,9 @@ def check_encoder(candidate: Any) -> list[CheckResult]:
 def check_selector(candidate: Any) -> list[CheckResult]:
     """Run every check of selectors, with the encoder ``hashing``; see :func:`check_detector`."""
     is_spec = isinstance(candidate, str)
-    selector = create_selector(candidate, CONTEXT) if is_spec else replace(candidate, context=CONTEXT)
+    selector = (
+        create_selector(candidate, CONTEXT) if is_spec else replace(candidate, context=CONTEXT)
+    )
     with plugin_errors("selector", str(candidate), selector):
         selector.identity()  # fails if a component that its parameters name is missing
     return _run(SelectorChecks, selector, getattr(selector, "exemptions", {}))
@@ -101,7 +107,9 @@ def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> lis
     """Run each check on a new case, without those that the component is exempt from."""
     names = checks_of(kind)
     unknown = sorted(exempt.keys() - set(names))
-    results = [CheckResult(name, False, "exempt from a check that does not exist") for name in unknown]
+    results = [
+        CheckResult(name, False, "exempt from a check that does not exist") for name in unknown
+    ]
     for name in names:
         if name in exempt:
             results.append(CheckResult(name, True, f"exempt: {exempt[name]}"))
@@ -110,7 +118,11 @@ def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> lis
             getattr(kind(component), f"check_{name}")()
             results.append(CheckResult(name, True))
         except Exception as error:  # a plug-in may raise anything
-            detail = f"{error}" if isinstance(error, AssertionError | DanaError) else f"{type(error).__name__}: {error}"
+            detail = (
+                f"{error}"
+                if isinstance(error, AssertionError | DanaError)
+                else f"{type(error).__name__}: {error}"
+            )
             results.append(CheckResult(name, False, detail))
     return results
 
@@ -125,8 +137,12 @@ def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1
     """Expect two arrays of one shape to differ by at most `tolerance` times the largest reference number."""
     one, other = (np.asarray(part, dtype=np.float64) for part in (result, reference))
     expect(one.shape == other.shape, f"{message}: shape {one.shape}, expected {other.shape}")
-    worst = float(np.abs(one - other).max(initial=0)) / max(float(np.abs(other).max(initial=0)), 1e-12)
-    expect(worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}")
+    worst = float(np.abs(one - other).max(initial=0)) / max(
+        float(np.abs(other).max(initial=0)), 1e-12
+    )
+    expect(
+        worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}"
+    )
 
 
 def share_above(higher: Any, lower: Any) -> float:
@@ -140,7 +156,8 @@ class Checks:
 
     Attributes:
         component: Unfitted component.
-        result: Class, dtype and number of dimensions of a call's result, which has one row per item.
+        result: Class, dtype and number of dimensions of a call's result, which has one row per
+            item.
         items: Items to call it with.
         inputs: Inputs by name, which it must not change.
     """
@@ -169,7 +186,10 @@ class Checks:
     def check_identity_is_plain_and_stable(self) -> None:
         """Check that the identity is JSON, equal between calls, and has no path of this machine."""
         once, again = (json.dumps(self.identity(), sort_keys=True) for _ in range(2))
-        expect(once == again, "identity differs between two calls or two objects with the same parameters")
+        expect(
+            once == again,
+            "identity differs between two calls or two objects with the same parameters",
+        )
         expect(str(Path.home()) not in once, f"identity holds a path of this machine: {once}")
 
     def check_results_are_finite_and_of_their_type(self) -> None:
@@ -200,9 +220,14 @@ class Checks:
         """Check that calls and other fits change neither inputs nor later results, to the last bit."""
         before, first = copy.deepcopy(dict(self.inputs)), np.asarray(self.call(self.items)).copy()
         self.fit_another()
-        expect(np.array_equal(first, self.call(self.items)), "a second call, or another fit, changed the results")
+        expect(
+            np.array_equal(first, self.call(self.items)),
+            "a second call, or another fit, changed the results",
+        )
         for name, copy_of_input in before.items():
-            expect(np.array_equal(copy_of_input, self.inputs[name]), f"the {name} were written into")
+            expect(
+                np.array_equal(copy_of_input, self.inputs[name]), f"the {name} were written into"
+            )
 
 
 class FittedChecks(Checks):
@@ -237,7 +262,10 @@ class FittedChecks(Checks):
             scores = self.reload(Path(name)).score(self.items)
             suffixes = {path.suffix for path in Path(name).rglob("*") if path.is_file()}
         formats = {".safetensors", ".json"}
-        expect(suffixes <= formats, f"files {sorted(suffixes)}; only .safetensors and .json are allowed")
+        expect(
+            suffixes <= formats,
+            f"files {sorted(suffixes)}; only .safetensors and .json are allowed",
+        )
         expect_close(scores, self.call(self.items), "after loading", 1e-7)
 
     def check_task_text_scores_lower(self) -> None:
@@ -258,7 +286,11 @@ class DetectorChecks(FittedChecks):
         self.inside, far = clouds(300, 240, DIMS, 7)
         self.outside, self.background = far[:40], far[40:]
         self.items = torch.cat([self.inside[:20], self.outside[:20]])
-        self.inputs = {"task": self.inside, "rows to score": self.items, "background": self.background}
+        self.inputs = {
+            "task": self.inside,
+            "rows to score": self.items,
+            "background": self.background,
+        }
 
     def fit(self, seed: int) -> Any:
         """Fit on the inner cloud, with a background from the outer one."""
@@ -266,7 +298,9 @@ class DetectorChecks(FittedChecks):
 
     def fit_on(self, rows: Tensor, background: Tensor | None = None, seed: int = 0) -> Any:
         """Fit on other rows, or with another background."""
-        return fit_detector(self.component, rows, seed, self.background if background is None else background)
+        return fit_detector(
+            self.component, rows, seed, self.background if background is None else background
+        )
 
     def fit_another(self) -> None:
         self.fit_on(self.inside + 5, self.background - 5)
@@ -298,13 +332,19 @@ class DetectorChecks(FittedChecks):
         if background_units(self.component):
             self.refuses("no background", lambda: self.fit_on(rows, background[:0]), "background")
             wrong = with_nan(background)
-            self.refuses("a background with NaN", lambda: self.fit_on(rows, wrong), "background", "row 3")
-            self.refuses("one of another width", lambda: self.fit_on(rows, background[:, :5]), "background")
+            self.refuses(
+                "a background with NaN", lambda: self.fit_on(rows, wrong), "background", "row 3"
+            )
+            self.refuses(
+                "one of another width", lambda: self.fit_on(rows, background[:, :5]), "background"
+            )
 
     def check_constant_and_repeated_columns_survive(self) -> None:
         """Check that constant and duplicated dimensions break neither scores nor sign."""
         parts = (self.inside, self.outside, self.background)
-        rows, queries, background = (torch.cat([part, part[:, :2], torch.ones(len(part), 1)], 1) for part in parts)
+        rows, queries, background = (
+            torch.cat([part, part[:, :2], torch.ones(len(part), 1)], 1) for part in parts
+        )
         detector = self.fit_on(rows, background)
         expect(bool(torch.isfinite(detector.score(queries)).all()), "non-finite scores")
         share = share_above(detector.score(queries), detector.score(rows))
@@ -360,7 +400,9 @@ class SelectorChecks(FittedChecks):
 
     def fit_another(self) -> None:
         others = _sentences(OTHER, 64, np.random.default_rng(2))
-        self.component.fit(["something else entirely"] * 60, dict.fromkeys(self.component.samples(60), others), 1)
+        self.component.fit(
+            ["something else entirely"] * 60, dict.fromkeys(self.component.samples(60), others), 1
+        )
 
     def take(self, rows: list[int]) -> Units:
         return self.items.rows(np.array(rows, dtype=np.int64))
@@ -376,7 +418,10 @@ class SelectorChecks(FittedChecks):
         """Check that `samples` gives whole numbers by name, for any size of task."""
         for task_units in (1, 60, 4000):
             sizes = dict(self.component.samples(task_units))
-            good = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in sizes.items())
+            good = all(
+                isinstance(name, str) and type(size) is int and size >= 0
+                for name, size in sizes.items()
+            )
             expect(good, f"samples({task_units}) is {sizes}; expected whole numbers from 0 by name")
 
     def check_settings_not_used_decide_nothing(self) -> None:
@@ -386,7 +431,10 @@ class SelectorChecks(FittedChecks):
         same = other.identity() == self.component.identity()
         expect(same, "a setting that is not in `takes` is part of the identity")
         scores = self.fit_in(other).score(self.items)
-        expect(np.array_equal(scores, self.call(self.items)), "a setting that is not in `takes` changes scores")
+        expect(
+            np.array_equal(scores, self.call(self.items)),
+            "a setting that is not in `takes` changes scores",
+        )
 
 
 def with_nan(rows: Tensor) -> Tensor:
@@ -411,5 +459,9 @@ def _units(words: tuple[str, ...], documents: int, name: str) -> Units:
     """Make documents of five units, one per line."""
     random = np.random.default_rng(len(name))
     texts = ["\n".join(_sentences(words, 5, random)) for _ in range(documents)]
-    of_words = [Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)]
-    return next(split_documents(of_words, lambda text: [line.span() for line in re.finditer(".+", text)]))
+    of_words = [
+        Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)
+    ]
+    return next(
+        split_documents(of_words, lambda text: [line.span() for line in re.finditer(".+", text)])
+    )

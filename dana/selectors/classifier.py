@@ -21,7 +21,13 @@ from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
-from dana.models.folder import load_complete, load_own_tokenizer, load_with_head, model_identity, running
+from dana.models.folder import (
+    load_complete,
+    load_own_tokenizer,
+    load_with_head,
+    model_identity,
+    running,
+)
 from dana.models.heads import positions_of
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
@@ -37,15 +43,16 @@ SORTED_STEPS = 16  # number of steps whose units are sorted by length together
 class ClassifierSelector(Selector):
     """Binary classifier of task against general units; a score below 0 is classified as task text.
 
-    Negatives are unlabelled, so some are in-domain, and the classifier would learn to reject such text (learning from
-    positive and unlabelled examples). Pre-ranking excludes most of them: negatives come from the two thirds of the
-    general sample whose vectors are least similar to the task's mean. Both classes have equal weight, so "below 0"
-    means more like the task than like a negative; it is no probability in the corpus. The share selected at 0
-    (Domain-Finetune-Positive) follows from the classifier.
+    Negatives are unlabelled, so some are in-domain, and the classifier would learn to reject such
+    text (learning from positive and unlabelled examples). Pre-ranking excludes most of them:
+    negatives come from the two thirds of the general sample whose vectors are least similar to the
+    task's mean. Both classes have equal weight, so "below 0" means more like the task than like a
+    negative; it is no probability in the corpus. The share selected at 0 (Domain-Finetune-Positive)
+    follows from the classifier.
 
     Attributes:
-        model: Folder or Hub name of a transformer. By default that of the run's encoder, or MiniLM if the encoder is
-            not a transformer.
+        model: Folder or Hub name of a transformer. By default that of the run's encoder, or MiniLM
+            if the encoder is not a transformer.
         negatives: ``pre_ranked``, by cosine in the space of the run's encoder, or ``random``.
         ratio: Negatives per task unit.
         epochs: Passes over task units and negatives.
@@ -119,26 +126,42 @@ class ClassifierSelector(Selector):
         order = generator(seed, "selector", "classifier", "negatives").permutation(rows.size)
         return [general[row] for row in rows[order[: max(1, round(self.ratio * len(task)))]]]
 
-    def _train(self, network: Any, tokenizer: Any, task: Sequence[str], negatives: Sequence[str], seed: int) -> None:
+    def _train(
+        self, network: Any, tokenizer: Any, task: Sequence[str], negatives: Sequence[str], seed: int
+    ) -> None:
         """Minimise the class-balanced cross-entropy with Adam."""
         limit = _longest(self.max_tokens, network, tokenizer)
         ids = tokenizer([*task, *negatives], truncation=True, max_length=limit)["input_ids"]
         labels = torch.tensor([1] * len(task) + [0] * len(negatives))
-        weights = torch.tensor([len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device)
+        weights = torch.tensor(
+            [len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device
+        )
         steps = self.epochs * math.ceil(len(ids) / self.batch_size)
         random = generator(seed, "selector", "classifier", "order")
         lengths, pad = np.array([len(tokens) for tokens in ids]), tokenizer.pad_token_id or 0
 
         def losses(rows: np.ndarray) -> list[Tensor]:
-            logits = _logits(network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad))
+            logits = _logits(
+                network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad)
+            )
             targets = labels[rows].to(network.device)
-            return [(torch.nn.functional.cross_entropy(logits, targets, reduction="none") * weights[targets]).mean()]
+            return [
+                (
+                    torch.nn.functional.cross_entropy(logits, targets, reduction="none")
+                    * weights[targets]
+                ).mean()
+            ]
 
         network.train()
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
-        epochs = (batches_by_length(lengths, self.batch_size, random, SORTED_STEPS) for _ in range(self.epochs))
+        epochs = (
+            batches_by_length(lengths, self.batch_size, random, SORTED_STEPS)
+            for _ in range(self.epochs)
+        )
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
-        steps_of_training = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "classifier")
+        steps_of_training = train_supervised(
+            optimizer, chain.from_iterable(epochs), losses, rate, "classifier"
+        )
         list(monitor(steps_of_training, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
@@ -171,9 +194,15 @@ class FittedClassifier(FittedSelector):
 
     def score_units(self, units: Units) -> np.ndarray:
         """Compute the logit of general minus that of task, in nats; below 0 is classified as task text."""
-        device, limit = self.network.device, _longest(self.selector.max_tokens, self.network, self.tokenizer)
+        device, limit = (
+            self.network.device,
+            _longest(self.selector.max_tokens, self.network, self.tokenizer),
+        )
         scores = torch.zeros(len(units), dtype=torch.double, device=device)
-        with torch.inference_mode(), batches_on(device, self.tokenizer, units.texts, limit, DEVICE_TOKENS) as batches:
+        with (
+            torch.inference_mode(),
+            batches_on(device, self.tokenizer, units.texts, limit, DEVICE_TOKENS) as batches,
+        ):
             for batch in batches:
                 logits = _logits(self.network, batch.tokens, batch.mask)[: len(batch.rows)].double()
                 scores[batch.rows] = logits[:, 0] - logits[:, 1]
@@ -183,7 +212,10 @@ class FittedClassifier(FittedSelector):
         """Write the model folder ``model`` and ``selector.json``."""
         self.network.save_pretrained(folder / "model")
         self.tokenizer.save_pretrained(folder / "model")
-        write_json(folder / "selector.json", {**self.selector.identity(), "units": self.notes["classifier"]})
+        write_json(
+            folder / "selector.json",
+            {**self.selector.identity(), "units": self.notes["classifier"]},
+        )
 
 
 def least_similar(task: Tensor, general: Tensor) -> np.ndarray:

@@ -26,15 +26,17 @@ GEOMETRY_SAMPLE = 2000  # general units on which the geometry is fitted
 class DetectorSelector(Selector):
     """Anomaly detector over the embeddings of units, in a geometry fitted on general units.
 
-    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None takes the run's setting.
+    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None takes the
+    run's setting.
 
     Attributes:
         detector: Detector spec, for example ``knn:k=10``.
         encoder: Encoder spec, for example ``minilm``.
         geometry: Geometry spec, for example ``center+l2``.
-        general_share: General units added to the fit of a one-class detector, as a share of the task's units.
-            Algorithm 1 adds a tenth; this ruins detectors by neighbours (docs/results/ranking.md), so the run's
-            default is 0. A contrastive detector gets general units as a class of their own instead.
+        general_share: General units added to the fit of a one-class detector, as a share of the
+            task's units. Algorithm 1 adds a tenth; this ruins detectors by neighbours
+            (docs/results/ranking.md), so the run's default is 0. A contrastive detector gets
+            general units as a class of their own instead.
     """
 
     detector: str | None = None
@@ -56,7 +58,8 @@ class DetectorSelector(Selector):
     def samples(self, task_units: int) -> Mapping[str, int]:
         """Return ``background`` for a contrastive detector, else ``geometry``, after ``contamination`` if any.
 
-        The geometry of a contrastive detector is fitted on its background. ``contamination`` is added to the task.
+        The geometry of a contrastive detector is fitted on its background. ``contamination`` is
+        added to the task.
         """
         is_known = self.settings.detector != "auto"  # auto: the ranking has not chosen yet
         if is_known and (background := background_units(self._detector)):
@@ -65,12 +68,18 @@ class DetectorSelector(Selector):
         contamination = {"contamination": max(1, int(task_units * share))} if share else {}
         return {**contamination, "geometry": GEOMETRY_SAMPLE}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedDetectorSelector":
+    def learn(
+        self, task: Units, general: Mapping[str, Units], seed: int
+    ) -> "FittedDetectorSelector":
         """Encode the texts, then fit; see :meth:`fit_embedded`."""
-        samples = {name: self.settings.embed(general[name].texts) for name in self.samples(len(task))}
+        samples = {
+            name: self.settings.embed(general[name].texts) for name in self.samples(len(task))
+        }
         return self.fit_embedded(self.settings.embed(task.texts), samples, seed)
 
-    def fit_embedded(self, task: Tensor, general: Mapping[str, Tensor], seed: int) -> "FittedDetectorSelector":
+    def fit_embedded(
+        self, task: Tensor, general: Mapping[str, Tensor], seed: int
+    ) -> "FittedDetectorSelector":
         """Fit geometry and detector on embeddings, as the ranking does.
 
         Args:
@@ -83,11 +92,17 @@ class DetectorSelector(Selector):
         """
         names = self.samples(len(task))
         background = general["background"] if "background" in names else None
-        geometry = parse_geometry(self.settings.geometry).fit(general["geometry"] if background is None else background)
-        rows = geometry.apply(torch.cat([task, *(general[name] for name in names if name == "contamination")]))
+        geometry = parse_geometry(self.settings.geometry).fit(
+            general["geometry"] if background is None else background
+        )
+        rows = geometry.apply(
+            torch.cat([task, *(general[name] for name in names if name == "contamination")])
+        )
         others = None if background is None else geometry.apply(background)
         with plugin_errors("detector", self.settings.detector, self._detector):
-            detector = fit_detector(self._detector, rows, derive_seed(seed, "selector", "detector"), others)
+            detector = fit_detector(
+                self._detector, rows, derive_seed(seed, "selector", "detector"), others
+            )
         return FittedDetectorSelector(self, geometry, detector)
 
     def load(self, folder: Path) -> "FittedDetectorSelector":
@@ -116,7 +131,8 @@ class FittedDetectorSelector(FittedSelector):
             embeddings: Output of the encoder, shape (units, dims).
 
         Raises:
-            PluginError: If the detector raises an error that is not one of dana's, or a score is not finite.
+            PluginError: If the detector raises an error that is not one of dana's, or a score is
+                not finite.
         """
         blame = plugin_errors("detector", self.selector.settings.detector, self.selector._detector)
         with blame, torch.inference_mode():

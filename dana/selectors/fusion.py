@@ -1,7 +1,7 @@
 """Fusion selector: a weighted sum of several selectors' scores, each standardised on a general sample.
 
-Lexical and embedding selectors err on different texts, so their sum is better than either. ``--selector auto`` learns
-the weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
+Lexical and embedding selectors err on different texts, so their sum is better than either.
+``--selector auto`` learns the weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,7 +79,9 @@ class FusionSelector(Selector):
         require(not fusions, "parts", self.parts, "specs joined by +, without fusion and auto")
         shares = self._shares  # checks the numbers
         fits = len(shares) == len(names)
-        require(fits, "weights", self.weights, f"{len(names)} numbers joined by +, as many as parts")
+        require(
+            fits, "weights", self.weights, f"{len(names)} numbers joined by +, as many as parts"
+        )
 
     @property
     def _specs(self) -> list[str]:
@@ -122,14 +124,24 @@ class FusionSelector(Selector):
         """
         parts, moments = [], []
         for spec, part in zip(self._specs, self._selectors, strict=True):
-            samples = {name: general[name].first(size) for name, size in part.samples(len(task)).items()}
+            samples = {
+                name: general[name].first(size) for name, size in part.samples(len(task)).items()
+            }
             parts.append(part.fit(task, samples, seed))
-            general_units = next((units for name, units in samples.items() if name != "contamination"), task)
+            general_units = next(
+                (units for name, units in samples.items() if name != "contamination"), task
+            )
             moments.append(Moments.of(parts[-1].score(general_units)))
             if not moments[-1].std > 0:
                 count = len(general_units)
-                log.warning("fusion    %s gives all %d general units the same score and adds nothing", spec, count)
-        return FittedFusion(tuple(parts), self._shares, tuple((each.mean, each.std) for each in moments))
+                log.warning(
+                    "fusion    %s gives all %d general units the same score and adds nothing",
+                    spec,
+                    count,
+                )
+        return FittedFusion(
+            tuple(parts), self._shares, tuple((each.mean, each.std) for each in moments)
+        )
 
     def load(self, folder: Path) -> FittedFusion:
         description = read_json(folder / "selector.json")

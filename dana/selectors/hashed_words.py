@@ -24,7 +24,8 @@ class FittedDSIR(FittedSelector):
     """Log ratio of the probabilities of each bucket.
 
     Attributes:
-        log_ratio: log p(bucket | task) - log p(bucket | general), in nats, float64 of shape (buckets,).
+        log_ratio: log p(bucket | task) - log p(bucket | general), in nats, float64 of shape
+            (buckets,).
         order: Longest n-gram.
         normalise: ``token`` or ``none``.
     """
@@ -44,11 +45,12 @@ class FittedDSIR(FittedSelector):
 class DSIRSelector(Selector):
     """DSIR: minus the log importance weight on hashed words and word pairs; higher = more foreign.
 
-    The log importance weight of a text is the sum over its n-grams of log p_task - log p_general, so long texts are at
-    the ends of the published ranking. The mean per n-gram, the default here, finds more of a task's text
-    (docs/results/selectors.md); ``normalise=none`` is the published sum. The package draws without replacement by these
-    weights; dana selects the lowest scores, because the noise of the draw is small beside the weights of whole
-    documents. The package's filter of texts below 100 tokens does not apply: a unit is a sentence.
+    The log importance weight of a text is the sum over its n-grams of log p_task - log p_general,
+    so long texts are at the ends of the published ranking. The mean per n-gram, the default here,
+    finds more of a task's text (docs/results/selectors.md); ``normalise=none`` is the published
+    sum. The package draws without replacement by these weights; dana selects the lowest scores,
+    because the noise of the draw is small beside the weights of whole documents. The package's
+    filter of texts below 100 tokens does not apply: a unit is a sentence.
 
     Attributes:
         normalise: ``token``: mean per n-gram; ``none``: sum, as published.
@@ -103,9 +105,10 @@ NUMBER = "0"
 def plain_words(text: str) -> list[str]:
     """Split text into lower-case words of letters, with ``0`` for every number, without punctuation and markup.
 
-    Traces of a data set's preprocessing are removed, so that they do not tell task from general text: a word and its
-    clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names of treebanks (``-LRB-``) are dropped like
-    brackets, and an ``@`` in place of a number counts as a number (as in PubMed RCT).
+    Traces of a data set's preprocessing are removed, so that they do not tell task from general
+    text: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names
+    of treebanks (``-LRB-``) are dropped like brackets, and an ``@`` in place of a number counts as
+    a number (as in PubMed RCT).
     """
     plain = _CLITIC.sub(r"\1", _BRACKETS.sub(" ", text.lower()))
     return [NUMBER if match[1] else match[0] for match in _PLAIN.finditer(plain)]
@@ -132,8 +135,13 @@ class FittedLexical(FittedSelector):
     def score_units(self, units: Units) -> np.ndarray:
         """Compute minus the logit of task text, at equal class shares; above 0 is more like general text."""
         logits = np.full(len(units), self.intercept)
-        for number, kind in enumerate(kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])):
-            logits += tf_idf(kind.counts(units.texts), self.idf[number].numpy()) @ self.weights[number].numpy()
+        for number, kind in enumerate(
+            kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])
+        ):
+            logits += (
+                tf_idf(kind.counts(units.texts), self.idf[number].numpy())
+                @ self.weights[number].numpy()
+            )
         return -logits
 
 
@@ -141,9 +149,9 @@ class FittedLexical(FittedSelector):
 class LexicalSelector(Selector):
     """Logistic regression on words, word pairs and word parts, task against general text; higher = more foreign.
 
-    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside words. Values are
-    (1 + log count) * idf, normalised to length 1 for either kind, so that scores do not grow with the length of a text.
-    Both classes have equal weight.
+    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside
+    words. Values are (1 + log count) * idf, normalised to length 1 for either kind, so that scores
+    do not grow with the length of a text. Both classes have equal weight.
 
     Attributes:
         order: Longest n-gram of words.
@@ -184,20 +192,29 @@ class LexicalSelector(Selector):
         features, frequencies = [], []
         samples = (task.texts, "task"), (general["background"].texts, "background")
         for kind in kinds_of_ngrams(self.order, self.characters, self.buckets):
-            counts = sparse.vstack([kind.nonempty_counts(*sample) for sample in samples], format="csr")
+            counts = sparse.vstack(
+                [kind.nonempty_counts(*sample) for sample in samples], format="csr"
+            )
             units = np.bincount(counts.indices, minlength=self.buckets)
             frequencies.append(np.log((1 + counts.shape[0]) / (1 + units)) + 1)
             features.append(tf_idf(counts, frequencies[-1]))
         rows = sparse.hstack(features, format="csr")
-        model = LogisticRegression(C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0)
+        model = LogisticRegression(
+            C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0
+        )
         model.fit(rows, np.arange(rows.shape[0]) < len(task))
-        idf, weights = (torch.from_numpy(part.copy()) for part in (np.stack(frequencies), model.coef_.reshape(2, -1)))
+        idf, weights = (
+            torch.from_numpy(part.copy())
+            for part in (np.stack(frequencies), model.coef_.reshape(2, -1))
+        )
         return FittedLexical(idf, weights, float(model.intercept_[0]), self.order, self.characters)
 
 
 def kinds_of_ngrams(order: int, characters: int, buckets: int) -> tuple[BucketCounts, ...]:
     """Return the two kinds of features: n-grams of words, and of characters inside a word."""
-    return HashedNgrams(order, buckets, plain_words), CharacterNgrams(2, characters, buckets, plain_words)
+    return HashedNgrams(order, buckets, plain_words), CharacterNgrams(
+        2, characters, buckets, plain_words
+    )
 
 
 def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
@@ -208,9 +225,12 @@ def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
         idf: Shape (buckets,).
     """
     repeats = counts.data.astype(np.int64)
-    # A table, because a vectorised logarithm may round the last numbers of an array differently from the first.
+    # A table, because a vectorised logarithm may round the last numbers of an array differently
+    # from the first.
     logs = np.array([0.0, *map(math.log, range(1, int(repeats.max(initial=0)) + 1))])
     values = (1 + logs[repeats]) * idf[counts.indices]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     lengths = np.sqrt(np.bincount(rows, weights=values**2, minlength=counts.shape[0]))
-    return sparse.csr_array((values / lengths[rows], counts.indices, counts.indptr), shape=counts.shape)
+    return sparse.csr_array(
+        (values / lengths[rows], counts.indices, counts.indptr), shape=counts.shape
+    )

@@ -88,14 +88,17 @@ class MooreLewisSelector(Selector):
 
     Attributes:
         order: Order of the n-gram models.
-        min_count: Minimum count of a word in the vocabulary. The rate of unknown words is informative: 2 finds more
-            planted text than 1 (docs/results/moore-lewis.md).
+        min_count: Minimum count of a word in the vocabulary. The rate of unknown words is
+            informative: 2 finds more planted text than 1 (docs/results/moore-lewis.md).
         vocabulary: Source of the vocabulary: ``both`` task and background, or ``task``.
         cutoff: N-grams of three and more words with at most this count are left out.
-        background: Number of general units for the general model, or ``task``: as many as the task has (the paper).
-        score: ``cross_entropy``: H_task - H_general, in nats (Moore and Lewis); ``perplexity``: exp H_task - exp
-            H_general (the blog post), which has the largest magnitude where both models find a unit unlikely.
-        normalise: ``token``: per word; ``none``: per unit, as scripts with KenLM's total scores rank.
+        background: Number of general units for the general model, or ``task``: as many as the task
+            has (the paper).
+        score: ``cross_entropy``: H_task - H_general, in nats (Moore and Lewis); ``perplexity``: exp
+            H_task - exp H_general (the blog post), which has the largest magnitude where both
+            models find a unit unlikely.
+        normalise: ``token``: per word; ``none``: per unit, as scripts with KenLM's total scores
+            rank.
         engine: ``numpy``, or ``kenlm``, an optional package that scores 1.6 times as fast.
     """
 
@@ -111,11 +114,20 @@ class MooreLewisSelector(Selector):
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
-        check_fields(self, order="at least 1", min_count="at least 1", cutoff="at least 0", **CHOICES)
-        good = self.background == AS_TASK or (isinstance(self.background, int) and self.background >= 1)
+        check_fields(
+            self, order="at least 1", min_count="at least 1", cutoff="at least 0", **CHOICES
+        )
+        good = self.background == AS_TASK or (
+            isinstance(self.background, int) and self.background >= 1
+        )
         require(good, "background", self.background, f"a whole number from 1, or {AS_TASK}")
         is_total = self.score == "perplexity" and self.normalise == "none"
-        require(not is_total, "normalise", self.normalise, "token with score=perplexity, which is per word")
+        require(
+            not is_total,
+            "normalise",
+            self.normalise,
+            "token with score=perplexity, which is per word",
+        )
         if self.engine == "kenlm":
             require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
             _import_kenlm()  # fails before any corpus is read
@@ -136,9 +148,12 @@ class MooreLewisSelector(Selector):
         try:
             model = train_ngrams(task.texts, self.order, vocabulary, self.cutoff)
         except DataError as error:
-            hint = f"; lower min_count={self.min_count}" if any(map(split_words, task.texts)) else ""
+            hint = (
+                f"; lower min_count={self.min_count}" if any(map(split_words, task.texts)) else ""
+            )
             raise DataError(f"the task: {error}{hint}") from error
-        # Not train_ngrams, which needs a known word: general text may have no word of the task's vocabulary.
+        # Not train_ngrams, which needs a known word: general text may have no word of the task's
+        # vocabulary.
         counts = count_ngrams(vocabulary.encode(sample.texts), self.order, len(vocabulary))
         background = estimate_model(counts, vocabulary, self.cutoff)
         return FittedMooreLewis(model, background, self.score, self.normalise, self.engine)
@@ -153,7 +168,9 @@ def _import_kenlm() -> Any:
     try:
         import kenlm
     except ImportError as error:
-        raise PluginError(f"KenLM is not installed: pip install 'dana-lm[kenlm]' ({error})") from error
+        raise PluginError(
+            f"KenLM is not installed: pip install 'dana-lm[kenlm]' ({error})"
+        ) from error
     return kenlm
 
 

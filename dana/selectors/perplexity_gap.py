@@ -27,7 +27,14 @@ from dana.core.logging import format_duration, get_logger, monitor
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
 from dana.encoders.transformer import DTYPES
-from dana.models.folder import load_complete, load_tokenizer, model_identity, padding_id, quiet_transformers, uncut
+from dana.models.folder import (
+    load_complete,
+    load_tokenizer,
+    model_identity,
+    padding_id,
+    quiet_transformers,
+    uncut,
+)
 from dana.models.heads import ChunkedLosses, positions_of
 from dana.models.language_model import LanguageModel
 from dana.selectors.base import FittedSelector, Selector
@@ -48,18 +55,20 @@ TOKENS_AT_ONCE = 4096  # of a forward pass, padding included
 class PerplexityGapSelector(Selector):
     """Mean loss a token under a decoder adapted to the task, minus that under the decoder itself; higher = foreign.
 
-    The adaptation is the objective ``causal`` over all weights, with a linearly decaying rate. No general
-    text is needed. It logs what it costs before it starts: about 6 floating-point operations per parameter and token of
-    the adaptation, and 4 per parameter and token that is scored.
+    The adaptation is the objective ``causal`` over all weights, with a linearly decaying rate. No
+    general text is needed. It logs what it costs before it starts: about 6 floating-point
+    operations per parameter and token of the adaptation, and 4 per parameter and token that is
+    scored.
 
     Attributes:
         model: Folder or Hub name of a causal language model, or ``smollm2``.
         epochs: Passes over the task's units.
         learning_rate: Learning rate of the first step.
         batch_size: Units per step.
-        max_tokens: Tokens to which longer units are truncated, with the one that stands before each.
-        dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast where a processor supports it; a score
-            then depends on the other units of a batch by its rounding.
+        max_tokens: Tokens to which longer units are truncated, with the one that stands before
+            each.
+        dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast where a processor
+            supports it; a score then depends on the other units of a batch by its rounding.
     """
 
     model: str = "smollm2"
@@ -78,7 +87,9 @@ class PerplexityGapSelector(Selector):
     def base(self) -> LanguageModel:
         """The decoder, in evaluation mode on its device; it is not trained."""
         config, tokenizer = load_tokenizer(self.model)
-        network = load_complete(Causal().auto_class(config), self.model)  # with its head: a new one would know nothing
+        network = load_complete(
+            Causal().auto_class(config), self.model
+        )  # with its head: a new one would know nothing
         return LanguageModel(network.eval().to(find_device()), tokenizer)
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedPerplexityGap":
@@ -93,7 +104,10 @@ class PerplexityGapSelector(Selector):
             raise DataError("the task has no unit")
         network = copy.deepcopy(self.base.model)
         ids = self.tokens_of(task.texts)
-        tokens, parameters = self.epochs * sum(map(len, ids)), sum(map(torch.numel, network.parameters()))
+        tokens, parameters = (
+            self.epochs * sum(map(len, ids)),
+            sum(map(torch.numel, network.parameters())),
+        )
         size = f"{self.model}, {parameters / 1e6:,.1f} million parameters"
         work = f"on {tokens:,} tokens: {6 * parameters * tokens:.1e} FLOP"
         log.info("selector  perplexity_gap: adapts %s, %s", size, work)
@@ -103,30 +117,45 @@ class PerplexityGapSelector(Selector):
         seconds = time.monotonic() - start
         of_million = format_duration(1e6 * seconds / tokens * 4 / 6)
         took = f"took {format_duration(seconds)} on {describe_machine()}"
-        log.info("selector  perplexity_gap: %s; a million tokens are scored in about %s", took, of_million)
-        return FittedPerplexityGap(self, network.eval(), {"perplexity_gap": {"units": len(task), "tokens": tokens}})
+        log.info(
+            "selector  perplexity_gap: %s; a million tokens are scored in about %s",
+            took,
+            of_million,
+        )
+        return FittedPerplexityGap(
+            self, network.eval(), {"perplexity_gap": {"units": len(task), "tokens": tokens}}
+        )
 
     def _train(self, network: Any, ids: list[list[int]], seed: int) -> None:
         """Minimise the mean loss a token with AdamW."""
-        module, random = self.module_of(network), generator(seed, "selector", "perplexity_gap", "order")
+        module, random = (
+            self.module_of(network),
+            generator(seed, "selector", "perplexity_gap", "order"),
+        )
         steps = self.epochs * math.ceil(len(ids) / self.batch_size)
 
         def losses(rows: np.ndarray) -> Iterator[Tensor]:
             step = self.step_of([ids[row] for row in rows])
             for micro in self.micro_batches_of(step, network):
-                yield micro_loss(micro.losses(module), micro.coefficients, max(step.scale.total, 1.0))
+                yield micro_loss(
+                    micro.losses(module), micro.coefficients, max(step.scale.total, 1.0)
+                )
 
         lengths = list(map(len, ids))
         epochs = (batches_by_length(lengths, self.batch_size, random) for _ in range(self.epochs))
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
-        training = train_supervised(optimizer, chain.from_iterable(epochs), losses, rate, "perplexity_gap")
+        training = train_supervised(
+            optimizer, chain.from_iterable(epochs), losses, rate, "perplexity_gap"
+        )
         list(monitor(training, what="perplexity_gap", unit="steps", total=steps))
 
     def tokens_of(self, texts: Sequence[str]) -> list[list[int]]:
         """Tokenise texts; before each stands the token of a text's start, so that every token is predicted."""
         tokenizer = self.base.tokenizer
-        first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else padding_id(tokenizer)
+        first = (
+            tokenizer.bos_token_id if tokenizer.bos_token_id is not None else padding_id(tokenizer)
+        )
         longest = min(self.max_tokens, positions_of(self.base.model.config)) - 1
         encodings = uncut(tokenizer).encode_batch(list(texts), add_special_tokens=False)
         return [[first, *encoding.ids[:longest]] for encoding in encodings]
@@ -135,7 +164,12 @@ class PerplexityGapSelector(Selector):
         """Make the batch of the objective ``causal``, in which all tokens weigh the same."""
         offsets = np.cumsum([0, *map(len, ids)])
         ones = np.ones(len(ids), dtype=np.float32)
-        batch = Batch(np.concatenate(ids).astype(np.int32), offsets, np.arange(len(ids), dtype=np.uint64), ones)
+        batch = Batch(
+            np.concatenate(ids).astype(np.int32),
+            offsets,
+            np.arange(len(ids), dtype=np.uint64),
+            ones,
+        )
         return Causal().collator(self.base.tokenizer, 0).step_batch(batch, 0, "token_count")
 
     def module_of(self, network: Any) -> ChunkedLosses:
@@ -151,7 +185,9 @@ class PerplexityGapSelector(Selector):
     def load(self, folder: Path) -> "FittedPerplexityGap":
         from transformers import AutoModelForCausalLM
 
-        network = load_complete(AutoModelForCausalLM, str(folder / "model")).eval().to(find_device())
+        network = (
+            load_complete(AutoModelForCausalLM, str(folder / "model")).eval().to(find_device())
+        )
         return FittedPerplexityGap(self, network, {})
 
     def identity(self) -> dict[str, Any]:
@@ -176,9 +212,13 @@ class FittedPerplexityGap(FittedSelector):
     def score_units(self, units: Units) -> np.ndarray:
         """Compute the difference of mean losses in nats a token, adapted minus base; higher = more foreign."""
         scores = np.zeros(len(units))
-        modules = [self.selector.module_of(network) for network in (self.network, self.selector.base.model)]
+        modules = [
+            self.selector.module_of(network) for network in (self.network, self.selector.base.model)
+        ]
         for start in range(0, len(units), TEXTS_AT_ONCE):
-            step = self.selector.step_of(self.selector.tokens_of(units.texts[start : start + TEXTS_AT_ONCE]))
+            step = self.selector.step_of(
+                self.selector.tokens_of(units.texts[start : start + TEXTS_AT_ONCE])
+            )
             sums = torch.zeros(len(step.counts), dtype=torch.float64)
             for micro in self.selector.micro_batches_of(step, self.network):
                 of_task, of_base = (micro.losses(module).double() for module in modules)

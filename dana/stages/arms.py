@@ -13,10 +13,15 @@ from dana.weighting.settings import WeighSettings
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 KEYS = ("mix", "after", "selector", "detector", "weigh", "adapt")
 BESIDE = ("-seeds", "-model")  # suffixes of the folders that fine-tuning writes beside an arm's
-TEXTS: dict[str, dict[str, float]] = {"base": {}, "general": {"general": 1.0}, "task": {"task": 1.0}}
+TEXTS: dict[str, dict[str, float]] = {
+    "base": {},
+    "general": {"general": 1.0},
+    "task": {"task": 1.0},
+}
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
 SHARE = 0.3  # of the task's own text beside selected text; other shares were not tried
-# Arms that a recipe can list by name; an empty mapping uses the selector and the weights of the run.
+# Arms that a recipe can list by name; an empty mapping uses the selector and the weights of the
+# run.
 READY: dict[str, Any] = {
     "base": "base",
     "general": "general",
@@ -34,10 +39,12 @@ class Arm:
 
     Attributes:
         name: Name, also of its folder.
-        mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020: TAPT alone, DAPT
-            with TAPT beside the others) and ``general``; empty for the model as it is.
+        mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020:
+            TAPT alone, DAPT with TAPT beside the others) and ``general``; empty for the model as it
+            is.
         after: The arm whose adapted model it starts from; empty for the base.
-        adapt: Settings of the training. Its ``tokens`` and phases are of the arm alone, without those of ``after``.
+        adapt: Settings of the training. Its ``tokens`` and phases are of the arm alone, without
+            those of ``after``.
         selector: Spec of the selector.
         detector: Spec of the detector; None takes the run's.
         weigh: How scores become weights.
@@ -58,17 +65,21 @@ class Arm:
 
 
 def parse_arms(
-    spec: Sequence[str] | Mapping[str, Any], selector: str, weigh: WeighSettings, adapt: AdaptSettings
+    spec: Sequence[str] | Mapping[str, Any],
+    selector: str,
+    weigh: WeighSettings,
+    adapt: AdaptSettings,
 ) -> tuple[Arm, ...]:
     """Parse a list of ready-made arms, or a mapping of names to values.
 
     Args:
-        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, task: task}``.
+        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, task:
+            task}``.
         selector: Selector of the run, for arms without one.
         weigh: Weight settings of the run; an arm's ``weigh`` overrides them.
-        adapt: Training settings of the run; an arm's ``adapt`` overrides them, and its ``tokens`` are the whole budget
-            of the arm: those of the arms that it comes after are taken off, of phases from the first on. A mixture
-            of the arm replaces those of the run's phases.
+        adapt: Training settings of the run; an arm's ``adapt`` overrides them, and its ``tokens``
+            are the whole budget of the arm: those of the arms that it comes after are taken off, of
+            phases from the first on. A mixture of the arm replaces those of the run's phases.
 
     Raises:
         ConfigError: If an arm is unknown or wrongly described; names the arm and what is allowed.
@@ -76,12 +87,22 @@ def parse_arms(
     require(isinstance(spec, list | tuple | Mapping), "arms", spec, "a list of names, or a mapping")
     if not isinstance(spec, Mapping):
         for name in spec:
-            require(name in READY, "arms", name, f"among {', '.join(READY)}, or be described in a mapping")
+            require(
+                name in READY,
+                "arms",
+                name,
+                f"among {', '.join(READY)}, or be described in a mapping",
+            )
         require(len(set(spec)) == len(spec), "arms", list(spec), "distinct")
         spec = {name: READY[name] for name in spec}
     arms = {name: _arm(name, value, selector, weigh, adapt) for name, value in spec.items()}
     for folder in (f"{name}{suffix}" for name in {"base", *arms} for suffix in BESIDE):
-        require(folder not in arms, "arms", folder, "another name: the fine-tuning of the arm before the - uses it")
+        require(
+            folder not in arms,
+            "arms",
+            folder,
+            "another name: the fine-tuning of the arm before the - uses it",
+        )
     return tuple(_rest_of_budget(arm, arms) for arm in arms.values())
 
 
@@ -90,40 +111,75 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
     fits = isinstance(name, str) and NAME.fullmatch(name) is not None
     require(fits, "arms", name, "named by letters, digits, _ . + and -")
     if isinstance(item, str) and item in TEXTS:
-        require(name != "base" or item == "base", key, item, "base: it is what all others are compared with")
+        require(
+            name != "base" or item == "base",
+            key,
+            item,
+            "base: it is what all others are compared with",
+        )
         return Arm(name, TEXTS[item], adapt=_with_mix(adapt, TEXTS[item]))
-    require(isinstance(item, Mapping) and name != "base", key, item, "base" if name == "base" else ALLOWED)
+    require(
+        isinstance(item, Mapping) and name != "base",
+        key,
+        item,
+        "base" if name == "base" else ALLOWED,
+    )
     for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")
     specs = {part: item[part] for part in ("selector", "detector", "after") if part in item}
     for part, spec in specs.items():
-        require(isinstance(spec, str) and bool(spec.strip()), f"{key}.{part}", spec, f"a {part}'s spec or name")
+        require(
+            isinstance(spec, str) and bool(spec.strip()),
+            f"{key}.{part}",
+            spec,
+            f"a {part}'s spec or name",
+        )
     for part in ("mix", "weigh", "adapt"):
-        require(isinstance(item.get(part, {}), Mapping), f"{key}.{part}", item.get(part), "a mapping")
+        require(
+            isinstance(item.get(part, {}), Mapping), f"{key}.{part}", item.get(part), "a mapping"
+        )
     mix = item.get("mix") or adapt.mix or {"selected": 1.0}
     check_mix(f"{key}.mix", mix)
     usual = "detector" if selector == "auto" and "detector" in specs else selector
     training = item.get("adapt", {})
-    for part, what in {"seed": "that of the run, which grows with the adaptation", "mix": f"{key}.mix"}.items():
+    for part, what in {
+        "seed": "that of the run, which grows with the adaptation",
+        "mix": f"{key}.mix",
+    }.items():
         require(part not in training, f"{key}.adapt.{part}", training.get(part), what)
     settings = _with_mix(adapt, mix) if item.get("mix") else replace(adapt, mix=mix)
-    settings = _with_differing(settings, training, {"steps", "tokens", "epochs", "phases"}, f"{key}.adapt")
+    settings = _with_differing(
+        settings, training, {"steps", "tokens", "epochs", "phases"}, f"{key}.adapt"
+    )
     settings = replace(settings, mix=mix)
     arm = Arm(name, mix := settings.total_mix, specs.get("after", ""), settings)
     if not arm.selects:
         for part in ("selector", "detector", "weigh"):
-            require(part not in item, f"{key}.{part}", item.get(part), f"absent: mix={mix} has no selected text")
+            require(
+                part not in item,
+                f"{key}.{part}",
+                item.get(part),
+                f"absent: mix={mix} has no selected text",
+            )
         return arm
-    weights = _with_differing(weigh, item.get("weigh", {}), {"beta", "budget", "below"}, f"{key}.weigh")
-    return replace(arm, selector=specs.get("selector", usual), detector=specs.get("detector"), weigh=weights)
+    weights = _with_differing(
+        weigh, item.get("weigh", {}), {"beta", "budget", "below"}, f"{key}.weigh"
+    )
+    return replace(
+        arm, selector=specs.get("selector", usual), detector=specs.get("detector"), weigh=weights
+    )
 
 
 def _with_mix(settings: AdaptSettings, mix: Mapping[str, float]) -> AdaptSettings:
     """Set one mixture for all phases."""
-    return replace(settings, mix=dict(mix), phases=[replace(phase, mix={}) for phase in settings.phases])
+    return replace(
+        settings, mix=dict(mix), phases=[replace(phase, mix={}) for phase in settings.phases]
+    )
 
 
-def _with_differing(settings: Any, differing: Mapping[str, Any], amounts: set[str], origin: str) -> Any:
+def _with_differing(
+    settings: Any, differing: Mapping[str, Any], amounts: set[str], origin: str
+) -> Any:
     """Override settings by those in which an arm differs; its own amount replaces the run's, stated in another way."""
     usual = asdict(settings)
     if any(differing.get(name) not in (None, []) for name in amounts):
@@ -140,12 +196,22 @@ def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
     while before.after:
         others = ", ".join(name for name, one in arms.items() if one.mix and name not in path)
         fits = before.after in arms and bool(arms[before.after].mix) and before.after not in path
-        require(fits, f"arms.{before.name}.after", before.after, f"another arm with text: {others or 'there is none'}")
+        require(
+            fits,
+            f"arms.{before.name}.after",
+            before.after,
+            f"another arm with text: {others or 'there is none'}",
+        )
         before = arms[before.after]
         path.add(before.name)
     first, total = arms[arm.after].adapt.tokens, arm.adapt.tokens
     for name, tokens in ((arm.after, first), (arm.name, total)):
-        require(tokens is not None, f"arms.{name}.adapt.tokens", tokens, f"set, as {arm.name} comes after {arm.after}")
+        require(
+            tokens is not None,
+            f"arms.{name}.adapt.tokens",
+            tokens,
+            f"set, as {arm.name} comes after {arm.after}",
+        )
     more = f"more than the {first:,} of {arm.after}, which count in it; give {arm.after} fewer by its own adapt"
     require(total > first, f"{key}.adapt.tokens", total, more)  # type: ignore[operator]
     rest = arm.adapt.without_first(first)  # type: ignore[arg-type]

@@ -27,26 +27,39 @@ from dana.train.state import save_model
 log = get_logger(__name__)
 
 AUTO = "auto"
-OBJECTIVE = {"ForMaskedLM": "masked", "ForCausalLM": "causal"}  # whose loss is measured, by the model's class
+OBJECTIVE = {
+    "ForMaskedLM": "masked",
+    "ForCausalLM": "causal",
+}  # whose loss is measured, by the model's class
 GRID = [number / 10 for number in range(11)]
-OF_PLACE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype")  # keys of a configuration
+OF_PLACE = (
+    "_name_or_path",
+    "transformers_version",
+    "dtype",
+    "torch_dtype",
+)  # keys of a configuration
 CARD = "---\n{licence}library_name: transformers\n---\n\n# {names}, averaged by dana\n\nThe first counts {alpha:g}.\n"
 
 
-def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Path], out: Path) -> Artifact:
+def average_stage(
+    first: str, second: str, alpha: float | str, runs: Sequence[Path], out: Path
+) -> Artifact:
     """Average the weights of two models: alpha times the first plus 1 - alpha times the second.
 
     Args:
         first: Folder with safetensors, or Hub name.
-        second: Another model of the same shape, best adapted from the same base: averages of unrelated ones are noise.
-        alpha: From 0 to 1; or ``auto``: that of 0, 0.1, ..., 1 with the lowest mean held-out loss, in nats per
-            predicted token, over the held-out task text and the held-out general text of every run, all equally. The
-            loss at the chosen alpha is the lowest of eleven on this text, and so too good: report it of other text.
+        second: Another model of the same shape, best adapted from the same base: averages of
+            unrelated ones are noise.
+        alpha: From 0 to 1; or ``auto``: that of 0, 0.1, ..., 1 with the lowest mean held-out loss,
+            in nats per predicted token, over the held-out task text and the held-out general text
+            of every run, all equally. The loss at the chosen alpha is the lowest of eleven on this
+            text, and so too good: report it of other text.
         runs: Folders of runs with held-out text; for ``auto`` only.
         out: Folder for the model. Its manifest has ``alpha`` and, by alpha, the held-out losses.
 
     Raises:
-        ConfigError: If alpha is out of range, or the models differ in configuration, and so in shape, or in tokenizer.
+        ConfigError: If alpha is out of range, or the models differ in configuration, and so in
+            shape, or in tokenizer.
         ArtifactError: If a model or a run's text is missing.
 
     References:
@@ -54,7 +67,12 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
     """
     is_number = isinstance(alpha, int | float) and 0 <= alpha <= 1
     require(is_number or alpha == AUTO, "alpha", alpha, f"{AUTO}, or a number from 0 to 1")
-    require(bool(runs) == (alpha == AUTO), "on", [str(run) for run in runs], "runs' folders with alpha=auto, else none")
+    require(
+        bool(runs) == (alpha == AUTO),
+        "on",
+        [str(run) for run in runs],
+        "runs' folders with alpha=auto, else none",
+    )
     texts: dict[str, Path] = {}
     for run in runs:
         open_artifact(run / "task", "task", "dana score --task ... --general ... --out DIR")
@@ -62,14 +80,22 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
         texts |= {f"{run}: task": task, f"{run}: general": general}
     for model in (first, second):
         check_checkpoint(model)
-    depends_on: dict[str, Any] = {"models": [model_identity(first), model_identity(second)], "alpha": alpha}
+    depends_on: dict[str, Any] = {
+        "models": [model_identity(first), model_identity(second)],
+        "alpha": alpha,
+    }
     depends_on["texts"] = [table_identity(folder, DOCUMENTS) for folder in texts.values()]
 
     def write(draft: Draft) -> None:
         (model, tokenizer), (other, other_tokenizer) = load_model(first), load_model(second)
         _check_alike(first, second, (model, tokenizer), (other, other_tokenizer))
-        weights = [{name: value.clone() for name, value in one.state_dict().items()} for one in (model, other)]
-        objective = next((name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), "")
+        weights = [
+            {name: value.clone() for name, value in one.state_dict().items()}
+            for one in (model, other)
+        ]
+        objective = next(
+            (name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), ""
+        )
         longest = min(AdaptSettings().max_tokens, positions_of(model.config))
         settings = AdaptSettings(max_tokens=longest, objective=objective or "masked")
         state, best = prepare(model, settings, make_accelerator()), alpha
@@ -81,11 +107,16 @@ def average_stage(first: str, second: str, alpha: float | str, runs: Sequence[Pa
             draft.notes["losses_by_alpha"] = losses
         draft.notes["alpha"] = best
         save_model(_average(state, weights, float(best)), tokenizer, draft.path)
-        documents = [keys for model in (first, second) if (keys := read_known_text(model)) is not None]
+        documents = [
+            keys for model in (first, second) if (keys := read_known_text(model)) is not None
+        ]
         if len(documents) == 2:
             np.save(draft.path / FILE, np.union1d(*documents))
         names = f"{model_name(first)} and {model_name(second)}"
-        write_text(draft.path / "README.md", CARD.format(licence=licence_line(first), names=names, alpha=float(best)))
+        write_text(
+            draft.path / "README.md",
+            CARD.format(licence=licence_line(first), names=names, alpha=float(best)),
+        )
 
     return make(out, "model", depends_on, write)
 
@@ -96,14 +127,20 @@ def _check_alike(first: str, second: str, one: tuple[Any, Any], other: tuple[Any
     Raises:
         ConfigError: Names the first difference.
     """
-    configurations: list[Any] = [{**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (one, other)]
+    configurations: list[Any] = [
+        {**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (one, other)
+    ]
     tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (one, other)]
     for what, values in (("configuration", configurations), ("tokenizer", tokenizers)):
         if difference := next(list_differences(*values), None):
-            raise ConfigError(f"{second}: must be like {first}, but its {what} differs: {difference}")
+            raise ConfigError(
+                f"{second}: must be like {first}, but its {what} differs: {difference}"
+            )
 
 
-def _average(state: TrainingState, weights: Sequence[Mapping[str, torch.Tensor]], alpha: float) -> TrainingState:
+def _average(
+    state: TrainingState, weights: Sequence[Mapping[str, torch.Tensor]], alpha: float
+) -> TrainingState:
     """Set the state's weights to the average of two models' weights, in place; integers stay."""
     with torch.no_grad():
         for name, value in state.model.state_dict().items():

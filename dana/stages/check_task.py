@@ -30,7 +30,9 @@ class TaskCheck:
     def __str__(self) -> str:
         tables = {**self.tables, "labels": _by_split(self.tables["labels"])}
         parts = [f"{name}\n{tabulate(rows)}" for name, rows in tables.items()]
-        return "\n\n".join([*parts, "\n".join(f"warning: {warning}" for warning in self.warnings) or "no warnings"])
+        return "\n\n".join(
+            [*parts, "\n".join(f"warning: {warning}" for warning in self.warnings) or "no warnings"]
+        )
 
 
 def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -> TaskCheck:
@@ -39,20 +41,32 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
     Args:
         name: A task card's name or YAML file.
         data: Folder that holds the card's data.
-        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts, of all folds, is
-            measured. Records that cannot be read are counted.
+        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts, of
+            all folds, is measured. Records that cannot be read are counted.
 
     Raises:
         ConfigError: If the card is unknown.
-        DataError: If a split is missing, or a record is bad: see :func:`dana.tasks.examples.stream_examples`.
+        DataError: If a split is missing, or a record is bad: see
+            :func:`dana.tasks.examples.stream_examples`.
     """
     card = load_card(name)
     files = ("test",) if card.folds else SPLITS  # each of a card with folds holds all its texts
-    every = {split: [example for _, example in stream_examples(card, split, data)] for split in files}
-    test_examples = [example for example in every["test"] if all(example.texts) and example.fold != -1]
+    every = {
+        split: [example for _, example in stream_examples(card, split, data)] for split in files
+    }
+    test_examples = [
+        example for example in every["test"] if all(example.texts) and example.fold != -1
+    ]
     every = split_by_fold(every["test"], 0) if card.folds else every
-    splits = {split: [example for example in examples if all(example.texts)] for split, examples in every.items()}
-    tables = {"splits": split_rows(card, every), "labels": label_rows(card, every), "overlap": overlap_rows(splits)}
+    splits = {
+        split: [example for example in examples if all(example.texts)]
+        for split, examples in every.items()
+    }
+    tables = {
+        "splits": split_rows(card, every),
+        "labels": label_rows(card, every),
+        "overlap": overlap_rows(splits),
+    }
     if corpus:
         tally = Tally()
         tables["corpus"] = [corpus_row(test_examples, read_documents(corpus, "skip", tally))]
@@ -74,7 +88,9 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
     for row in rows:
         split = row["split"]
         if row["expected"] and row["examples"] not in card.accepted_sizes(str(split)):
-            remedy = "" if card.is_one_file else "get the whole split, or "  # dana itself splits one file
+            remedy = (
+                "" if card.is_one_file else "get the whole split, or "
+            )  # dana itself splits one file
             yield (
                 f"{split}: {row['examples']:,} examples where the card expects {row['expected']}:"
                 f" {remedy}put the number into {card.origins[0]}; scores do not compare with published ones"
@@ -82,7 +98,11 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
         if row["empty"]:
             yield f"{split}: {row['empty']:,} of {row['examples']:,} texts are empty: remove them, commands refuse them"
         if row["absent_labels"]:
-            what = "no model can learn them" if split == "train" else "they count 0 in a mean over the labels"
+            what = (
+                "no model can learn them"
+                if split == "train"
+                else "they count 0 in a mean over the labels"
+            )
             yield f"{split}: no example of {row['absent_labels']}: {what}; split again, or report it with the scores"
 
 

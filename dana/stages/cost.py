@@ -16,7 +16,13 @@ from dana.core.launch import cores, processes
 from dana.core.logging import format_duration
 from dana.core.schemas import iterate_documents
 from dana.finetuning.settings import FinetuneSettings
-from dana.models.folder import load_backbone, load_config, load_own_tokenizer, resolve_model, running
+from dana.models.folder import (
+    load_backbone,
+    load_config,
+    load_own_tokenizer,
+    resolve_model,
+    running,
+)
 from dana.models.heads import positions_of
 from dana.models.language_model import new_encoder
 from dana.stages.grid.cell import Cell
@@ -32,7 +38,10 @@ from dana.train.execution import Precision
 from dana.train.settings import PretrainSettings, TrainSettings
 from dana.train.supervised import make_optimizer
 
-STEPS, SECONDS = (2, 30), 1.0  # of a probe, after one step that warms up: fewest and most steps; enough time
+STEPS, SECONDS = (
+    (2, 30),
+    1.0,
+)  # of a probe, after one step that warms up: fewest and most steps; enough time
 PROBE_TOKENS = {"cpu": 2048}  # most of a step of a probe; a GPU is faster on more
 MOST_TOKENS = 8192
 SHORT = 10_000  # tokens; to train on fewer takes less than a minute, unless a machine trains on 160 a second
@@ -42,7 +51,9 @@ FORWARD = 1 / 3  # of the work of a training step
 MANY = 1_000_000  # examples of a step, where the batch is not known or larger than a probe's
 REST = 2.0  # seconds of a cell without an estimate
 SHIPPED = "dana-mini"  # its speed stands for a model that is not there yet
-Sizes = tuple[int, int, int, float]  # texts to train on, of development, to test on; mean characters
+Sizes = tuple[
+    int, int, int, float
+]  # texts to train on, of development, to test on; mean characters
 
 
 def training_rate(model: str | None, size: str, rows: int, tokens: int, predicts: bool) -> float:
@@ -59,11 +70,15 @@ def training_rate(model: str | None, size: str, rows: int, tokens: int, predicts
 
 
 @cache
-def _measured_rate(model: str | None, size: str, rows: int, tokens: int, predicts: bool, threads: int) -> float:
+def _measured_rate(
+    model: str | None, size: str, rows: int, tokens: int, predicts: bool, threads: int
+) -> float:
     device, precision, began = find_device(), Precision.of(), 0.0
     with torch.random.fork_rng():
         if model is None:
-            new = new_encoder(PretrainSettings().architecture, size, load_own_tokenizer(SHIPPED), 0.0, 0)
+            new = new_encoder(
+                PretrainSettings().architecture, size, load_own_tokenizer(SHIPPED), 0.0, 0
+            )
         network = (load_backbone(model) if model else new.model.base_model).to(device).train()
         words, optimizer = network.get_input_embeddings().weight, make_optimizer(network, 0.0, 0.0)
         tokens = min(tokens, positions_of(network.config))
@@ -87,7 +102,12 @@ def _measured_rate(model: str | None, size: str, rows: int, tokens: int, predict
 
 
 def training_estimate(
-    model: str | None, size: str, settings: TrainSettings, corpus: Path, weights: Path | None, out: Path
+    model: str | None,
+    size: str,
+    settings: TrainSettings,
+    corpus: Path,
+    weights: Path | None,
+    out: Path,
 ) -> Cost:
     """Estimate the training of a language model.
 
@@ -101,18 +121,31 @@ def training_estimate(
     """
     tokens: float = settings.tokens or 0
     if settings.steps is not None:
-        tokens = settings.steps * (settings.batch_tokens or settings.batch_size * settings.max_tokens)
+        tokens = settings.steps * (
+            settings.batch_tokens or settings.batch_size * settings.max_tokens
+        )
     elif settings.tokens is None:
         key, counts = ("kept_characters", weights) if weights else ("characters", corpus)
         sources = read_manifest(counts).get("counts", {}).get("by_source", {}).values()
         tokens = (settings.epochs or 1) * sum(source[key] for source in sources) / CHARACTERS
     work, folder = tokens, corpus.parent / "task" / "held_out"
-    task = sum(len(document.text) for document in iterate_documents(folder)) / CHARACTERS if folder.is_dir() else 0.0
+    task = (
+        sum(len(document.text) for document in iterate_documents(folder)) / CHARACTERS
+        if folder.is_dir()
+        else 0.0
+    )
     steps = tokens / (settings.batch_tokens or settings.batch_size * settings.max_tokens)
     count = len(settings.by_phase())
-    times = min(steps, 1 + count + (steps // settings.eval_every if settings.eval_every else settings.evaluations))
+    times = min(
+        steps,
+        1 + count + (steps // settings.eval_every if settings.eval_every else settings.evaluations),
+    )
     sizes = (min(settings.evaluation_tokens, size) for size in (MANY, task))
-    work += FORWARD * (times * sum(sizes) + 2 * min(BASE_TOKENS, settings.evaluation_tokens)) if tokens else 0.0
+    work += (
+        FORWARD * (times * sum(sizes) + 2 * min(BASE_TOKENS, settings.evaluation_tokens))
+        if tokens
+        else 0.0
+    )
     phases = f" in {count} phases" if count > 1 else ""
     what = f"train {model or f'a new model of size {size}'} on {tokens:,.0f} tokens{phases}, into {out}"
     shape = settings.batch_size, settings.max_tokens
@@ -133,12 +166,19 @@ def finetuning_estimate(
         folds: Number of folds that are tested.
     """
     preset, (train, dev, test, characters) = settings.resolve(task, load_config(model)), sizes
-    tokens, seeds = round(min(2 + characters / CHARACTERS, preset.max_tokens)), folds * len(preset.seed_list)
+    tokens, seeds = (
+        round(min(2 + characters / CHARACTERS, preset.max_tokens)),
+        folds * len(preset.seed_list),
+    )
     epochs = preset.epochs_of(train)
-    examples = seeds * (epochs * train + FORWARD * (dev * (epochs if preset.evaluate == "best" else 1) + test))
+    examples = seeds * (
+        epochs * train + FORWARD * (dev * (epochs if preset.evaluate == "best" else 1) + test)
+    )
     what = f"fine-tune {model} on {train:,} texts of {task.name}, {seeds} time(s), into {out}"
     size = _model_bytes(model) if settings.save else 0.0
-    return Cost(what, _seconds(examples * tokens, model, "", (preset.batch_size, tokens), False), size)
+    return Cost(
+        what, _seconds(examples * tokens, model, "", (preset.batch_size, tokens), False), size
+    )
 
 
 def labelling_estimate(model: str, examples: Sequence[Example]) -> Cost:
@@ -156,14 +196,20 @@ def labelled_sizes(task: TaskCard, settings: FinetuneSettings, data: str | None)
     return len(train), len(splits["dev"]), len(splits["test"]), characters
 
 
-def _seconds(work: float, model: str | None, size: str, shape: tuple[int, int], predicts: bool) -> float:
+def _seconds(
+    work: float, model: str | None, size: str, shape: tuple[int, int], predicts: bool
+) -> float:
     """Estimate the seconds of training on some tokens; 0 for so few that a probe would take as long."""
     return work / training_rate(model, size, *shape, predicts) if work > SHORT or is_dry() else 0.0
 
 
 def _model_bytes(model: str | None) -> float:
     """Sum the sizes of a model's weights on this machine; 0 if they are elsewhere."""
-    return sum(file.stat().st_size for file in Path(resolve_model(model)).glob("*.safetensors")) if model else 0.0
+    return (
+        sum(file.stat().st_size for file in Path(resolve_model(model)).glob("*.safetensors"))
+        if model
+        else 0.0
+    )
 
 
 def announce_cells(grid: Grid, settings: RunSettings) -> dict[str, float]:
@@ -201,7 +247,8 @@ def cells_cost(
     total = sum(seconds.values()) + REST * (len(ahead) - len(seconds))
     times = {name: format_duration(estimate) for name, estimate in seconds.items()}
     table = "\n".join(
-        f"{states[cell.name]:<8} {cell.name:<38} {times.get(cell.name, '')}".rstrip() for cell in grid.cells
+        f"{states[cell.name]:<8} {cell.name:<38} {times.get(cell.name, '')}".rstrip()
+        for cell in grid.cells
     )
     what = f"{len(ahead)} of {len(grid.cells)} cells, into {grid.folder}"
     return Cost(what, total, sum(estimate.bytes for estimate in estimates.values()), table), seconds
@@ -218,11 +265,13 @@ def _side_by_side(jobs: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def cell_estimates(cells: Sequence[Cell], settings: RunSettings, scores: dict[str, Cost]) -> dict[str, Cost]:
+def cell_estimates(
+    cells: Sequence[Cell], settings: RunSettings, scores: dict[str, Cost]
+) -> dict[str, Cost]:
     """Estimate the cells that read, score, train and fine-tune; the others take little.
 
-    A model that is the output of another cell is as fast as the run's. What cannot be read is left out, and reported
-    by its cell.
+    A model that is the output of another cell is as fast as the run's. What cannot be read is left
+    out, and reported by its cell.
 
     Args:
         cells: Cells of a run, or of several fine-tunings.
@@ -234,26 +283,40 @@ def cell_estimates(cells: Sequence[Cell], settings: RunSettings, scores: dict[st
     """
     estimates: dict[str, Cost] = {}
     tasks: dict[str, tuple[TaskCard, Sizes]] = {}
-    corpus, side, names = Path(settings.out) / "corpus", min(settings.jobs, cores()), [cell.name for cell in cells]
+    corpus, side, names = (
+        Path(settings.out) / "corpus",
+        min(settings.jobs, cores()),
+        [cell.name for cell in cells],
+    )
     for cell in cells:
         values, stage = cell.settings, cell.stage.rpartition(":")[2]
         model = values["model"] if isinstance(values.get("model"), str) else settings.model
         with suppress(*() if is_dry() else UNMEASURED):
             if stage == "adapt_stage" or (stage == "base_model" and model is None):
                 plan = values.get("settings", settings.pretrain)
-                estimates[cell.name] = training_estimate(model, settings.size, plan, corpus, None, values["out"])
+                estimates[cell.name] = training_estimate(
+                    model, settings.size, plan, corpus, None, values["out"]
+                )
             elif stage == "finetune_stage":
                 card, plan = str(values["card"]), values["settings"]
                 tasks[card] = tasks.get(card) or _task_of(card, settings, plan)
-                estimates[cell.name] = finetuning_estimate(model or SHIPPED, *tasks[card], plan, values["out"])
+                estimates[cell.name] = finetuning_estimate(
+                    model or SHIPPED, *tasks[card], plan, values["out"]
+                )
             elif stage == "score_read" and settings.harvest is None:
                 spec = values["selector"]
-                cost = scores[spec] = scores.get(spec) or estimate_score(replace(settings, selector=spec))
-                estimates |= {"texts": Cost(cost.what, cost.reading, cost.bytes)} if "texts" in names else {}
+                cost = scores[spec] = scores.get(spec) or estimate_score(
+                    replace(settings, selector=spec)
+                )
+                estimates |= (
+                    {"texts": Cost(cost.what, cost.reading, cost.bytes)} if "texts" in names else {}
+                )
                 estimates[cell.name] = Cost(cost.what, cost.seconds - cost.reading)
                 continue
         if cell.name in estimates and cell.name != "texts":
-            estimates[cell.name] = replace(estimates[cell.name], seconds=estimates[cell.name].seconds / side)
+            estimates[cell.name] = replace(
+                estimates[cell.name], seconds=estimates[cell.name].seconds / side
+            )
     return estimates
 
 
@@ -263,7 +326,9 @@ def _task_of(card: str, settings: RunSettings, plan: FinetuneSettings) -> tuple[
         names, count = ("train", "dev", "test"), settings.harvest.task_documents
         train, dev, test = (round(count * SPLITS[name]) for name in names)
         presets = {"quick": replace(PRESETS["quick"], **QUICK)}
-        task = TaskCard("the harvest", "", 1, ["", " "], "accuracy", {}, {"local": "task"}, presets=presets)
+        task = TaskCard(
+            "the harvest", "", 1, ["", " "], "accuracy", {}, {"local": "task"}, presets=presets
+        )
         return task, (train, dev, test, settings.harvest.max_characters)
     task = plan.fields_of(load_card(card))
     return task, labelled_sizes(task, plan, settings.data)

@@ -60,12 +60,15 @@ class Checkpoint:
 def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "pd.DataFrame":
     """Fine-tune every checkpoint on every card, once per seed, and rank them; existing results are reused.
 
-    Writes into the run's folder ``leaderboard.csv`` (one row per checkpoint and task), ``leaderboard.json`` (the same
-    with provenance), ``report.html`` (paired comparisons), ``results.csv`` and ``finetune/TASK/NAME``.
+    Writes into the run's folder ``leaderboard.csv`` (one row per checkpoint and task),
+    ``leaderboard.json`` (the same with provenance), ``report.html`` (paired comparisons),
+    ``results.csv`` and ``finetune/TASK/NAME``.
 
     Args:
-        checkpoints: Checkpoints with distinct names; one named ``base`` is compared with all others.
-        settings: Settings of the run; ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are used.
+        checkpoints: Checkpoints with distinct names; one named ``base`` is compared with all
+            others.
+        settings: Settings of the run; ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are
+            used.
 
     Returns:
         One row per checkpoint and task, the input of :func:`leaderboard`.
@@ -86,14 +89,26 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
     """Plan one cell per card and checkpoint, and one per card for its floors."""
     names = [checkpoint.name for checkpoint in checkpoints]
     require(bool(names), "checkpoints", names, "at least one")
-    require(len(names) == len(set(names)), "checkpoints", names, "of different names; NAME=MODEL gives one")
+    require(
+        len(names) == len(set(names)),
+        "checkpoints",
+        names,
+        "of different names; NAME=MODEL gives one",
+    )
     require(bool(settings.cards), "tasks", settings.cards, "at least one task card")
     for checkpoint in checkpoints:
         good = bool(checkpoint.model) and checkpoint.name == slug(str(checkpoint.name))
-        require(good, "checkpoints", checkpoint.name, "MODEL or NAME=MODEL, the name of letters, digits, _ . and -")
+        require(
+            good,
+            "checkpoints",
+            checkpoint.name,
+            "MODEL or NAME=MODEL, the name of letters, digits, _ . and -",
+        )
         check_checkpoint(checkpoint.model)
     cells = [
-        finetune_cell(settings, path, card, one.name, one.model, {"task": card, "checkpoint": one.name})
+        finetune_cell(
+            settings, path, card, one.name, one.model, {"task": card, "checkpoint": one.name}
+        )
         for card, path in cards_by_name(settings.cards).items()
         for one in checkpoints
     ]
@@ -113,7 +128,11 @@ def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) ->
         metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
         result = read_cell(folder / METRICS, cell.labels["checkpoint"])
-        row = {**cell.labels, "model": origins[cell.labels["checkpoint"]], "metric": metrics["metric"]}
+        row = {
+            **cell.labels,
+            "model": origins[cell.labels["checkpoint"]],
+            "metric": metrics["metric"],
+        }
         std, (low, high) = mean_interval(list(scores.values())).std, result.interval
         row |= {"mean": metrics["mean"], "std": std, "low": low, "high": high, "n": len(scores)}
         rows.append({**row, "collapsed": sum(row["degenerate"] for row in metrics["seeds"])})
@@ -129,21 +148,31 @@ def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) ->
 def leaderboard(table: "pd.DataFrame") -> str:
     """Format the leaderboard as text: one line per checkpoint, best mean over tasks first, ± standard deviation.
 
-    If the metric of a task is an error, means over tasks are meaningless: checkpoints are sorted by mean rank.
+    If the metric of a task is an error, means over tasks are meaningless: checkpoints are sorted by
+    mean rank.
 
     Args:
-        table: One row per checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and ``collapsed``.
+        table: One row per checkpoint and task, with ``metric``, ``mean``, ``std`` (ddof 1) and
+            ``collapsed``.
     """
     errors = table["metric"].map(is_error)
     by_rank, scores = bool(errors.any()), table["mean"]
     if by_rank:
         scores = scores.where(errors, -scores).groupby(table["task"]).rank()
-    means = scores.groupby(table["checkpoint"], sort=False).mean().sort_values(ascending=by_rank, kind="stable")
+    means = (
+        scores.groupby(table["checkpoint"], sort=False)
+        .mean()
+        .sort_values(ascending=by_rank, kind="stable")
+    )
     texts = table.apply(_format_score, axis="columns")
     table = table.assign(column=table["task"] + " (" + table["metric"] + ")", shown=texts)
     board = table.pivot(index="checkpoint", columns="column", values="shown")
     board = board.loc[means.index, table["column"].unique()]
-    board.insert(0, "mean rank" if by_rank else "mean", means.map("{:.1f}".format if by_rank else "{:.4f}".format))
+    board.insert(
+        0,
+        "mean rank" if by_rank else "mean",
+        means.map("{:.1f}".format if by_rank else "{:.4f}".format),
+    )
     return tabulate(board.reset_index().to_dict("records"))  # type: ignore[arg-type]
 
 

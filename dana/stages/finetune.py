@@ -35,7 +35,14 @@ from dana.core.rng import generator
 from dana.corpus.documents import Stamps, check_stamps, file_stamps, source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
 from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
-from dana.finetuning.results import METRICS, SeedResult, Seeds, read_results, results_table, write_results
+from dana.finetuning.results import (
+    METRICS,
+    SeedResult,
+    Seeds,
+    read_results,
+    results_table,
+    write_results,
+)
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, mean_head_origin, new_classifier
@@ -53,7 +60,10 @@ from dana.train.run import check_trackers, tracker_run
 
 log = get_logger(__name__)
 
-RATE, RATES = "rate", (0.1, 0.3, 1.0, 3.0)  # that `learning_rate: auto` tries, as multiples of the checkpoint's
+RATE, RATES = (
+    "rate",
+    (0.1, 0.3, 1.0, 3.0),
+)  # that `learning_rate: auto` tries, as multiples of the checkpoint's
 
 
 def finetune_stage(
@@ -67,20 +77,23 @@ def finetune_stage(
 ) -> Artifact:
     """Fine-tune over seeds; under several processes every one must call this, and they share the seeds.
 
-    Finished seeds are stored in ``OUT-seeds`` until all are committed: a rerun resumes with the missing ones. A
-    committed result is extended if more seeds are requested and nothing else differs.
+    Finished seeds are stored in ``OUT-seeds`` until all are committed: a rerun resumes with the
+    missing ones. A committed result is extended if more seeds are requested and nothing else
+    differs.
 
     Args:
         model: Folder with safetensors, or Hub name.
         card: A task card's name or YAML file.
         settings: Preset and overrides.
-        out: Folder for ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and ``predictions.parquet`` (one
-            row per seed and test example: seed, id, label, prediction and further columns of the card's kind). With
-            ``save``, the model of the seed with the best development score goes to ``OUT-model``.
+        out: Folder for ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and
+            ``predictions.parquet`` (one row per seed and test example: seed, id, label, prediction
+            and further columns of the card's kind). With ``save``, the model of the seed with the
+            best development score goes to ``OUT-model``.
         data: Folder with the card's data.
-        fold: Fold that is tested, of a card with several. None tests every fold, with seeds and a part of the result
-            of its own, and joins the parts: :func:`dana.stages.join.join_stage`.
-        with_floors: Add ``floors`` to ``metrics.json``: what simple models score (:mod:`dana.stages.floors`).
+        fold: Fold that is tested, of a card with several. None tests every fold, with seeds and a
+            part of the result of its own, and joins the parts: :func:`dana.stages.join.join_stage`.
+        with_floors: Add ``floors`` to ``metrics.json``: what simple models score
+            (:mod:`dana.stages.floors`).
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -96,7 +109,9 @@ def finetune_stage(
     check_length(config, preset.max_tokens)
     if fold is None:
         sizes = partial(labelled_sizes, task, settings, data)
-        announce(lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out)
+        announce(
+            lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out
+        )
     if folds > 1 and fold is None:
         parts = {index: part_folder(out, index) for index in range(folds)}
         step = max(preset.seed_list) + 1
@@ -107,23 +122,50 @@ def finetune_stage(
         def floors() -> dict[str, float]:
             if not with_floors:
                 return {}
-            return floor_scores(task, [read_splits(task, data, index) for index in parts], settings.max_train)
+            return floor_scores(
+                task, [read_splits(task, data, index) for index in parts], settings.max_train
+            )
 
         return on_rank_0(lambda: join_stage(parts, out, floors))
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
-    decisive = {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"} | task.partition
+    decisive = (
+        {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"} | task.partition
+    )
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
     stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
-    identity, digests = on_rank_0(lambda: (model_identity(model), source_digests(task.files(data, SPLITS))))
-    origin: dict[str, Any] = {"model": identity, "task": {**decisive, "data": digests}, "preset": hyper}
+    identity, digests = on_rank_0(
+        lambda: (model_identity(model), source_digests(task.files(data, SPLITS)))
+    )
+    origin: dict[str, Any] = {
+        "model": identity,
+        "task": {**decisive, "data": digests},
+        "preset": hyper,
+    }
     origin |= {"max_train": settings.max_train, **mean_head_origin(config, preset.pooling)}
     origin |= {} if fold is None else {"fold": fold}
     waiting = out.with_name(f"{out.name}-seeds")
     order = tuple(preset.seed_list)
-    seeds = Seeds(waiting, json.loads(canonical(origin)), precision=precision.name, seeds=order, sign=task.sign)
+    seeds = Seeds(
+        waiting,
+        json.loads(canonical(origin)),
+        precision=precision.name,
+        seeds=order,
+        sign=task.sign,
+    )
     read = partial(read_splits, task, data, fold)
-    rest = (tokenizer, markers, read, with_floors, folds, stamps, seeds, accelerator, precision, out)
+    rest = (
+        tokenizer,
+        markers,
+        read,
+        with_floors,
+        folds,
+        stamps,
+        seeds,
+        accelerator,
+        precision,
+        out,
+    )
     job = _FinetuneJob(model, task, preset, settings, *rest)
     if settings.save:
         job.check_model()
@@ -144,7 +186,10 @@ def _choose_pooling(
     is_free = settings.preset == AUTO and settings.pooling is None and not kind.per_word
     if pooling != MARKERS and not is_free:
         return preset, ()
-    texts = (example.text if example.pair is None else "" for _, example in stream_examples(task, "train", data))
+    texts = (
+        example.text if example.pair is None else ""
+        for _, example in stream_examples(task, "train", data)
+    )
     markers = entity_markers(texts)
     hint = f"cls or mean: the training texts have none of {ENTITY_MARKERS}, each once in every text"
     require(bool(markers) or pooling != MARKERS, "pooling", pooling, hint)
@@ -184,9 +229,13 @@ class _FinetuneJob:
         """Commit the artifact; the first process writes it, the others run their share of the seeds."""
         with ExitStack() as stack:
             on_rank_0(lambda: self.out.parent.mkdir(parents=True, exist_ok=True))
-            on_rank_0(lambda: stack.enter_context(folder_lock(self.seeds.folder)))  # two commands would mix their seeds
+            on_rank_0(
+                lambda: stack.enter_context(folder_lock(self.seeds.folder))
+            )  # two commands would mix their seeds
             folder, missing = on_rank_0(lambda: self._begin(depends_on))
-            make_on_all_ranks(folder, "finetune", depends_on, lambda draft: self._write(draft, missing))
+            make_on_all_ranks(
+                folder, "finetune", depends_on, lambda draft: self._write(draft, missing)
+            )
             return on_rank_0(lambda: self._end(folder))
 
     def _begin(self, depends_on: dict[str, Any]) -> tuple[Path, list[int]]:
@@ -200,7 +249,9 @@ class _FinetuneJob:
         ready = [seed for seed in self.preset.seed_list if seed not in missing]
         if ready:
             texts = [", ".join(map(str, part)) or "none" for part in (ready, missing)]
-            log.info("seeds     finished: %s (%s); to run: %s", texts[0], self.seeds.folder, texts[1])
+            log.info(
+                "seeds     finished: %s (%s); to run: %s", texts[0], self.seeds.folder, texts[1]
+            )
         return folder, missing
 
     def _end(self, folder: Path) -> Artifact:
@@ -238,7 +289,10 @@ class _FinetuneJob:
         """Encode train and dev with labels and test without: test labels are read only for the results."""
         cut, kind = (self.tokenizer, self.preset.max_tokens), self.task.target
         parts = {"train": subset(splits["train"], self.settings.max_train), "dev": splits["dev"]}
-        inputs = {name: EncodedSplit.with_labels(part, *cut, kind, self.markers) for name, part in parts.items()}
+        inputs = {
+            name: EncodedSplit.with_labels(part, *cut, kind, self.markers)
+            for name, part in parts.items()
+        }
         return {**inputs, "test": EncodedSplit.of(splits["test"], *cut, self.markers)}
 
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
@@ -246,7 +300,10 @@ class _FinetuneJob:
         splits = self.read()
         check_stamps(self.stamps)
         inputs = self._encode(splits)
-        notes = {"untrained_labels": self._untrained_labels(splits), "split_overlap": overlap(splits)}
+        notes = {
+            "untrained_labels": self._untrained_labels(splits),
+            "split_overlap": overlap(splits),
+        }
         if draft is not None:
             _warn_of_data(notes)
         job = self._with_rate(splits["train"])
@@ -258,7 +315,9 @@ class _FinetuneJob:
             "preset": self.settings.preset,
             "settings": {**asdict(job.preset), "max_train": self.settings.max_train},
             **notes,
-            "floors": floor_scores(self.task, [splits], self.settings.max_train) if self.with_floors else {},
+            "floors": floor_scores(self.task, [splits], self.settings.max_train)
+            if self.with_floors
+            else {},
             "folds": self.folds if self.folds > 1 else None,
         }
         write_results(draft.path, self.task, description, results, splits)
@@ -279,7 +338,12 @@ class _FinetuneJob:
         if checkpoint := self.seeds.open(RATE):  # of a stopped run
             return float(checkpoint.manifest[RATE])
         start, count = time.monotonic(), len(train) // 5
-        require(count > 0, "learning_rate", AUTO, f"a number: {len(train)} training texts are too few to find one")
+        require(
+            count > 0,
+            "learning_rate",
+            AUTO,
+            f"a number: {len(train)} training texts are too few to find one",
+        )
         rows = generator(0, "finetune", RATE).permutation(len(train))
         dev, rest = ([train[row] for row in sorted(part)] for part in (rows[:count], rows[count:]))
         inputs, scores = self._encode({"train": rest, "dev": dev, "test": dev[:1]}), {}
@@ -298,13 +362,16 @@ class _FinetuneJob:
     def _untrained_labels(self, splits: dict[str, list[Example]]) -> list[str]:
         """List the labels that development or test examples have and no training example."""
         parts = subset(splits["train"], self.settings.max_train), splits["dev"] + splits["test"]
-        train, rest = (self.task.target.absent([example.label for example in part]) for part in parts)
+        train, rest = (
+            self.task.target.absent([example.label for example in part]) for part in parts
+        )
         return [label for label in train if label not in rest]
 
     def _run(self, inputs: dict[str, EncodedSplit], missing: list[int]) -> list[SeedResult]:
         """Run this process's share of the missing seeds; return the results of all seeds on the first process.
 
-        Processes exchange only results, so each handles a signal itself; the launcher sends it to all.
+        Processes exchange only results, so each handles a signal itself; the launcher sends it to
+        all.
         """
         from accelerate.utils import gather_object
 
@@ -318,28 +385,44 @@ class _FinetuneJob:
                     self.seeds.keep_model(result, classifier)
                 self.seeds.write(result)
                 del classifier  # the next seed's takes its memory
-        ran = {result.seed: result for result in gather_object([self.seeds.read(seed) for seed in share])}
+        ran = {
+            result.seed: result
+            for result in gather_object([self.seeds.read(seed) for seed in share])
+        }
         if not self.accelerator.is_main_process:
             return []
         results = (ran.get(seed) or self.seeds.read(seed) for seed in self.preset.seed_list)
         return [result for result in results if result is not None]
 
     def _seed(
-        self, seed: int, inputs: dict[str, EncodedSplit], stop: StopRequest, track: Callable[..., None] | None = None
+        self,
+        seed: int,
+        inputs: dict[str, EncodedSplit],
+        stop: StopRequest,
+        track: Callable[..., None] | None = None,
     ) -> tuple[Classifier, SeedResult]:
         """Run one seed; stop at the next step after a signal."""
 
         def check_in() -> None:
             if stop.received:
                 progress = f"{self.seeds.count()} finished seeds are in {self.seeds.folder}"
-                raise Preemption(f"stopped by a signal in seed {seed}; {progress}: run the same command to resume")
+                raise Preemption(
+                    f"stopped by a signal in seed {seed}; {progress}: run the same command to resume"
+                )
 
-        name, calls = f"{self.task.name} {arm_name(self.out, self.model)}", Callbacks(check_in, track)
-        return run_seed(self.model, inputs, self.task, self.preset, seed, self.precision, name, calls)
+        name, calls = (
+            f"{self.task.name} {arm_name(self.out, self.model)}",
+            Callbacks(check_in, track),
+        )
+        return run_seed(
+            self.model, inputs, self.task, self.preset, seed, self.precision, name, calls
+        )
 
     def _model_of(self, seed: int | None) -> dict[str, Any]:
         """Return what the model of a seed depends on, as JSON reads it."""
-        return json.loads(canonical({**self.seeds.depends_on, "precision": self.precision.name, "seed": seed}))
+        return json.loads(
+            canonical({**self.seeds.depends_on, "precision": self.precision.name, "seed": seed})
+        )
 
     def check_model(self) -> None:
         """Refuse, before any work, a model folder that holds anything but the model of a seed.
@@ -358,28 +441,43 @@ class _FinetuneJob:
     def _commit_model(self) -> None:
         """Commit the model of the best seed; that seed is run again if its weights were not stored."""
         results = read_results(self.out, self.task.target)
-        best = max(results, key=lambda result: self.task.sign * result.dev_score)  # the first of a tie
+        best = max(
+            results, key=lambda result: self.task.sign * result.dev_score
+        )  # the first of a tie
 
         def write(draft: Draft) -> None:
             splits, result, kind = self.read(), best, self.task.target
             splits["train"] = subset(splits["train"], self.settings.max_train)
             metrics, job = read_json(self.out / METRICS), self._with_rate([])
-            classifier = new_classifier(self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling)
+            classifier = new_classifier(
+                self.model, len(kind.outputs), best.seed, kind.per_word, self.preset.pooling
+            )
             if not self.seeds.restore(best.seed, classifier):
-                log.info("model     seed %d is the best, but its weights were not stored: running it again", best.seed)
+                log.info(
+                    "model     seed %d is the best, but its weights were not stored: running it again",
+                    best.seed,
+                )
                 with StopRequest() as stop:
                     classifier, result = job._seed(best.seed, self._encode(splits), stop)
                 if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
-                    log.warning("model     run again, seed %d predicts differently from %s", best.seed, self.out)
+                    log.warning(
+                        "model     run again, seed %d predicts differently from %s",
+                        best.seed,
+                        self.out,
+                    )
             tokenizer = copy.deepcopy(self.tokenizer)
             tokenizer.model_max_length = self.preset.max_tokens
             if self.markers:
                 classifier.model.config.markers = list(self.markers)
-            write_model(draft, classifier, result, self.task, tokenizer, splits, self.model, metrics)
+            write_model(
+                draft, classifier, result, self.task, tokenizer, splits, self.model, metrics
+            )
 
         old_seed = read_manifest(self.model_folder).get("depends_on", {}).get("seed", best.seed)
         if old_seed != best.seed:  # the best of fewer seeds
-            log.info("model     seed %d is better than seed %d and replaces it", best.seed, old_seed)
+            log.info(
+                "model     seed %d is better than seed %d and replaces it", best.seed, old_seed
+            )
             self.seeds.folder.mkdir(parents=True, exist_ok=True)
             self.model_folder.rename(self.seeds.folder / ".worse")
         make(self.model_folder, "classifier", self._model_of(best.seed), write)
@@ -399,6 +497,8 @@ def _seeds_to_add(manifest: dict[str, Any], depends_on: dict[str, Any]) -> bool:
     """Return True if a committed result lacks only seeds of those requested, all else being equal."""
     if manifest.get("kind") != "finetune":
         return False
-    old_inputs, wanted_inputs = (json.loads(canonical(value)) for value in (manifest["depends_on"], depends_on))
+    old_inputs, wanted_inputs = (
+        json.loads(canonical(value)) for value in (manifest["depends_on"], depends_on)
+    )
     old_seeds, new_seeds = old_inputs["preset"].pop("seeds"), wanted_inputs["preset"].pop("seeds")
     return old_inputs == wanted_inputs and set(old_seeds) < set(new_seeds)

@@ -1,8 +1,8 @@
 """Plan the fine-tuning cells of a grid for ``dana run`` and ``dana finetune``.
 
-A run repeats each arm: adaptation 0, 1, ... has a selection, an adaptation and fine-tunings of its own, so that the
-spread over seeds covers all three (Dodge et al. 2020; Sellam et al. 2022, The MultiBERTs). With a card that has folds,
-the index is that of the fold that is tested.
+A run repeats each arm: adaptation 0, 1, ... has a selection, an adaptation and fine-tunings of its
+own, so that the spread over seeds covers all three (Dodge et al. 2020; Sellam et al. 2022, The
+MultiBERTs). With a card that has folds, the index is that of the fold that is tested.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,12 @@ from dana.train.execution import Precision, refuse_precision
 
 
 def finetune_cell(
-    settings: RunSettings, card: str, task: str, name: str, model: str | OutputOf, labels: Mapping[str, str]
+    settings: RunSettings,
+    card: str,
+    task: str,
+    name: str,
+    model: str | OutputOf,
+    labels: Mapping[str, str],
 ) -> Cell:
     """Make the cell ``finetune/TASK/NAME``, whose result is written to the folder of that name.
 
@@ -41,10 +46,14 @@ def finetune_cell(
     """
     out, path = Path(settings.out), f"finetune/{task}/{name}"
     arguments = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
-    return Cell(path, "dana.stages.finetune:finetune_stage", {**arguments, "out": out / path}, labels=labels)
+    return Cell(
+        path, "dana.stages.finetune:finetune_stage", {**arguments, "out": out / path}, labels=labels
+    )
 
 
-def loss_cells(settings: RunSettings, arm: str, model: str | OutputOf, index: int) -> Iterator[Cell]:
+def loss_cells(
+    settings: RunSettings, arm: str, model: str | OutputOf, index: int
+) -> Iterator[Cell]:
     """Yield the cells ``loss/TEXT/ARM/INDEX`` that measure one adaptation of an arm on text without labels.
 
     Args:
@@ -56,18 +65,40 @@ def loss_cells(settings: RunSettings, arm: str, model: str | OutputOf, index: in
     out = Path(settings.out)
     for task, texts in zip(("task", "general"), held_out_folders(out), strict=True):
         folder = part_folder(out / "finetune" / task / arm, index)
-        arguments: dict[str, Any] = {"model": model, "texts": texts, "task": f"{task} text", "settings": settings.adapt}
+        arguments: dict[str, Any] = {
+            "model": model,
+            "texts": texts,
+            "task": f"{task} text",
+            "settings": settings.adapt,
+        }
         arguments |= {"index": index, "out": folder}
         labels = {"task": task, "arm": arm}
-        yield Cell(f"loss/{task}/{arm}/{index}", "dana.stages.losses:loss_stage", arguments, labels=labels)
+        yield Cell(
+            f"loss/{task}/{arm}/{index}", "dana.stages.losses:loss_stage", arguments, labels=labels
+        )
 
 
-def floor_cell(settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()) -> Cell:
+def floor_cell(
+    settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()
+) -> Cell:
     """Make the cell ``floors/TASK`` of the floors of a task, tested on its first folds, or on its test texts."""
-    texts = {name: getattr(settings.finetune, name) for name in ("max_train", "text_field", "label_field", "id_field")}
-    arguments = {"card": card, "out": Path(settings.out) / "floors" / name, "settings": FinetuneSettings(**texts)}
-    arguments |= {"names": settings.floor_names, "encoder": settings.selection.encoder, "data": settings.data}
-    return Cell(f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, after)
+    texts = {
+        name: getattr(settings.finetune, name)
+        for name in ("max_train", "text_field", "label_field", "id_field")
+    }
+    arguments = {
+        "card": card,
+        "out": Path(settings.out) / "floors" / name,
+        "settings": FinetuneSettings(**texts),
+    }
+    arguments |= {
+        "names": settings.floor_names,
+        "encoder": settings.selection.encoder,
+        "data": settings.data,
+    }
+    return Cell(
+        f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, after
+    )
 
 
 def repeated_cell(cell: Cell, settings: RunSettings, index: int, has_folds: bool) -> Cell:
@@ -80,7 +111,11 @@ def repeated_cell(cell: Cell, settings: RunSettings, index: int, has_folds: bool
         has_folds: Whether the task has folds: the index is that of the fold that is tested.
     """
     repeat = replace(settings.finetune, seeds=settings.seeds.of(index))
-    arguments = {**cell.settings, "settings": repeat, "out": part_folder(cell.settings["out"], index)}
+    arguments = {
+        **cell.settings,
+        "settings": repeat,
+        "out": part_folder(cell.settings["out"], index),
+    }
     arguments |= {"fold": index} if has_folds else {}
     return replace(cell, name=f"{cell.name}/{index}", settings=arguments)
 
@@ -99,7 +134,9 @@ def count_folds(settings: RunSettings) -> dict[str, int]:
     return counts
 
 
-def cards_by_name(cards: Sequence[str], future_names: Mapping[str, str] | None = None) -> dict[str, str]:
+def cards_by_name(
+    cards: Sequence[str], future_names: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Map the names of tasks to their cards.
 
     Args:
@@ -109,7 +146,10 @@ def cards_by_name(cards: Sequence[str], future_names: Mapping[str, str] | None =
     Raises:
         ConfigError: If a card is unknown, or two have one name.
     """
-    names = [future_names[card] if future_names and card in future_names else load_card(card).name for card in cards]
+    names = [
+        future_names[card] if future_names and card in future_names else load_card(card).name
+        for card in cards
+    ]
     twice = [card for card, name in zip(cards, names, strict=True) if names.count(name) > 1]
     require(not twice, "cards", twice, "of different tasks; these have the same name")
     return dict(zip(names, cards, strict=True))
@@ -119,7 +159,8 @@ def refuse_mixed_precision(grid: Grid) -> None:
     """Refuse, before any work, a precision other than that of finished cells: results would not compare.
 
     Raises:
-        ConfigError: Names a finished cell's folder and the environment variable that sets its precision.
+        ConfigError: Names a finished cell's folder and the environment variable that sets its
+            precision.
     """
     states = {name: state for name, state in grid.states().items() if name.startswith("finetune/")}
     if "done" not in states.values() or set(states.values()) == {"done"}:
@@ -138,7 +179,12 @@ def require_shared_cells(jobs: int) -> None:
         ConfigError: Names ``jobs``.
     """
     shares = processes() == 1 or jobs == 1
-    require(shares, "jobs", jobs, "1 if several processes were launched: they share the work of each cell")
+    require(
+        shares,
+        "jobs",
+        jobs,
+        "1 if several processes were launched: they share the work of each cell",
+    )
 
 
 def with_seed(settings: RunSettings, index: int) -> RunSettings:
@@ -149,7 +195,11 @@ def with_seed(settings: RunSettings, index: int) -> RunSettings:
         index: Index of the adaptation.
     """
     selection = replace(settings.selection, seed=settings.selection.seed + index)
-    return replace(settings, selection=selection, adapt=replace(settings.adapt, seed=settings.adapt.seed + index))
+    return replace(
+        settings,
+        selection=selection,
+        adapt=replace(settings.adapt, seed=settings.adapt.seed + index),
+    )
 
 
 def home(out: Path, index: int) -> Path:
@@ -169,7 +219,9 @@ def check_results(settings: RunSettings) -> None:
         for folder in sorted(Path(settings.out).glob(f"finetune/*/{arm}")):
             manifest = read_manifest(folder)
             if manifest and "parts" not in manifest:
-                raise ConfigError(f"{folder}: was made by dana finetune, not by dana run; remove it or set another out")
+                raise ConfigError(
+                    f"{folder}: was made by dana finetune, not by dana run; remove it or set another out"
+                )
 
 
 def suffix(index: int) -> str:

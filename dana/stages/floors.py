@@ -45,8 +45,8 @@ def floors_stage(
         card: A task card's name or YAML file.
         out: Folder; each floor gets ``NAME/metrics.json`` and ``NAME/predictions.parquet``.
         settings: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
-        names: ``majority`` answers always alike; ``tfidf`` and ``vectors`` are linear models (of classes: logistic
-            regression), left out where each word has a label.
+        names: ``majority`` answers always alike; ``tfidf`` and ``vectors`` are linear models (of
+            classes: logistic regression), left out where each word has a label.
         encoder: Spec of the encoder of ``vectors``, which are left out if it is not installed.
         data: Folder with the card's data.
         folds: Number of folds that are tested, the first ones; None for a card without.
@@ -58,7 +58,9 @@ def floors_stage(
     task = settings.fields_of(load_card(card))
     names = [name for name in names if name == "majority" or not task.target.per_word]
     names = [name for name in names if name != "vectors" or has_vectors(encoder)]
-    inputs: dict[str, Any] = {"task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}}
+    inputs: dict[str, Any] = {
+        "task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
+    }
     inputs |= {"data": source_digests(task.files(data, SPLITS)), "max_train": settings.max_train}
     inputs |= {"partition": task.partition, "folds": folds} if task.partition else {}
     identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None
@@ -68,10 +70,14 @@ def floors_stage(
         for name in names:
             _write_floor(draft.path / name, name, task, splits, settings.max_train, encoder)
 
-    return make(out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write)
+    return make(
+        out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write
+    )
 
 
-def floor_scores(task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None) -> dict[str, float]:
+def floor_scores(
+    task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None
+) -> dict[str, float]:
     """Compute the scores of the floors that need no encoder, by name.
 
     Args:
@@ -84,18 +90,37 @@ def floor_scores(task: TaskCard, folds: list[dict[str, list[Example]]], max_trai
 
 
 def _write_floor(
-    folder: Path, name: str, task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None, encoder: str
+    folder: Path,
+    name: str,
+    task: TaskCard,
+    folds: list[dict[str, list[Example]]],
+    max_train: int | None,
+    encoder: str,
 ) -> None:
     table, score = _test_floor(name, task, folds, max_train, encoder)
-    metrics: dict[str, Any] = {"task": task.name, "metric": task.metric, "direction": task.direction, "kind": task.kind}
-    metrics |= {"labels": task.labels, "mean": score, "n": len(table), "folds": len(folds) if len(folds) > 1 else None}
+    metrics: dict[str, Any] = {
+        "task": task.name,
+        "metric": task.metric,
+        "direction": task.direction,
+        "kind": task.kind,
+    }
+    metrics |= {
+        "labels": task.labels,
+        "mean": score,
+        "n": len(table),
+        "folds": len(folds) if len(folds) > 1 else None,
+    }
     folder.mkdir()
     pq.write_table(table, folder / PREDICTIONS, compression="zstd")
     write_json(folder / METRICS, metrics)
 
 
 def _test_floor(
-    name: str, task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None, encoder: str
+    name: str,
+    task: TaskCard,
+    folds: list[dict[str, list[Example]]],
+    max_train: int | None,
+    encoder: str,
 ) -> tuple[pa.Table, float]:
     """Test a floor on each fold; return its answers and the score of all of them together."""
     tables = []
@@ -103,21 +128,31 @@ def _test_floor(
         test = split["test"]
         answers = _predict(name, task, subset(split["train"], max_train), test, encoder)
         ids, labels = [row.id for row in test], [row.label for row in test]
-        tables.append(pa.table({"adaptation": [fold] * len(ids), "id": ids, "label": labels, "prediction": answers}))
+        tables.append(
+            pa.table(
+                {"adaptation": [fold] * len(ids), "id": ids, "label": labels, "prediction": answers}
+            )
+        )
     table = pa.concat_tables(tables)
-    score = task.target.scores(*map(task.target.answers, (table["prediction"], table["label"])))[task.metric]
+    score = task.target.scores(*map(task.target.answers, (table["prediction"], table["label"])))[
+        task.metric
+    ]
     log.info("floor     %s %s: %s %.4f", task.name, name, task.metric, score)
     return table, score
 
 
-def _predict(name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:
+def _predict(
+    name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str
+) -> list[Any]:
     """Fit a floor to training examples and return its answers to the test examples."""
     labels: list[Any] = [row.label for row in train]
     counts = Counter(labels).most_common(1)
     if task.target.per_word:
         [(tag, _)] = Counter(chain.from_iterable(labels)).most_common(1)
         return [(tag,) * size for size in task.target.sizes([row.label for row in test])]
-    enough = counts[0][1] if task.kind == DEFAULT else len(labels)  # of one class in each inner fold
+    enough = (
+        counts[0][1] if task.kind == DEFAULT else len(labels)
+    )  # of one class in each inner fold
     if name == "majority" or len(set(labels)) < 2 or enough < INNER_FOLDS:
         return [counts[0][0] if task.target.has_labels else fmean(labels)] * len(test)
     texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
@@ -146,6 +181,12 @@ def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with few texts
         targets = task.target.targets(labels)
-        search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS).fit(train, np.squeeze(targets))
+        search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS).fit(
+            train, np.squeeze(targets)
+        )
         answers = search.predict(test)
-    return [tuple(np.flatnonzero(row).tolist()) for row in answers] if answers.ndim > 1 else answers.tolist()
+    return (
+        [tuple(np.flatnonzero(row).tolist()) for row in answers]
+        if answers.ndim > 1
+        else answers.tolist()
+    )

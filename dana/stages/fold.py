@@ -6,7 +6,13 @@ from pathlib import Path
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.config import require
 from dana.models.adapters import adapted_base
-from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name, quiet_transformers
+from dana.models.folder import (
+    check_checkpoint,
+    licence_line,
+    model_identity,
+    model_name,
+    quiet_transformers,
+)
 from dana.models.known_text import FILE
 from dana.train.hf_trainer import load_model
 from dana.train.state import explain_write_errors
@@ -28,7 +34,12 @@ def fold_stage(adapter: Path, out: Path) -> Artifact:
     name = str(adapter)
     check_checkpoint(name)
     base = adapted_base(name)
-    require(base is not None, "ADAPTER", name, "a folder with adapter_config.json, from dana adapt --set adapt.adapter")
+    require(
+        base is not None,
+        "ADAPTER",
+        name,
+        "a folder with adapter_config.json, from dana adapt --set adapt.adapter",
+    )
 
     def write(draft: Draft) -> None:
         network, tokenizer = load_model(name)

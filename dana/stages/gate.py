@@ -32,30 +32,38 @@ def gate_stage(
 ) -> Artifact:
     """Measure what selected text could teach a model, and write it into a manifest.
 
-    Whether any of this predicts the outcome has not been shown; docs/results/adaptation.md has both.
+    Whether any of this predicts the outcome has not been shown; docs/results/adaptation.md has
+    both.
 
     Args:
         model: Folder with safetensors, or Hub name.
         corpus: Folder of a corpus artifact.
         weights: Folder of its weights.
-        task_heldout: Folder of held-out task documents; the task's other text is in the folder ``fit`` beside it.
+        task_heldout: Folder of held-out task documents; the task's other text is in the folder
+            ``fit`` beside it.
         general_heldout: Folder of held-out general documents.
         settings: Settings of the training, of which the model's masks and lengths are used.
         out: Folder of the artifact.
 
     Returns:
-        The artifact. Its manifest has ``base_losses`` (:func:`dana.train.run.base_losses`), ``known_to_base``, the
-        share of the text that the model was trained on, ``in_domain``, the share of the pool that scores like the
-        task, and ``vocabulary``, the distance of the words of task and general text (:func:`word_distance`); None is
-        unknown.
+        The artifact. Its manifest has ``base_losses`` (:func:`dana.train.run.base_losses`),
+        ``known_to_base``, the share of the text that the model was trained on, ``in_domain``, the
+        share of the pool that scores like the task, and ``vocabulary``, the distance of the words
+        of task and general text (:func:`word_distance`); None is unknown.
 
     Raises:
         ArtifactError: If an input is missing or damaged.
     """
     data = TrainingData(corpus, weights, task_heldout, general_heldout, {"selected": 1.0})
     objective, fit = settings.make_objective(), data.task
-    of_loss = {name: getattr(settings, name) for name in ("seed", "max_tokens", "evaluation_tokens")}
-    depends_on = {"model": model_identity(model), **data.identity(), "fit": table_identity(fit, DOCUMENTS)}
+    of_loss = {
+        name: getattr(settings, name) for name in ("seed", "max_tokens", "evaluation_tokens")
+    }
+    depends_on = {
+        "model": model_identity(model),
+        **data.identity(),
+        "fit": table_identity(fit, DOCUMENTS),
+    }
 
     def write(draft: Draft | None) -> None:
         language_model = objective.prepare_model(model, settings.seed)
@@ -70,7 +78,9 @@ def gate_stage(
             draft.notes |= {**losses, "known_to_base": share, "in_domain": pool}
             draft.notes["vocabulary"] = word_distance(fit, general_heldout)
 
-    return make_on_all_ranks(out, "gate", {**depends_on, "settings": of_loss | objective.decisive()}, write)
+    return make_on_all_ranks(
+        out, "gate", {**depends_on, "settings": of_loss | objective.decisive()}, write
+    )
 
 
 def word_distance(one: Path, other: Path) -> float:

@@ -1,10 +1,11 @@
 """Make the quickstart's text from the installed Python distributions: a labelled task, its card and general text.
 
-The task is to tell which sub-package of scipy a docstring is from. The general text is that of all other distributions,
-plus *planted* scipy documents that nothing is fitted on, so that the recall of a selection can be measured.
+The task is to tell which sub-package of scipy a docstring is from. The general text is that of all
+other distributions, plus *planted* scipy documents that nothing is fitted on, so that the recall of
+a selection can be measured.
 
-A text may name its own sub-package ("scipy.stats", "stats"), which hints at its label. Lines that only name a module
-are dropped.
+A text may name its own sub-package ("scipy.stats", "stats"), which hints at its label. Lines that
+only name a module are dropped.
 """
 
 from collections import Counter, defaultdict
@@ -40,9 +41,18 @@ METHOD = 3  # incremented when the same settings select other text
 MOST_LABELS = 8
 FEWEST_IN_LABEL = 40
 NEAR_DUPLICATE = 0.4
-READ_SHARES = (0.04, 0.12)  # largest share of one source in general_documents; the second if the first is too small
+READ_SHARES = (
+    0.04,
+    0.12,
+)  # largest share of one source in general_documents; the second if the first is too small
 MOST_LICENCES = 100
-QUICK: dict[str, Any] = {"epochs": 6, "learning_rate": 7e-4, "seeds": 5, "max_tokens": 64, "pooling": "mean"}
+QUICK: dict[str, Any] = {
+    "epochs": 6,
+    "learning_rate": 7e-4,
+    "seeds": 5,
+    "max_tokens": 64,
+    "pooling": "mean",
+}
 SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
 OWN_TEXT = """
 next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and other documents
@@ -54,8 +64,8 @@ Rows = list[dict[str, str]]
 def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
     """Write ``general.jsonl.gz``, ``task/{train,dev,test}.jsonl.gz`` and ``card.yaml``.
 
-    General rows hold id, text and source (the distribution, ``licences``, or ``scipy (planted)``), task rows id,
-    text and label. Same installation and settings, same bytes.
+    General rows hold id, text and source (the distribution, ``licences``, or ``scipy (planted)``),
+    task rows id, text and label. Same installation and settings, same bytes.
 
     Args:
         folder: Folder of the artifact.
@@ -72,7 +82,9 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
     def write(draft: Draft) -> None:
         digests: set[bytes] = set()
         task, labels = _task(present, settings, digests)
-        planted_rows = [{"id": row["id"], "text": row["text"], "source": PLANTED} for row in task.pop("planted")]
+        planted_rows = [
+            {"id": row["id"], "text": row["text"], "source": PLANTED} for row in task.pop("planted")
+        ]
         general = _general(present, settings, digests)
         _write_lines(draft.path / "general.jsonl.gz", general + planted_rows)
         for split, rows in task.items():
@@ -80,7 +92,9 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
         counts = {split: len(rows) for split, rows in task.items()}
         (draft.path / "card.yaml").write_text(_card(labels, counts), encoding="utf-8")
         draft.counts.update({"general": len(general), "planted": len(planted_rows), **counts})
-        draft.counts["labels"] = {label: sum(row["label"] == label for row in task["train"]) for label in labels}
+        draft.counts["labels"] = {
+            label: sum(row["label"] == label for row in task["train"]) for label in labels
+        }
 
     depends_on = {"settings": asdict(settings), "distributions": versions, "method": METHOD}
     return make(folder, "harvest", depends_on, write)
@@ -100,11 +114,15 @@ def _task(
 ) -> tuple[dict[str, Rows], list[str]]:
     """Collect documents of scipy's largest sub-packages; return the rows of each split and the labels.
 
-    Documents of a label are split in hash order. Splits by module file would be uneven, because some sub-packages have
-    few large files (with scipy 1.17, signal has no dev and spatial no planted text). Near duplicates are dropped: they
-    could be on both sides of a split.
+    Documents of a label are split in hash order. Splits by module file would be uneven, because
+    some sub-packages have few large files (with scipy 1.17, signal has no dev and spatial no
+    planted text). Near duplicates are dropped: they could be on both sides of a split.
     """
-    target = iterate_docstrings(TARGET, present[TARGET], settings.max_characters) if TARGET in present else ()
+    target = (
+        iterate_docstrings(TARGET, present[TARGET], settings.max_characters)
+        if TARGET in present
+        else ()
+    )
     read = _shuffle(settings.seed, drop_repeats(target, settings.min_characters, digests))
     by_label: dict[str, list[PackageText]] = defaultdict(list)
     for item in drop_near_duplicates(read, NEAR_DUPLICATE):
@@ -112,7 +130,9 @@ def _task(
         if len(parts) > 2 and not parts[1].startswith("_"):
             by_label[parts[1]].append(item)
     sizes = Counter({label: len(by_label[label]) for label in sorted(by_label)})
-    labels = sorted(label for label, size in sizes.most_common(MOST_LABELS) if size >= FEWEST_IN_LABEL)
+    labels = sorted(
+        label for label, size in sizes.most_common(MOST_LABELS) if size >= FEWEST_IN_LABEL
+    )
     if len(labels) < 2:
         raise DataError(
             f"the installed {TARGET} gives {dict(sizes)} documents by sub-package; "
@@ -122,7 +142,9 @@ def _task(
     for label in labels:
         items = by_label[label][: settings.task_documents // len(labels)]
         for index, item in enumerate(items):
-            task[_split(index / len(items))].append({"id": item.id, "text": item.text, "label": label})
+            task[_split(index / len(items))].append(
+                {"id": item.id, "text": item.text, "label": label}
+            )
     return task, labels
 
 
@@ -134,7 +156,9 @@ def _split(quantile: float) -> str:
     return "planted"
 
 
-def _general(present: Mapping[str, Distribution], settings: HarvestSettings, digests: set[bytes]) -> Rows:
+def _general(
+    present: Mapping[str, Distribution], settings: HarvestSettings, digests: set[bytes]
+) -> Rows:
     """Collect documents of all other distributions, each up to its share; files are read only as needed."""
     pools: dict[str, list[PackageText]] = defaultdict(list)
     unread = {}
@@ -160,7 +184,12 @@ def _general(present: Mapping[str, Distribution], settings: HarvestSettings, dig
 def _card(labels: list[str], counts: dict[str, int]) -> str:
     """Write the task card as YAML; the quick preset suits a base from scratch, which needs a higher learning rate."""
     notes = "Harvested from the installed scipy (BSD-3-Clause); texts may name their own module."
-    card = {"name": CARD_NAME, "title": "Which sub-package of scipy is a docstring from?", "version": 1, "notes": notes}
+    card = {
+        "name": CARD_NAME,
+        "title": "Which sub-package of scipy is a docstring from?",
+        "version": 1,
+        "notes": notes,
+    }
     card |= {"data": {"local": "task"}, "labels": labels, "splits": counts, "metric": "macro_f1"}
     card["presets"] = {"default": {"evaluate": "last", "seeds": 5}, "quick": QUICK}
     card["citation"] = "Virtanen et al. 2020, Nature Methods 17 (SciPy)"

@@ -67,21 +67,22 @@ def init(
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
     Args:
-        table: Labelled texts: a pandas table; or a file (CSV, TSV, JSON lines, Parquet, Excel), or a folder with a
-            folder of text files per label.
+        table: Labelled texts: a pandas table; or a file (CSV, TSV, JSON lines, Parquet, Excel), or
+            a folder with a folder of text files per label.
         pool: General text: a file, folder, glob or URL, or several.
-        out: Folder to write, which must not hold anything but an earlier one of these; None takes the table's name
-            without its suffix, ``table`` for one in memory.
-        text: Column of the text, and field of the pool's, which may be ``text`` there; None takes ``text``, or else the
-            column with the most words.
-        label: Column of the label; None takes one with a usual name, or else the only one whose values repeat.
+        out: Folder to write, which must not hold anything but an earlier one of these; None takes
+            the table's name without its suffix, ``table`` for one in memory.
+        text: Column of the text, and field of the pool's, which may be ``text`` there; None takes
+            ``text``, or else the column with the most words.
+        label: Column of the label; None takes one with a usual name, or else the only one whose
+            values repeat.
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
 
     Returns:
-        The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet``, ``recipe.yaml`` and the summary,
-        ``init.json``.
+        The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet``, ``recipe.yaml`` and the
+        summary, ``init.json``.
 
     Raises:
         ArtifactError: If the folder holds something else.
@@ -89,9 +90,17 @@ def init(
     """
     name = Path(table).name if isinstance(table, str | Path) else "table."
     folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
-    entries = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name} if folder.exists() else {}
+    entries = (
+        {path.name for path in folder.iterdir()}
+        if folder.is_dir()
+        else {folder.name}
+        if folder.exists()
+        else {}
+    )
     if others := {*entries} - FILES:
-        raise ArtifactError(f"{folder}: holds {min(others)}; name another folder by --out, or remove this one")
+        raise ArtifactError(
+            f"{folder}: holds {min(others)}; name another folder by --out, or remove this one"
+        )
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
     inputs = Inputs() if text is None else Inputs(list(dict.fromkeys([text, *Inputs().text_field])))
@@ -108,21 +117,49 @@ def init(
     log.info(LINE, "test", f"{tests:,} texts, {split}; {describe_difference(power, 2)}")
     survey = survey_pool(documents, [*frame["text"]])
     like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
-    log.info(LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words")
+    log.info(
+        LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words"
+    )
     if overlap := survey["overlap"]:
-        log.info(LINE, "", f"{overlap:,} of the first {len(documents):,} hold your texts: left out by dana run")
-    paths = [one if is_url(one) or Path(one).is_absolute() else os.path.relpath(one, folder) for one in sources]
+        log.info(
+            LINE,
+            "",
+            f"{overlap:,} of the first {len(documents):,} hold your texts: left out by dana run",
+        )
+    paths = [
+        one if is_url(one) or Path(one).is_absolute() else os.path.relpath(one, folder)
+        for one in sources
+    ]
     recipe = PLAN.format(pool=json.dumps(paths, ensure_ascii=False))
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
-    card = {"name": folder.resolve().name, "title": "Made by dana init", "version": 1, "labels": sorted(labels)}
-    card |= {"metric": "macro_f1", "splits": {}, "data": {"file": Path(TEXTS).stem}, "folds": "fold"}
-    summary = {"rows": rows, "texts": len(frame), "labels": labels, "notes": notes, "folds": count, "tested": tests}
+    card = {
+        "name": folder.resolve().name,
+        "title": "Made by dana init",
+        "version": 1,
+        "labels": sorted(labels),
+    }
+    card |= {
+        "metric": "macro_f1",
+        "splits": {},
+        "data": {"file": Path(TEXTS).stem},
+        "folds": "fold",
+    }
+    summary = {
+        "rows": rows,
+        "texts": len(frame),
+        "labels": labels,
+        "notes": notes,
+        "folds": count,
+        "tested": tests,
+    }
     if is_dry():
         announce(lambda: Cost(f"write {folder}", 0.0))
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         frame.to_parquet(draft / TEXTS, index=False)
-        (draft / CARD).write_text(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        (draft / CARD).write_text(
+            yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
         (draft / RECIPE).write_text(recipe, encoding="utf-8")
         write_json(draft / INIT, summary | {"detectable": round(power, 3), "pool": survey})
         if folder.exists():
@@ -144,9 +181,9 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
         texts: The labelled texts.
 
     Returns:
-        ``overlap``, the number of documents that hold a labelled text, by the rule of decontamination; ``like``, the
-        share of a sample whose words are as near to the texts' as 90 % of texts outside the fit are, by the selector
-        ``lexical``; None with fewer than 60 texts.
+        ``overlap``, the number of documents that hold a labelled text, by the rule of
+        decontamination; ``like``, the share of a sample whose words are as near to the texts' as 90
+        % of texts outside the fit are, by the selector ``lexical``; None with fewer than 60 texts.
     """
     index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
     rest: list[Document] = []
@@ -162,9 +199,16 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
     sample = [rest[row] for row in random.permutation(len(rest))[:MOST_SCORED]]
     third = len(own_texts) // 3
     parts = (own_texts[third:], own_texts[:third], sample)
-    task, others, pool = (Units.join(list(split_documents(part, Selection().splitter()))) for part in parts)
+    task, others, pool = (
+        Units.join(list(split_documents(part, Selection().splitter()))) for part in parts
+    )
     selector = build_selector("lexical", "knn", Selection())
     sizes = selector.samples(len(task)).items()
-    model = selector.fit(task, {name: pool.rows(random.permutation(len(pool))[:size]) for name, size in sizes}, 0)
-    near, far = (np.bincount(units.owners, model.score(units)) / np.bincount(units.owners) for units in (others, pool))
+    model = selector.fit(
+        task, {name: pool.rows(random.permutation(len(pool))[:size]) for name, size in sizes}, 0
+    )
+    near, far = (
+        np.bincount(units.owners, model.score(units)) / np.bincount(units.owners)
+        for units in (others, pool)
+    )
     return survey | {"like": round(float((far <= np.nanquantile(near, LIKE)).mean()), 3)}

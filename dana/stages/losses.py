@@ -28,22 +28,31 @@ from dana.train.tokens import Tokens
 log = get_logger(__name__)
 
 METRIC = TextLoss.main_metric
-OF_LOSS = ("max_tokens", "evaluation_tokens")  # settings that decide which tokens are predicted, from how much context
+OF_LOSS = (
+    "max_tokens",
+    "evaluation_tokens",
+)  # settings that decide which tokens are predicted, from how much context
 
 
-def loss_stage(model: str, texts: Path, task: str, settings: AdaptSettings, index: int, out: Path) -> Artifact:
+def loss_stage(
+    model: str, texts: Path, task: str, settings: AdaptSettings, index: int, out: Path
+) -> Artifact:
     """Measure the losses of held-out texts, and write them as a fine-tuning's results are written.
 
-    So arms are compared over adaptations and texts as on a task with labels (:mod:`dana.report.verdicts`).
+    So arms are compared over adaptations and texts as on a task with labels
+    (:mod:`dana.report.verdicts`).
 
     Args:
         model: Folder with safetensors, or Hub name.
-        texts: Folder of held-out documents; of many, a pseudo-random part of at most ``evaluation_tokens`` tokens.
+        texts: Folder of held-out documents; of many, a pseudo-random part of at most
+            ``evaluation_tokens`` tokens.
         task: Name of the text in the report.
-        settings: Settings of the training; its objective predicts, without dropout and at fixed masks.
+        settings: Settings of the training; its objective predicts, without dropout and at fixed
+            masks.
         index: Index of the adaptation, and the seed in the results.
-        out: Folder for ``metrics.json`` and ``predictions.parquet`` (id and source of each text, ``label``, its number
-            of predicted tokens, ``prediction``, the sum of their nats, and its ``characters``).
+        out: Folder for ``metrics.json`` and ``predictions.parquet`` (id and source of each text,
+            ``label``, its number of predicted tokens, ``prediction``, the sum of their nats, and
+            its ``characters``).
 
     Raises:
         ArtifactError: If model or texts are missing.
@@ -52,9 +61,20 @@ def loss_stage(model: str, texts: Path, task: str, settings: AdaptSettings, inde
     """
     check_checkpoint(model)
     objective = settings.make_objective()
-    preset: dict[str, Any] = {name: getattr(settings, name) for name in OF_LOSS} | {"seeds": [index]}
-    origin = {"task": task, "kind": TextLoss.name, "labels": [], "data": table_identity(texts, DOCUMENTS)}
-    depends_on = {"model": model_identity(model), "task": origin, "preset": preset | objective.decisive()}
+    preset: dict[str, Any] = {name: getattr(settings, name) for name in OF_LOSS} | {
+        "seeds": [index]
+    }
+    origin = {
+        "task": task,
+        "kind": TextLoss.name,
+        "labels": [],
+        "data": table_identity(texts, DOCUMENTS),
+    }
+    depends_on = {
+        "model": model_identity(model),
+        "task": origin,
+        "preset": preset | objective.decisive(),
+    }
 
     def write(draft: Draft | None) -> None:
         accelerator = make_accelerator()
@@ -68,12 +88,17 @@ def loss_stage(model: str, texts: Path, task: str, settings: AdaptSettings, inde
     return make_on_all_ranks(out, "finetune", depends_on, write)
 
 
-def _losses(model: str, texts: Path, settings: AdaptSettings, accelerator: Any) -> tuple[pa.Table, float]:
+def _losses(
+    model: str, texts: Path, settings: AdaptSettings, accelerator: Any
+) -> tuple[pa.Table, float]:
     """Measure texts: their id, source, characters, predicted tokens and nats; and the loss of a uniform guess."""
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     check_length(language_model.model.config, settings.max_tokens)
-    collator, documents = objective.heldout_collator(language_model.tokenizer), _order(iterate_documents(texts))
+    collator, documents = (
+        objective.heldout_collator(language_model.tokenizer),
+        _order(iterate_documents(texts)),
+    )
     tokens = Tokens.of(documents, language_model.tokenizer)
     ends = np.array([span.after for span in tokens.documents()])
     count = max(1, int((ends <= settings.evaluation_tokens).sum()))
@@ -84,11 +109,15 @@ def _losses(model: str, texts: Path, settings: AdaptSettings, accelerator: Any) 
     owners = np.searchsorted(ends, examples.starts, side="right")
     sizes, nats = (np.bincount(owners, values, count) for values in (counts, sums))
     if (sizes > 0).sum() < 2:
-        raise DataError(f"{texts}: holds {(sizes > 0).sum()} text(s) with a token to predict; a comparison needs 2")
+        raise DataError(
+            f"{texts}: holds {(sizes > 0).sum()} text(s) with a token to predict; a comparison needs 2"
+        )
     names, sources, characters = zip(
         *((one.doc_id, one.source, len(one.text)) for one in documents[:count]), strict=True
     )
-    table = pa.table({"id": pa.array(names), "source": pa.array(sources), "label": sizes, "prediction": nats})
+    table = pa.table(
+        {"id": pa.array(names), "source": pa.array(sources), "label": sizes, "prediction": nats}
+    )
     table = table.append_column("characters", pa.array(characters)).filter(pa.array(sizes > 0))
     return table, math.log(len(language_model.tokenizer))
 
@@ -97,26 +126,64 @@ def _order(documents: Any) -> list[Document]:
     """Order documents pseudo-randomly by their text."""
     texts = list(documents)
     keys = np.array([text_key(document.text) for document in texts], dtype=np.uint64)
-    return [texts[row] for row in np.argsort(hash_uniform(derive_seed(SEED, "texts"), keys), kind="stable")]
+    return [
+        texts[row]
+        for row in np.argsort(hash_uniform(derive_seed(SEED, "texts"), keys), kind="stable")
+    ]
 
 
-def _write(folder: Path, table: pa.Table, content: dict[str, Any], chance: float, index: int) -> None:
+def _write(
+    folder: Path, table: pa.Table, content: dict[str, Any], chance: float, index: int
+) -> None:
     """Write losses in the form of :func:`dana.finetuning.results.write_results`, and log their means."""
     rows = table.to_pandas()
     means = rows[["label", "prediction", "characters"]].sum()
-    loss, bits = means["prediction"] / means["label"], means["prediction"] / math.log(2) / means["characters"]
-    numbers = f"{loss:.4f} nats a token, perplexity {math.exp(loss):.1f}, {bits:.3f} bits a character"
+    loss, bits = (
+        means["prediction"] / means["label"],
+        means["prediction"] / math.log(2) / means["characters"],
+    )
+    numbers = (
+        f"{loss:.4f} nats a token, perplexity {math.exp(loss):.1f}, {bits:.3f} bits a character"
+    )
     log.info("loss      %s: %s", content["task"], numbers)
     by_source = rows.groupby("source")[["prediction", "label"]].sum()
-    score = {ADAPTATION: 0, "seed": index, "score": loss, "dev_score": loss, METRIC: loss, "perplexity": math.exp(loss)}
-    score |= {"bits_per_character": bits, "degenerate": False, "epoch": 0, "dev_scores": [loss], "seconds": 0.0}
+    score = {
+        ADAPTATION: 0,
+        "seed": index,
+        "score": loss,
+        "dev_score": loss,
+        METRIC: loss,
+        "perplexity": math.exp(loss),
+    }
+    score |= {
+        "bits_per_character": bits,
+        "degenerate": False,
+        "epoch": 0,
+        "dev_scores": [loss],
+        "seconds": 0.0,
+    }
     score |= dict.fromkeys(("largest_class_dev", "largest_class_test"), chance)
-    content |= {"version": 1, "metric": METRIC, "direction": "lower", "kind": TextLoss.name, "labels": []}
+    content |= {
+        "version": 1,
+        "metric": METRIC,
+        "direction": "lower",
+        "kind": TextLoss.name,
+        "labels": [],
+    }
     content |= {"preset": "loss", "untrained_labels": [], "floors": {}}
-    content |= {"split_overlap": {"seen": 0, "unseen": len(rows), "unseen_mean": None}, "folds": None}
-    content |= {"by_source": (by_source["prediction"] / by_source["label"]).to_dict(), "adaptations": 1}
+    content |= {
+        "split_overlap": {"seen": 0, "unseen": len(rows), "unseen_mean": None},
+        "folds": None,
+    }
+    content |= {
+        "by_source": (by_source["prediction"] / by_source["label"]).to_dict(),
+        "adaptations": 1,
+    }
     content |= {"finetunings": 1, "seeds": [score], "mean": loss, "std": None, "ddof": 1, "n": 1}
     write_json(folder / METRICS, content)
-    keys = {ADAPTATION: pa.array([0] * len(rows)), "seed": pa.array([index] * len(rows), pa.int64())}
+    keys = {
+        ADAPTATION: pa.array([0] * len(rows)),
+        "seed": pa.array([index] * len(rows), pa.int64()),
+    }
     columns = dict(zip(table.column_names, table.columns, strict=True))
     pq.write_table(pa.table({**keys, **columns}), folder / PREDICTIONS, compression="zstd")

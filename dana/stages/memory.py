@@ -1,8 +1,8 @@
 """Count the bytes that each process of a training holds, from a model's configuration and a launch, without weights.
 
-Weights are kept in float32, or by DeepSpeed in the precision of the forward pass with a float32 copy of those that are
-trained; AdamW has two moments of each. What is trained is cut up as the engine says: ZeRO 1 to 3 (Rajbhandari et al.
-2020, section 5), or torch's fully_shard.
+Weights are kept in float32, or by DeepSpeed in the precision of the forward pass with a float32
+copy of those that are trained; AdamW has two moments of each. What is trained is cut up as the
+engine says: ZeRO 1 to 3 (Rajbhandari et al. 2020, section 5), or torch's fully_shard.
 """
 
 from dataclasses import dataclass
@@ -18,9 +18,15 @@ from dana.models.folder import loading, resolve_model
 from dana.models.heads import CHUNK
 from dana.train.settings import AdaptSettings
 
-LIVE, BUCKET = 10**9, 5 * 10**8  # DeepSpeed: most parameters gathered at a time; gradients of a reduction
+LIVE, BUCKET = (
+    10**9,
+    5 * 10**8,
+)  # DeepSpeed: most parameters gathered at a time; gradients of a reduction
 FLOAT32, MOMENTS = 4, 2
-PER_TOKEN, KEPT = 17, 1  # hidden states a layer and a token: in full (Korthikanti et al. 2022, eq. 2); recomputed
+PER_TOKEN, KEPT = (
+    17,
+    1,
+)  # hidden states a layer and a token: in full (Korthikanti et al. 2022, eq. 2); recomputed
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,17 @@ class Launch:
         stage = zero_config.get("zero_stage", -1) if engine == "DEEPSPEED" else 0
         engines = ("NO", "MULTI_GPU", "DEEPSPEED", "FSDP")
         if engine not in engines or size not in range(1, 9999) or stage not in range(4):
-            raise ConfigError(f"{file}: configures no accelerate launch (distributed_type, num_processes, zero_stage)")
+            raise ConfigError(
+                f"{file}: configures no accelerate launch (distributed_type, num_processes, zero_stage)"
+            )
         width = 2 if values.get("mixed_precision") in ("bf16", "fp16") else FLOAT32
-        return cls(engine, stage, size, width, fsdp_config.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP")
+        return cls(
+            engine,
+            stage,
+            size,
+            width,
+            fsdp_config.get("fsdp_auto_wrap_policy") == "TRANSFORMER_BASED_WRAP",
+        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +83,8 @@ class Memory:
         gradients: Its part of the gradients.
         moments: Its part of AdamW's moments.
         buffers: Weights of others that it gathers at a time, and ZeRO's bucket of gradients.
-        activations: Estimate for one micro-batch: hidden states of all layers, and a chunk of logits.
+        activations: Estimate for one micro-batch: hidden states of all layers, and a chunk of
+            logits.
         parameters: Number of parameters of the model.
         learnable: Number of those that are trained.
     """
@@ -114,8 +129,13 @@ def count_memory(model: str, settings: AdaptSettings, launch: Launch) -> Memory:
     weights, gradients, moments, buffers = _states(network, every, learnable, launch)
     execution, inner = settings.execution, config.get_text_config()
     states = inner.num_hidden_layers * (KEPT if execution.gradient_checkpointing else PER_TOKEN)
-    states += PER_TOKEN if execution.gradient_checkpointing else 0  # of the layer that is computed again
-    size = execution.micro_batch_tokens * inner.hidden_size * launch.width * states + 2 * CHUNK * FLOAT32
+    states += (
+        PER_TOKEN if execution.gradient_checkpointing else 0
+    )  # of the layer that is computed again
+    size = (
+        execution.micro_batch_tokens * inner.hidden_size * launch.width * states
+        + 2 * CHUNK * FLOAT32
+    )
     return Memory(weights, gradients, moments, buffers, size, every, learnable)
 
 
@@ -127,7 +147,12 @@ def _states(network: Any, every: int, learnable: int, launch: Launch) -> tuple[i
         block = max((_size(one) for one in network.modules() if _is_block(network, one)), default=0)
         rest = every - sum(_size(one) for one in network.modules() if _is_block(network, one))
         unit = max(block, rest) if launch.by_layer else every
-        return FLOAT32 * every // parts, FLOAT32 * learnable // parts, moments // parts, width * unit
+        return (
+            FLOAT32 * every // parts,
+            FLOAT32 * learnable // parts,
+            moments // parts,
+            width * unit,
+        )
     if launch.stage == 0:
         return FLOAT32 * every, FLOAT32 * learnable, moments, 0
     copy = FLOAT32 * learnable // parts

@@ -18,9 +18,10 @@ def pack_for(model: str, corpus: Path) -> Artifact:
 def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
     """Tokenise a corpus, or reuse its tokens.
 
-    The folder lies beside the corpus, under ``tokens/``, named after the tokenizer. It holds ``tokens.safetensors``:
-    ``ids`` and ``last`` (the last character of each token in its document), documents end to end without special
-    tokens; and ``part-*.parquet``: ``doc_id``, ``tokens`` and ``characters`` of each document.
+    The folder lies beside the corpus, under ``tokens/``, named after the tokenizer. It holds
+    ``tokens.safetensors``: ``ids`` and ``last`` (the last character of each token in its document),
+    documents end to end without special tokens; and ``part-*.parquet``: ``doc_id``, ``tokens`` and
+    ``characters`` of each document.
 
     Args:
         corpus: Folder of :data:`dana.core.schemas.DOCUMENTS`.
@@ -37,7 +38,9 @@ def pack_stage(corpus: Path, tokenizer: Any) -> Artifact:
         import pyarrow.parquet as pq
 
         total = sum(pq.ParquetFile(part).metadata.num_rows for part in part_files(corpus))
-        draft.counts["tokens"] = write_tokens(iterate_documents(corpus), tokenizer, draft.path, total)
+        draft.counts["tokens"] = write_tokens(
+            iterate_documents(corpus), tokenizer, draft.path, total
+        )
         draft.counts["documents"] = total
 
     folder = corpus.parent / "tokens" / fingerprint(depends_on)[:16]

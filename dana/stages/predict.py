@@ -41,13 +41,14 @@ class NewText:
 
     Attributes:
         files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
-        text_field: Field with the text, ``a.b`` for a nested one; None takes the field or template of the model's
-            training data, else ``text``.
-        id_field: Field with the id, which every record must have; None takes that of the training data, usually
-            ``id``, and names a text without one by file and line.
+        text_field: Field with the text, ``a.b`` for a nested one; None takes the field or template
+            of the model's training data, else ``text``.
+        id_field: Field with the id, which every record must have; None takes that of the training
+            data, usually ``id``, and names a text without one by file and line.
         text_documents: See :class:`dana.corpus.inputs.Inputs`.
         on_bad_record: ``fail`` or ``skip`` (counted).
-        text_pair_field: Field with the second text; None takes that of the training data, if it has pairs.
+        text_pair_field: Field with the second text; None takes that of the training data, if it has
+            pairs.
     """
 
     files: list[str]
@@ -58,18 +59,27 @@ class NewText:
     text_pair_field: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.on_bad_record in ("fail", "skip"), "--on-bad-record", self.on_bad_record, "fail or skip")
-        Inputs([self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents)  # checks them
+        require(
+            self.on_bad_record in ("fail", "skip"),
+            "--on-bad-record",
+            self.on_bad_record,
+            "fail or skip",
+        )
+        Inputs(
+            [self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents
+        )  # checks them
 
     def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
         """Read the texts, normalised, as examples without a meaningful label.
 
         Args:
-            trained_on: Manifest of the model, which names the fields of its training data; empty without one.
+            trained_on: Manifest of the model, which names the fields of its training data; empty
+                without one.
             kind: Kind of target of the model.
 
         Raises:
-            DataError: If a record is bad and not skipped, naming file, line and problem; or if there is no good record.
+            DataError: If a record is bad and not skipped, naming file, line and problem; or if
+                there is no good record.
         """
         good = bad = 0
         for record in read_records(self.files, self.text_documents):
@@ -78,7 +88,9 @@ class NewText:
             except ValueError as error:
                 if self.on_bad_record == "fail":
                     problem = f"{record.location}: {error}"
-                    raise DataError(f"{problem} (--on-bad-record skip skips such records)") from error
+                    raise DataError(
+                        f"{problem} (--on-bad-record skip skips such records)"
+                    ) from error
                 bad += 1
             else:
                 good += 1
@@ -103,12 +115,17 @@ class NewText:
         flags = dict.fromkeys(template.fields, "--text-field names the field with the text")
         flags |= {pair: "--text-pair-field names the field with the second text"} if pair else {}
         values = {name: record.get(name) for name in flags}
-        present = ", ".join(name for name, value in record.fields.items() if value is not None) or "nothing"
+        present = (
+            ", ".join(name for name, value in record.fields.items() if value is not None)
+            or "nothing"
+        )
         for name, flag in flags.items():
             if values[name] is None:
                 raise ValueError(f"no {name!r}; found {present}; {flag}")
         if self.id_field and field_at(record.fields, self.id_field) is MISSING:
-            raise ValueError(f"no {self.id_field!r}; found {present}; --id-field names the field with the id")
+            raise ValueError(
+                f"no {self.id_field!r}; found {present}; --id-field names the field with the id"
+            )
         example = make_text(values, template, pair, kind)
         if not all(example.texts):
             raise ValueError(describe_empty_text(example))
@@ -120,20 +137,28 @@ class NewText:
         """Return the template that makes the text of a record, usually of a single field."""
         if trained_on.get("template") and not self.text_field and not record.is_plain:
             return Template.parse(trained_on["template"])
-        fields = [self.text_field] if self.text_field else [trained_on.get("text_field") or "text", "text"]
-        return Template.of_field(next((name for name in fields if record.get(name) is not None), fields[0]))
+        fields = (
+            [self.text_field]
+            if self.text_field
+            else [trained_on.get("text_field") or "text", "text"]
+        )
+        return Template.of_field(
+            next((name for name in fields if record.get(name) is not None), fields[0])
+        )
 
 
 def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     """Label texts with a fine-tuned model.
 
     Args:
-        model: Output of ``dana finetune --save``, or any sequence classifier of transformers: folder or Hub name.
+        model: Output of ``dana finetune --save``, or any sequence classifier of transformers:
+            folder or Hub name.
         text: Texts to label.
 
     Yields:
-        Tables with id, text, text_pair (for pairs) and the columns of the model's kind. For a single label these are
-        label and probability, the label's own, in (0, 1]. A column ``warning`` comes last if the model collapsed.
+        Tables with id, text, text_pair (for pairs) and the columns of the model's kind. For a
+        single label these are label and probability, the label's own, in (0, 1]. A column
+        ``warning`` comes last if the model collapsed.
 
     Raises:
         ArtifactError: If the model is no classifier.
@@ -160,19 +185,32 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     with progress(what="predict", unit="texts") as bar:
         waiting = text.examples(trained_on, classifier.kind)
         while examples := list(islice(waiting, BATCH)):
-            inputs = EncodedSplit.of(examples, classifier.tokenizer, classifier.max_tokens, classifier.markers)
+            inputs = EncodedSplit.of(
+                examples, classifier.tokenizer, classifier.max_tokens, classifier.markers
+            )
             outputs = predict(module, inputs, classifier.kind, precision)
             columns = classifier.kind.prediction_columns(outputs, inputs.sizes)
-            texts = {"id": [example.id for example in examples], "text": [example.text for example in examples]}
+            texts = {
+                "id": [example.id for example in examples],
+                "text": [example.text for example in examples],
+            }
             if examples[0].pair is not None:
                 texts["text_pair"] = [str(example.pair) for example in examples]
             if warning:
                 columns["warning"] = pa.array([warning] * len(examples))
             yield pa.table({**texts, **columns})
             bar.update(len(examples))
-            total, full = total + len(examples), full + int((inputs.lengths >= classifier.max_tokens).sum())
+            total, full = (
+                total + len(examples),
+                full + int((inputs.lengths >= classifier.max_tokens).sum()),
+            )
     if full:
-        log.info("%d of %d texts fill the model's %d tokens; text beyond was cut", full, total, classifier.max_tokens)
+        log.info(
+            "%d of %d texts fill the model's %d tokens; text beyond was cut",
+            full,
+            total,
+            classifier.max_tokens,
+        )
 
 
 def check_out(out: Path, text: NewText) -> None:
@@ -182,7 +220,9 @@ def check_out(out: Path, text: NewText) -> None:
         ConfigError: If its suffix is unknown.
         ArtifactError: If it is a folder, or one of the input files.
     """
-    require(out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {' or '.join(SUFFIXES)}")
+    require(
+        out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {' or '.join(SUFFIXES)}"
+    )
     if out.is_dir():
         raise ArtifactError(f"{out}: is a folder; --out must be a file")
     read = [file for source in text.files if not is_hub(source) for file in expand(source)]
@@ -210,7 +250,9 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
             else:
                 stream = stack.enter_context(temporary.open("w", encoding="utf-8"))
             for table in chain([first], tables):
-                parquet.write_table(table) if out.suffix == ".parquet" else stream.write(to_lines(table))
+                parquet.write_table(table) if out.suffix == ".parquet" else stream.write(
+                    to_lines(table)
+                )
                 texts += table.num_rows
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
@@ -219,7 +261,9 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
 
 def to_lines(table: pa.Table) -> str:
     """Format a table as JSON, one line per row, with numbers rounded to six places."""
-    return to_json_lines({name: _round(value) for name, value in row.items()} for row in table.to_pylist())
+    return to_json_lines(
+        {name: _round(value) for name, value in row.items()} for row in table.to_pylist()
+    )
 
 
 def _round(value: Any) -> Any:

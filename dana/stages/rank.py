@@ -5,7 +5,15 @@ from typing import Any
 
 import pandas as pd
 
-from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact, write_json, write_text
+from dana.core.artifacts import (
+    MANIFEST,
+    Artifact,
+    Draft,
+    make,
+    open_artifact,
+    write_json,
+    write_text,
+)
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.core.text_table import csv_text
@@ -32,11 +40,18 @@ def run_rank(settings: RunSettings) -> Artifact:
     encoder_identity(ENCODERS.create(settings.selection.encoder))
     task, general = open_texts(settings)
     folder = Path(settings.out) / RANKING
-    return rank_stage(task, general, settings.selection, settings.ranking, folder, settings.weigh.share)
+    return rank_stage(
+        task, general, settings.selection, settings.ranking, folder, settings.weigh.share
+    )
 
 
 def rank_stage(
-    task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings, folder: Path, budget: float
+    task: TaskText,
+    general: GeneralCorpus,
+    selection: Selection,
+    settings: RankSettings,
+    folder: Path,
+    budget: float,
 ) -> Artifact:
     """Write the ranking artifact: ``ranking.csv``, and a manifest with the rows, the choice and its rule.
 
@@ -45,7 +60,8 @@ def rank_stage(
         general: General text.
         selection: How text is cut and embedded, as in scoring.
         settings: Detectors and protocol of the ranking.
-        folder: Folder of the artifact. ``__dana__/samples.json`` gets the ids of the sampled general units.
+        folder: Folder of the artifact. ``__dana__/samples.json`` gets the ids of the sampled
+            general units.
         budget: Share of general units to select, β.
 
     Raises:
@@ -56,19 +72,35 @@ def rank_stage(
     specs = settings.specs()
     texts = {"task": task.artifact.fingerprint, "general": general.artifact.fingerprint}
     units = {**selection.identity(), "encoder": selection.context("").encoder_identity()}
-    depends_on = {**texts, "selection": units, **settings.identity(), "detectors": specs, "version": VERSION}
-    depends_on |= {"code": detector_origins(specs), "budget": budget if settings.protocol == "grouped" else None}
+    depends_on = {
+        **texts,
+        "selection": units,
+        **settings.identity(),
+        "detectors": specs,
+        "version": VERSION,
+    }
+    depends_on |= {
+        "code": detector_origins(specs),
+        "budget": budget if settings.protocol == "grouped" else None,
+    }
 
     def write(draft: Draft) -> None:
         texts = texts_to_rank(task, general, selection, settings)
         rows, best, failures = compare_detectors(specs, texts, settings, budget, selection.seed)
         warn_of_length({row["name"]: row["length"] for row in rows})
         write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
-        write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()})
+        write_json(
+            draft.path / SAMPLES, {name: sample.ids for name, sample in texts.samples.items()}
+        )
         draft.counts = texts.counts
         draft.notes = {"chosen": best, "detectors": rows, "left_out": failures}
         draft.notes |= {"protocol": settings.protocol, "budget": depends_on["budget"]}
-        draft.notes |= {name: row[name] for row in rows if row["name"] == best for name in ("auroc_low", "auroc_high")}
+        draft.notes |= {
+            name: row[name]
+            for row in rows
+            if row["name"] == best
+            for name in ("auroc_low", "auroc_high")
+        }
 
     return make(folder, "ranking", depends_on, write)
 
@@ -96,7 +128,9 @@ def open_ranking(folder: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: If it is missing or damaged.
     """
-    return open_artifact(folder, "ranking", "dana score --rank-only --task ... --general ... --out DIR").manifest
+    return open_artifact(
+        folder, "ranking", "dana score --rank-only --task ... --general ... --out DIR"
+    ).manifest
 
 
 def ranking_budget(folder: Path, otherwise: float) -> float:
@@ -108,7 +142,11 @@ def ranking_budget(folder: Path, otherwise: float) -> float:
     """
     budget = open_ranking(folder)["budget"] if (folder / MANIFEST).is_file() else None
     if budget is not None and budget != otherwise:
-        log.warning("ranking   chose by recall at %g of the general units, but β is now %g", budget, otherwise)
+        log.warning(
+            "ranking   chose by recall at %g of the general units, but β is now %g",
+            budget,
+            otherwise,
+        )
     return otherwise if budget is None else budget
 
 
@@ -120,6 +158,14 @@ def comparison_text(ranking: dict[str, Any]) -> str:
     frame.insert(0, "", near.mask(frame["name"] == ranking["chosen"], "*").mask(below, "!"))
     table = frame.drop(columns=HIDDEN, errors="ignore").dropna(axis="columns", how="all")
     text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}")
-    near_note = "; =: within one standard error of the best recall" if ranking["protocol"] == "grouped" else ""
-    below_note = "; !: task text ranks below chance: used only with --allow-below-chance" if below.any() else ""
+    near_note = (
+        "; =: within one standard error of the best recall"
+        if ranking["protocol"] == "grouped"
+        else ""
+    )
+    below_note = (
+        "; !: task text ranks below chance: used only with --allow-below-chance"
+        if below.any()
+        else ""
+    )
     return f"{text}\n\n*: chosen{near_note}{below_note}"

@@ -1,7 +1,7 @@
 """Remember the settings of a run: commands write them to ``settings.yaml``, later commands read them.
 
-``DIR/settings.yaml`` holds the settings that differ from the defaults, in the form of a recipe. ``--config``, flags and
-``key=value`` override it.
+``DIR/settings.yaml`` holds the settings that differ from the defaults, in the form of a recipe.
+``--config``, flags and ``key=value`` override it.
 """
 
 import json
@@ -22,13 +22,20 @@ from dana.stages.settings import RunSettings
 HEAD = """\
 # Settings of this run that differ from the defaults. Later commands take them up; --config and flags override them.
 """
-# Settings of one command, which are not remembered: folder, parallel cells, permission, trackers, resuming.
+# Settings of one command, which are not remembered: folder, parallel cells, permission, trackers,
+# resuming.
 MOMENTARY = ["out", "jobs", "allow_below_chance", "finetune.save", "finetune.trackers"]
-MOMENTARY += [f"{part}.execution.{name}" for part in ("adapt", "pretrain") for name in ("resume", "trackers")]
+MOMENTARY += [
+    f"{part}.execution.{name}" for part in ("adapt", "pretrain") for name in ("resume", "trackers")
+]
 
 AMOUNTS = ("steps tokens epochs", "batch_size batch_tokens")
 # Sets of settings that exclude each other.
-RIVALS = [{f"{part}.{name}" for name in names.split()} for part in ("adapt", "pretrain") for names in AMOUNTS]
+RIVALS = [
+    {f"{part}.{name}" for name in names.split()}
+    for part in ("adapt", "pretrain")
+    for names in AMOUNTS
+]
 RIVALS += [{"weigh.beta", "weigh.budget", "weigh.below"}]
 
 
@@ -45,7 +52,9 @@ def read_settings(folder: Path) -> dict[str, Any]:
     try:
         load(RunSettings, values, origin=str(path))
     except ConfigError as error:
-        raise ConfigError(f"{error} (correct or remove this file: it only saves repeating flags)") from error
+        raise ConfigError(
+            f"{error} (correct or remove this file: it only saves repeating flags)"
+        ) from error
     return values
 
 
@@ -90,7 +99,11 @@ def remember(settings: RunSettings, folder: Path) -> None:
 def differences(settings: Any, others: Any) -> dict[str, Any]:
     """Return the settings by full name that differ from others, without those of one command."""
     usual = dict(leaves(others))
-    return {key: value for key, value in leaves(settings) if key not in MOMENTARY and usual.get(key, ...) != value}
+    return {
+        key: value
+        for key, value in leaves(settings)
+        if key not in MOMENTARY and usual.get(key, ...) != value
+    }
 
 
 def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
@@ -107,5 +120,9 @@ def dotted_keys(values: dict[str, Any], where: str = "") -> dict[str, Any]:
     """Flatten nested settings to full names."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= dotted_keys(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
+        flat |= (
+            dotted_keys(value, f"{where}{key}.")
+            if isinstance(value, dict)
+            else {f"{where}{key}": value}
+        )
     return flat

@@ -49,7 +49,8 @@ def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int)
     Args:
         out: Folder of the run.
         arms: Arms that are compared.
-        adaptations: Number of adaptations before this look; with more of them it is over, and decides nothing.
+        adaptations: Number of adaptations before this look; with more of them it is over, and
+            decides nothing.
         horizon: Number of adaptations planned.
 
     Returns:
@@ -65,7 +66,9 @@ def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int)
         stop = reason_to_stop(rows)
         write_json(out / LOOKS, {"horizon": horizon, "adaptations": adaptations, "stop": stop})
         list_files(out, [out / LOOKS])
-        log.info("look      after adaptation %d of %d: %s", adaptations, horizon, stop or "going on")
+        log.info(
+            "look      after adaptation %d of %d: %s", adaptations, horizon, stop or "going on"
+        )
         return stop
 
     return on_rank_0(look)

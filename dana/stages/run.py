@@ -56,7 +56,8 @@ from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 
-# Settings used by the cells that read text and that warm up a head; other settings can change without a rerun.
+# Settings used by the cells that read text and that warm up a head; other settings can change
+# without a rerun.
 OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
@@ -65,7 +66,8 @@ def run_recipe(settings: RunSettings) -> Path:
     """Run every cell of a recipe and report on them; existing artifacts are reused.
 
     Returns:
-        Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and seed.
+        Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and
+        seed.
 
     Raises:
         ConfigError: If the task is neither a task card nor text.
@@ -86,14 +88,21 @@ def _describe_tasks(settings: RunSettings) -> None:
     """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
     folds, count = count_folds(settings), settings.seeds.adaptations
     if has_texts := _has_texts_alone(settings):
-        hint = "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
+        hint = (
+            "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
+        )
         log.info("task      %s has no labels: %s", settings.task, hint)
     none = settings.harvest is not None or has_texts
     for name in settings.cards or ([] if none else [settings.task]):
         task = settings.finetune.fields_of(load_card(name))
         train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
         units = min(folds.get(name, 1), count)
-        log.info("task      %s: %s texts to train on, %s to test on", task.name, f"{train:,}", f"{units * test:,}")
+        log.info(
+            "task      %s: %s texts to train on, %s to test on",
+            task.name,
+            f"{train:,}",
+            f"{units * test:,}",
+        )
         if task.labels:
             power = smallest_difference(units * test, units, count, questions=2)
             log.info("          %s labels; %s", len(task.labels), describe_difference(power, 3))
@@ -116,7 +125,10 @@ def plan_run(settings: RunSettings) -> Grid:
     """
     check_results(settings)
     model = settings.model
-    for key, check in (("model", lambda: model and load_config(model)), ("selection", settings.selection.splitter)):
+    for key, check in (
+        ("model", lambda: model and load_config(model)),
+        ("selection", settings.selection.splitter),
+    ):
         try:
             check()
         except DanaError as error:
@@ -146,7 +158,9 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
     check_names(replace(settings, selector=arm.selector, detector=detector))
     takes = "detector" in build_selector(arm.selector, detector, settings.selection).uses
     if arm.detector and not takes:
-        raise ConfigError(f"detector={arm.detector!r} has no effect with selector {arm.selector}; remove it")
+        raise ConfigError(
+            f"detector={arm.detector!r} has no effect with selector {arm.selector}; remove it"
+        )
     return arm.selector, detector if takes else ""
 
 
@@ -155,7 +169,12 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
     if settings.harvest is None:
         return settings
     data = Path(settings.out) / "data"
-    return replace(settings, harvest=None, task=str(data / "card.yaml"), general=[str(data / "general.jsonl.gz")])
+    return replace(
+        settings,
+        harvest=None,
+        task=str(data / "card.yaml"),
+        general=[str(data / "general.jsonl.gz")],
+    )
 
 
 def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
@@ -176,12 +195,19 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         before = ("harvest",)
     texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
     cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
-    texts = replace(texts, selection=cut, cards=[card for card in read.cards if load_card(card).is_divided])
+    texts = replace(
+        texts, selection=cut, cards=[card for card in read.cards if load_card(card).is_divided]
+    )
     yield Cell("texts", f"{__name__}:read_texts", {"settings": texts}, before)
     study_cells = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
     yield from study_cells
     tables = {cell.name for cell in study_cells}
-    base: dict[str, Any] = {"out": out, "model": settings.model, "size": settings.size, "pretrain": settings.pretrain}
+    base: dict[str, Any] = {
+        "out": out,
+        "model": settings.model,
+        "size": settings.size,
+        "pretrain": settings.pretrain,
+    }
     base |= {"adapt": _of_head(settings)}
     yield Cell("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
@@ -197,7 +223,9 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             yield from _task_cells(repeat, texts, selectors, fold)
         yield from _weights(repeat, selectors, tables, index, fold)
         yield from _adapt_cells(repeat, index, fold)
-        makers = {arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms}
+        makers = {
+            arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
+        }
         models = {"base": "base", **makers}
         for arm_name, model in models.items() if texts_alone else ():
             for cell in loss_cells(repeat, arm_name, OutputOf(model), index):
@@ -205,13 +233,17 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
                 yield cell
         for card, path in cards.items():
             for arm_name, model in models.items():
-                cell = finetune_cell(settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name})
+                cell = finetune_cell(
+                    settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name}
+                )
                 cell = repeated_cell(cell, settings, index, path in folds)
                 results.append(cell.name)
                 yield cell
         if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
             look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
-            yield Cell(f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True)
+            yield Cell(
+                f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True
+            )
 
 
 def _has_texts_alone(settings: RunSettings) -> bool:
@@ -230,7 +262,9 @@ def _task_cells(
         yield Cell(f"texts{at}", "dana.stages.texts:read_task", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
         weigh = WeighSettings(beta=settings.weigh.share)
-        ranking = replace(texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh)
+        ranking = replace(
+            texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh
+        )
         arguments = {"settings": ranking, "home": out}
         yield Cell(f"rank{at}", f"{__name__}:rank_texts", arguments, (f"texts{at}",))
 
@@ -242,14 +276,19 @@ def _of_head(settings: RunSettings) -> AdaptSettings:
 
 
 def _weights(
-    settings: RunSettings, selectors: dict[str, tuple[str, str]], tables: Collection[str], index: int, fold: int
+    settings: RunSettings,
+    selectors: dict[str, tuple[str, str]],
+    tables: Collection[str],
+    index: int,
+    fold: int,
 ) -> Iterator[Cell]:
     """Yield the cells of scores, shared by arms with equal selectors, and of weights, for one adaptation.
 
     Args:
         settings: Settings of the run.
         selectors: Specs of each arm's selector and detector.
-        tables: Names of the cells of studies; an arm that balances its budget over one of them waits for it.
+        tables: Names of the cells of studies; an arm that balances its budget over one of them
+            waits for it.
         index: Index of the adaptation.
         fold: Fold that its task text leaves out.
     """
@@ -263,27 +302,52 @@ def _weights(
         if (selector, detector) not in score_cells:
             name = score_cells[selector, detector] = f"score/{arm.name}{at}"
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
-            scores = arms_of / "scores" if is_own else folder / "scores"  # the run's own are where dana score writes
-            arguments = {"out": out, "home": home(out, fold), "selector": selector, "detector": detector}
+            scores = (
+                arms_of / "scores" if is_own else folder / "scores"
+            )  # the run's own are where dana score writes
+            arguments = {
+                "out": out,
+                "home": home(out, fold),
+                "selector": selector,
+                "detector": detector,
+            }
             arguments |= {"folder": scores, "allowed": settings.allow_below_chance}
             after = (f"{'rank' if detector == 'auto' else 'texts'}{suffix(fold)}",)
-            yield Cell(name, "dana.stages.score:score_read", {**arguments, "selection": settings.selection}, after)
+            yield Cell(
+                name,
+                "dana.stages.score:score_read",
+                {**arguments, "selection": settings.selection},
+                after,
+            )
         scores_of = OutputOf(score_cells[selector, detector])
         arguments = {"scores": scores_of, "corpus": out / "corpus", "settings": arm.weigh}
         arguments |= {"allowed": settings.allow_below_chance}
         if arm.weigh and arm.weigh.balance:
             table = parse_balance(arm.weigh.balance).table
             is_known = table in tables or part_files(out / table) or part_files(Path(table))
-            require(bool(is_known), "balance", arm.weigh.balance, f"a table of groups, in {out} or at a path")
+            require(
+                bool(is_known),
+                "balance",
+                arm.weigh.balance,
+                f"a table of groups, in {out} or at a path",
+            )
             arguments |= {"groups": OutputOf(table)} if table in tables else {}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
-        yield Cell(f"weigh/{arm.name}{at}", stage, {**arguments, "folder": folder / "weights"}, labels=labels)
+        yield Cell(
+            f"weigh/{arm.name}{at}",
+            stage,
+            {**arguments, "folder": folder / "weights"},
+            labels=labels,
+        )
 
 
 def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]:
     """Yield the cells that look at the text of each selection, and adapt each arm's model, for one adaptation."""
     out, at = Path(settings.out), suffix(index)
-    held_out = {"task_heldout": held_out_folders(home(out, fold))[0], "general_heldout": held_out_folders(out)[1]}
+    held_out = {
+        "task_heldout": held_out_folders(home(out, fold))[0],
+        "general_heldout": held_out_folders(out)[1],
+    }
     after, selections = (f"texts{suffix(fold)}",), []
     for arm in settings.described_arms:
         if not arm.mix:
@@ -302,7 +366,9 @@ def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]
             gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
             yield Cell(f"gate/{arm.name}{at}", "dana.stages.gate:gate_stage", gate, after, labels)
         stage = "dana.stages.training:adapt_stage"
-        yield Cell(f"adapt/{arm.name}{at}", stage, arguments | {"out": folder / "adapted"}, after, labels)
+        yield Cell(
+            f"adapt/{arm.name}{at}", stage, arguments | {"out": folder / "adapted"}, after, labels
+        )
 
 
 def read_texts(settings: RunSettings) -> Artifact:
@@ -319,12 +385,16 @@ def rank_texts(settings: RunSettings, home: Path) -> Artifact:
     """
     task, general = TaskText.open(home / "task"), GeneralCorpus.open(Path(settings.out) / "corpus")
     budget = settings.weigh.share
-    ranking = rank_stage(task, general, settings.selection, settings.ranking, home / RANKING, budget)
+    ranking = rank_stage(
+        task, general, settings.selection, settings.ranking, home / RANKING, budget
+    )
     log.info("%s", comparison_text(ranking.manifest))
     return ranking
 
 
-def base_model(out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings) -> str:
+def base_model(
+    out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings
+) -> str:
     """Prepare the model that the arms adapt, and tokenise the corpus for it once.
 
     Args:

@@ -28,11 +28,19 @@ def open_prepared(settings: RunSettings) -> Scoring:
     """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
     specs = settings.selector_spec, settings.detector
-    return _of_read(out, out, *specs, settings.selection, out / "scores", settings.allow_below_chance)
+    return _of_read(
+        out, out, *specs, settings.selection, out / "scores", settings.allow_below_chance
+    )
 
 
 def score_read(
-    out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path, allowed: bool = False
+    out: Path,
+    home: Path,
+    selector: str,
+    detector: str,
+    selection: Selection,
+    folder: Path,
+    allowed: bool = False,
 ) -> Artifact:
     """Score the general text in a run's folder by any selector.
 
@@ -40,7 +48,8 @@ def score_read(
         out: Folder of the run.
         home: Folder with the task text and the ranking: `out`, or that of a fold.
         selector: Spec of the selector.
-        detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the ranking.
+        detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the
+            ranking.
         selection: How text is cut and embedded.
         folder: Folder for the scores.
         allowed: Whether a ranking or scores below chance are only warned of.
@@ -49,7 +58,13 @@ def score_read(
 
 
 def _of_read(
-    out: Path, home: Path, selector: str, detector: str, selection: Selection, folder: Path, allowed: bool
+    out: Path,
+    home: Path,
+    selector: str,
+    detector: str,
+    selection: Selection,
+    folder: Path,
+    allowed: bool,
 ) -> Scoring:
     task, general = TaskText.open(home / "task"), GeneralCorpus.open(out / "corpus")
     built = build_selector(selector, detector, selection)

@@ -38,12 +38,13 @@ class RunSeeds:
     """Repetitions of a run, so that the spread of scores includes selection, adaptation and fine-tuning.
 
     Attributes:
-        adaptations: Number of adaptations of each arm, every one with a selection and a seed of its own. With a card
-            that has folds, one per fold, and at most as many as it has folds.
-        finetunings: Number of fine-tunings of each adapted model. The base is fine-tuned as often as all models of an
-            arm together, with the same seeds.
-        stop_early: Look at the results after each adaptation from the third on; run no further one once every question
-            is decided or would hardly be. p and intervals allow for the looks, also if the run is continued without.
+        adaptations: Number of adaptations of each arm, every one with a selection and a seed of its
+            own. With a card that has folds, one per fold, and at most as many as it has folds.
+        finetunings: Number of fine-tunings of each adapted model. The base is fine-tuned as often
+            as all models of an arm together, with the same seeds.
+        stop_early: Look at the results after each adaptation from the third on; run no further one
+            once every question is decided or would hardly be. p and intervals allow for the looks,
+            also if the run is continued without.
     """
 
     adaptations: int = 5
@@ -51,9 +52,16 @@ class RunSeeds:
     stop_early: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}"))
+        check_fields(
+            self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}")
+        )
         fits = not self.stop_early or self.adaptations > 3
-        require(fits, "adaptations", self.adaptations, "above 3, as many as the first look has, with stop_early")
+        require(
+            fits,
+            "adaptations",
+            self.adaptations,
+            "above 3, as many as the first look has, with stop_early",
+        )
 
     def of(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""
@@ -72,26 +80,28 @@ class CoreSettings:
         general: Files, globs, folders, URLs of these (``s3://``, ``gs://``, ``hf://`` ...), or
             ``hf:name[@revision][:config][:split]``.
         data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
-        task_path: Folders whose task cards are found by name, beside the shipped ones and those under
-            ``DANA_TASK_PATH``.
+        task_path: Folders whose task cards are found by name, beside the shipped ones and those
+            under ``DANA_TASK_PATH``.
         on_bad_record: ``fail`` or ``skip`` (counted).
         inputs: How records of the general text and of plain task text become documents.
         hygiene: What is kept away from training: text of evaluation splits, near duplicates.
         harvest: Take task and general text from the installed Python distributions instead.
         selection: How text is cut, embedded and placed.
         ranking: How the zoo is ranked.
-        selector: Spec of the selector. None is ``auto``, which chooses or fuses selectors; or ``detector``, if a
-            detector is given.
-        detector: Spec of the detector for selectors that use one, or ``auto``, the choice of the ranking.
+        selector: Spec of the selector. None is ``auto``, which chooses or fuses selectors; or
+            ``detector``, if a detector is given.
+        detector: Spec of the detector for selectors that use one, or ``auto``, the choice of the
+            ranking.
         allow_below_chance: Also use what ranks held-out task text below chance.
         weigh: How scores become weights.
         model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
         size: Size of a base from scratch: tiny, mini, small, medium or base.
         pretrain: Training of a base from scratch.
         adapt: Continued pretraining of every arm.
-        arms: What is compared with the base: ready-made arms by name (general, random, dana, task, task+random,
-            task+dana), or a mapping of names to ``general``, ``task`` or ``{mix: SHARES, after: ARM, selector: SPEC,
-            detector: SPEC, weigh: {what differs}, adapt: {what differs}}``.
+        arms: What is compared with the base: ready-made arms by name (general, random, dana, task,
+            task+random, task+dana), or a mapping of names to ``general``, ``task`` or ``{mix:
+            SHARES, after: ARM, selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what
+            differs}}``.
         cards: Task cards to fine-tune on; empty takes `task`.
         finetune: The fine-tuning, the same for every arm.
         seeds: How often an arm is adapted, and each adapted model fine-tuned.
@@ -127,15 +137,30 @@ class CoreSettings:
 
     def __post_init__(self) -> None:
         require(bool((self.out or "").strip()), "out", self.out, "a folder")
-        require(not is_url(self.out), "out", self.out, "a local folder; copy it to a URL when it is whole")
+        require(
+            not is_url(self.out),
+            "out",
+            self.out,
+            "a local folder; copy it to a URL when it is whole",
+        )
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
         check_fields(self, on_bad_record=("fail", "skip"), jobs="at least 1")
         is_complete = all(source.strip() for source in self.general)
-        require(is_complete, "general", self.general, "files, folders, globs, URLs or hf: names, none of them empty")
+        require(
+            is_complete,
+            "general",
+            self.general,
+            "files, folders, globs, URLs or hf: names, none of them empty",
+        )
         _ = self.described_arms  # checks them
         names = ", ".join(FLOORS)
-        require(set(self.floor_names) <= set(FLOORS), "floors", self.floors, f"none, or a list of some of {names}")
+        require(
+            set(self.floor_names) <= set(FLOORS),
+            "floors",
+            self.floors,
+            f"none, or a list of some of {names}",
+        )
 
     def section(self, study: str) -> Any:
         """Return the section of a study.
@@ -171,9 +196,14 @@ class CoreSettings:
 
 def _with_studies() -> type[CoreSettings]:
     """Build the settings class: those of the core and a section for every study that has settings."""
-    sections = [(study.name, section, field(default_factory=section)) for study, section in load_parts("settings")]
+    sections = [
+        (study.name, section, field(default_factory=section))
+        for study, section in load_parts("settings")
+    ]
     attributes = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
-    return make_dataclass("RunSettings", sections, bases=(CoreSettings,), namespace=attributes, frozen=True)
+    return make_dataclass(
+        "RunSettings", sections, bases=(CoreSettings,), namespace=attributes, frozen=True
+    )
 
 
 if TYPE_CHECKING:
@@ -186,8 +216,10 @@ def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], 
     """Read the recipe of a name, a file or a folder of ``dana init``; paths of the latter start from the folder.
 
     Args:
-        name: A YAML file, the name of a recipe that ships with dana, or a folder with ``recipe.yaml``.
-        quick: Replace the amount of work by that of :data:`QUICK`, in a folder ``quick`` below ``out``.
+        name: A YAML file, the name of a recipe that ships with dana, or a folder with
+            ``recipe.yaml``.
+        quick: Replace the amount of work by that of :data:`QUICK`, in a folder ``quick`` below
+            ``out``.
 
     Returns:
         The recipe's values and its file.
@@ -197,13 +229,24 @@ def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], 
     """
     folder = Path(name)
     path = folder / RECIPE if folder.is_dir() else find_recipe(name)
-    require(path.is_file(), "recipe", str(name), f"a folder with {RECIPE}, which dana init writes, or a recipe's file")
+    require(
+        path.is_file(),
+        "recipe",
+        str(name),
+        f"a folder with {RECIPE}, which dana init writes, or a recipe's file",
+    )
     values = read_yaml(path)
     if folder.is_dir() or (path.parent / INIT).is_file():
-        values |= {key: _below(path.parent, values[key]) for key in ("task", "general", "cards") if key in values}
+        values |= {
+            key: _below(path.parent, values[key])
+            for key in ("task", "general", "cards")
+            if key in values
+        }
         values["out"] = str(path.parent / values.get("out", "."))
     if quick:
-        values = merge_sections(values, {**QUICK, "out": str(Path(values.get("out", "runs/run")) / "quick")})
+        values = merge_sections(
+            values, {**QUICK, "out": str(Path(values.get("out", "runs/run")) / "quick")}
+        )
         log.info("quick     %s, in %s", json.dumps(QUICK).replace('"', ""), values["out"])
     return values, path
 
@@ -212,11 +255,17 @@ def _below(folder: Path, value: Any) -> Any:
     """Join a folder and the relative paths and patterns of a setting; names of cards, URLs and numbers stay."""
     if isinstance(value, list):
         return [_below(folder, one) for one in value]
-    is_path = isinstance(value, str) and not is_url(value) and bool((folder / value).exists() or has_magic(value))
+    is_path = (
+        isinstance(value, str)
+        and not is_url(value)
+        and bool((folder / value).exists() or has_magic(value))
+    )
     return str(folder / value) if is_path else value
 
 
-def load_settings(values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings") -> RunSettings:
+def load_settings(
+    values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings"
+) -> RunSettings:
     """Build the settings of a run as :func:`dana.core.config.load` does, and find the cards of its task path."""
     settings = with_store(load(RunSettings, values, overrides, origin))
     add_to_task_path(settings.task_path)

@@ -55,8 +55,8 @@ def corpus_stage(
 
     Args:
         sources: Files, folders, globs, URLs or ``hf:`` names.
-        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`). If a source contains the run's
-            folder, nothing in the run's folder is read.
+        folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`). If a source
+            contains the run's folder, nothing in the run's folder is read.
         on_bad_record: ``fail`` or ``skip``.
         cleaner: Removes text according to the hygiene settings; None keeps every text.
         inputs: How records become documents.
@@ -74,15 +74,24 @@ def corpus_stage(
     def identity() -> dict[str, Any]:
         stamps.update(file_stamps(files))
         digests = source_digests(files, cache.digest)
-        reading = {"files": digests, "order": list(digests), "on_bad_record": on_bad_record, **inputs.identity()}
+        reading = {
+            "files": digests,
+            "order": list(digests),
+            "on_bad_record": on_bad_record,
+            **inputs.identity(),
+        }
         return reading | cleaner.identity(general=True)
 
     def write(draft: Draft) -> None:
         tally = Tally()
         cut = [file for source in files if not is_hub(source) for file in expand(source)]
-        read = read_documents(files, on_bad_record, tally, reading_processes(cut), inputs, draft.path)
+        read = read_documents(
+            files, on_bad_record, tally, reading_processes(cut), inputs, draft.path
+        )
         documents = monitor(read, what="reading", unit="documents")
-        write_parts(document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS)
+        write_parts(
+            document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS
+        )
         check_stamps(stamps)
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
@@ -110,9 +119,9 @@ def task_stage(
     """Read the text of a task and split it into text to fit on and held-out text.
 
     Args:
-        task: A task card's name, a card's YAML file, or text: a file, glob or folder. The training texts of a card are
-            fitted on and its development texts held out; of plain text, a tenth of the documents is held out by a
-            hash of their id.
+        task: A task card's name, a card's YAML file, or text: a file, glob or folder. The training
+            texts of a card are fitted on and its development texts held out; of plain text, a tenth
+            of the documents is held out by a hash of their id.
         folder: Folder of the artifact.
         data: Folder with a card's data, if it is not under ``DANA_DATA``.
         seed: Seed of the choice of held-out documents of plain text.
@@ -133,19 +142,28 @@ def task_stage(
         depends_on = {"name": name, **card.text_identity, "files": source_digests(files)}
         depends_on |= {} if card.folds is None else {"fold": fold}
     else:
-        depends_on = {"name": name, "files": source_digests(files), "seed": seed, "held_out": HELD_OUT_SHARE}
+        depends_on = {
+            "name": name,
+            "files": source_digests(files),
+            "seed": seed,
+            "held_out": HELD_OUT_SHARE,
+        }
         depends_on |= inputs.identity()
     depends_on |= cleaner.identity(general=False)
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        fit, held_out = card_texts(card, data, fold) if card else plain_texts(sources, inputs, seed, tally)
+        fit, held_out = (
+            card_texts(card, data, fold) if card else plain_texts(sources, inputs, seed, tally)
+        )
         check_stamps(stamps)
         if not card:
             draft.counts["documents"] = tally.as_dict()
         fit = cleaner.filter_task(fit, draft)
         for part, documents in {"fit": fit, "held_out": held_out[:HELD_OUT_AT_MOST]}.items():
-            draft.counts[part] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
+            draft.counts[part] = write_parts(
+                document_tables(documents), draft.path / part, DOCUMENTS
+            )
             if not draft.counts[part]:
                 raise DataError(
                     f"task {task}: {len(fit) + len(held_out)} distinct documents are too few: some to fit on and some"
@@ -179,7 +197,12 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
         seed: Seed of the choice.
     """
     artifact = open_artifact(corpus, "corpus")
-    depends_on = {"corpus": artifact.fingerprint, "seed": seed, "at_most": DOCUMENTS_AT_MOST, "share": SHARE}
+    depends_on = {
+        "corpus": artifact.fingerprint,
+        "seed": seed,
+        "at_most": DOCUMENTS_AT_MOST,
+        "share": SHARE,
+    }
 
     def write(draft: Draft) -> None:
         key = derive_seed(seed, "general", "held_out")
@@ -209,7 +232,9 @@ def check_names(settings: RunSettings) -> None:
     detector = "knn" if settings.detector == "auto" else settings.detector
     if settings.detector != "auto":
         DETECTORS.create(detector)
-    build_selector(settings.selector_spec, detector, settings.selection).identity()  # makes its encoders and detectors
+    build_selector(
+        settings.selector_spec, detector, settings.selection
+    ).identity()  # makes its encoders and detectors
     if settings.model:
         check_checkpoint(settings.model)
 
@@ -223,13 +248,22 @@ def announce_score(settings: RunSettings, folder: Path) -> None:
 def estimate_score(settings: RunSettings) -> Cost:
     """Estimate the time and disk space of reading and scoring a run's text on this machine."""
     check_names(settings)
-    card, out, how = find_task(settings.task) if settings.task else None, Path(settings.out), settings.on_bad_record
+    card, out, how = (
+        find_task(settings.task) if settings.task else None,
+        Path(settings.out),
+        settings.on_bad_record,
+    )
     task = card_texts(card, settings.data)[0] if card else []
     if settings.task and not card:
         task = sample_documents([settings.task], out, settings.inputs, how)[0]
     detector = "knn" if settings.detector == "auto" else settings.detector
-    selector, share = build_probe(settings.selector_spec, detector, settings.selection), settings.hygiene.sample or 1.0
-    return estimate(settings.general, out, settings.selection, settings.inputs, how, selector, task, share)
+    selector, share = (
+        build_probe(settings.selector_spec, detector, settings.selection),
+        settings.hygiene.sample or 1.0,
+    )
+    return estimate(
+        settings.general, out, settings.selection, settings.inputs, how, selector, task, share
+    )
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:
@@ -242,18 +276,31 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     Raises:
         ConfigError: If the task or the general text is not named.
     """
-    require(bool((settings.task or "").strip()), "task", settings.task, "a task card or a text file")
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    require(
+        bool((settings.task or "").strip()), "task", settings.task, "a task card or a text file"
+    )
+    require(
+        bool(settings.general),
+        "general",
+        settings.general,
+        "at least one file, folder, glob, URL or hf: name",
+    )
     out, language = Path(settings.out), settings.selection.language
     if not has_rules(language):
-        log.info("language  %s has no rules for sentences; using those of a related language or of English", language)
-    find_task(settings.task)  # a misspelt name fails before anything is read, and so does a missing file
+        log.info(
+            "language  %s has no rules for sentences; using those of a related language or of English",
+            language,
+        )
+    find_task(
+        settings.task
+    )  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
     for source in settings.general:
         if not is_hub(source):
             expand(source, out)
-    # The task comes first: it is read quickly, and its errors should not appear after an hour of reading the corpus.
+    # The task comes first: it is read quickly, and its errors should not appear after an hour of
+    # reading the corpus.
     return TaskText(read_task(settings, out / "task")), _read_general(settings)
 
 
@@ -268,7 +315,9 @@ def read_task(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
     hygiene = with_folds(settings.hygiene, _cards(settings), find_task(settings.task))
     cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
     seed, inputs = settings.selection.seed, settings.inputs
-    return on_rank_0(lambda: task_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold))
+    return on_rank_0(
+        lambda: task_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold)
+    )
 
 
 def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
@@ -285,7 +334,12 @@ def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
     folder = Path(settings.out) / "corpus"
     if not is_named and on_rank_0(lambda: (folder / MANIFEST).is_file()):
         return GeneralCorpus.open(folder)
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    require(
+        bool(settings.general),
+        "general",
+        settings.general,
+        "at least one file, folder, glob, URL or hf: name",
+    )
     return _read_general(settings)
 
 
@@ -298,4 +352,6 @@ def _read_general(settings: RunSettings) -> GeneralCorpus:
     hygiene = with_folds(settings.hygiene, _cards(settings))
     cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
     folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
-    return GeneralCorpus(on_rank_0(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs)))
+    return GeneralCorpus(
+        on_rank_0(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs))
+    )

@@ -9,18 +9,39 @@ from typing import Any
 import numpy as np
 
 from dana.core.announce import Cost, announce
-from dana.core.artifacts import MANIFEST, Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest, write_text
+from dana.core.artifacts import (
+    MANIFEST,
+    Artifact,
+    Draft,
+    make_on_all_ranks,
+    open_artifact,
+    read_manifest,
+    write_text,
+)
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import OBJECTIVES
-from dana.core.schemas import DOCUMENTS, WEIGHTS, Document, iterate_documents, read_table, table_identity
+from dana.core.schemas import (
+    DOCUMENTS,
+    WEIGHTS,
+    Document,
+    iterate_documents,
+    read_table,
+    table_identity,
+)
 from dana.models.adapters import add_adapter
 from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
 from dana.models.known_text import FILE, read_known_text
-from dana.models.language_model import SIZES, LanguageModel, check_length, new_encoder, train_tokenizer
+from dana.models.language_model import (
+    SIZES,
+    LanguageModel,
+    check_length,
+    new_encoder,
+    train_tokenizer,
+)
 from dana.stages.cost import training_estimate
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
@@ -33,7 +54,14 @@ from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
 from dana.train.run import TrainingRun, check_trackers, heldout_examples
-from dana.train.settings import PARTS, AdaptSettings, HeadWarmup, PhaseSettings, PretrainSettings, TrainSettings
+from dana.train.settings import (
+    PARTS,
+    AdaptSettings,
+    HeadWarmup,
+    PhaseSettings,
+    PretrainSettings,
+    TrainSettings,
+)
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
@@ -49,7 +77,8 @@ class TrainingData:
         weights: Folder of their weights; None gives everything weight 1.
         task_heldout: Folder of held-out task documents.
         general_heldout: Folder of held-out general documents; made from the corpus if missing.
-        mix: Shares of the mixture; empty trains on what has weights, or on the whole corpus without weights.
+        mix: Shares of the mixture; empty trains on what has weights, or on the whole corpus without
+            weights.
         mixes: Those of each phase, of the same texts; empty for one phase.
 
     Raises:
@@ -78,13 +107,19 @@ class TrainingData:
 
     def hold_out(self) -> None:
         """Hold out general documents if the folder is missing, or of another corpus of its run, which is refused."""
-        beside = self.general_heldout.parent == self.corpus.parent and (self.general_heldout / MANIFEST).is_file()
+        beside = (
+            self.general_heldout.parent == self.corpus.parent
+            and (self.general_heldout / MANIFEST).is_file()
+        )
         if beside or not self.general_heldout.is_dir():
             held_out_stage(self.corpus, self.general_heldout)
 
     def identity(self) -> dict[str, Any]:
         """Return the fingerprints of all inputs, and the mixture."""
-        return {**self.input_fingerprints(), "general_heldout": table_identity(self.general_heldout, DOCUMENTS)}
+        return {
+            **self.input_fingerprints(),
+            "general_heldout": table_identity(self.general_heldout, DOCUMENTS),
+        }
 
     def input_fingerprints(self) -> dict[str, Any]:
         """Return mixture and fingerprints of the inputs that must exist; checks them (:func:`table_identity`)."""
@@ -99,8 +134,8 @@ class TrainingData:
         """Cut each part of the mixture into examples and join them.
 
         Returns:
-            The examples, and counts: of the first part those of :func:`dana.train.examples.build_examples`, of the
-            others the windows.
+            The examples, and counts: of the first part those of
+            :func:`dana.train.examples.build_examples`, of the others the windows.
 
         Raises:
             DataError: See :func:`dana.train.examples.build_examples`.
@@ -110,8 +145,12 @@ class TrainingData:
         corpus = cache(lambda: Tokens.open(pack_stage(self.corpus, tokenizer).path))
         for name in self.mix:
             weights = self.weights if name == "selected" else None
-            tokens = Tokens.of(iterate_documents(self.task), tokenizer) if name == "task" else corpus()
-            parts[name], of_part = build_examples(tokens, weights, special_tokens, max_tokens, exclude)
+            tokens = (
+                Tokens.of(iterate_documents(self.task), tokenizer) if name == "task" else corpus()
+            )
+            parts[name], of_part = build_examples(
+                tokens, weights, special_tokens, max_tokens, exclude
+            )
             counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
         return Examples.mixture(parts, *(self.mixes or [self.mix])), counts
 
@@ -132,7 +171,8 @@ class TrainingData:
         """Measure how much of its documents is among those that a model was trained on.
 
         Args:
-            documents: Keys of the model's documents (:func:`dana.models.known_text.read_known_text`).
+            documents: Keys of the model's documents
+                (:func:`dana.models.known_text.read_known_text`).
 
         Returns:
             The share of the characters, and the keys of its documents and the model's.
@@ -140,7 +180,9 @@ class TrainingData:
         rows = ((text_key(document.text), len(document.text)) for document in self.documents())
         table = np.fromiter(rows, [("key", np.uint64), ("characters", np.int64)])
         keys, characters = table["key"], table["characters"]
-        return float(characters[np.isin(keys, documents)].sum() / max(1, characters.sum())), np.union1d(documents, keys)
+        return float(
+            characters[np.isin(keys, documents)].sum() / max(1, characters.sum())
+        ), np.union1d(documents, keys)
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
@@ -148,7 +190,9 @@ class TrainingData:
         return {document.doc_id for folder in folders for document in iterate_documents(folder)}
 
 
-def weighted_examples(data: TrainingData, tokenizer: Any, objective: str, max_tokens: int) -> Examples:
+def weighted_examples(
+    data: TrainingData, tokenizer: Any, objective: str, max_tokens: int
+) -> Examples:
     """Cut the selected text of a corpus into training examples, without held-out documents.
 
     Args:
@@ -179,7 +223,8 @@ class TrainingJob:
         estimate: Measures what it will take.
         head_warmup: Warm-up of a missing language-model head.
         licence: Line of a model card with the licence of the base; empty if unknown.
-        documents: Keys of the documents that the base was trained on (:func:`dana.models.known_text.read_known_text`).
+        documents: Keys of the documents that the base was trained on
+            (:func:`dana.models.known_text.read_known_text`).
     """
 
     base: str
@@ -197,14 +242,16 @@ def _check_scores(weights: Path) -> None:
     scores = read_manifest(weights.parent / "scores").get("fingerprint")
     origin = read_manifest(weights).get("depends_on", {}).get("scores")
     if scores and isinstance(origin, str) and origin != scores:
-        raise ArtifactError(f"{weights}: made from other scores than {weights.parent / 'scores'}; run dana weigh again")
+        raise ArtifactError(
+            f"{weights}: made from other scores than {weights.parent / 'scores'}; run dana weigh again"
+        )
 
 
 def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     """Train on every rank and commit the model folder on the first.
 
-    A killed run resumes from its newest checkpoint in ``OUT-checkpoints``, which is removed once the model is
-    committed.
+    A killed run resumes from its newest checkpoint in ``OUT-checkpoints``, which is removed once
+    the model is committed.
 
     Args:
         job: Model, data and settings.
@@ -218,14 +265,20 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     check_trackers(execution.trackers)
     job.data.input_fingerprints()  # missing inputs are reported before processes wait for each other
     announce(job.estimate, out)
-    accelerator = make_accelerator(execution.trackers, out.parent / "logs")  # not in `out`, which is committed whole
+    accelerator = make_accelerator(
+        execution.trackers, out.parent / "logs"
+    )  # not in `out`, which is committed whole
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
     checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on)
 
     def write(draft: Draft | None) -> None:
         checkpoint = find_checkpoint(checkpoints, execution, accelerator)
-        _train(job, TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, checkpoint, out), draft)
+        _train(
+            job,
+            TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, checkpoint, out),
+            draft,
+        )
 
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(checkpoints.remove)
@@ -240,11 +293,15 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     if settings.execution.gradient_checkpointing:
         checkpoint_gradients(language_model.model)
     objective = settings.make_objective()
-    collators = [phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()]
+    collators = [
+        phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()
+    ]
     examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    heldout = heldout.with_selected(examples, settings.evaluation_tokens) if data.weights else heldout
+    heldout = (
+        heldout.with_selected(examples, settings.evaluation_tokens) if data.weights else heldout
+    )
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
@@ -260,7 +317,9 @@ def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) ->
     """Note the share of the text that the base was trained on, and store the keys of all that the model has read."""
     draft.notes["known_to_base"], keys = data.overlap(documents)
     if documents.size:  # a model from scratch has no base
-        log.info("base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"])
+        log.info(
+            "base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"]
+        )
     np.save(draft.path / FILE, keys)
 
 
@@ -268,22 +327,40 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     """Write ``training.jsonl`` and ``README.md``; add speed and first and last held-out losses to the manifest."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
     draft.notes["speed"] = speed_of(records)
-    log.info("speed     %s tokens/s without evaluations and saving", draft.notes["speed"].get("tokens_per_second"))
+    log.info(
+        "speed     %s tokens/s without evaluations and saving",
+        draft.notes["speed"].get("tokens_per_second"),
+    )
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps, identity = len(records) - len(evaluations), job.data.identity()
     skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
     draft.counts |= {"steps_skipped": skips} if skips else {}
-    counts = {"examples": len(examples.first_part), "steps": steps, "tokens_seen": evaluations[-1].tokens}
+    counts = {
+        "examples": len(examples.first_part),
+        "steps": steps,
+        "tokens_seen": evaluations[-1].tokens,
+    }
     draft.counts |= counts
-    inputs = {"weighting": _weighting(job.data.weights), "corpus fingerprint": f"`{identity['corpus']}`"}
-    inputs |= {"weights fingerprint": identity["weights"] or "none", "mixture": _percentages(job.data.mix)}
+    inputs = {
+        "weighting": _weighting(job.data.weights),
+        "corpus fingerprint": f"`{identity['corpus']}`",
+    }
+    inputs |= {
+        "weights fingerprint": identity["weights"] or "none",
+        "mixture": _percentages(job.data.mix),
+    }
     if isinstance(job.settings, AdaptSettings) and job.settings.phases:
-        inputs |= {"phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))}
+        inputs |= {
+            "phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))
+        }
     if isinstance(job.settings, AdaptSettings) and job.settings.adapter:
         inputs |= {"adapter": f"`{job.settings.adapter}`"}
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
-    draft.notes["losses"] = {"before": values_of(evaluations[0]), "after": values_of(evaluations[-1])}
+    draft.notes["losses"] = {
+        "before": values_of(evaluations[0]),
+        "after": values_of(evaluations[-1]),
+    }
 
 
 def _percentages(mix: Mapping[str, float]) -> str:
@@ -313,23 +390,24 @@ def adapt_stage(
 ) -> Artifact:
     """Continue pre-training a model, and write a Hugging Face folder that loads without dana.
 
-    Held-out documents are left out of training. The folder also holds ``training.jsonl`` (one line per step and
-    evaluation), ``README.md`` and the manifest. Under several processes every one must call this; the first writes.
+    Held-out documents are left out of training. The folder also holds ``training.jsonl`` (one line
+    per step and evaluation), ``README.md`` and the manifest. Under several processes every one must
+    call this; the first writes.
 
     Args:
         model: Folder with safetensors, or Hub name.
         corpus: Folder of a corpus artifact.
         weights: Folder of its weights; None trains on all of it equally.
-        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`); the task's text of a
-            mixture is in the folder ``fit`` beside it.
+        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`); the
+            task's text of a mixture is in the folder ``fit`` beside it.
         general_heldout: Folder of held-out general documents.
         settings: Settings of the training.
         out: Folder for the model.
 
     Raises:
         ArtifactError: If an input is missing or damaged, or `out` holds something else.
-        ConfigError: If the model has too few positions for ``max_tokens`` or no head for the objective, or fewer
-            processes joined than were launched.
+        ConfigError: If the model has too few positions for ``max_tokens`` or no head for the
+            objective, or fewer processes joined than were launched.
     """
     check_checkpoint(model)
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "general": 1.0})
@@ -340,7 +418,9 @@ def adapt_stage(
     load = partial(_load_to_adapt, model, settings)
     estimate = partial(training_estimate, model, "", settings, corpus, data.weights, out)
     base, licence = model_name(model), licence_line(model)
-    job = TrainingJob(base, load, data, settings, estimate, settings.head_warmup, licence, read_known_text(model))
+    job = TrainingJob(
+        base, load, data, settings, estimate, settings.head_warmup, licence, read_known_text(model)
+    )
     return run_job(job, {"model": model_identity(model)}, out)
 
 
@@ -349,17 +429,24 @@ def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
     if settings.adapter is not None:
         allowed_values = f"null: {model} has no language-model head, which adapters do not train"
         require(not language_model.new, "adapter", settings.adapter, allowed_values)
-        add_adapter(language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed)
+        add_adapter(
+            language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed
+        )
     return language_model
 
 
 def pretrain_stage(
-    size: str, corpus: Path, task_heldout: Path, general_heldout: Path, settings: PretrainSettings, out: Path
+    size: str,
+    corpus: Path,
+    task_heldout: Path,
+    general_heldout: Path,
+    settings: PretrainSettings,
+    out: Path,
 ) -> Artifact:
     """Train a tokenizer and an encoder from scratch on a corpus.
 
-    The folder is like that of :func:`dana.stages.training.adapt_stage`. The tokenizer does not see held-out documents
-    either.
+    The folder is like that of :func:`dana.stages.training.adapt_stage`. The tokenizer does not see
+    held-out documents either.
 
     Args:
         size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
@@ -377,21 +464,34 @@ def pretrain_stage(
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     objective = settings.make_objective()
-    objective.auto_class(AutoConfig.for_model(settings.architecture))  # fails before the tokenizer is trained
+    objective.auto_class(
+        AutoConfig.for_model(settings.architecture)
+    )  # fails before the tokenizer is trained
     data = TrainingData(corpus, None, task_heldout, general_heldout)
 
     def load() -> LanguageModel:
         heldout = data.heldout_ids()
 
         def texts() -> Iterator[str]:
-            return (document.text for document in iterate_documents(corpus) if document.doc_id not in heldout)
+            return (
+                document.text
+                for document in iterate_documents(corpus)
+                if document.doc_id not in heldout
+            )
 
-        tokenizer = train_tokenizer(texts, settings.vocabulary, settings.max_positions, settings.lowercase)
+        tokenizer = train_tokenizer(
+            texts, settings.vocabulary, settings.max_positions, settings.lowercase
+        )
         dropout, seed = settings.dropout, settings.seed
-        return new_encoder(settings.architecture, size, tokenizer, dropout, seed, objective.auto_class)
+        return new_encoder(
+            settings.architecture, size, tokenizer, dropout, seed, objective.auto_class
+        )
 
     name = f"{settings.architecture}-{size}"
-    estimate, nothing = partial(training_estimate, None, size, settings, corpus, None, out), np.zeros(0, np.uint64)
+    estimate, nothing = (
+        partial(training_estimate, None, size, settings, corpus, None, out),
+        np.zeros(0, np.uint64),
+    )
     job = TrainingJob(name, load, data, settings, estimate, documents=nothing)
     return run_job(job, {"size": size}, out)
 
@@ -415,7 +515,9 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     language_model = objective.prepare_model(model, settings.seed)
     if not language_model.new:
         return model
-    head_settings = {name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")}
+    head_settings = {
+        name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")
+    }
     head_settings |= objective.decisive()
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
 
@@ -432,7 +534,9 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     return str(make_on_all_ranks(out, "model", depends_on, write).path)
 
 
-def held_out_losses(model: str, folders: dict[str, Path], settings: AdaptSettings) -> dict[str, float | None]:
+def held_out_losses(
+    model: str, folders: dict[str, Path], settings: AdaptSettings
+) -> dict[str, float | None]:
     """Measure the loss of a model on folders of documents, by name, in nats a predicted token, with fixed masks."""
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
@@ -458,7 +562,11 @@ def publish_stage(folder: Path, name: str, kind: str = "model") -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    open_artifact(folder, kind, {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}[kind])
+    open_artifact(
+        folder,
+        kind,
+        {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}[kind],
+    )
     hub = HfApi()
     try:
         hub.create_repo(name, private=True, exist_ok=True)

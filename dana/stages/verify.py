@@ -5,7 +5,14 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import INVENTORY, MANIFEST, is_intact, read_inventory, read_manifest, read_seals
+from dana.core.artifacts import (
+    INVENTORY,
+    MANIFEST,
+    is_intact,
+    read_inventory,
+    read_manifest,
+    read_seals,
+)
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError, nearest_path
 from dana.core.files import Seals, find_damage, find_strays
@@ -15,24 +22,35 @@ from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import read_settings
 
 RUN = "run"
-FolderCheck = tuple[Path, str, Seals, list[str]]  # folder, kind, digests of its files, problems known before reading
+FolderCheck = tuple[
+    Path, str, Seals, list[str]
+]  # folder, kind, digests of its files, problems known before reading
 
 
 def verify(folder: Path) -> Iterator[str]:
     """Check all that dana wrote below a folder; yield a line per artifact and per damaged, missing or unknown file.
 
-    A run's list of artifacts says which manifests, pages and settings it has; the digest of every file in a manifest is
-    compared. Steps check only presence, sizes and row counts when they open an artifact.
+    A run's list of artifacts says which manifests, pages and settings it has; the digest of every
+    file in a manifest is compared. Steps check only presence, sizes and row counts when they open
+    an artifact.
 
     Raises:
         ArtifactError: At the end, if anything is damaged, or if there is nothing to check.
     """
-    artifacts = [*_runs(folder), *_artifacts(folder), *_checkpoints(folder), *_settings(folder), *_embeddings(folder)]
+    artifacts = [
+        *_runs(folder),
+        *_artifacts(folder),
+        *_checkpoints(folder),
+        *_settings(folder),
+        *_embeddings(folder),
+    ]
     if not artifacts:
         problem = "" if folder.is_dir() else f"no such folder{nearest_path(folder)}"
         raise ArtifactError(f"{folder}: {problem or f'holds nothing made by dana (no {MANIFEST})'}")
     failures = 0
-    for path, kind, seals, problems in monitor(artifacts, what="verifying", unit="folders", total=len(artifacts)):
+    for path, kind, seals, problems in monitor(
+        artifacts, what="verifying", unit="folders", total=len(artifacts)
+    ):
         problems += find_damage(path, seals, digests=True)
         if seals and kind != RUN:  # files that make opening the folder fail
             problems += [line for line in find_strays(path, seals) if line not in problems]
@@ -41,7 +59,9 @@ def verify(folder: Path) -> Iterator[str]:
         yield f"{'DAMAGED' if problems else 'ok':<8} {path} ({kind}: {len(seals)} files, {size:,} bytes)"
         yield from (f"         {problem}" for problem in problems)
     if failures:
-        raise ArtifactError(f"{folder}: {failures} of {len(artifacts)} folders are damaged, see above")
+        raise ArtifactError(
+            f"{folder}: {failures} of {len(artifacts)} folders are damaged, see above"
+        )
 
 
 def _attempt(read: Callable[[Path], Any], path: Path) -> tuple[Any, list[str]]:
@@ -60,8 +80,15 @@ def _runs(folder: Path) -> Iterator[FolderCheck]:
 
 def _artifacts(folder: Path) -> Iterator[FolderCheck]:
     """Yield folders with a manifest, without those that are being written or were left by a killed process."""
-    inventory = {path / name for path, _, seals, _ in _runs(folder) for name in seals if name.endswith(MANIFEST)}
-    files = sorted({*folder.rglob(MANIFEST), *filter(Path.is_file, inventory)})  # rglob follows no links
+    inventory = {
+        path / name
+        for path, _, seals, _ in _runs(folder)
+        for name in seals
+        if name.endswith(MANIFEST)
+    }
+    files = sorted(
+        {*folder.rglob(MANIFEST), *filter(Path.is_file, inventory)}
+    )  # rglob follows no links
     folders = {file.parent.parent for file in files}
     for file in files:
         path = file.parent.parent
@@ -69,7 +96,11 @@ def _artifacts(folder: Path) -> Iterator[FolderCheck]:
             continue
         manifest, problems = _attempt(read_manifest, path)
         if manifest:
-            problems = [] if is_intact(manifest) else [f"{file}: its bytes are not those that were written"]
+            problems = (
+                []
+                if is_intact(manifest)
+                else [f"{file}: its bytes are not those that were written"]
+            )
             problems += _unknown(path, manifest["files"], folders - {path})
         yield path, manifest.get("kind", "?"), manifest.get("files", {}), problems
 
@@ -99,7 +130,12 @@ def _settings(folder: Path) -> Iterator[FolderCheck]:
 
 def _embeddings(folder: Path) -> Iterator[FolderCheck]:
     """Yield folders of embeddings, whose files are named by their digests."""
-    for part in sorted({file.parent for file in folder.rglob(PATTERN) if (file.parent / META).is_file()}):
-        files = {file.name: (file.stat().st_size, file.stem.partition("-")[2]) for file in part.glob(PATTERN)}
+    for part in sorted(
+        {file.parent for file in folder.rglob(PATTERN) if (file.parent / META).is_file()}
+    ):
+        files = {
+            file.name: (file.stat().st_size, file.stem.partition("-")[2])
+            for file in part.glob(PATTERN)
+        }
         seals = {name: {"bytes": size, "digest": digest} for name, (size, digest) in files.items()}
         yield part, "embeddings", seals, _attempt(read_meta, part)[1]

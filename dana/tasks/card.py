@@ -17,9 +17,22 @@ from dana.tasks.settings import PRESETS, Preset
 
 SPLITS = ("train", "dev", "test")
 # What decides a result, beside the data.
-DECISIVE = ("name", "version", "kind", "labels", "metric", "text", "text_pair", "template", "label", "unseen_test")
+DECISIVE = (
+    "name",
+    "version",
+    "kind",
+    "labels",
+    "metric",
+    "text",
+    "text_pair",
+    "template",
+    "label",
+    "unseen_test",
+)
 SPLIT = "{split}"  # in the name of a card's file
-SUFFIXES = tuple(f"{kind}{gz}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for gz in ("", ".gz", ".zst"))
+SUFFIXES = tuple(
+    f"{kind}{gz}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for gz in ("", ".gz", ".zst")
+)
 HUB_SPLITS = {"dev": "validation"}
 COMMIT = re.compile("[0-9a-f]{40}")
 TAG = re.compile("[a-z][a-z0-9-]*")
@@ -46,8 +59,12 @@ class Template:
             parts = list(Formatter().parse(template))
         except ValueError:
             parts = []
-        slots = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
-        good = bool(slots) and all(name.strip() and not spec and not conversion for name, spec, conversion in slots)
+        slots = [
+            (name, spec, conversion) for _, name, spec, conversion in parts if name is not None
+        ]
+        good = bool(slots) and all(
+            name.strip() and not spec and not conversion for name, spec, conversion in slots
+        )
         require(good, "template", template, "a text with fields in braces, as in '{title} {body}'")
         return cls(tuple((literal, name) for literal, name, _, _ in parts))
 
@@ -63,7 +80,9 @@ class Template:
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Replace the placeholders by the values of the fields."""
-        return "".join(literal + ("" if name is None else values[name]) for literal, name in self.parts)
+        return "".join(
+            literal + ("" if name is None else values[name]) for literal, name in self.parts
+        )
 
 
 @dataclass(frozen=True)
@@ -77,19 +96,21 @@ class TaskCard:
         labels: The full label set; metrics average over all of it. Empty for kinds without labels.
         metric: The main metric, one of its kind's.
         splits: Expected number of examples by split, or a list of accepted numbers.
-        data: ``local``: name of the folder with the splits. ``file``: instead, a file name without suffix;
-            ``{split}`` in it is replaced by train, dev or test; a file without it holds all splits, divided by a hash
-            of the id. ``hub``: ``org/name[@commit][:config]``, read at that commit.
+        data: ``local``: name of the folder with the splits. ``file``: instead, a file name without
+            suffix; ``{split}`` in it is replaced by train, dev or test; a file without it holds all
+            splits, divided by a hash of the id. ``hub``: ``org/name[@commit][:config]``, read at
+            that commit.
         text: Field of the text; ``meta.body`` is a nested field.
         text_pair: Field of the second text, for labels of pairs of texts.
         template: Makes the text from several fields instead, ``{title} {body}``.
         label: Field of the label.
-        id: Field of the example's id, required in every record; None uses ``id`` where a record has it.
-        folds: Field of a text's fold, beside ``file`` without ``{split}``: an integer from 0; -1 for a text that only
-            trains. Each fold is the test split once.
+        id: Field of the example's id, required in every record; None uses ``id`` where a record has
+            it.
+        folds: Field of a text's fold, beside ``file`` without ``{split}``: an integer from 0; -1
+            for a text that only trains. Each fold is the test split once.
         train: Number of training texts to use, chosen by a hash of the id; None uses all.
-        test: ``rest``: also test the training texts that are not used and are new, in all at most 10,000 texts, chosen
-            by a hash of the id; None tests the test split.
+        test: ``rest``: also test the training texts that are not used and are new, in all at most
+            10,000 texts, chosen by a hash of the id; None tests the test split.
         direction: ``higher`` or ``lower``, whichever is better for the metric.
         kind: Kind of the target: a name of :mod:`dana.tasks.kinds`.
         unseen_test: Leave out test examples whose text is also in train or dev.
@@ -127,28 +148,64 @@ class TaskCard:
     origins: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        is_file_name = self.name.isprintable() and not {*"/\\"} & {*self.name} and self.name not in ("", ".", "..")
+        is_file_name = (
+            self.name.isprintable()
+            and not {*"/\\"} & {*self.name}
+            and self.name not in ("", ".", "..")
+        )
         require(is_file_name, "name", self.name, "a name that a folder can have")
         self.target.check_card(self.metric, self.template, self.text_pair)
         right = self.target.metrics[self.metric]
-        require(self.direction == right, "direction", self.direction, f"{right}, the better direction of {self.metric}")
-        require(set(self.splits) <= set(SPLITS), "splits", list(self.splits), f"among {', '.join(SPLITS)}")
+        require(
+            self.direction == right,
+            "direction",
+            self.direction,
+            f"{right}, the better direction of {self.metric}",
+        )
+        require(
+            set(self.splits) <= set(SPLITS),
+            "splits",
+            list(self.splits),
+            f"among {', '.join(SPLITS)}",
+        )
         key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
         require({*self.data} in key_sets, "data", self.data, "local or file, or hub, or both")
         _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
         is_pinned = not at or COMMIT.fullmatch(commit)
         form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits (a branch can change)"
         require(bool(is_pinned), "data.hub", self.data.get("hub"), form)
-        words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(self.tags)
+        words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(
+            self.tags
+        )
         require(words, "tags", self.tags, "lower-case words with hyphens, all different")
-        require(self.template is None or self.text == "text", "text", self.text, "left out beside template")
-        require(self.text_pair is None or bool(self.text_pair.strip()), "text_pair", self.text_pair, "a field's name")
+        require(
+            self.template is None or self.text == "text",
+            "text",
+            self.text,
+            "left out beside template",
+        )
+        require(
+            self.text_pair is None or bool(self.text_pair.strip()),
+            "text_pair",
+            self.text_pair,
+            "a field's name",
+        )
         has_place = self.folds is None or (bool(self.folds.strip()) and self.is_one_file)
-        require(has_place, "folds", self.folds, "a field's name, beside data: {file: NAME} without {split}")
+        require(
+            has_place,
+            "folds",
+            self.folds,
+            "a field's name, beside data: {file: NAME} without {split}",
+        )
         fits = self.train is None or (self.train >= 1 and not self.folds)
         require(fits, "train", self.train, "1 or more, without folds")
         require(self.test in (None, "rest"), "test", self.test, "rest, or left out")
-        require(self.train is not None or not self.test, "train", self.train, "the number to train on, as test=rest")
+        require(
+            self.train is not None or not self.test,
+            "train",
+            self.train,
+            "the number to train on, as test=rest",
+        )
         self.whole_text  # noqa: B018, which checks the template
 
     @classmethod
@@ -162,7 +219,9 @@ class TaskCard:
         origin = " with ".join(map(str, origins))
         kind = find_kind(str(values.get("kind", DEFAULT)))
         if "origins" in values:
-            raise ConfigError(f"{origin}: origins={values['origins']!r}: not a key of task cards; remove it")
+            raise ConfigError(
+                f"{origin}: origins={values['origins']!r}: not a key of task cards; remove it"
+            )
         labels = values.get("labels", [])
         if not isinstance(labels, list):
             raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
@@ -178,7 +237,9 @@ class TaskCard:
     @property
     def whole_text(self) -> Template:
         """The template that makes the text of a record, often of a single field."""
-        return Template.of_field(self.text) if self.template is None else Template.parse(self.template)
+        return (
+            Template.of_field(self.text) if self.template is None else Template.parse(self.template)
+        )
 
     @property
     def target(self) -> Kind:
@@ -193,7 +254,9 @@ class TaskCard:
     @property
     def text_identity(self) -> dict[str, Any]:
         """The card's part of the fingerprint of its texts: the version, and fields that differ from the defaults."""
-        fields = {name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")}
+        fields = {
+            name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")
+        }
         defaults = {"text": "text", "kind": DEFAULT}
         differing = {name: x for name, x in fields.items() if x != defaults.get(name)}
         return {"version": self.version, **differing, **self.partition}
@@ -239,12 +302,14 @@ class TaskCard:
         """Find the sources of some splits, as :func:`dana.corpus.readers.read_records` takes them.
 
         Args:
-            data: Folder of the splits, or the parent of the card's folder. Without it, the card's folder is searched
-                beside the YAML files and in ``$DANA_DATA/tasks``; then on the Hub, if the card names it.
+            data: Folder of the splits, or the parent of the card's folder. Without it, the card's
+                folder is searched beside the YAML files and in ``$DANA_DATA/tasks``; then on the
+                Hub, if the card names it.
             splits: Some of train, dev and test.
 
         Raises:
-            DataError: If the data is missing; names the paths that were searched, and how to provide it.
+            DataError: If the data is missing; names the paths that were searched, and how to
+                provide it.
         """
         return [self._source(data, split) for split in splits]
 
@@ -252,7 +317,11 @@ class TaskCard:
         file = self.data.get("file")
         *parents, stem = Path(file).parts if file else (self.data.get("local", self.name), SPLIT)
         below = Path(*parents)
-        folders = [Path(data) / below, Path(data)] if data else [origin.parent / below for origin in self.origins]
+        folders = (
+            [Path(data) / below, Path(data)]
+            if data
+            else [origin.parent / below for origin in self.origins]
+        )
         if (data_root := os.environ.get("DANA_DATA")) and not data:
             folders.append(Path(data_root) / ("" if file else "tasks") / below)
         paths = list(dict.fromkeys(str(folder / stem.replace(SPLIT, split)) for folder in folders))
@@ -273,10 +342,16 @@ class TaskCard:
 
 def _presets(origin: str, values: Any) -> dict[str, Preset]:
     """Merge a card's presets into the default ones."""
-    if not isinstance(values, dict) or not all(isinstance(preset, dict) for preset in values.values()):
+    if not isinstance(values, dict) or not all(
+        isinstance(preset, dict) for preset in values.values()
+    ):
         raise ConfigError(f"{origin}: presets={values!r}: must map names to hyper-parameters")
     presets = {
-        name: load(Preset, {**asdict(PRESETS.get(name, Preset())), **preset}, origin=f"{origin}: presets.{name}")
+        name: load(
+            Preset,
+            {**asdict(PRESETS.get(name, Preset())), **preset},
+            origin=f"{origin}: presets.{name}",
+        )
         for name, preset in values.items()
     }
     return {**PRESETS, **presets}
@@ -286,7 +361,8 @@ def find_card(name: str) -> TaskCard | None:
     """Find a card by name or YAML file; None if it is neither and may be a file of text.
 
     Raises:
-        ConfigError: If the YAML file is missing or not a card; or see :func:`dana.tasks.finder.card_files`.
+        ConfigError: If the YAML file is missing or not a card; or see
+            :func:`dana.tasks.finder.card_files`.
     """
     if name.endswith(YAML):
         return TaskCard.read(Path(name))
@@ -302,5 +378,7 @@ def load_card(name: str) -> TaskCard:
     """
     card = find_card(name)
     if card is None:
-        raise ConfigError(f"unknown task {name!r}{suggestion(name, card_files())} Or pass the path of a YAML card")
+        raise ConfigError(
+            f"unknown task {name!r}{suggestion(name, card_files())} Or pass the path of a YAML card"
+        )
     return card

@@ -29,7 +29,11 @@ log = get_logger(__name__)
 
 HELD_OUT_SHARE = 0.1
 MOST_TEST_TEXTS = 10_000  # with ``test: rest``
-SPLIT_ENDS = {"train": 0.7, "dev": 0.82, "test": 1.0}  # of one file with all splits: 70 %, 12 % and 18 % of the ids
+SPLIT_ENDS = {
+    "train": 0.7,
+    "dev": 0.82,
+    "test": 1.0,
+}  # of one file with all splits: 70 %, 12 % and 18 % of the ids
 
 
 @dataclass(frozen=True)
@@ -67,13 +71,15 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
         data: See :meth:`dana.tasks.card.TaskCard.files`.
 
     Raises:
-        DataError: If there are no examples, or for a bad record, a missing field, an empty text or an unknown label;
-            names file and line.
+        DataError: If there are no examples, or for a bad record, a missing field, an empty text or
+            an unknown label; names file and line.
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), 0)[split]
     if card.train is not None:
-        return _few_to_train(card, {split: _read_published(card, split, data) for split in SPLITS})[split]
+        return _few_to_train(card, {split: _read_published(card, split, data) for split in SPLITS})[
+            split
+        ]
     return _read_published(card, split, data)
 
 
@@ -95,7 +101,9 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
         if not all(example.texts):
             raise DataError(f"{location}: {describe_empty_text(example)}")
         if has_ids and example.id in ids:
-            raise DataError(f"{location}: the id {example.id!r} comes twice; give every test example an id of its own")
+            raise DataError(
+                f"{location}: the id {example.id!r} comes twice; give every test example an id of its own"
+            )
         ids.add(example.id)
         examples.append(example)
     return examples
@@ -104,16 +112,21 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
 def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str, list[Example]]:
     """Keep ``train`` training examples; with ``test: rest`` test the others, too, without texts of train and dev.
 
-    The second test example of an id gets the id ``ID#2``, and so on; ids that the data has are passed over.
+    The second test example of an id gets the id ``ID#2``, and so on; ids that the data has are
+    passed over.
     """
-    train = sorted(np.argsort(_ranks(splits["train"], "few", "train"), kind="stable")[: card.train].tolist())
+    train = sorted(
+        np.argsort(_ranks(splits["train"], "few", "train"), kind="stable")[: card.train].tolist()
+    )
     train_examples = [splits["train"][row] for row in train]
     if not card.test:
         return {**splits, "train": train_examples}
     others = [example for row, example in enumerate(splits["train"]) if row not in {*train}]
     new = _without([*splits["test"], *others], [*train_examples, *splits["dev"]])
     rows = np.argsort(_ranks(new, "few", "test"), kind="stable")[:MOST_TEST_TEXTS]
-    test: dict[str, Example] = {}  # train and test may both count from 0; predictions are compared by id
+    test: dict[
+        str, Example
+    ] = {}  # train and test may both count from 0; predictions are compared by id
     for example in (new[row] for row in sorted(rows.tolist())):
         names = chain([example.id], (f"{example.id}#{number}" for number in count(2)))
         name = next(name for name in names if name not in test)
@@ -131,29 +144,39 @@ def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
     """Read all examples of a card with ``folds``.
 
     Raises:
-        DataError: As :func:`read_split`; or if a fold has no text, or there is none to train on beside one.
+        DataError: As :func:`read_split`; or if a fold has no text, or there is none to train on
+            beside one.
     """
     examples, [file] = _read(card, "text", data, has_ids=True), card.files(data, ["text"])
     folds = {example.fold for example in examples}
     numbers = range(max(folds) + 1)  # type: ignore[type-var, operator]
     for fold in numbers or [0]:
         if fold not in folds:
-            raise DataError(f"{file}: no text has {card.folds}={fold}; number the folds from 0 without gaps")
+            raise DataError(
+                f"{file}: no text has {card.folds}={fold}; number the folds from 0 without gaps"
+            )
     if folds == {0}:
-        raise DataError(f"{file}: all texts have {card.folds}=0; give those that train -1, or make two folds or more")
+        raise DataError(
+            f"{file}: all texts have {card.folds}=0; give those that train -1, or make two folds or more"
+        )
     return examples
 
 
 def fold_count(card: TaskCard, data: str | None = None) -> int:
     """Count the folds of a card; 0 if it has no ``folds``."""
-    return 0 if card.folds is None else len({example.fold for example in read_folds(card, data)} - {-1})
+    return (
+        0
+        if card.folds is None
+        else len({example.fold for example in read_folds(card, data)} - {-1})
+    )
 
 
 def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]]:
     """Split examples into test (a fold), dev (a tenth of the others) and train (the rest).
 
-    Dev has every tenth of the others in the order of label and of a hash of the id: a systematic sample, stratified by
-    label. Train leaves out texts that are also in dev or test, dev those that are in test.
+    Dev has every tenth of the others in the order of label and of a hash of the id: a systematic
+    sample, stratified by label. Train leaves out texts that are also in dev or test, dev those that
+    are in test.
 
     Raises:
         DataError: If there is no text to train on.
@@ -166,7 +189,9 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
     dev = [example for row, example in enumerate(others) if row in rows]
     train = _without([example for row, example in enumerate(others) if row not in rows], dev)
     if not train:
-        raise DataError(f"fold {fold}: no text is left to train on beside {len(test)} to test on; add texts")
+        raise DataError(
+            f"fold {fold}: no text is left to train on beside {len(test)} to test on; add texts"
+        )
     return {"train": train, "dev": dev, "test": test}
 
 
@@ -175,7 +200,9 @@ def _without(examples: list[Example], others: list[Example]) -> list[Example]:
     return [example for example in examples if tuple(map(wording, example.texts)) not in wordings]
 
 
-def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iterator[tuple[str, Example]]:
+def stream_examples(
+    card: TaskCard, split: str, data: str | None = None
+) -> Iterator[tuple[str, Example]]:
     """Stream the examples of a split (all, of a card with ``folds``), each with file and line; a text may be empty.
 
     Raises:
@@ -185,7 +212,10 @@ def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iter
     is_divided = card.is_one_file and not card.folds
     for record in read_records(sources):
         example = _example(card, split, kind, record)
-        if not is_divided or _split_of(example, has_id=record.get(card.id or "id") is not None) == split:
+        if (
+            not is_divided
+            or _split_of(example, has_id=record.get(card.id or "id") is not None) == split
+        ):
             is_empty = False
             yield record.location, example
     if is_empty:
@@ -195,7 +225,9 @@ def stream_examples(card: TaskCard, split: str, data: str | None = None) -> Iter
 def _split_of(example: Example, has_id: bool) -> str:
     """Assign an example to a split by a hash of its id, or of its text if it has no id."""
     key = document_key(example.id if has_id else "\x1f".join(example.texts))
-    position = float(hash_uniform(derive_seed(0, "task", "split"), np.array([key], dtype=np.uint64))[0])
+    position = float(
+        hash_uniform(derive_seed(0, "task", "split"), np.array([key], dtype=np.uint64))[0]
+    )
     return next(split for split, end in SPLIT_ENDS.items() if position < end)
 
 
@@ -204,7 +236,10 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
         raise DataError(f"{record.location}: {record.problem}")
     template = card.whole_text
     texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
-    values = {name: record.get(name) for name in (*texts, card.label, *([card.folds] if card.folds else []))}
+    values = {
+        name: record.get(name)
+        for name in (*texts, card.label, *([card.folds] if card.folds else []))
+    }
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
     for name, value in {**values, **absent}.items():
         if value is None:
@@ -220,7 +255,9 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
         raise DataError(f"{record.location}: {error}") from error
     identifier = record.get(card.id or "id")
     if identifier is None and field_at(record.fields, card.id or "id") is not MISSING:
-        raise DataError(f"{record.location}: the id is null; give one, or remove the field from all records")
+        raise DataError(
+            f"{record.location}: the id is null; give one, or remove the field from all records"
+        )
     name = "" if identifier is None else normalise(str(identifier))
     return replace(example, id=name or f"{split}-{record.line}", label=label, fold=fold)
 
@@ -228,7 +265,9 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
 def _fold(field: str, value: Any) -> int:
     fold = int(value) if re.fullmatch(r"-?\d{1,4}", str(value)) else -2
     if fold < -1:
-        raise ValueError(f"{field}={value!r}: must be an integer from 0, or -1 for a text that only trains")
+        raise ValueError(
+            f"{field}={value!r}: must be an integer from 0, or -1 for a text that only trains"
+        )
     return fold
 
 
@@ -251,7 +290,9 @@ def make_text(values: dict[str, Any], template: Template, pair: str | None, kind
             texts[name], words = kind.read_text(value)
         except ValueError as error:
             raise ValueError(f"{name!r} {error}") from error
-    return Example("", normalise(template.fill(texts)), 0, normalise(texts[pair]) if pair else None, words)
+    return Example(
+        "", normalise(template.fill(texts)), 0, normalise(texts[pair]) if pair else None, words
+    )
 
 
 def describe_empty_text(example: Example) -> str:
@@ -259,7 +300,9 @@ def describe_empty_text(example: Example) -> str:
     return "the second text is empty" if example.text else "the text is empty"
 
 
-def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None) -> dict[str, list[Example]]:
+def read_splits(
+    card: TaskCard, data: str | None = None, fold: int | None = None
+) -> dict[str, list[Example]]:
     """Read all three splits; with ``unseen_test``, leave out test texts that are in train or dev.
 
     Args:
@@ -275,19 +318,26 @@ def read_splits(card: TaskCard, data: str | None = None, fold: int | None = None
     splits = {split: _read_published(card, split, data) for split in SPLITS}
     splits = splits if card.train is None else _few_to_train(card, splits)
     if card.unseen_test:
-        unseen = [example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new]
+        unseen = [
+            example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new
+        ]
         message = "%s: %d of %d test texts are used; the others are in train or dev"
         log.info(message, card.name, len(unseen), len(splits["test"]))
         splits["test"] = unseen
     if len(splits["test"]) < 2:
         left = "unseen_test leaves " if card.unseen_test else ""
-        raise DataError(f"{card.name}: {left}{len(splits['test'])} test texts; a verdict needs at least 2")
+        raise DataError(
+            f"{card.name}: {left}{len(splits['test'])} test texts; a verdict needs at least 2"
+        )
     return splits
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
     """Count the test examples whose text (both texts of a pair) is also in train, in dev, in either and in neither."""
-    counts = {f"test_in_{split}": len(shared_texts(splits["test"], splits[split])) for split in ("train", "dev")}
+    counts = {
+        f"test_in_{split}": len(shared_texts(splits["test"], splits[split]))
+        for split in ("train", "dev")
+    }
     unseen = int(is_unseen(splits).sum())
     return {**counts, "seen": len(splits["test"]) - unseen, "unseen": unseen}
 
@@ -298,7 +348,9 @@ def is_unseen(splits: dict[str, list[Example]]) -> np.ndarray:
     return np.array([example.texts not in training_texts for example in splits["test"]], dtype=bool)
 
 
-def shared_texts(examples: list[Example], others: list[Example]) -> list[tuple[Example, list[Example]]]:
+def shared_texts(
+    examples: list[Example], others: list[Example]
+) -> list[tuple[Example, list[Example]]]:
     """Match examples with the others of the same text (both texts of a pair); those without a match are left out."""
     by_texts: dict[tuple[str, ...], list[Example]] = {}
     for other in others:
@@ -327,36 +379,56 @@ def find_task(task: str) -> TaskCard | None:
     """
     card = find_card(task)
     if card is None and not is_text(task):
-        near = (nearest_path(task) if "." in task else "") or nearest(task, card_names()) or nearest_path(task) or "."
-        raise DataError(f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}.")
+        near = (
+            (nearest_path(task) if "." in task else "")
+            or nearest(task, card_names())
+            or nearest_path(task)
+            or "."
+        )
+        raise DataError(
+            f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}."
+        )
     return card
 
 
-def card_texts(card: TaskCard, data: str | None, fold: int | None = None) -> tuple[list[Document], list[Document]]:
+def card_texts(
+    card: TaskCard, data: str | None, fold: int | None = None
+) -> tuple[list[Document], list[Document]]:
     """Read distinct training texts of a card to fit on, and other development texts to hold out.
 
-    Each text of a pair is a document. Of a card with ``folds`` or ``test: rest``, none is in the test split,
-    and none to fit on in dev.
+    Each text of a pair is a document. Of a card with ``folds`` or ``test: rest``, none is in the
+    test split, and none to fit on in dev.
 
     Args:
         card: The task.
         data: Folder of its data, if not under ``DANA_DATA``.
         fold: See :func:`read_splits`.
     """
-    splits = {} if card.is_divided else {split: read_split(card, split, data) for split in ("train", "dev")}
+    splits = (
+        {}
+        if card.is_divided
+        else {split: read_split(card, split, data) for split in ("train", "dev")}
+    )
     splits = splits or read_splits(card, data, fold)
     fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
     if card.is_divided:  # the texts of a pair may be in several examples
-        test, dev = ({wording(text) for one in splits[split] for text in one.texts} for split in ("test", "dev"))
+        test, dev = (
+            {wording(text) for one in splits[split] for text in one.texts}
+            for split in ("test", "dev")
+        )
         held_out = {text: None for text in held_out if wording(text) not in test}
         fit = {text: None for text in fit if wording(text) not in test | dev}
     parts = fit, [text for text in held_out if text not in fit]
-    documents = [[Document(document_id(card.name, text), card.name, text) for text in part] for part in parts]
+    documents = [
+        [Document(document_id(card.name, text), card.name, text) for text in part] for part in parts
+    ]
     return documents[0], documents[1]
 
 
 def _distinct_texts(examples: list[Example]) -> dict[str, None]:
-    return dict.fromkeys(filter(None, (normalise(text) for example in examples for text in example.texts)))
+    return dict.fromkeys(
+        filter(None, (normalise(text) for example in examples for text in example.texts))
+    )
 
 
 def plain_texts(
@@ -376,12 +448,18 @@ def plain_texts(
     try:
         documents = list(read_documents(sources, "fail", tally, inputs=inputs))
     except DataError as error:
-        raise DataError(str(error).replace(SKIPPING, " (records of the task are never skipped)")) from error
+        raise DataError(
+            str(error).replace(SKIPPING, " (records of the task are never skipped)")
+        ) from error
     parts: tuple[list[Document], list[Document]] = ([], [])
     key = derive_seed(seed, "task", "held_out")
     first = np.zeros(1, dtype=np.int64)
-    hashes = [float(hash_uniform(key, unit_keys(document.doc_id, first))[0]) for document in documents]
-    share = max(HELD_OUT_SHARE, min(hashes, default=0.0))  # at least one document, however few there are
+    hashes = [
+        float(hash_uniform(key, unit_keys(document.doc_id, first))[0]) for document in documents
+    ]
+    share = max(
+        HELD_OUT_SHARE, min(hashes, default=0.0)
+    )  # at least one document, however few there are
     for document, value in zip(documents, hashes, strict=True):
         parts[int(value <= share)].append(document)
     return parts

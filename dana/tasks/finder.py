@@ -33,14 +33,17 @@ def card_files() -> dict[str, Path]:
     Files whose name begins with ``_`` are not cards; cards include them.
 
     Raises:
-        ConfigError: If a folder of the task path is missing, a file is not YAML, or two cards share a name.
+        ConfigError: If a folder of the task path is missing, a file is not YAML, or two cards share
+            a name.
     """
     files: dict[str, Path] = {}
     for path, names in _cards():
         for name in names:
             other = files.setdefault(name, path)
             if other != path:
-                raise ConfigError(f"{path}: the task {name!r} is also defined by {other}; rename one of them")
+                raise ConfigError(
+                    f"{path}: the task {name!r} is also defined by {other}; rename one of them"
+                )
     return files
 
 
@@ -55,7 +58,9 @@ def _cards() -> Iterator[tuple[Path, list[str]]]:
     visited_folders = {find_shipped("tasks").resolve()}
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"{folder}: no such folder of task cards (task path){nearest_path(folder)}")
+            raise ConfigError(
+                f"{folder}: no such folder of task cards (task path){nearest_path(folder)}"
+            )
         if folder.resolve() not in visited_folders:
             visited_folders.add(folder.resolve())
             yield from _cards_in(folder)
@@ -73,16 +78,21 @@ def _cards_in(folder: Path) -> Iterator[tuple[Path, list[str]]]:
             aliases = values.get("aliases") or []
             if not isinstance(aliases, list):
                 raise ConfigError(f"{path}: aliases={aliases!r}: must be a list of names")
-            yield path, list(dict.fromkeys(map(str, [values.get("name", path.stem), path.stem, *aliases])))
+            yield (
+                path,
+                list(dict.fromkeys(map(str, [values.get("name", path.stem), path.stem, *aliases]))),
+            )
 
 
 def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
     """Read a card's keys, with those of the files it includes; returns them and the files, the card's own first.
 
-    Keys of the including card override included ones; ``presets``, ``splits`` and ``data`` are merged one level deep.
+    Keys of the including card override included ones; ``presets``, ``splits`` and ``data`` are
+    merged one level deep.
 
     Args:
-        path: YAML file of the card. ``include`` is a card's name, or a YAML file beside the file with that key.
+        path: YAML file of the card. ``include`` is a card's name, or a YAML file beside the file
+            with that key.
 
     Raises:
         ConfigError: If an included file is missing, or includes are circular; names both files.
@@ -91,7 +101,9 @@ def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
     while "include" in values:
         path = _find_include(files[-1], values.pop("include"))
         if path.resolve() in [file.resolve() for file in files]:
-            raise ConfigError(f"{files[-1]}: include: circular, {path} includes this file; remove one include")
+            raise ConfigError(
+                f"{files[-1]}: include: circular, {path} includes this file; remove one include"
+            )
         values = _merge(read_yaml(path), values)
         files.append(path)
     return values, files
@@ -103,7 +115,9 @@ def _find_include(by: Path, name: Any) -> Path:
     if not name.endswith(YAML):
         cards = card_files()
         if name not in cards:
-            raise ConfigError(f"{by}: include={name!r}: no task card has this name{suggestion(name, cards)}")
+            raise ConfigError(
+                f"{by}: include={name!r}: no task card has this name{suggestion(name, cards)}"
+            )
         return cards[name]
     path = by.parent / name
     if not path.is_file():

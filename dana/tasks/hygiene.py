@@ -26,7 +26,9 @@ Remover = Callable[..., None]  # takes a document, the reason, and its matches
 CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 
 
-def with_folds(settings: Hygiene, cards: Iterable[TaskCard], task: TaskCard | None = None) -> Hygiene:
+def with_folds(
+    settings: Hygiene, cards: Iterable[TaskCard], task: TaskCard | None = None
+) -> Hygiene:
     """Add the cards that have ``folds`` or ``test: rest`` to those whose evaluation texts are removed.
 
     Args:
@@ -59,14 +61,18 @@ class Cleaner:
         self._settings, self._data, self._language = settings, data, language
         cards = {card.name: card for card in map(load_card, settings.decontaminate)}
         self._cards = {name: cards[name] for name in sorted(cards)}
-        self._files = {name: card.files(data, card.evaluation_splits) for name, card in self._cards.items()}
+        self._files = {
+            name: card.files(data, card.evaluation_splits) for name, card in self._cards.items()
+        }
         readers: dict[str, str] = {}
         for name, files in self._files.items():
             for file in files:
                 other = readers.setdefault(file, name)
                 if other != name:
                     remedy = f"data={data!r} must be the parent of the tasks' folders"
-                    raise ConfigError(f"decontaminate: {other} and {name} would both read {file}: {remedy}")
+                    raise ConfigError(
+                        f"decontaminate: {other} and {name} would both read {file}: {remedy}"
+                    )
 
     def identity(self, general: bool) -> dict[str, Any]:
         """Return the inputs of the fingerprint; empty if nothing is filtered.
@@ -78,8 +84,16 @@ class Cleaner:
         depends_on: dict[str, Any] = {}
         if self._cards:
             files = {name: source_digests(files) for name, files in self._files.items()}
-            tasks = {name: {**card.text_identity, "files": files[name]} for name, card in self._cards.items()}
-            depends_on = {"tasks": tasks, "ngram": rule.ngram, "sentence": rule.sentence, "language": self._language}
+            tasks = {
+                name: {**card.text_identity, "files": files[name]}
+                for name, card in self._cards.items()
+            }
+            depends_on = {
+                "tasks": tasks,
+                "ngram": rule.ngram,
+                "sentence": rule.sentence,
+                "language": self._language,
+            }
         if general and rule.sample is not None:
             depends_on["sample"] = rule.sample
         if general and rule.near_duplicates is not None:
@@ -99,7 +113,9 @@ class Cleaner:
 
     @cached_property
     def _index(self) -> OverlapIndex:
-        return OverlapIndex.build(self._texts, self._settings.ngram, self._settings.sentence, self._language)
+        return OverlapIndex.build(
+            self._texts, self._settings.ngram, self._settings.sentence, self._language
+        )
 
     @cached_property
     def _tasks_by_text(self) -> dict[str, str]:
@@ -112,12 +128,13 @@ class Cleaner:
     ) -> Iterator[Document]:
         """Stream the documents of the general text that pass the filters.
 
-        Memory is that of the evaluation splits, plus 9 KB per document if near duplicates are removed. Each removed
-        document is logged in ``__dana__/removed.jsonl`` of the draft, with ``doc_id`` and ``match``. For ``ngram`` and
-        ``sentence`` there is one line per task, with ``task``, its ``tokens`` and a ``digest`` of the words, never the
-        words; for ``near_duplicate``, ``of`` is the earlier document. The draft's counts get ``overlap``: for each
-        task, the number of documents that share text with it, and of those dropped for it (for the first such task by
-        name, so these add up).
+        Memory is that of the evaluation splits, plus 9 KB per document if near duplicates are
+        removed. Each removed document is logged in ``__dana__/removed.jsonl`` of the draft, with
+        ``doc_id`` and ``match``. For ``ngram`` and ``sentence`` there is one line per task, with
+        ``task``, its ``tokens`` and a ``digest`` of the words, never the words; for
+        ``near_duplicate``, ``of`` is the earlier document. The draft's counts get ``overlap``: for
+        each task, the number of documents that share text with it, and of those dropped for it (for
+        the first such task by name, so these add up).
 
         Args:
             documents: Documents so far, all counted in `tally`.
@@ -137,7 +154,9 @@ class Cleaner:
 
             def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
                 tally.drop(document, reason)
-                stream.write(to_json_lines({"doc_id": document.doc_id, **match} for match in matches))
+                stream.write(
+                    to_json_lines({"doc_id": document.doc_id, **match} for match in matches)
+                )
 
             if self._cards:
                 documents = self._without_overlap(documents, remove, sharing, drops)
@@ -145,9 +164,15 @@ class Cleaner:
                 documents = _without_near_duplicates(documents, threshold, remove)
             yield from documents
         if self._cards:
-            draft.counts["overlap"] = {task: {"shared": sharing[task], "dropped": drops[task]} for task in self._cards}
+            draft.counts["overlap"] = {
+                task: {"shared": sharing[task], "dropped": drops[task]} for task in self._cards
+            }
             by_task = ", ".join(f"{sharing[task]:,} {task}" for task in self._cards)
-            log.info("hygiene   %s documents share text with evaluation splits (%s)", f"{drops.total():,}", by_task)
+            log.info(
+                "hygiene   %s documents share text with evaluation splits (%s)",
+                f"{drops.total():,}",
+                by_task,
+            )
 
     def filter_task(self, documents: list[Document], draft: Draft) -> list[Document]:
         """Remove documents of the task that share text with evaluation splits; counts go into the draft.
@@ -164,13 +189,19 @@ class Cleaner:
             tally.add(document)
         remaining = list(self.filter_general(documents, tally, draft, general=False))
         if documents and not remaining:
-            raise DataError(f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}")
+            raise DataError(
+                f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}"
+            )
         counts = tally.as_dict()
         draft.counts["fit_documents"] = {key: counts[key] for key in ("in", "kept", "dropped")}
         return remaining
 
     def _without_overlap(
-        self, documents: Iterable[Document], remove: Remover, sharing: Counter[str], drops: Counter[str]
+        self,
+        documents: Iterable[Document],
+        remove: Remover,
+        sharing: Counter[str],
+        drops: Counter[str],
     ) -> Iterator[Document]:
         for block in document_blocks(documents):
             overlaps: dict[int, list[Overlap]] = {}
@@ -178,7 +209,9 @@ class Cleaner:
                 overlaps.setdefault(overlap.row, []).append(overlap)
             for row, text in enumerate(words(document.text) for document in block):
                 if row not in overlaps and (task := self._tasks_by_text.get(text)):
-                    overlaps[row] = [Overlap(row, task, "sentence", text.count(" ") + 1, text_digest(text).hex())]
+                    overlaps[row] = [
+                        Overlap(row, task, "sentence", text.count(" ") + 1, text_digest(text).hex())
+                    ]
             for row, document in enumerate(block):
                 if row not in overlaps:
                     yield document
@@ -186,7 +219,10 @@ class Cleaner:
                 drops[overlaps[row][0].task] += 1
                 sharing.update(overlap.task for overlap in overlaps[row])
                 names = ("task", "tokens", "digest")
-                matches = [{"match": one.kind, **{name: getattr(one, name) for name in names}} for one in overlaps[row]]
+                matches = [
+                    {"match": one.kind, **{name: getattr(one, name) for name in names}}
+                    for one in overlaps[row]
+                ]
                 remove(document, "overlap", *matches)
 
 
@@ -198,7 +234,9 @@ def _sample(documents: Iterable[Document], share: float, tally: Tally) -> Iterat
             tally.drop(document, "not sampled")
 
 
-def _without_near_duplicates(documents: Iterable[Document], threshold: float, remove: Remover) -> Iterator[Document]:
+def _without_near_duplicates(
+    documents: Iterable[Document], threshold: float, remove: Remover
+) -> Iterator[Document]:
     index = NearDuplicates(threshold)
     for document in documents:
         first = index.add(document.doc_id, document.text)

@@ -1,7 +1,8 @@
 """Read a table of labelled texts in any usual format, find its columns, clean it and divide it into stratified folds.
 
-Formats by suffix: ``.jsonl .json``, ``.parquet``, ``.xlsx .xls .ods``; a folder with a folder of text files per label;
-anything else is delimited text, whose encoding, separator, quotes and header are found by looking.
+Formats by suffix: ``.jsonl .json``, ``.parquet``, ``.xlsx .xls .ods``; a folder with a folder of
+text files per label; anything else is delimited text, whose encoding, separator, quotes and header
+are found by looking.
 """
 
 import csv
@@ -24,9 +25,27 @@ from dana.tasks.kinds.base import label_name
 FOLDS = 5
 MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
 SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
-LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")  # usual names
-READERS = {".xlsx": "openpyxl", ".xls": "xlrd", ".ods": "odfpy"}  # packages that pandas needs, by suffix
-PAIRS = [{"premise", "hypothesis"}, {"question", "answer"}, {"sentence1", "sentence2"}, {"text1", "text2"}]
+LABELS = (
+    "label",
+    "labels",
+    "class",
+    "category",
+    "target",
+    "sentiment",
+    "topic",
+    "intent",
+)  # usual names
+READERS = {
+    ".xlsx": "openpyxl",
+    ".xls": "xlrd",
+    ".ods": "odfpy",
+}  # packages that pandas needs, by suffix
+PAIRS = [
+    {"premise", "hypothesis"},
+    {"question", "answer"},
+    {"sentence1", "sentence2"},
+    {"text1", "text2"},
+]
 PAIRS += [{"question1", "question2"}, {"text_a", "text_b"}, {"sentence_a", "sentence_b"}]
 MOST_NUMBERS = 20  # distinct numbers of a label; more are values to predict by regression
 CARD = "write a task card (docs/reference/task-cards.md)"
@@ -42,14 +61,16 @@ def read_labelled(
     Args:
         table: A file, a folder with a folder per label, or a pandas table.
         test: A table of the same columns with the only texts to test on.
-        folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above 5,000 rows.
-        names: The columns ``text``, ``label`` and ``group`` as far as they are named; see :func:`find_columns`. Texts
-            of a group (for example an author) stay in one fold, and so do texts with the same words; a text whose
-            group is missing is alone.
+        folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above
+            5,000 rows.
+        names: The columns ``text``, ``label`` and ``group`` as far as they are named; see
+            :func:`find_columns`. Texts of a group (for example an author) stay in one fold, and so
+            do texts with the same words; a text whose group is missing is alone.
 
     Returns:
-        The texts with ``id``, ``text``, ``label`` and ``fold``, the number of the fold that tests a text, -1 for none;
-        what was recognised, what was left out and what looks odd, a sentence each; and the number of rows read.
+        The texts with ``id``, ``text``, ``label`` and ``fold``, the number of the fold that tests a
+        text, -1 for none; what was recognised, what was left out and what looks odd, a sentence
+        each; and the number of rows read.
 
     Raises:
         ConfigError: If a column is missing or not recognised, or `folds` does not fit.
@@ -66,12 +87,17 @@ def read_labelled(
         part.index = "test " + part.index
         tests = _rows(part, find_columns(part, columns)).assign(test=True)
         rows = pd.concat([tests, rows])  # of equal rows the first stays
-    notes += [f"text from column {columns['text']!r}, label from {columns['label']!r}", *_give_aways(frame, columns)]
+    notes += [
+        f"text from column {columns['text']!r}, label from {columns['label']!r}",
+        *_give_aways(frame, columns),
+    ]
     count = len(rows)
     rows = _clean(rows, notes)
     if rows["id"].duplicated().any():
         rows["id"] = [str(number) for number in range(len(rows))]
-    rows["fold"] = np.where(rows["test"], 0, -1) if test is not None else _fold_numbers(rows, folds, notes)
+    rows["fold"] = (
+        np.where(rows["test"], 0, -1) if test is not None else _fold_numbers(rows, folds, notes)
+    )
     return rows[["id", "text", "label", "fold"]].reset_index(drop=True), notes, count
 
 
@@ -82,18 +108,28 @@ def _read_table(table: Table, notes: list[str]) -> pd.DataFrame:
     elif not Path(table).exists():
         raise DataError(f"{table}: no such file or folder{nearest_path(table)}")
     else:
-        frame = _read_folder(Path(table)) if Path(table).is_dir() else _read_file(Path(table), notes)
+        frame = (
+            _read_folder(Path(table)) if Path(table).is_dir() else _read_file(Path(table), notes)
+        )
     frame.columns = frame.columns.map(str)
     if twice := [*frame.columns[frame.columns.duplicated()]]:
         raise DataError(f"{table}: two columns are named {twice[0]!r}; rename one")
     if len(frame) < 2:
-        raise DataError(f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed")
-    return frame.set_index(pd.Index([at if isinstance(at, str) else f"row {at}" for at in frame.index]))
+        raise DataError(
+            f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
+        )
+    return frame.set_index(
+        pd.Index([at if isinstance(at, str) else f"row {at}" for at in frame.index])
+    )
 
 
 def _read_folder(folder: Path) -> pd.DataFrame:
     """Read a folder with a folder of text files per label."""
-    files = [path for path in sorted(folder.glob("*/**/*")) if path.is_file() and not path.name.startswith(".")]
+    files = [
+        path
+        for path in sorted(folder.glob("*/**/*"))
+        if path.is_file() and not path.name.startswith(".")
+    ]
     names = [path.relative_to(folder) for path in files]
     rows = [(name.parts[0], _decode(path)[0]) for name, path in zip(names, files, strict=True)]
     return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(map(str, names)))
@@ -104,14 +140,22 @@ def _read_file(path: Path, notes: list[str]) -> pd.DataFrame:
     suffix = path.suffix.lower()
     if suffix == ".parquet" or suffix in READERS:
         try:
-            return pd.read_parquet(path) if suffix == ".parquet" else pd.read_excel(path, dtype=object)
+            return (
+                pd.read_parquet(path) if suffix == ".parquet" else pd.read_excel(path, dtype=object)
+            )
         except ImportError as error:
-            raise DataError(f"{path}: to read {suffix} files: pip install {READERS[suffix]}") from error
+            raise DataError(
+                f"{path}: to read {suffix} files: pip install {READERS[suffix]}"
+            ) from error
         except Exception as error:  # of pyarrow, zipfile or pandas
-            raise DataError(f"{path}: cannot be read: {' '.join(str(error).split())[:200]}") from error
+            raise DataError(
+                f"{path}: cannot be read: {' '.join(str(error).split())[:200]}"
+            ) from error
     content, encoding = _decode(path)
     if encoding == "cp1252" and (example := re.search(r".{,20}[^\0-\x7f].{,20}", content)):
-        notes.append(f"not UTF-8, read as {encoding}: {example[0]!r}; if that looks wrong, save the table as UTF-8")
+        notes.append(
+            f"not UTF-8, read as {encoding}: {example[0]!r}; if that looks wrong, save the table as UTF-8"
+        )
     if suffix not in (".jsonl", ".json"):
         return _read_delimited(path, content, suffix == ".tsv", notes)
     records = list(parse_json_lines(path, enumerate(content.split("\n"), 1)))
@@ -157,16 +201,30 @@ def _read_delimited(path: Path, content: str, is_tsv: bool, notes: list[str]) ->
         if rows and len(rows[0]) > 1:
             tables.append((len(wrong) / len(rows), order, SEPARATORS[mark], rows, wrong))
     if not tables:
-        raise DataError(f"{path}: no {', '.join(SEPARATORS.values())} divides its first line into columns")
+        raise DataError(
+            f"{path}: no {', '.join(SEPARATORS.values())} divides its first line into columns"
+        )
     *_, separator, rows, wrong = min(tables)
     if wrong:
-        cells = f"{len(rows[wrong[0] - 1])} cells between {separator}s, but {len(rows[0])} in the first"
+        cells = (
+            f"{len(rows[wrong[0] - 1])} cells between {separator}s, but {len(rows[0])} in the first"
+        )
         raise DataError(f"{path}: row {wrong[0]}: {cells}; quote texts that hold a {separator}")
-    frame = pd.DataFrame(rows, index=range(1, len(rows) + 1), columns=range(1, len(rows[0]) + 1)).astype(object)
+    frame = pd.DataFrame(
+        rows, index=range(1, len(rows) + 1), columns=range(1, len(rows[0]) + 1)
+    ).astype(object)
     first, body = frame.iloc[0], frame.iloc[1:]
-    is_data = ((body == first).any() & (first.str.strip() != "")).any()  # names of columns do not come again in them
-    notes.append(f"separated by {separator}s{f'; no header: columns 1 to {len(first)}' if is_data else ''}")
-    return frame if is_data else body.set_axis([name.strip() or str(at) for at, name in first.items()], axis=1)
+    is_data = (
+        (body == first).any() & (first.str.strip() != "")
+    ).any()  # names of columns do not come again in them
+    notes.append(
+        f"separated by {separator}s{f'; no header: columns 1 to {len(first)}' if is_data else ''}"
+    )
+    return (
+        frame
+        if is_data
+        else body.set_axis([name.strip() or str(at) for at, name in first.items()], axis=1)
+    )
 
 
 def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[str, str]:
@@ -174,32 +232,56 @@ def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[s
 
     Args:
         frame: The table.
-        names: Columns by role: ``text``; None takes the column ``text``, or else the one with the most words.
-            ``label``; None takes one with a usual name, or else the only one whose values repeat. ``group``.
+        names: Columns by role: ``text``; None takes the column ``text``, or else the one with the
+            most words. ``label``; None takes one with a usual name, or else the only one whose
+            values repeat. ``group``.
 
     Raises:
-        ConfigError: If a named column is missing, none or several could be meant, or the label is not one class a text.
+        ConfigError: If a named column is missing, none or several could be meant, or the label is
+            not one class a text.
     """
-    columns, rest = {role: name for role, name in names.items() if name is not None}, [*map(str, frame)]
+    columns, rest = (
+        {role: name for role, name in names.items() if name is not None},
+        [*map(str, frame)],
+    )
     every = ", ".join(rest)
     for role, name in columns.items():
         if name not in frame:
-            raise ConfigError(f"--{role} {name}: no such column{nearest(name, rest)}; the columns are {every}")
+            raise ConfigError(
+                f"--{role} {name}: no such column{nearest(name, rest)}; the columns are {every}"
+            )
     rest = [name for name in rest if name not in columns.values()]
     if "text" not in columns:
-        words = {name: sum(len(cell.split()) for cell in frame[name] if isinstance(cell, str)) for name in rest}
+        words = {
+            name: sum(len(cell.split()) for cell in frame[name] if isinstance(cell, str))
+            for name in rest
+        }
         if any(pair <= {*map(str.lower, rest)} for pair in PAIRS):
-            raise ConfigError(f"two columns of {every} are a pair of texts: {CARD}; or name one by --text")
-        columns["text"] = "text" if "text" in rest else max(words, key=words.__getitem__, default="")
+            raise ConfigError(
+                f"two columns of {every} are a pair of texts: {CARD}; or name one by --text"
+            )
+        columns["text"] = (
+            "text" if "text" in rest else max(words, key=words.__getitem__, default="")
+        )
         if not words.get(columns["text"]):
             raise ConfigError(f"no column holds text; name it by --text; the columns are {every}")
         rest.remove(columns["text"])
     if "label" not in columns:
-        usual = [name for label in LABELS for name in rest if name.lower().rpartition(".")[2] == label]
-        repeats = [name for name in rest if 1 < frame[name].astype(str).nunique() <= len(frame) // 2]
-        repeats = [name for name in repeats if _dates(frame[name]) is None and not _is_measure(frame[name])]
+        usual = [
+            name for label in LABELS for name in rest if name.lower().rpartition(".")[2] == label
+        ]
+        repeats = [
+            name for name in rest if 1 < frame[name].astype(str).nunique() <= len(frame) // 2
+        ]
+        repeats = [
+            name for name in repeats if _dates(frame[name]) is None and not _is_measure(frame[name])
+        ]
         if not usual and len(repeats) != 1:
-            reason = f"{', '.join(repeats)} could hold the label" if repeats else f"no column of {every} repeats"
+            reason = (
+                f"{', '.join(repeats)} could hold the label"
+                if repeats
+                else f"no column of {every} repeats"
+            )
             raise ConfigError(f"{reason}: name it by --label; for several labels a text {CARD}")
         columns["label"] = (usual or repeats)[0]
     _check_label(frame[columns["label"]], f"--label {columns['label']}")
@@ -213,14 +295,20 @@ def _check_label(label: pd.Series, flag: str) -> None:
     if label.map(type).isin([list, np.ndarray]).any() or min(map(len, atoms)) < len(values):
         raise ConfigError(f"{flag}: several labels a text; for them {CARD} with kind: multi_label")
     if _is_measure(label):
-        raise ConfigError(f"{flag}: {len(values)} different numbers; to predict them {CARD} with kind: regression")
+        raise ConfigError(
+            f"{flag}: {len(values)} different numbers; to predict them {CARD} with kind: regression"
+        )
     if len(values) > max(len(label) // 2, 2):
-        raise ConfigError(f"{flag}: {len(values)} values in {len(label)} rows; give the column of a label that repeats")
+        raise ConfigError(
+            f"{flag}: {len(values)} values in {len(label)} rows; give the column of a label that repeats"
+        )
 
 
 def _is_measure(column: pd.Series) -> bool:
     """Return whether a column holds numbers, more different ones than a label has."""
-    return column.astype(str).nunique() > MOST_NUMBERS and bool(pd.to_numeric(column, errors="coerce").notna().all())
+    return column.astype(str).nunique() > MOST_NUMBERS and bool(
+        pd.to_numeric(column, errors="coerce").notna().all()
+    )
 
 
 def _dates(column: pd.Series) -> pd.Series | None:
@@ -228,7 +316,11 @@ def _dates(column: pd.Series) -> pd.Series | None:
     texts = column.astype(str)
     with warnings.catch_warnings(action="ignore"):
         dates = pd.to_datetime(texts, errors="coerce", format="mixed", utc=True)
-    return dates if dates.notna().all() and pd.to_numeric(texts, errors="coerce").isna().all() else None
+    return (
+        dates
+        if dates.notna().all() and pd.to_numeric(texts, errors="coerce").isna().all()
+        else None
+    )
 
 
 def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
@@ -239,8 +331,16 @@ def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     name = next((name for name in frame if str(name).lower() in ("id", "doc_id")), None)
     ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
     cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
-    group = [str(cell).strip() or row for cell, row in zip(cells, frame.index, strict=True)]  # of none: a group alone
-    parts = {"id": [*ids], "text": texts, "label": labels, "group": group, "words": [*map(wording, texts)]}
+    group = [
+        str(cell).strip() or row for cell, row in zip(cells, frame.index, strict=True)
+    ]  # of none: a group alone
+    parts = {
+        "id": [*ids],
+        "text": texts,
+        "label": labels,
+        "group": group,
+        "words": [*map(wording, texts)],
+    }
     return pd.DataFrame(parts, index=frame.index)
 
 
@@ -256,13 +356,19 @@ def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
         "without a label": lambda rows: rows["label"] == "",
         "repeated, with the same label": lambda rows: rows.duplicated(["text", "label"]),
         "of one text under several labels": lambda rows: rows.duplicated("text", keep=False),
-        "to test, of a class that none trains": lambda rows: ~rows["label"].isin(rows["label"][~rows["test"]]),
-        "of a class with a single text": lambda rows: rows.groupby("label")["words"].transform("nunique") < 2,
+        "to test, of a class that none trains": lambda rows: (
+            ~rows["label"].isin(rows["label"][~rows["test"]])
+        ),
+        "of a class with a single text": lambda rows: (
+            rows.groupby("label")["words"].transform("nunique") < 2
+        ),
     }
     for reason, is_unusable in reasons.items():
         unusable = is_unusable(rows)
         if unusable.any():
-            notes.append(f"left out: {unusable.sum():,} {reason} ({list_names(rows.index[unusable], 3)})")
+            notes.append(
+                f"left out: {unusable.sum():,} {reason} ({list_names(rows.index[unusable], 3)})"
+            )
             rows = rows[~unusable]
     if rows["label"].nunique() < 2 or (has_tests and rows["test"].sum() < 2):
         raise DataError(
@@ -275,14 +381,17 @@ def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
 def list_names(names: Iterable[str], count: int = 12) -> str:
     """List the first of some names, and how many more there are."""
     every = [*names]
-    return ", ".join(every[:count]) + (f" and {len(every) - count:,} more" if len(every) > count else "")
+    return ", ".join(every[:count]) + (
+        f" and {len(every) - count:,} more" if len(every) > count else ""
+    )
 
 
 def _fold_numbers(rows: pd.DataFrame, folds: int | None, notes: list[str]) -> np.ndarray:
     """Divide rows into stratified folds; those with the same words or group stay together.
 
     Returns:
-        The fold of each row, int64 of shape (rows,); with one fold, 0 for a fifth and -1 for the rest.
+        The fold of each row, int64 of shape (rows,); with one fold, 0 for a fifth and -1 for the
+        rest.
 
     Raises:
         ConfigError: If there are fewer groups, or texts in the largest class, than folds.
@@ -294,17 +403,23 @@ def _fold_numbers(rows: pd.DataFrame, folds: int | None, notes: list[str]) -> np
     group, before = pd.Series(range(len(rows)), rows.index), pd.Series(dtype=int)
     while not group.equals(before):  # rows that are linked over others, too
         before = group
-        group = before.groupby(rows["words"]).transform("min").groupby(rows["group"]).transform("min")
+        group = (
+            before.groupby(rows["words"]).transform("min").groupby(rows["group"]).transform("min")
+        )
     sizes = rows["label"].value_counts()
     if min(int(sizes.max()), group.nunique()) < parts:
         sets = f"texts that share words or --group stay together: {group.nunique()} sets; largest class: {sizes.max()}"
         raise ConfigError(f"{parts} folds are too many: {sets}; give fewer by --folds")
     if rare := [f"{label} ({size})" for label, size in sizes.items() if size < parts]:
-        notes.append(f"fewer texts than the {parts} folds, so that some do not test them: {', '.join(rare)}")
+        notes.append(
+            f"fewer texts than the {parts} folds, so that some do not test them: {', '.join(rare)}"
+        )
     kind = StratifiedKFold if group.is_unique else StratifiedGroupKFold
     numbers = np.zeros(len(rows), dtype=np.int64)
     with warnings.catch_warnings(action="ignore"):  # of rare classes
-        for number, (_, test) in enumerate(kind(parts, shuffle=True, random_state=0).split(rows, rows["label"], group)):
+        for number, (_, test) in enumerate(
+            kind(parts, shuffle=True, random_state=0).split(rows, rows["label"], group)
+        ):
             numbers[test] = number
     return numbers if folds > 1 else np.where(numbers == 0, 0, -1)
 
@@ -317,12 +432,23 @@ def _give_aways(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
         if name != columns.get("group"):
             if dates is None and not keys.is_unique:
                 continue
-            keys = keys.str.extract(r"^(\D*)", expand=False) if dates is None else dates.dt.strftime("%Y-%m")
+            keys = (
+                keys.str.extract(r"^(\D*)", expand=False)
+                if dates is None
+                else dates.dt.strftime("%Y-%m")
+            )
         table = pd.crosstab(keys, label)
         table = table[table.sum(axis=1) > 1]
         errors = int((table.sum(axis=1) - table.max(axis=1)).sum())
-        if table.to_numpy().sum() > len(frame) / 2 and errors * 10 <= len(frame) - int(label.value_counts().max()):
+        if table.to_numpy().sum() > len(frame) / 2 and errors * 10 <= len(frame) - int(
+            label.value_counts().max()
+        ):
             usual = table.idxmax(axis=1).items()
-            rules = [f"{key!r} is {one} ({list_names(frame.index[keys == key], 2)})" for key, one in usual]
-            notes.append(f"{name} gives the label away: {list_names(rules, 3)}; only texts are read, but look why")
+            rules = [
+                f"{key!r} is {one} ({list_names(frame.index[keys == key], 2)})"
+                for key, one in usual
+            ]
+            notes.append(
+                f"{name} gives the label away: {list_names(rules, 3)}; only texts are read, but look why"
+            )
     return notes

@@ -11,17 +11,20 @@ class Preset:
 
     Attributes:
         epochs: Epochs over the training data.
-        steps: Least number of steps: further epochs follow until there are so many. Failed runs on little data are
-            mostly runs of too few steps (Mosbach et al. 2021; Zhang et al. 2021).
-        learning_rate: Peak learning rate of AdamW; ``auto`` finds one on a part of the training data.
+        steps: Least number of steps: further epochs follow until there are so many. Failed runs on
+            little data are mostly runs of too few steps (Mosbach et al. 2021; Zhang et al. 2021).
+        learning_rate: Peak learning rate of AdamW; ``auto`` finds one on a part of the training
+            data.
         batch_size: Examples per step.
         warmup: Share of the steps with a rising rate, which then falls to 0.
         seeds: Number of seeds, from 0; or a list of seeds.
-        evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development data.
+        evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development
+            data.
         max_tokens: Longer texts are truncated to so many tokens, special tokens included.
-        pooling: Representation of a text: ``cls``, the token that transformers' head uses (the first one; for a decoder
-            the last); ``mean`` of all tokens, which suits small checkpoints trained only on masked tokens
-            (docs/results/adaptation.md); or ``markers``, the first token of each of two marked entities.
+        pooling: Representation of a text: ``cls``, the token that transformers' head uses (the
+            first one; for a decoder the last); ``mean`` of all tokens, which suits small
+            checkpoints trained only on masked tokens (docs/results/adaptation.md); or ``markers``,
+            the first token of each of two marked entities.
     """
 
     epochs: int = 5
@@ -35,7 +38,13 @@ class Preset:
     pooling: str = "cls"
 
     def __post_init__(self) -> None:
-        check_fields(self, epochs="at least 1", steps="at least 0", batch_size="at least 1", max_tokens="at least 3")
+        check_fields(
+            self,
+            epochs="at least 1",
+            steps="at least 0",
+            batch_size="at least 1",
+            max_tokens="at least 3",
+        )
         rate = self.learning_rate
         is_rate = rate == AUTO if isinstance(rate, str) else rate > 0
         require(is_rate, "learning_rate", rate, f"above 0, or {AUTO}")
@@ -44,8 +53,15 @@ class Preset:
         seeds = self.seed_list
         require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
         require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
-        require(min(seeds) >= 0 and max(seeds) < 2**63, "seeds", self.seeds, "from 0 to 9223372036854775807")
-        check_fields(self, warmup="in [0, 1)", evaluate=("last", "best"), pooling=("cls", "mean", MARKERS))
+        require(
+            min(seeds) >= 0 and max(seeds) < 2**63,
+            "seeds",
+            self.seeds,
+            "from 0 to 9223372036854775807",
+        )
+        check_fields(
+            self, warmup="in [0, 1)", evaluate=("last", "best"), pooling=("cls", "mean", MARKERS)
+        )
 
     @property
     def seed_list(self) -> list[int]:
@@ -76,14 +92,15 @@ class Hygiene:
     """Filters of the training text; none by default.
 
     Attributes:
-        decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
-            their dev or test texts is removed from the general text and from the task text to fit on.
+        decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole
+            sentence with their dev or test texts is removed from the general text and from the task
+            text to fit on.
         ngram: Words of an n-gram.
         sentence: Least number of words of a shared sentence.
-        near_duplicates: Remove general documents at least this similar to an earlier one (Jaccard index of five-word
-            shingles, estimated by MinHash; 0.8 is usual); null keeps them.
-        sample: Keep this share of the general documents, drawn by a hash of their text; null keeps all. A larger share
-            contains the documents of a smaller one.
+        near_duplicates: Remove general documents at least this similar to an earlier one (Jaccard
+            index of five-word shingles, estimated by MinHash; 0.8 is usual); null keeps them.
+        sample: Keep this share of the general documents, drawn by a hash of their text; null keeps
+            all. A larger share contains the documents of a smaller one.
     """
 
     decontaminate: list[str] = field(default_factory=list)

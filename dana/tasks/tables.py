@@ -45,9 +45,24 @@ def card_rows(cards: Iterable[TaskCard], data: str | None, tag: str | None = Non
         raise ConfigError(f"--tag {tag!r}: no card has this tag{suggestion(tag, tags)}")
     rows: list[Row] = []
     for card in (card for card in cards if tag is None or tag in card.tags):
-        row: Row = {"name": card.name, "kind": card.kind, "metric": card.metric, "labels": len(card.labels)}
-        row |= {split: " or ".join(f"{n:,}" for n in card.accepted_sizes(split)) or "-" for split in SPLITS}
-        rows.append({**row, "data": _availability(card, data), "tags": ", ".join(card.tags), "title": card.title})
+        row: Row = {
+            "name": card.name,
+            "kind": card.kind,
+            "metric": card.metric,
+            "labels": len(card.labels),
+        }
+        row |= {
+            split: " or ".join(f"{n:,}" for n in card.accepted_sizes(split)) or "-"
+            for split in SPLITS
+        }
+        rows.append(
+            {
+                **row,
+                "data": _availability(card, data),
+                "tags": ", ".join(card.tags),
+                "title": card.title,
+            }
+        )
     return rows
 
 
@@ -61,8 +76,16 @@ def card_text(card: TaskCard, data: str | None) -> str:
     main, *includes = card.origins
     lines = [f"# file: {main}", *(f"# includes: {path}" for path in includes)]
     lines += [f"# {split}: {source}" for split, source in _sources(card, data).items()]
-    values = {name: value for name, value in asdict(card).items() if name != "origins" and value not in (None, "", [])}
-    return "\n".join(lines) + "\n" + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    values = {
+        name: value
+        for name, value in asdict(card).items()
+        if name != "origins" and value not in (None, "", [])
+    }
+    return (
+        "\n".join(lines)
+        + "\n"
+        + yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100)
+    )
 
 
 def _sources(card: TaskCard, data: str | None) -> dict[str, str]:
@@ -96,11 +119,25 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     rows: list[Row] = []
     for split, examples in splits.items():
         lengths = [sum(len(text.split()) for text in example.texts) for example in examples]
-        median, percentile_95 = (int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95))
-        sizes, empty = card.accepted_sizes(split), sum(not all(example.texts) for example in examples)
+        median, percentile_95 = (
+            int(np.quantile(lengths, share, method="inverted_cdf")) for share in (0.5, 0.95)
+        )
+        sizes, empty = (
+            card.accepted_sizes(split),
+            sum(not all(example.texts) for example in examples),
+        )
         absent = card.target.absent([example.label for example in examples])
-        row: Row = {"split": split, "examples": len(examples), "expected": " or ".join(map(str, sizes))}
-        row |= {"empty": empty, "median_words": median, "words_95": percentile_95, "absent_labels": ", ".join(absent)}
+        row: Row = {
+            "split": split,
+            "examples": len(examples),
+            "expected": " or ".join(map(str, sizes)),
+        }
+        row |= {
+            "empty": empty,
+            "median_words": median,
+            "words_95": percentile_95,
+            "absent_labels": ", ".join(absent),
+        }
         rows.append(row)
     return rows
 
@@ -118,9 +155,9 @@ def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
 def overlap_rows(splits: Mapping[str, list[Example]]) -> list[Row]:
     """Make one row per split, split ``within`` which its texts are searched, and kind of match.
 
-    Kinds: ``exact``; ``contradicting``: matches with another label. Within one split ``exact`` counts the repetitions
-    of earlier examples, and ``contradicting`` all examples of a text with several labels. ``ids`` names up to three
-    examples, each with one match.
+    Kinds: ``exact``; ``contradicting``: matches with another label. Within one split ``exact``
+    counts the repetitions of earlier examples, and ``contradicting`` all examples of a text with
+    several labels. ``ids`` names up to three examples, each with one match.
 
     Args:
         splits: Examples by split, without empty texts.
@@ -130,7 +167,10 @@ def overlap_rows(splits: Mapping[str, list[Example]]) -> list[Row]:
         alike = shared_texts(splits[split], splits[within])
         # within its own split an example matches itself first, unless it repeats an earlier one
         exact = [(example, others[0]) for example, others in alike if others[0] is not example]
-        against = ((example, [one for one in others if one.label != example.label]) for example, others in alike)
+        against = (
+            (example, [one for one in others if one.label != example.label])
+            for example, others in alike
+        )
         contradicting = [(example, others[0]) for example, others in against if others]
         for kind, matches in {"exact": exact, "contradicting": contradicting}.items():
             key: Row = {"split": split, "within": within, "kind": kind}
@@ -144,13 +184,21 @@ def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
     Args:
         metrics: Content of a fine-tuning's ``metrics.json``.
     """
-    overlap, labels, warnings = metrics.get("split_overlap", {}), metrics.get("untrained_labels", []), []
+    overlap, labels, warnings = (
+        metrics.get("split_overlap", {}),
+        metrics.get("untrained_labels", []),
+        [],
+    )
     if count := overlap.get("seen", 0):
         text = f"Beware: {count:,} of {count + overlap['unseen']:,} test texts are also in train or dev"
         mean = overlap.get("unseen_mean")
-        warnings.append(f"{text}." if mean is None else f"{text}; {metrics['metric']} without them: {mean:.4f}.")
+        warnings.append(
+            f"{text}." if mean is None else f"{text}; {metrics['metric']} without them: {mean:.4f}."
+        )
     if labels:
-        warnings.append(f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt.")
+        warnings.append(
+            f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt."
+        )
     return warnings
 
 
@@ -158,7 +206,11 @@ def collapsed_seeds(metrics: Mapping[str, Any]) -> list[int]:
     """List the seeds of ``metrics.json`` whose model collapsed on test, or does not beat the largest class on dev."""
     sign = -1 if metrics["direction"] == "lower" else 1
     gains = (sign * (row["dev_score"] - row["largest_class_dev"]) for row in metrics["seeds"])
-    return [row["seed"] for row, gain in zip(metrics["seeds"], gains, strict=True) if row["degenerate"] or gain <= 0]
+    return [
+        row["seed"]
+        for row, gain in zip(metrics["seeds"], gains, strict=True)
+        if row["degenerate"] or gain <= 0
+    ]
 
 
 def collapse_warning(metrics: Mapping[str, Any]) -> str:
@@ -166,7 +218,9 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
     if not (seeds := collapsed_seeds(metrics)):
         return ""
     row = next(row for row in metrics["seeds"] if row["seed"] == seeds[0])
-    floors = ", ".join(f"{row[f'largest_class_{split}']:.4f} on {split}" for split in ("dev", "test"))
+    floors = ", ".join(
+        f"{row[f'largest_class_{split}']:.4f} on {split}" for split in ("dev", "test")
+    )
     which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {', '.join(map(str, seeds))})"
     return (
         f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}),"
@@ -177,7 +231,8 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
 def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> Row:
     """Count the examples that share a 13-gram, or a sentence of 8 words or more, with a corpus, and its documents.
 
-    The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the corpus is streamed.
+    The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the corpus is
+    streamed.
 
     Args:
         examples: Examples of the test split.

@@ -60,16 +60,29 @@ def model_card(
         licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
-    values = {"terms": terms, "base": base, "licence": licence, "settings": settings, "counts": counts, "notes": notes}
+    values = {
+        "terms": terms,
+        "base": base,
+        "licence": licence,
+        "settings": settings,
+        "counts": counts,
+        "notes": notes,
+    }
     values |= {"inputs": "".join(f"| {name} | {value} |\n" for name, value in inputs.items())}
     values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
     phases = settings.by_phase()
     opening = ADAPTER if getattr(settings, "adapter", None) else OPENING
     values |= {"opening": opening.format(terms.auto_class)}
-    values |= {"objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)}
-    rates = (f"{phase.learning_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases)
+    values |= {
+        "objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)
+    }
+    rates = (
+        f"{phase.learning_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases
+    )
     values |= {"rates": _in_turn(rates)}
-    losses = "\n".join(_losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general"))
+    losses = "\n".join(
+        _losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general")
+    )
     return TEMPLATE.format(**values, losses=losses)
 
 
@@ -82,6 +95,11 @@ def _losses(text: str, *records: EvaluationRecord) -> str:
     before, after = (getattr(record, f"{text}_loss") for record in records)
     if before is None or after is None:
         return f"| {text} | nothing to measure: no token that can be predicted | | |"
-    pairs = [(loss, getattr(record, f"{text}_loss_se")) for loss, record in zip((before, after), records, strict=True)]
-    cells = [f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}" for loss, error in pairs]
+    pairs = [
+        (loss, getattr(record, f"{text}_loss_se"))
+        for loss, record in zip((before, after), records, strict=True)
+    ]
+    cells = [
+        f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}" for loss, error in pairs
+    ]
     return f"| {text} | {' | '.join(cells)} | {after - before:+.4f} |"

@@ -1,9 +1,10 @@
 """Save, prune, resume and extend the checkpoints of a run; each is written aside, hashed and renamed.
 
-An extended run ends with exactly the weights of the longer run, or it is refused. Order, masks and dropout of a step do
-not depend on the number of steps. The learning rate does: never under ``constant`` and ``inverse-sqrt``,
-under ``wsd`` only in the final decay, from the start under other schedules. So an extendable run also saves its state
-after the last step that it shares with every longer run, and an extension starts from that state.
+An extended run ends with exactly the weights of the longer run, or it is refused. Order, masks and
+dropout of a step do not depend on the number of steps. The learning rate does: never under
+``constant`` and ``inverse-sqrt``, under ``wsd`` only in the final decay, from the start under other
+schedules. So an extendable run also saves its state after the last step that it shares with every
+longer run, and an extension starts from that state.
 """
 
 import json
@@ -41,7 +42,8 @@ class RunCheckpoint:
 
     Attributes:
         path: Its folder.
-        manifest: ``step``, ``files`` (size and digest of each), the inputs it ``depends_on``, and the caller's notes.
+        manifest: ``step``, ``files`` (size and digest of each), the inputs it ``depends_on``, and
+            the caller's notes.
     """
 
     path: Path
@@ -55,14 +57,17 @@ class Checkpoints:
     Attributes:
         folder: Holds one folder per checkpoint: ``step-00000500``, ``best-00000400``.
         depends_on: Settings and inputs of the run; a checkpoint of another run is refused.
-        remedy: Alternative to restoring the settings and inputs, for the error about a checkpoint of another run.
+        remedy: Alternative to restoring the settings and inputs, for the error about a checkpoint
+            of another run.
     """
 
     folder: Path
     depends_on: dict[str, Any]
     remedy: str = "start again with execution.resume=never, or choose another folder"
 
-    def save(self, step: int, write: Callable[[Path], None], notes: dict[str, Any], kind: str = NEWEST) -> None:
+    def save(
+        self, step: int, write: Callable[[Path], None], notes: dict[str, Any], kind: str = NEWEST
+    ) -> None:
         """Commit a checkpoint, then remove older ones of its kind.
 
         Args:
@@ -85,7 +90,9 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             with temp_dir(self.folder / "saving") as draft:
                 write(draft)
-                write_json(draft / MANIFEST, {"depends_on": self.depends_on, **notes, "files": seal(draft)})
+                write_json(
+                    draft / MANIFEST, {"depends_on": self.depends_on, **notes, "files": seal(draft)}
+                )
                 shutil.rmtree(final, ignore_errors=True)
                 draft.rename(final)
                 sync(self.folder)
@@ -97,7 +104,14 @@ class Checkpoints:
             ArtifactError: If it belongs to another run; names the difference.
         """
         newest_first = self._newest_first(*(kinds or COPIES))
-        return next((checkpoint for path in newest_first if (checkpoint := self.open(path.name)) is not None), None)
+        return next(
+            (
+                checkpoint
+                for path in newest_first
+                if (checkpoint := self.open(path.name)) is not None
+            ),
+            None,
+        )
 
     def remove(self) -> None:
         """Delete all checkpoints and hidden leftovers, and the folder unless it holds files of somebody else."""
@@ -162,7 +176,9 @@ class CheckpointPolicy:
     def resume(self, state: TrainingState, checkpoint: RunCheckpoint) -> None:
         """Restore the training state and the records of a checkpoint."""
         load_state(state, checkpoint.path / STATE)
-        self.records = list(map(from_line, (checkpoint.path / RECORDS).read_text(encoding="utf-8").splitlines()))
+        self.records = list(
+            map(from_line, (checkpoint.path / RECORDS).read_text(encoding="utf-8").splitlines())
+        )
         log.info("resumed at step %d, from %s", self.records[-1].step, checkpoint.path)
 
     def watch(self, state: TrainingState, records: Iterable[Record]) -> Iterator[Record]:
@@ -177,13 +193,17 @@ class CheckpointPolicy:
                 self.records.append(record)
                 yield record
                 if isinstance(record, EvaluationRecord):
-                    if self.settings.final == "best" and _loss(record) <= min(map(_loss, self.records)):
+                    if self.settings.final == "best" and _loss(record) <= min(
+                        map(_loss, self.records)
+                    ):
                         self.save(state, self.checkpoints, BEST)
                 elif every and record.step % every == 0:
                     self.save(state, self.checkpoints)
         except Preemption as stop:
             if not self.records or self.records[-1].step == 0:
-                raise Preemption(f"{stop}; nothing is saved yet, the same command begins again") from stop
+                raise Preemption(
+                    f"{stop}; nothing is saved yet, the same command begins again"
+                ) from stop
             self.save(state, self.checkpoints)
             raise Preemption(f"{stop}; saved, the same command resumes from there") from stop
 
@@ -234,12 +254,18 @@ MAY_DIFFER |= {"evaluations", "eval_every", "evaluation_tokens", "final"}
 
 def extension_checkpoints(out: Path, depends_on: dict[str, Any]) -> Checkpoints:
     """Return the checkpoints in ``OUT-extend``, which hold the state from which a run can be extended."""
-    settings = {name: value for name, value in depends_on["settings"].items() if name not in MAY_DIFFER}
+    settings = {
+        name: value for name, value in depends_on["settings"].items() if name not in MAY_DIFFER
+    }
     folder = out.with_name(f"{out.name}-extend")
-    return Checkpoints(folder, {**depends_on, "settings": settings}, "or leave out execution.extend")
+    return Checkpoints(
+        folder, {**depends_on, "settings": settings}, "or leave out execution.extend"
+    )
 
 
-def find_checkpoint(checkpoints: Checkpoints, execution: Execution, accelerator: Any) -> RunCheckpoint | None:
+def find_checkpoint(
+    checkpoints: Checkpoints, execution: Execution, accelerator: Any
+) -> RunCheckpoint | None:
     """Find the checkpoint to resume from or to extend, the same on every rank; None for a new run. Collective.
 
     Raises:
@@ -255,7 +281,9 @@ def find_checkpoint(checkpoints: Checkpoints, execution: Execution, accelerator:
             return checkpoint
         extension = extension_checkpoints(Path(execution.extend), checkpoints.depends_on)
         if (checkpoint := extension.newest()) is None:
-            raise ArtifactError(f"{extension.folder}: nothing to extend; the first run needs execution.extendable=true")
+            raise ArtifactError(
+                f"{extension.folder}: nothing to extend; the first run needs execution.extendable=true"
+            )
         return replace(checkpoint, manifest={**checkpoint.manifest, "extends": True})
 
     checkpoint = on_rank_0(newest)

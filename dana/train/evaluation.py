@@ -14,7 +14,9 @@ from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 
 SEED = 20211
-BASE_TOKENS = 20_000  # most tokens of the selected and of the random text that the base is tested on
+BASE_TOKENS = (
+    20_000  # most tokens of the selected and of the random text that the base is tested on
+)
 
 
 class HeldoutLoss(NamedTuple):
@@ -49,8 +51,8 @@ class HeldOut:
     """Held-out text of a run.
 
     Attributes:
-        texts: Examples, under ``task`` and ``general``, and from :meth:`with_selected` under ``selected`` and
-            ``random``; their weights are not used.
+        texts: Examples, under ``task`` and ``general``, and from :meth:`with_selected` under
+            ``selected`` and ``random``; their weights are not used.
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
 
@@ -62,14 +64,20 @@ class HeldOut:
         limit = min(BASE_TOKENS, evaluation_tokens)
         selection = heldout_sample(examples.first_part, limit)
         general = self.texts["general"]
-        sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))  # less context predicts worse
+        sizes = np.minimum(
+            general.sizes, np.resize(selection.sizes, len(general))
+        )  # less context predicts worse
         random = heldout_sample(replace(general, sizes=sizes), limit)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
-    def mean_losses(self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any) -> dict[str, float | None]:
+    def mean_losses(
+        self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any
+    ) -> dict[str, float | None]:
         """Measure the mean loss of a model on each text by name, in nats a token (:func:`measure_loss`)."""
         how = self.collator, shape, accelerator
-        return {name: measure_loss(module, examples, *how).mean for name, examples in self.texts.items()}
+        return {
+            name: measure_loss(module, examples, *how).mean for name, examples in self.texts.items()
+        }
 
 
 def measure_loss(
@@ -100,16 +108,20 @@ def example_losses(
         collator: Makes their batch.
         shape: How micro-batches are laid out.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
-        check_in: Called before every forward pass, on all ranks together; may raise to end the evaluation.
+        check_in: Called before every forward pass, on all ranks together; may raise to end the
+            evaluation.
 
     Returns:
-        Of each example the sum of its losses, in nats, and the number of its predicted tokens; shape (examples,).
+        Of each example the sum of its losses, in nats, and the number of its predicted tokens;
+        shape (examples,).
     """
     step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")
     sums, was_training = torch.zeros(len(examples), dtype=torch.float64), module.training
     module.eval()
     try:
-        with torch.no_grad():  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step
+        with (
+            torch.no_grad()
+        ):  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step
             ranks = accelerator.process_index, accelerator.num_processes
             for rows in micro_batches(step.lengths, shape, *ranks):
                 check_in()

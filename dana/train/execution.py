@@ -1,7 +1,8 @@
 """Set up Accelerate for the way a run was launched, and gather or shard tensors over its ranks.
 
-With Accelerate's defaults two CPU processes may be two unrelated runs, DeepSpeed may count one process, and gradients
-may never be shared. Each of these would exit with code 0, so they are refused here.
+With Accelerate's defaults two CPU processes may be two unrelated runs, DeepSpeed may count one
+process, and gradients may never be shared. Each of these would exit with code 0, so they are
+refused here.
 """
 
 import os
@@ -35,7 +36,8 @@ class Precision:
     Attributes:
         device: Device of the forward passes.
         name: Accelerate's name: ``no`` (float32), ``bf16`` or ``fp16``.
-        from_launcher: True if the launch set it; Accelerate then applies it to the modules that it prepared.
+        from_launcher: True if the launch set it; Accelerate then applies it to the modules that it
+            prepared.
     """
 
     device: torch.device
@@ -56,7 +58,12 @@ class Precision:
         Raises:
             ConfigError: If it needs Accelerate (fp16).
         """
-        require(self.name in ("no", "bf16"), "mixed_precision", self.name, "no or bf16; only dana adapt supports fp16")
+        require(
+            self.name in ("no", "bf16"),
+            "mixed_precision",
+            self.name,
+            "no or bf16; only dana adapt supports fp16",
+        )
         return self
 
     def autocast(self) -> torch.autocast:
@@ -72,7 +79,9 @@ def refuse_precision(folder: Path, before: str | None, now: str) -> None:
     """
     if before != now:
         remedy = f"to resume it, set {LAUNCH}={before}"
-        raise ConfigError(f"{folder}: was run with mixed_precision={before}, but this process has {now}; {remedy}")
+        raise ConfigError(
+            f"{folder}: was run with mixed_precision={before}, but this process has {now}; {remedy}"
+        )
 
 
 def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> Any:
@@ -89,27 +98,48 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
 
     precision = os.environ.get(LAUNCH, "no")
     require(precision in PRECISIONS, LAUNCH, precision, f"one of {', '.join(PRECISIONS)}")
-    engine = next((kind for kind in ("DEEPSPEED", "FSDP") if env_flag(f"ACCELERATE_USE_{kind}")), "DATA")
+    engine = next(
+        (kind for kind in ("DEEPSPEED", "FSDP") if env_flag(f"ACCELERATE_USE_{kind}")), "DATA"
+    )
     if engine == "DEEPSPEED" and env_flag("ACCELERATE_USE_CPU"):
-        raise ConfigError(f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})")
+        raise ConfigError(
+            f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})"
+        )
     if engine == "FSDP" and not torch.accelerator.is_available():
-        raise ConfigError(f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})")
+        raise ConfigError(
+            f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})"
+        )
     meets = rendezvous_options()
     share_cores()
     how = {"cpu": meets.pop("cpu"), "kwargs_handlers": [InitProcessGroupKwargs(**meets)]}
-    accelerator = Accelerator(**how, log_with=list(trackers) or None, project_dir=str(logs) if logs else None)
-    count, kind, device = accelerator.num_processes, accelerator.distributed_type.value, accelerator.device.type
+    accelerator = Accelerator(
+        **how, log_with=list(trackers) or None, project_dir=str(logs) if logs else None
+    )
+    count, kind, device = (
+        accelerator.num_processes,
+        accelerator.distributed_type.value,
+        accelerator.device.type,
+    )
     check_launch(count, kind, processes(), engine)
     if device == "cpu" and accelerator.mixed_precision == "bf16" and bf16_speedup() < 1:
-        log.warning("launch    bf16 on a CPU on which float32 is faster; launch with mixed_precision: 'no'")
-    log.info("launch    %d process(es) on %s, %s, %d thread(s) each", count, device, kind, torch.get_num_threads())
+        log.warning(
+            "launch    bf16 on a CPU on which float32 is faster; launch with mixed_precision: 'no'"
+        )
+    log.info(
+        "launch    %d process(es) on %s, %s, %d thread(s) each",
+        count,
+        device,
+        kind,
+        torch.get_num_threads(),
+    )
     return accelerator
 
 
 def share_cores() -> None:
     """Give each process on this machine its share of the cores.
 
-    Launchers set one OpenMP thread a process, whatever the machine has; a number above one is taken as meant.
+    Launchers set one OpenMP thread a process, whatever the machine has; a number above one is taken
+    as meant.
     """
     threads = int(os.environ.get("OMP_NUM_THREADS") or 1)
     from_launcher = {"LOCAL_WORLD_SIZE", "ACCELERATE_DYNAMO_BACKEND"} & os.environ.keys()
@@ -130,11 +160,15 @@ def check_launch(processes: int, kind: str, world: int, engine: str) -> None:
         ConfigError: On any difference.
     """
     if processes != world:
-        raise ConfigError(f"{world} processes were launched, but Accelerate sees {processes}; {LAUNCH_HINT}")
+        raise ConfigError(
+            f"{world} processes were launched, but Accelerate sees {processes}; {LAUNCH_HINT}"
+        )
     if engine != "DATA" and kind != engine:
         raise ConfigError(f"{engine} was requested, but Accelerate runs {kind}; {LAUNCH_HINT}")
     if engine == "DATA" and world > 1 and not kind.startswith("MULTI_"):
-        raise ConfigError(f"{world} processes would not share gradients (Accelerate runs {kind}); {LAUNCH_HINT}")
+        raise ConfigError(
+            f"{world} processes would not share gradients (Accelerate runs {kind}); {LAUNCH_HINT}"
+        )
 
 
 def is_deepspeed(accelerator: Any) -> bool:
@@ -145,7 +179,8 @@ def is_deepspeed(accelerator: Any) -> bool:
 def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
     """Sum numbers over all ranks; takes and returns CPU tensors. Collective.
 
-    A single process returns its input: Metal has no float64, so these tensors never reach the device of a Mac.
+    A single process returns its input: Metal has no float64, so these tensors never reach the
+    device of a Mac.
     """
     if accelerator.num_processes == 1:
         return sums
@@ -160,4 +195,8 @@ def gather_tensor(tensor: Tensor) -> Tensor:
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Move a tensor, the same on every rank, to the device, dtype and sharding of another of its shape."""
     value: Any = tensor.to(like.device, like.dtype)
-    return distribute_tensor(value, like.device_mesh, like.placements) if isinstance(like, DTensor) else value
+    return (
+        distribute_tensor(value, like.device_mesh, like.placements)
+        if isinstance(like, DTensor)
+        else value
+    )

@@ -25,7 +25,11 @@ WARMUP_SHARE = 0.1  # share of the steps
 
 
 def warm_up_head(
-    language_model: LanguageModel, examples: Examples, collator: Collator, settings: TrainSettings, warmup: HeadWarmup
+    language_model: LanguageModel,
+    examples: Examples,
+    collator: Collator,
+    settings: TrainSettings,
+    warmup: HeadWarmup,
 ) -> float | None:
     """Train only the parameters that the checkpoint lacked, in place; all others stay bit-identical.
 
@@ -38,15 +42,24 @@ def warm_up_head(
         log.info("the new head keeps its initial weights (head_warmup.steps=0)")
         return None
     model = language_model.model
-    frozen = [value for name, value in model.named_parameters(remove_duplicate=False) if name not in language_model.new]
+    frozen = [
+        value
+        for name, value in model.named_parameters(remove_duplicate=False)
+        if name not in language_model.new
+    ]
     device = find_device()
-    module = settings.make_objective().module(model).to(device).eval()  # no dropout: nothing here can overfit
+    module = (
+        settings.make_objective().module(model).to(device).eval()
+    )  # no dropout: nothing here can overfit
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in frozen))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
     short = replace(settings.by_phase()[0], steps=warmup.steps, tokens=None, epochs=None)
     short = replace(short, batch_size=warmup.batch_size, batch_tokens=None)
-    plan, shape = Plan.of(examples, short), BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
+    plan, shape = (
+        Plan.of(examples, short),
+        BatchLayout.of(model.config, settings.execution.micro_batch_tokens),
+    )
 
     def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
@@ -54,7 +67,9 @@ def warm_up_head(
             micro = batch.micro(rows, shape).to(device)
             yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 
-    rate = partial(learning_rate_at, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE)
+    rate = partial(
+        learning_rate_at, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE
+    )
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
     with explain_out_of_memory("head_warmup", shape.budget):
         *_, loss = monitor(steps, what="warm up the head", unit="steps", total=warmup.steps)

@@ -66,8 +66,8 @@ def check_tokenizer(tokenizer: Any) -> None:
 class WeightedCollator:
     """Collate rows of :func:`examples_dataset` into ``input_ids``, ``attention_mask``, ``labels`` and ``weight``.
 
-    The masks depend on seed, :attr:`epoch` and ``example_id`` alone, and are those of ``dana adapt``. A label is at the
-    position whose logits predict it; other labels are -100.
+    The masks depend on seed, :attr:`epoch` and ``example_id`` alone, and are those of ``dana
+    adapt``. A label is at the position whose logits predict it; other labels are -100.
 
     Args:
         tokenizer: The model's tokenizer.
@@ -78,7 +78,8 @@ class WeightedCollator:
         epoch: Index of the current epoch; :class:`WeightedTrainer` updates it.
 
     Raises:
-        ConfigError: If `tokenizer` is not a tokenizer, or the objective predicts something else than tokens.
+        ConfigError: If `tokenizer` is not a tokenizer, or the objective predicts something else
+            than tokens.
         DataError: If a row lacks a column.
     """
 
@@ -92,16 +93,28 @@ class WeightedCollator:
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Pad and mask rows; returns tensors of shape (rows, longest row), and ``weight`` of shape (rows,)."""
         if missing := [name for name in COLUMNS if name not in rows[0]]:
-            raise DataError(f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; use dana.training_dataset")
+            raise DataError(
+                f"a row has no {', '.join(missing)}, but {', '.join(rows[0])}; use dana.training_dataset"
+            )
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
-        batch = Batch(tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights)
+        batch = Batch(
+            tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights
+        )
         step = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
-        require(type(step) is StepBatch, "objective", self._objective, "one that predicts tokens and nothing else")
+        require(
+            type(step) is StepBatch,
+            "objective",
+            self._objective,
+            "one that predicts tokens and nothing else",
+        )
         positions, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
         columns = {"input_ids": (step.inputs, self._pad), "labels": (step.labels, IGNORED)}
-        arrays = {name: np.where(positions < 0, fill, flat[positions]) for name, (flat, fill) in columns.items()}
+        arrays = {
+            name: np.where(positions < 0, fill, flat[positions])
+            for name, (flat, fill) in columns.items()
+        }
         tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
         return {**tensors, **attention, "weight": torch.from_numpy(weights)}
 
@@ -109,8 +122,9 @@ class WeightedCollator:
 class WeightedTrainer(Trainer):
     """Hugging Face's Trainer with the loss Σ c l / Z of a whole optimizer step (:mod:`dana.train.objectives.batch`).
 
-    Coefficients c and denominator Z are computed over all examples of the step, on all ranks, so the gradient does not
-    depend on the cut into micro-batches and ranks. A step whose weights are all 0 leaves the model unchanged.
+    Coefficients c and denominator Z are computed over all examples of the step, on all ranks, so
+    the gradient does not depend on the cut into micro-batches and ranks. A step whose weights are
+    all 0 leaves the model unchanged.
 
     Args:
         *args: Arguments of ``transformers.Trainer``.
@@ -125,18 +139,40 @@ class WeightedTrainer(Trainer):
 
     def __init__(self, *args: Any, denominator: str = "batch", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        require(denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}")
+        require(
+            denominator in DENOMINATORS,
+            "denominator",
+            denominator,
+            f"one of {', '.join(DENOMINATORS)}",
+        )
         arguments, collator = self.args, cast(WeightedCollator, self.data_collator)
-        require(isinstance(collator, WeightedCollator), "data_collator", collator, "a dana.WeightedCollator")
-        require(self.compute_loss_func is None, "compute_loss_func", self.compute_loss_func, "left out")
-        smoothing, persistent = arguments.label_smoothing_factor, arguments.dataloader_persistent_workers
+        require(
+            isinstance(collator, WeightedCollator),
+            "data_collator",
+            collator,
+            "a dana.WeightedCollator",
+        )
+        require(
+            self.compute_loss_func is None, "compute_loss_func", self.compute_loss_func, "left out"
+        )
+        smoothing, persistent = (
+            arguments.label_smoothing_factor,
+            arguments.dataloader_persistent_workers,
+        )
         require(smoothing == 0, "label_smoothing_factor", smoothing, "0")
-        require(not persistent, "dataloader_persistent_workers", persistent, "False: each epoch has its own masks")
+        require(
+            not persistent,
+            "dataloader_persistent_workers",
+            persistent,
+            "False: each epoch has its own masks",
+        )
         arguments.remove_unused_columns = False  # or the Trainer would drop the weights
         self.denominator = denominator
         self.add_callback(_EpochOfMasks(collator))
 
-    def get_batch_samples(self, epoch_iterator: Iterator, num_batches: int, device: torch.device) -> tuple[list, Any]:
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, Any]:
         """Return this rank's micro-batches of an optimizer step, each with its coefficients, and Z over all ranks."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         weights = [batch.pop("weight").cpu().numpy() for batch in batches]
@@ -147,18 +183,31 @@ class WeightedTrainer(Trainer):
         start = sum(part.size for part, _ in ranks[: self.accelerator.process_index])
         for batch, part in zip(batches, weights, strict=True):
             coefficients = scale.coefficients[start : start + part.size].astype(np.float32)
-            batch["coefficients"], start = torch.from_numpy(coefficients).to(device), start + part.size
+            batch["coefficients"], start = (
+                torch.from_numpy(coefficients).to(device),
+                start + part.size,
+            )
         return batches, scale.total
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
     ) -> Any:
         """Return a micro-batch's share of the step's loss; in evaluation the loss of the batch alone."""
-        arguments = {name: value for name, value in inputs.items() if name not in ("labels", "weight", "coefficients")}
+        arguments = {
+            name: value
+            for name, value in inputs.items()
+            if name not in ("labels", "weight", "coefficients")
+        }
         labels, world, total = inputs["labels"], self.accelerator.num_processes, num_items_in_batch
         coefficients, is_label = inputs.get("coefficients"), labels != IGNORED
         if coefficients is None:
-            scale = loss_scale(inputs["weight"].cpu().numpy(), is_label.sum(1).cpu().numpy(), self.denominator)
+            scale = loss_scale(
+                inputs["weight"].cpu().numpy(), is_label.sum(1).cpu().numpy(), self.denominator
+            )
             coefficients = torch.from_numpy(scale.coefficients.astype(np.float32)).to(labels.device)
             world, total = 1, scale.total
         outputs = model(**arguments)
@@ -166,7 +215,9 @@ class WeightedTrainer(Trainer):
         loss = micro_loss(losses, coefficients[is_label.nonzero()[:, 0]], total or 1.0, world)
         return (loss, outputs) if return_outputs else loss
 
-    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+    def training_step(
+        self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> torch.Tensor:
         """Run the forward and backward pass of a micro-batch; returns its detached loss."""
         loss = super().training_step(model, inputs, num_items_in_batch)
         if num_items_in_batch == 0:

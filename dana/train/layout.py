@@ -34,14 +34,24 @@ class BatchLayout:
     bf16: bool = False
 
     @classmethod
-    def of(cls, config: Any, budget: int, layout: str = "padded", bf16: bool = False) -> "BatchLayout":
+    def of(
+        cls, config: Any, budget: int, layout: str = "padded", bf16: bool = False
+    ) -> "BatchLayout":
         """Read padding token and first position from a model's configuration."""
         from dana.models.heads import RESERVED_POSITIONS
 
-        return cls(layout, budget, config.pad_token_id or 0, RESERVED_POSITIONS.get(config.model_type, 0), bf16)
+        return cls(
+            layout,
+            budget,
+            config.pad_token_id or 0,
+            RESERVED_POSITIONS.get(config.model_type, 0),
+            bf16,
+        )
 
 
-def micro_batches(lengths: np.ndarray, layout: BatchLayout, rank: int = 0, world: int = 1) -> list[np.ndarray]:
+def micro_batches(
+    lengths: np.ndarray, layout: BatchLayout, rank: int = 0, world: int = 1
+) -> list[np.ndarray]:
     """Return one rank's micro-batches of a step; every rank has the same number of them.
 
     Args:
@@ -51,8 +61,8 @@ def micro_batches(lengths: np.ndarray, layout: BatchLayout, rank: int = 0, world
         world: Number of ranks.
 
     Returns:
-        Indices into the step's examples, longest first. Together the ranks hold every example once; a micro-batch is
-        empty where there are fewer examples than ranks.
+        Indices into the step's examples, longest first. Together the ranks hold every example once;
+        a micro-batch is empty where there are fewer examples than ranks.
     """
     order = np.argsort(-lengths, kind="stable")
     lengths, batches, start = lengths[order], [], 0
@@ -71,8 +81,8 @@ def micro_batches(lengths: np.ndarray, layout: BatchLayout, rank: int = 0, world
 def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
     """Count the next examples, longest first, that share a padded micro-batch on every rank.
 
-    The budget bounds the count. Examples much shorter than the first are left to another pass once a processor is busy:
-    their padding would cost more than the pass.
+    The budget bounds the count. Examples much shorter than the first are left to another pass once
+    a processor is busy: their padding would cost more than the pass.
     """
     longest = int(lengths[0])
     limit, enough = max(1, budget // longest) * world, max(1, BUSY_TOKENS // longest) * world
@@ -80,7 +90,9 @@ def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
     return min(limit, max(enough, similar))
 
 
-def lay_out(examples: np.ndarray, offsets: np.ndarray, layout: BatchLayout) -> tuple[np.ndarray, dict[str, Any]]:
+def lay_out(
+    examples: np.ndarray, offsets: np.ndarray, layout: BatchLayout
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Lay examples out as the rows of a forward pass.
 
     Args:
@@ -89,8 +101,8 @@ def lay_out(examples: np.ndarray, offsets: np.ndarray, layout: BatchLayout) -> t
         layout: One example per row, or all in one.
 
     Returns:
-        int64 of shape (rows, width), positions in the flat tokens, -1 for padding; and the model's arguments that keep
-        attention within each example.
+        int64 of shape (rows, width), positions in the flat tokens, -1 for padding; and the model's
+        arguments that keep attention within each example.
     """
     import torch
 
@@ -100,7 +112,11 @@ def lay_out(examples: np.ndarray, offsets: np.ndarray, layout: BatchLayout) -> t
     positions = np.where(real, starts[:, None] + column, -1)
     if layout.layout == "padded":
         return positions, {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-    position_ids = torch.from_numpy(np.broadcast_to(column, real.shape)[real] + layout.first_position)
+    position_ids = torch.from_numpy(
+        np.broadcast_to(column, real.shape)[real] + layout.first_position
+    )
     bounds = torch.from_numpy(np.append(0, np.cumsum(lengths)).astype(np.int32))
-    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {f"max_length_{side}": column.size for side in "qk"}
+    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {
+        f"max_length_{side}": column.size for side in "qk"
+    }
     return positions[real][None], {"position_ids": position_ids[None], **spans}

@@ -1,11 +1,12 @@
 """Decide which examples each optimizer step trains on, as a pure function of the seed.
 
-Epochs follow each other in one endless stream; a step is its next `batch_size` examples, or its next `batch_tokens`
-tokens. Any step can be computed alone, so a run resumes without going through the steps before. A phase
-reads each stream on from where the phase before stopped.
+Epochs follow each other in one endless stream; a step is its next `batch_size` examples, or its
+next `batch_tokens` tokens. Any step can be computed alone, so a run resumes without going through
+the steps before. A phase reads each stream on from where the phase before stopped.
 
-The parts of a mixture are streams of their own: of the first m examples, ⌊r·m⌋ are of the last part, r its share of the
-examples; the rest is divided likewise among the others. So each step has every share to within an example or two.
+The parts of a mixture are streams of their own: of the first m examples, ⌊r·m⌋ are of the last
+part, r its share of the examples; the rest is divided likewise among the others. So each step has
+every share to within an example or two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -56,7 +57,8 @@ class Phase(Sequence[Step]):
         lengths: Shape (examples,), tokens of each.
         ids: uint64 of shape (examples,).
         settings: Budget, step size, rates and seed of the phase.
-        parts: Number of examples and share of the examples to draw of each part of a mixture, in order; empty for one.
+        parts: Number of examples and share of the examples to draw of each part of a mixture, in
+            order; empty for one.
         before: The phase before.
     """
 
@@ -73,11 +75,15 @@ class Phase(Sequence[Step]):
         self._firsts = [0, *accumulate(counts)]
         spans = pairwise(self._firsts)
         if before is None:
-            self._streams = [_Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans]
+            self._streams = [
+                _Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans
+            ]
         else:
             self._streams = before.rest()
         # of the examples that are of none of the later parts, the share of each part but the first
-        self._ratios = [share / (total or 1) for share, total in zip(shares, accumulate(shares), strict=True)][1:]
+        self._ratios = [
+            share / (total or 1) for share, total in zip(shares, accumulate(shares), strict=True)
+        ][1:]
         if settings.steps is not None:
             self._steps, self._end = settings.steps, self._start(settings.steps)
             return
@@ -99,7 +105,9 @@ class Phase(Sequence[Step]):
         positions = np.arange(self._start(step), min(self._start(step + 1), self._end))
         rows, epochs = np.empty_like(positions), np.empty_like(positions)
         counts = zip(self._counts(positions), self._counts(positions + 1), strict=True)
-        for stream, first, (before, after) in zip(self._streams, self._firsts, counts, strict=False):
+        for stream, first, (before, after) in zip(
+            self._streams, self._firsts, counts, strict=False
+        ):
             in_step = after > before
             rows[in_step], epochs[in_step] = stream.rows(before[in_step])
             rows[in_step] += first
@@ -117,7 +125,10 @@ class Phase(Sequence[Step]):
 
     def rest(self) -> "list[_Stream]":
         """Return the stream of each part after the examples of the phase."""
-        return [stream.after(count) for stream, count in zip(self._streams, self._counts(self._end), strict=True)]
+        return [
+            stream.after(count)
+            for stream, count in zip(self._streams, self._counts(self._end), strict=True)
+        ]
 
     def _start(self, step: int) -> int:
         if self.settings.batch_tokens is None:
@@ -134,17 +145,25 @@ class Phase(Sequence[Step]):
 
     def _tokens_before(self, position: int) -> int:
         """Count the tokens of the first `position` examples."""
-        return sum(stream.tokens(count) for stream, count in zip(self._streams, self._counts(position), strict=True))
+        return sum(
+            stream.tokens(count)
+            for stream, count in zip(self._streams, self._counts(position), strict=True)
+        )
 
     def _examples_before(self, tokens: int) -> int:
         """Count the examples that start before token number `tokens`."""
-        mean = sum(float(share) * stream.mean for share, stream in zip(self._shares, self._streams, strict=True))
+        mean = sum(
+            float(share) * stream.mean
+            for share, stream in zip(self._shares, self._streams, strict=True)
+        )
         return _first_position(tokens, int(tokens / mean), self._tokens_before)
 
     def _examples_of_epochs(self, epochs: float) -> int:
         """Count the examples of the shortest run with so many passes over the first part."""
         first = max(1, round(epochs * self._streams[0].size))
-        return _first_position(first, int(first / self._shares[0]), lambda position: self._counts(position)[0])
+        return _first_position(
+            first, int(first / self._shares[0]), lambda position: self._counts(position)[0]
+        )
 
 
 class Plan(Sequence[Step]):
@@ -162,8 +181,14 @@ class Plan(Sequence[Step]):
     def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
         phases: list[Phase] = []
         for index, one in enumerate(settings.by_phase()):
-            parts = list(zip(examples.parts, examples.shares[index], strict=True)) if examples.parts else ()
-            phases.append(Phase(examples.lengths, examples.ids, one, parts, phases[-1] if phases else None))
+            parts = (
+                list(zip(examples.parts, examples.shares[index], strict=True))
+                if examples.parts
+                else ()
+            )
+            phases.append(
+                Phase(examples.lengths, examples.ids, one, parts, phases[-1] if phases else None)
+            )
         return cls(phases)
 
     def __len__(self) -> int:
@@ -180,7 +205,9 @@ class Plan(Sequence[Step]):
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""
         index = self.phase_of(step)
-        return self.phases[index].settings.rate_at(step - self.firsts[index], len(self.phases[index]))
+        return self.phases[index].settings.rate_at(
+            step - self.firsts[index], len(self.phases[index])
+        )
 
     @property
     def tokens(self) -> int:
@@ -228,7 +255,11 @@ class _Stream:
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
         epochs, rest = divmod(self._first + count, self.size)
-        return epochs * self._epoch + (int(self._order(epochs)[1][rest]) if rest else 0) - self._skipped
+        return (
+            epochs * self._epoch
+            + (int(self._order(epochs)[1][rest]) if rest else 0)
+            - self._skipped
+        )
 
     def after(self, count: int) -> "_Stream":
         """Return the stream that begins after the first `count` examples."""

@@ -1,7 +1,7 @@
 """Choose layout and precision of micro-batches for a model, its text and a device, each with a reason.
 
-The choice changes speed and memory; the step's loss is the same to rounding. Each choice is logged, recorded in the
-manifest, and has an override in :class:`dana.train.settings.Execution`.
+The choice changes speed and memory; the step's loss is the same to rounding. Each choice is logged,
+recorded in the manifest, and has an override in :class:`dana.train.settings.Execution`.
 """
 
 import re
@@ -43,9 +43,19 @@ def choose_execution(
     Raises:
         ConfigError: If the model does not support the layout in the settings.
     """
-    model, precision, execution = model.to(accelerator.device), Precision.of(accelerator), settings.execution
-    autocast = precision.name == "bf16" and not precision.from_launcher  # Accelerate does not apply it
-    source = "set by the launch (no = fp32)" if precision.from_launcher else f"default of {precision.device.type}"
+    model, precision, execution = (
+        model.to(accelerator.device),
+        Precision.of(accelerator),
+        settings.execution,
+    )
+    autocast = (
+        precision.name == "bf16" and not precision.from_launcher
+    )  # Accelerate does not apply it
+    source = (
+        "set by the launch (no = fp32)"
+        if precision.from_launcher
+        else f"default of {precision.device.type}"
+    )
     layout, why = on_rank_0(lambda: _layout(model, settings, precision))
     shape = BatchLayout.of(model.config, execution.micro_batch_tokens, layout, autocast)
     if layout == "unpadded":
@@ -67,9 +77,10 @@ def choose_execution(
 def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[str, str]:
     """Choose the layout of a run, with the reason.
 
-    Unpadded rows keep examples apart by position ids and the attention implementation. Architectures that let the
-    caller set both are those with flash attention in transformers; not MPNet and DeBERTa, whose attention computes
-    relative distances itself. Each model is tried before it is trained so.
+    Unpadded rows keep examples apart by position ids and the attention implementation.
+    Architectures that let the caller set both are those with flash attention in transformers; not
+    MPNet and DeBERTa, whose attention computes relative distances itself. Each model is tried
+    before it is trained so.
 
     Raises:
         ConfigError: If the model does not support the layout in the settings.
@@ -84,10 +95,14 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         kernel = precision.name != "no" and has_kernel(precision.device)
         if kernel and not keeps_apart(model):
             return "padded", f"tried without padding, {kind} mixes the examples of a row"
-        why = f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
+        why = (
+            f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
+        )
         return ("unpadded" if kernel else "padded"), why
     if layout != "padded" and not (able and keeps_apart(model)):
-        problem = f"does not work with {kind}, whose attention cannot keep examples of one row apart"
+        problem = (
+            f"does not work with {kind}, whose attention cannot keep examples of one row apart"
+        )
         raise ConfigError(f"execution.layout={layout} {problem}; use execution.layout=padded")
     return layout, "set by execution.layout"
 
@@ -98,10 +113,22 @@ def keeps_apart(model: Any) -> bool:
     Its attention implementation stays as it was.
     """
     words, lengths = model.get_input_embeddings().weight.shape[0], [5, 3]
-    ids = (torch.arange(8, device=model.device) + words // 2)[None]  # special tokens stand at the ends
-    _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), BatchLayout.of(model.config, 8, "unpadded"))
-    tensors = {name: torch.as_tensor(value).to(model.device) for name, value in attention.items() if "max" not in name}
-    network, was_training, name = model.base_model, model.training, model.config._attn_implementation
+    ids = (torch.arange(8, device=model.device) + words // 2)[
+        None
+    ]  # special tokens stand at the ends
+    _, attention = lay_out(
+        np.arange(2), np.array([0, 5, 8]), BatchLayout.of(model.config, 8, "unpadded")
+    )
+    tensors = {
+        name: torch.as_tensor(value).to(model.device)
+        for name, value in attention.items()
+        if "max" not in name
+    }
+    network, was_training, name = (
+        model.base_model,
+        model.training,
+        model.config._attn_implementation,
+    )
     register()
     model.eval()
     try:
@@ -123,11 +150,15 @@ def checkpoint_gradients(model: Any) -> None:
     Raises:
         ConfigError: If the model does not support it.
     """
-    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)  # its later name
+    enable = getattr(
+        model, "activation_checkpointing_enable", model.gradient_checkpointing_enable
+    )  # its later name
     try:
         enable({"use_reentrant": False})
     except ValueError as error:
-        raise ConfigError(f"execution.gradient_checkpointing=true: {model.config.model_type} cannot do it") from error
+        raise ConfigError(
+            f"execution.gradient_checkpointing=true: {model.config.model_type} cannot do it"
+        ) from error
 
 
 @contextmanager
@@ -140,7 +171,12 @@ def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not (isinstance(error, torch.OutOfMemoryError) or re.search("out of memory|ALLOC_FAILED", str(error))):
+        if not (
+            isinstance(error, torch.OutOfMemoryError)
+            or re.search("out of memory|ALLOC_FAILED", str(error))
+        ):
             raise
         remedy = "set it lower, and run the command again: it resumes from the last checkpoint"
-        raise DanaError(f"{what}: out of memory with execution.micro_batch_tokens={budget}; {remedy}") from error
+        raise DanaError(
+            f"{what}: out of memory with execution.micro_batch_tokens={budget}; {remedy}"
+        ) from error

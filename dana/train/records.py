@@ -19,17 +19,22 @@ class StepRecord:
         tokens: Tokens seen so far, with special tokens, without padding.
         examples: Examples seen so far.
         loss: The weighted loss that was minimised, all kinds of loss included.
-        plain_loss: Unweighted mean nats per predicted token; None if there was no such token, or all weights were 0.
+        plain_loss: Unweighted mean nats per predicted token; None if there was no such token, or
+            all weights were 0.
         lr: Learning rate.
         grad_norm: Gradient norm before clipping.
-        effective_sample_size: Effective sample size of this step's weights; the batch size if all are equal.
+        effective_sample_size: Effective sample size of this step's weights; the batch size if all
+            are equal.
         seconds: Seconds since the first step began.
         kind: ``step``.
-        other_losses: Unweighted mean nats of each further kind of loss; in the line under ``NAME_loss``.
-        skipped: True if the gradient was not finite and the model was not updated; in the line only if true.
-        tokens_per_second: Tokens per second of this step over all ranks, with special tokens, without padding; None,
-            and not in the line, if nothing was computed.
-        peak_memory: Largest number of bytes allocated so far on this rank's GPU; None, and not in the line, on others.
+        other_losses: Unweighted mean nats of each further kind of loss; in the line under
+            ``NAME_loss``.
+        skipped: True if the gradient was not finite and the model was not updated; in the line only
+            if true.
+        tokens_per_second: Tokens per second of this step over all ranks, with special tokens,
+            without padding; None, and not in the line, if nothing was computed.
+        peak_memory: Largest number of bytes allocated so far on this rank's GPU; None, and not in
+            the line, on others.
         phase: Index of the phase; None, and not in the line, in a run without phases.
     """
 
@@ -54,8 +59,8 @@ class StepRecord:
 class EvaluationRecord:
     """Held-out losses in mean nats per predicted token, with standard errors; see :mod:`dana.train.evaluation`.
 
-    Losses are None if no token can be predicted, standard errors also for a single example. The phase is that of the
-    step before, and None, and not in the line, in a run without phases.
+    Losses are None if no token can be predicted, standard errors also for a single example. The
+    phase is that of the step before, and None, and not in the line, in a run without phases.
     """
 
     step: int
@@ -73,10 +78,22 @@ Record = StepRecord | EvaluationRecord
 
 def values_of(record: Record) -> dict[str, Any]:
     """Return a record's values by name, without optional ones that are unset; numbers that are not finite are None."""
-    unset = {field.name: field.default for field in fields(record) if field.default is None or field.default is False}
-    values = {name: value for name, value in asdict(record).items() if name not in unset or value is not unset[name]}
+    unset = {
+        field.name: field.default
+        for field in fields(record)
+        if field.default is None or field.default is False
+    }
+    values = {
+        name: value
+        for name, value in asdict(record).items()
+        if name not in unset or value is not unset[name]
+    }
     values |= {f"{kind}_loss": loss for kind, loss in values.pop("other_losses", {}).items()}
-    infinite = {name: None for name, value in values.items() if isinstance(value, float) and not math.isfinite(value)}
+    infinite = {
+        name: None
+        for name, value in values.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    }
     return values | infinite
 
 
@@ -90,9 +107,15 @@ def from_line(line: str) -> Record:
     entries = json.loads(line)
     kind: type = StepRecord if entries["kind"] == "step" else EvaluationRecord
     values = {field.name: entries[field.name] for field in fields(kind) if field.name in entries}
-    others = {name: value for name, value in entries.items() if name.endswith("_loss") and name not in values}
+    others = {
+        name: value
+        for name, value in entries.items()
+        if name.endswith("_loss") and name not in values
+    }
     if others:
-        values["other_losses"] = {name.removesuffix("_loss"): value for name, value in others.items()}
+        values["other_losses"] = {
+            name.removesuffix("_loss"): value for name, value in others.items()
+        }
     return kind(**values)
 
 
@@ -106,4 +129,6 @@ def speed_of(records: list[Record]) -> dict[str, float]:
     steps = [record for record in records if isinstance(record, StepRecord)]
     speeds = [record.tokens_per_second for record in steps if record.tokens_per_second is not None]
     peaks = [record.peak_memory for record in steps if record.peak_memory is not None]
-    return ({"tokens_per_second": median(speeds)} if speeds else {}) | ({"peak_memory": max(peaks)} if peaks else {})
+    return ({"tokens_per_second": median(speeds)} if speeds else {}) | (
+        {"peak_memory": max(peaks)} if peaks else {}
+    )

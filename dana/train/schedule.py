@@ -3,7 +3,11 @@
 import math
 
 SCHEDULES = ("linear", "cosine", "1-sqrt", "inverse-sqrt", "constant", "wsd")
-ENDLESS = ("inverse-sqrt", "constant", "wsd")  # a longer run shares their rates, but for a last fall
+ENDLESS = (
+    "inverse-sqrt",
+    "constant",
+    "wsd",
+)  # a longer run shares their rates, but for a last fall
 
 
 def learning_rate_at(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -22,7 +26,8 @@ def rate_at(
 ) -> float:
     """Return the learning rate of a step: linear warm-up to the peak, then one of six schedules; never 0.
 
-    With step t, T steps, W warm-up steps, D = cooldown · T and floor f, the rate after the warm-up is the peak times
+    With step t, T steps, W warm-up steps, D = cooldown · T and floor f, the rate after the warm-up
+    is the peak times
 
     - ``linear``: f + (1 - f) (T - t) / (T - W)
     - ``cosine``: f + (1 - f) (1 + cos(π (t - W) / (T - W))) / 2
@@ -45,7 +50,9 @@ def rate_at(
         Hägele et al. 2024, Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations, section 3
         (1-sqrt); Vaswani et al. 2017, Attention is all you need, equation 3 (inverse-sqrt).
     """
-    if step < warmup_steps:  # also in a run shorter than its warm-up: its rates are those of any longer run
+    if (
+        step < warmup_steps
+    ):  # also in a run shorter than its warm-up: its rates are those of any longer run
         return peak * (step + 1) / warmup_steps
     if schedule == "cosine":
         fraction = (1 + math.cos(math.pi * (step - warmup_steps) / (steps - warmup_steps))) / 2

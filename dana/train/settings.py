@@ -28,15 +28,19 @@ class Execution:
 
     Attributes:
         micro_batch_tokens: Most tokens, padding included, in one forward pass on one rank.
-        layout: ``padded`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where the device has an
-            attention kernel for it, else padded.
-        gradient_checkpointing: Recompute activations in the backward pass: less memory, a third slower.
+        layout: ``padded`` or ``unpadded`` (:mod:`dana.train.layout`); ``auto`` is unpadded where
+            the device has an attention kernel for it, else padded.
+        gradient_checkpointing: Recompute activations in the backward pass: less memory, a third
+            slower.
         save_every: Optimizer steps between checkpoints; 0 saves only when a signal asks to stop.
-        export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes none.
+        export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes
+            none.
         extendable: Save, under ``OUT-extend``, the state from which a longer run can start.
-        extend: Folder of a finished, extendable model: continue it, with the result of one long run.
+        extend: Folder of a finished, extendable model: continue it, with the result of one long
+            run.
         resume: ``auto`` resumes from the newest intact checkpoint, ``never`` starts again.
-        trackers: Experiment trackers besides ``training.jsonl``: ``tensorboard``, or any other that Accelerate knows.
+        trackers: Experiment trackers besides ``training.jsonl``: ``tensorboard``, or any other that
+            Accelerate knows.
     """
 
     micro_batch_tokens: int = 8192
@@ -50,7 +54,12 @@ class Execution:
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_fields(self, micro_batch_tokens="at least 1", save_every="at least 0", export_every="at least 0")
+        check_fields(
+            self,
+            micro_batch_tokens="at least 1",
+            save_every="at least 0",
+            export_every="at least 0",
+        )
         check_fields(self, layout=("auto", *LAYOUTS), resume=RESUME)
         require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
 
@@ -78,32 +87,36 @@ class TrainSettings:
     """Settings of a training run.
 
     Attributes:
-        objective: What the model learns to predict, a spec of a class in the entry-point group ``dana.objectives``:
-            ``masked:mask_rate=0.15,whole_word=false``, ``next_sentence``, which has the same parameters, ``causal`` or
-            ``translation:smoothing=0.1``.
+        objective: What the model learns to predict, a spec of a class in the entry-point group
+            ``dana.objectives``: ``masked:mask_rate=0.15,whole_word=false``, ``next_sentence``,
+            which has the same parameters, ``causal`` or ``translation:smoothing=0.1``.
         steps: Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous.
         tokens: Or stop after so many tokens, so that arms are equal.
-        epochs: Or stop after so many passes over the selected text. Without steps, tokens and epochs: one epoch.
+        epochs: Or stop after so many passes over the selected text. Without steps, tokens and
+            epochs: one epoch.
         batch_size: Examples in an optimizer step, over all ranks. The paper uses 256.
         batch_tokens: Or tokens in an optimizer step.
         max_tokens: Most tokens of an example, special tokens included.
         learning_rate: Peak learning rate. The paper uses 1e-4.
         warmup: Share of the steps with a rising rate. The paper uses 0.01.
         warmup_steps: Or the number of these steps.
-        schedule: Learning rate after the warm-up, :mod:`dana.train.schedule`: ``linear`` decay (the paper), ``cosine``,
-            ``1-sqrt``, ``inverse-sqrt``, ``constant``, or ``wsd``: constant, with linear decay at the end.
+        schedule: Learning rate after the warm-up, :mod:`dana.train.schedule`: ``linear`` decay (the
+            paper), ``cosine``, ``1-sqrt``, ``inverse-sqrt``, ``constant``, or ``wsd``: constant,
+            with linear decay at the end.
         floor: Final learning rate, as a share of the peak.
         cooldown: Share of the steps in the decay of ``wsd``.
         weight_decay: Of AdamW, on matrices only.
         betas: Of AdamW, two numbers.
         eps: Of AdamW.
         clip: Largest gradient norm.
-        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see :mod:`dana.train.objectives.batch`.
+        denominator: ``batch`` (the paper), ``weight_sum`` or ``token_count``; see
+            :mod:`dana.train.objectives.batch`.
         seed: Decides masks, order, dropout and new weights.
         evaluations: Number of evaluations on held-out text between the first step and the last.
         eval_every: Or the number of steps between them.
         evaluation_tokens: Most tokens of each held-out text to evaluate on.
-        final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task text.
+        final: ``last``, or ``best``: the evaluated weights with the lowest loss on held-out task
+            text.
         execution: Speed, memory and checkpoints.
     """
 
@@ -136,7 +149,10 @@ class TrainSettings:
         self._check_budget()
         self._check_descent()
         check_fields(self, denominator=DENOMINATORS, final=FINAL)
-        budget, minimum = self.execution.micro_batch_tokens, f"at least max_tokens={self.max_tokens}"
+        budget, minimum = (
+            self.execution.micro_batch_tokens,
+            f"at least max_tokens={self.max_tokens}",
+        )
         require(budget >= self.max_tokens, "execution.micro_batch_tokens", budget, minimum)
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
         allowed_values = f"{' or '.join(layouts)} with objective={self.objective}"
@@ -146,10 +162,23 @@ class TrainSettings:
 
     def _check_extension(self) -> None:
         name = "extendable" if self.execution.extendable else "extend"
-        endless, allowed_values = self.schedule in ENDLESS, f"one of {', '.join(ENDLESS)} with {name}"
-        require(endless, "schedule", self.schedule, f"{allowed_values}: other rates depend on the last step")
+        endless, allowed_values = (
+            self.schedule in ENDLESS,
+            f"one of {', '.join(ENDLESS)} with {name}",
+        )
+        require(
+            endless,
+            "schedule",
+            self.schedule,
+            f"{allowed_values}: other rates depend on the last step",
+        )
         alike = self.warmup_steps is not None or self.warmup == 0
-        require(alike, "warmup", self.warmup, f"0, or set as warmup_steps, with {name}: a share grows with the run")
+        require(
+            alike,
+            "warmup",
+            self.warmup,
+            f"0, or set as warmup_steps, with {name}: a share grows with the run",
+        )
         last = self.final == "last" or not self.execution.extend
         require(last, "final", self.final, "last with extend: the best weights were not saved")
 
@@ -161,14 +190,23 @@ class TrainSettings:
         for key, other in (("steps", "tokens"), ("steps", "epochs"), ("tokens", "epochs")):
             alone = getattr(self, key) is None or getattr(self, other) is None
             require(alone, key, getattr(self, key), f"null when {other} is given")
-        check_fields(self, **dict.fromkeys(("batch_size", "evaluation_tokens"), f"from 1 to {MOST}"))
+        check_fields(
+            self, **dict.fromkeys(("batch_size", "evaluation_tokens"), f"from 1 to {MOST}")
+        )
         check_fields(self, max_tokens=f"from 3 to {MOST}", evaluations=f"from 0 to {MOST}")
         fits = self.batch_tokens is None or self.batch_tokens >= self.max_tokens
         require(fits, "batch_tokens", self.batch_tokens, f"at least max_tokens={self.max_tokens}")
 
     def _check_descent(self) -> None:
-        require(0 < self.learning_rate < math.inf, "learning_rate", self.learning_rate, "above 0 and finite")
-        check_fields(self, warmup="in [0, 1)", warmup_steps="at least 0, or null", schedule=SCHEDULES)
+        require(
+            0 < self.learning_rate < math.inf,
+            "learning_rate",
+            self.learning_rate,
+            "above 0 and finite",
+        )
+        check_fields(
+            self, warmup="in [0, 1)", warmup_steps="at least 0, or null", schedule=SCHEDULES
+        )
         check_fields(self, floor="in [0, 1]", cooldown="in (0, 1]", weight_decay="at least 0")
         check_fields(self, eps="above 0", clip="above 0")
         fits = len(self.betas) == 2 and all(0 <= beta < 1 for beta in self.betas)
@@ -190,25 +228,42 @@ class TrainSettings:
     def rate_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, from 0, in a run of `steps` steps."""
         warmup_steps = self._warmup_steps(steps)
-        return rate_at(step, steps, self.learning_rate, warmup_steps, self.schedule, self.floor, self.cooldown)
+        return rate_at(
+            step, steps, self.learning_rate, warmup_steps, self.schedule, self.floor, self.cooldown
+        )
 
     def shared_steps(self, steps: int) -> int:
         """Count the steps of a run that every longer one shares: not the last, whose batch may be smaller."""
-        return min(steps - 1, steps - falling_steps(steps, self._warmup_steps(steps), self.schedule, self.cooldown))
+        return min(
+            steps - 1,
+            steps - falling_steps(steps, self._warmup_steps(steps), self.schedule, self.cooldown),
+        )
 
     def _warmup_steps(self, steps: int) -> int:
         return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
-        others = "execution", "objective", "mix", *(["adapter"] if getattr(self, "adapter", None) is None else [])
-        values = {name: value for name, value in asdict(self).items() if name not in others and value != []}
+        others = (
+            "execution",
+            "objective",
+            "mix",
+            *(["adapter"] if getattr(self, "adapter", None) is None else []),
+        )
+        values = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in others and value != []
+        }
         return values | self.make_objective().decisive()
 
 
 def check_mix(key: str, mix: Mapping[str, float]) -> None:
     """Check the shares of a mixture, by the name of the setting."""
-    fits = all(name in PARTS and isinstance(share, int | float) and 0 < share <= 1 for name, share in mix.items())
+    fits = all(
+        name in PARTS and isinstance(share, int | float) and 0 < share <= 1
+        for name, share in mix.items()
+    )
     allowed_values = f"shares above 0 of {', '.join(PARTS)} that sum to 1"
     require(fits and (not mix or abs(sum(mix.values()) - 1) < 1e-9), key, mix, allowed_values)
 
@@ -219,11 +274,13 @@ class PhaseSettings:
 
     Attributes:
         tokens: Tokens of the phase.
-        mix: Shares of its predicted tokens by their text. A text goes on where the phases before stopped.
+        mix: Shares of its predicted tokens by their text. A text goes on where the phases before
+            stopped.
         mask_rate: Share of the tokens to mask.
         learning_rate: Peak learning rate.
         schedule: Learning rate over the phase.
-        optimizer: ``carry`` keeps Adam's moments of the phase before, and has no warm-up; ``reset`` begins new ones.
+        optimizer: ``carry`` keeps Adam's moments of the phase before, and has no warm-up; ``reset``
+            begins new ones.
     """
 
     tokens: int
@@ -235,7 +292,12 @@ class PhaseSettings:
 
     def __post_init__(self) -> None:
         check_mix("mix", self.mix)
-        check_fields(self, tokens=f"from 1 to {MOST}", mask_rate="in (0, 1), or null", learning_rate="above 0, or null")
+        check_fields(
+            self,
+            tokens=f"from 1 to {MOST}",
+            mask_rate="in (0, 1), or null",
+            learning_rate="above 0, or null",
+        )
         check_fields(self, schedule=SCHEDULES) if self.schedule is not None else None
         check_fields(self, optimizer=OPTIMIZER)
 
@@ -245,16 +307,19 @@ class AdaptSettings(TrainSettings):
     """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, mixture, phases, dropout, new head.
 
     Attributes:
-        mix: Shares of the predicted tokens of every step by their text: ``selected`` (with its weights), ``task`` (the
-            task's own text to fit on) and ``general`` (the whole corpus, against forgetting), the last two with weight
-            1: ``{task: 0.3, selected: 0.7}``. Empty: selected text only, or the whole corpus without weights.
-        phases: Parts of the run, one after another, each a mapping with ``tokens`` and any of ``mix``, ``mask_rate``,
-            ``learning_rate``, ``schedule`` and ``optimizer``, which is ``carry`` or ``reset``. Empty: one phase.
+        mix: Shares of the predicted tokens of every step by their text: ``selected`` (with its
+            weights), ``task`` (the task's own text to fit on) and ``general`` (the whole corpus,
+            against forgetting), the last two with weight 1: ``{task: 0.3, selected: 0.7}``. Empty:
+            selected text only, or the whole corpus without weights.
+        phases: Parts of the run, one after another, each a mapping with ``tokens`` and any of
+            ``mix``, ``mask_rate``, ``learning_rate``, ``schedule`` and ``optimizer``, which is
+            ``carry`` or ``reset``. Empty: one phase.
         head_warmup: Training of a new head, for a checkpoint without one for language modelling.
-        dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model has the
-            checkpoint's dropout in any case.
+        dropout: Dropout of every layer during the run; None keeps the checkpoint's. The saved model
+            has the checkpoint's dropout in any case.
         adapter: Train low-rank adapters and not the weights, ``lora:r=16,alpha=32`` or ``dora:...``
-            (:class:`dana.models.adapters.Adapter`); the result is their folder. None trains all weights.
+            (:class:`dana.models.adapters.Adapter`); the result is their folder. None trains all
+            weights.
     """
 
     mix: dict[str, float] = field(default_factory=dict)
@@ -277,8 +342,18 @@ class AdaptSettings(TrainSettings):
     def _check_phases(self) -> None:
         total = sum(phase.tokens for phase in self.phases)
         for key in ("steps", "epochs"):
-            require(getattr(self, key) is None, key, getattr(self, key), "null with phases, which have their tokens")
-        require(self.tokens in (None, total), "tokens", self.tokens, f"null, or the {total} of all phases")
+            require(
+                getattr(self, key) is None,
+                key,
+                getattr(self, key),
+                "null with phases, which have their tokens",
+            )
+        require(
+            self.tokens in (None, total),
+            "tokens",
+            self.tokens,
+            f"null, or the {total} of all phases",
+        )
         object.__setattr__(self, "tokens", total)
         execution = self.execution
         require(not execution.extendable, "execution.extendable", True, "false with phases")
@@ -293,12 +368,20 @@ class AdaptSettings(TrainSettings):
         return [self._in_phase(phase, index) for index, phase in enumerate(self.phases)] or [self]
 
     def _in_phase(self, phase: PhaseSettings, index: int) -> "AdaptSettings":
-        values: dict[str, Any] = {"phases": [], "tokens": phase.tokens, "mix": phase.mix or self.mix}
+        values: dict[str, Any] = {
+            "phases": [],
+            "tokens": phase.tokens,
+            "mix": phase.mix or self.mix,
+        }
         names = ("learning_rate", "schedule")
         values |= {name: value for name in names if (value := getattr(phase, name)) is not None}
         if phase.mask_rate is not None:
             name, _, parameters = self.objective.partition(":")
-            others = [one for one in parameters.split(",") if one and one.partition("=")[0].strip() != "mask_rate"]
+            others = [
+                one
+                for one in parameters.split(",")
+                if one and one.partition("=")[0].strip() != "mask_rate"
+            ]
             values["objective"] = f"{name}:{','.join([*others, f'mask_rate={phase.mask_rate}'])}"
         if index and phase.optimizer == "carry":  # a warm-up is for new moments
             values |= {"warmup": 0.0, "warmup_steps": None}
@@ -328,7 +411,8 @@ class PretrainSettings(TrainSettings):
     """Settings of pretraining from scratch.
 
     Attributes:
-        architecture: ``bert`` or ``modernbert``, see :func:`dana.models.language_model.new_encoder`.
+        architecture: ``bert`` or ``modernbert``, see
+            :func:`dana.models.language_model.new_encoder`.
         vocabulary: Largest size of the tokenizer's vocabulary.
         lowercase: Make the tokenizer fold case and accents.
         dropout: Dropout of every layer; 0 suits runs of a few epochs.
@@ -347,6 +431,16 @@ class PretrainSettings(TrainSettings):
         from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
-        check_fields(self, architecture=ARCHITECTURES, vocabulary=f"from 64 to {MOST_ROWS}", dropout="in [0, 1)")
+        check_fields(
+            self,
+            architecture=ARCHITECTURES,
+            vocabulary=f"from 64 to {MOST_ROWS}",
+            dropout="in [0, 1)",
+        )
         fits = self.max_tokens <= self.max_positions <= MOST_ROWS
-        require(fits, "max_positions", self.max_positions, f"from max_tokens={self.max_tokens} to {MOST_ROWS}")
+        require(
+            fits,
+            "max_positions",
+            self.max_positions,
+            f"from max_tokens={self.max_tokens} to {MOST_ROWS}",
+        )

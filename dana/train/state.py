@@ -1,8 +1,9 @@
 """Save and load the state of a run as one safetensors file, and save its model as a Hugging Face folder.
 
-The file holds every trained parameter unsharded, with its Adam moments; not the base of adapters. It is the same for
-every launch (one process, data parallel, FSDP, ZeRO 1-3), so a run can resume on another number of ranks or under
-another engine. Nothing else has a state: order, masks and dropout are functions of the seed and the step.
+The file holds every trained parameter unsharded, with its Adam moments; not the base of adapters.
+It is the same for every launch (one process, data parallel, FSDP, ZeRO 1-3), so a run can resume on
+another number of ranks or under another engine. Nothing else has a state: order, masks and dropout
+are functions of the seed and the step.
 """
 
 import os
@@ -39,7 +40,10 @@ def save_state(state: TrainingState, path: Path | None) -> None:
     for name, parameter in trained_parameters(state.model):
         value, moments, steps = _read(state, parameter)
         if path is not None:
-            parts = {f"parameter.{name}": value, **{f"{key}.{name}": moment for key, moment in moments.items()}}
+            parts = {
+                f"parameter.{name}": value,
+                **{f"{key}.{name}": moment for key, moment in moments.items()},
+            }
             tensors |= {key: part.detach().cpu().contiguous() for key, part in parts.items()}
             tensors.setdefault(STEPS, steps)
     if path is not None:
@@ -49,7 +53,9 @@ def save_state(state: TrainingState, path: Path | None) -> None:
 
 def trained_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     """List the parameters that are trained, with their names; tied ones once."""
-    return [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    return [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
 
 
 def check_finite(tensors: dict[str, Tensor]) -> None:
@@ -60,7 +66,9 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
     """
     for name, value in tensors.items():
         if not torch.isfinite(value).all():
-            raise DanaError(f"{name} has values that are not finite, so nothing was saved; lower learning_rate")
+            raise DanaError(
+                f"{name} has values that are not finite, so nothing was saved; lower learning_rate"
+            )
 
 
 def load_state(state: TrainingState, path: Path) -> None:
@@ -78,8 +86,13 @@ def load_state(state: TrainingState, path: Path) -> None:
         for name, parameter in trained_parameters(state.model):
             if f"parameter.{name}" not in names:
                 raise ArtifactError(f"{path}: no parameter {name}; it was saved from another model")
-            # Copies, because safetensors shares the mapped file's memory and Adam updates its state in place.
-            moments = {key: file.get_tensor(f"{key}.{name}").clone() for key in MOMENTS if f"{key}.{name}" in names}
+            # Copies, because safetensors shares the mapped file's memory and Adam updates its state
+            # in place.
+            moments = {
+                key: file.get_tensor(f"{key}.{name}").clone()
+                for key in MOMENTS
+                if f"{key}.{name}" in names
+            }
             steps = file.get_tensor(STEPS).clone()
             _write(state, parameter, file.get_tensor(f"parameter.{name}"), moments, steps)
 
@@ -91,7 +104,9 @@ def _inner_optimizer(state: TrainingState) -> Any:
     return optimizer
 
 
-def _read(state: TrainingState, parameter: torch.nn.Parameter) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+def _read(
+    state: TrainingState, parameter: torch.nn.Parameter
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
     """Gather a parameter in float32, its moments, and the number of optimizer steps. Collective under ZeRO and FSDP."""
     optimizer_state = _inner_optimizer(state).state
     if is_deepspeed(state.accelerator):
@@ -103,13 +118,20 @@ def _read(state: TrainingState, parameter: torch.nn.Parameter) -> tuple[Tensor, 
         steps = next(iter(optimizer_state.values()))["step"]
     else:
         entry = optimizer_state.get(parameter, {})
-        value, moments = gather_tensor(parameter), {key: gather_tensor(entry[key]) for key in MOMENTS if key in entry}
+        value, moments = (
+            gather_tensor(parameter),
+            {key: gather_tensor(entry[key]) for key in MOMENTS if key in entry},
+        )
         steps = gather_tensor(entry["step"]) if "step" in entry else 0
     return value, moments, torch.as_tensor(steps, dtype=torch.float32).detach().cpu()
 
 
 def _write(
-    state: TrainingState, parameter: torch.nn.Parameter, value: Tensor, moments: dict[str, Tensor], steps: Tensor
+    state: TrainingState,
+    parameter: torch.nn.Parameter,
+    value: Tensor,
+    moments: dict[str, Tensor],
+    steps: Tensor,
 ) -> None:
     optimizer = _inner_optimizer(state)
     if is_deepspeed(state.accelerator):
@@ -119,7 +141,9 @@ def _write(
         where = parameter.device
         safe_set_full_fp32_param(parameter, value.to(where))
         with GatheredParameters([parameter], modifier_rank=0), torch.no_grad():
-            parameter.copy_(value)  # the copy that the forward pass reads; the line above sets ZeRO's master copy
+            parameter.copy_(
+                value
+            )  # the copy that the forward pass reads; the line above sets ZeRO's master copy
         for key, moment in moments.items():
             safe_set_full_optimizer_state(parameter, moment.to(where), key)
         for entry in optimizer.state.values():
@@ -144,7 +168,10 @@ def _link_moments(state: TrainingState) -> None:
     for partition in one_or_two or zero.fp32_partitioned_groups_flat:
         if "exp_avg" not in optimizer.state[partition]:
             zeros = {key: torch.zeros_like(partition) for key in MOMENTS}
-            optimizer.state[partition] |= {"step": torch.zeros((), device=partition.device), **zeros}
+            optimizer.state[partition] |= {
+                "step": torch.zeros((), device=partition.device),
+                **zeros,
+            }
     if one_or_two:  # stage 3 does this by itself
         for group, partition in zip(zero.bit16_groups, one_or_two, strict=True):
             lazy_init_hp_params_optimizer_state(group, partition, optimizer.state)
@@ -182,12 +209,18 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
     """
     model, learnable = state.model, dict(trained_parameters(state.model))
     names = learnable.keys() if has_adapter(model) else model.state_dict().keys()
-    weights = {name: gather_tensor(value) for name, value in model.state_dict().items() if name in names}
+    weights = {
+        name: gather_tensor(value) for name, value in model.state_dict().items() if name in names
+    }
     with_deepspeed = is_deepspeed(state.accelerator)
-    if with_deepspeed:  # the forward pass may read half-precision or sharded copies; the master copy is neither
+    if (
+        with_deepspeed
+    ):  # the forward pass may read half-precision or sharded copies; the master copy is neither
         from deepspeed.utils import safe_get_full_fp32_param
 
-        weights |= {name: safe_get_full_fp32_param(value).clone() for name, value in learnable.items()}
+        weights |= {
+            name: safe_get_full_fp32_param(value).clone() for name, value in learnable.items()
+        }
     if folder is None:
         return
     # Gathering copies tied weights, which would then be written twice: keep one name of each.
@@ -198,9 +231,14 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
         if has_adapter(model):
             write_adapter(model, weights, folder)
         else:
-            # Under ZeRO-3 transformers mistakes any model for one of 2018, and would rename its norms.
-            model.save_pretrained(folder, state_dict=weights, save_original_format=not with_deepspeed)
-            if with_deepspeed:  # or from_pretrained would round the weights to the dtype of the forward pass
+            # Under ZeRO-3 transformers mistakes any model for one of 2018, and would rename its
+            # norms.
+            model.save_pretrained(
+                folder, state_dict=weights, save_original_format=not with_deepspeed
+            )
+            if (
+                with_deepspeed
+            ):  # or from_pretrained would round the weights to the dtype of the forward pass
                 model.config.dtype = torch.float32
                 model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

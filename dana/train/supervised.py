@@ -1,7 +1,7 @@
 """Train a model in one process with a given loss: optimizer, training loop, and batches of similar length.
 
-Head warm-up, fine-tuning, the classifier selector and plug-ins use this loop; pretraining on weighted text over several
-ranks is in :mod:`dana.train.loop`.
+Head warm-up, fine-tuning, the classifier selector and plug-ins use this loop; pretraining on
+weighted text over several ranks is in :mod:`dana.train.loop`.
 """
 
 import math
@@ -38,7 +38,9 @@ def make_optimizer(
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
     decays = (matrices, weight_decay), (vectors, 0.0)
     groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True
+    )
 
 
 def train_supervised(
@@ -54,8 +56,9 @@ def train_supervised(
     Args:
         optimizer: Holds the parameters; its learning rate is set before each step.
         batches: Inputs of `losses`, one per step.
-        losses: Computes the loss of a batch as scalars that sum to it. Each is differentiated before the next is
-            computed, so one graph is in memory at a time. A batch without any leaves the parameters unchanged.
+        losses: Computes the loss of a batch as scalars that sum to it. Each is differentiated
+            before the next is computed, so one graph is in memory at a time. A batch without any
+            leaves the parameters unchanged.
         rate: Returns the learning rate of a step, from 0.
         name: Name of the training in an error.
         clip: Largest gradient norm; None for no clipping.
@@ -70,7 +73,9 @@ def train_supervised(
             part.backward()
             total += part.item()
         if not math.isfinite(total):
-            raise DanaError(f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={now}")
+            raise DanaError(
+                f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={now}"
+            )
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         for group in optimizer.param_groups:

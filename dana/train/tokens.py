@@ -1,6 +1,7 @@
 """Tokenise a corpus once into one stream of token ids, with the position of the last character of each token.
 
-Examples are cut out of the stream afterwards, so new weights, arms or window lengths need no new tokenising.
+Examples are cut out of the stream afterwards, so new weights, arms or window lengths need no new
+tokenising.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,9 @@ from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"
 DOCUMENT_LENGTHS = table_schema(doc_id=pa.string(), tokens=pa.int64(), characters=pa.int64())
-DOCUMENTS_AT_ONCE = 512  # enough for the tokenizer's threads, few enough to hold their offsets in memory
+DOCUMENTS_AT_ONCE = (
+    512  # enough for the tokenizer's threads, few enough to hold their offsets in memory
+)
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,11 @@ class Tokens:
 
     Attributes:
         ids: Integers of shape (tokens,), in memory or mapped from disk.
-        last: uint32 of shape (tokens,), position of each token's last character in its document, ascending within a
-            document. (A token's first character may be the space before its word; its last one is always its own.)
-        batches: Returns the table of documents, :data:`DOCUMENT_LENGTHS`, in memory or from a folder.
+        last: uint32 of shape (tokens,), position of each token's last character in its document,
+            ascending within a document. (A token's first character may be the space before its
+            word; its last one is always its own.)
+        batches: Returns the table of documents, :data:`DOCUMENT_LENGTHS`, in memory or from a
+            folder.
     """
 
     ids: np.ndarray
@@ -63,7 +68,9 @@ class Tokens:
         """
         arrays = map_arrays(folder / FILE)
         parts, names = part_files(folder), DOCUMENT_LENGTHS.names
-        return cls(**arrays, batches=lambda: (rows for part in parts for rows in read_batches(part, names)))
+        return cls(
+            **arrays, batches=lambda: (rows for part in parts for rows in read_batches(part, names))
+        )
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
@@ -77,12 +84,16 @@ class Tokens:
         """Yield every document in corpus order."""
         after = 0
         for batch in self.batches():
-            for doc_id, tokens, characters in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            for doc_id, tokens, characters in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
                 yield DocumentSpan(doc_id, after, after + tokens, characters)
                 after += tokens
 
 
-def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
+def tokenise(
+    documents: Iterable[Document], tokenizer: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
     """Tokenise documents in blocks; yields token ids, last characters and the table of documents of each block.
 
     Args:
@@ -94,16 +105,31 @@ def tokenise(documents: Iterable[Document], tokenizer: Any) -> Iterator[tuple[np
     """
     encoder, stream = uncut(tokenizer), iter(documents)
     while block := list(islice(stream, DOCUMENTS_AT_ONCE)):
-        encodings = encoder.encode_batch([document.text for document in block], add_special_tokens=False)
+        encodings = encoder.encode_batch(
+            [document.text for document in block], add_special_tokens=False
+        )
         ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
-        offsets = ([max(first, end - 1) for first, end in encoding.offsets] for encoding in encodings)
-        last = [np.maximum.accumulate(np.array(positions, dtype=np.uint32)) for positions in offsets]
-        rows: dict[str, list] = {"doc_id": [document.doc_id for document in block], "tokens": [one.size for one in ids]}
+        offsets = (
+            [max(first, end - 1) for first, end in encoding.offsets] for encoding in encodings
+        )
+        last = [
+            np.maximum.accumulate(np.array(positions, dtype=np.uint32)) for positions in offsets
+        ]
+        rows: dict[str, list] = {
+            "doc_id": [document.doc_id for document in block],
+            "tokens": [one.size for one in ids],
+        }
         rows |= {"characters": [len(document.text) for document in block]}
-        yield np.concatenate(ids), np.concatenate(last), pa.Table.from_pydict(rows, schema=DOCUMENT_LENGTHS)
+        yield (
+            np.concatenate(ids),
+            np.concatenate(last),
+            pa.Table.from_pydict(rows, schema=DOCUMENT_LENGTHS),
+        )
 
 
-def write_tokens(documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None) -> int:
+def write_tokens(
+    documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None
+) -> int:
     """Tokenise a corpus into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
 
     Args:

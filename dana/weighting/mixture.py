@@ -1,8 +1,9 @@
 """Estimate the in-domain share of a pool and of the selected text, from their scores and those of held-out task text.
 
-The pool is modelled as a mixture of a share π of in-domain text, whose scores are distributed as those of held-out task
-text, and other text. Let G(t) and T(t) be the shares of the pool and of held-out task text that score at most t. Then
-G(t) >= π T(t) for every t, so π <= G(t) / T(t), nearly with equality where hardly any other text scores so low.
+The pool is modelled as a mixture of a share π of in-domain text, whose scores are distributed as
+those of held-out task text, and other text. Let G(t) and T(t) be the shares of the pool and of
+held-out task text that score at most t. Then G(t) >= π T(t) for every t, so π <= G(t) / T(t),
+nearly with equality where hardly any other text scores so low.
 """
 
 from dataclasses import asdict, dataclass
@@ -89,12 +90,17 @@ class InDomain:
 
 
 def in_domain(
-    task: UnitScores, keep: np.ndarray, pool: UnitScores, kept_share: float, random: np.random.Generator
+    task: UnitScores,
+    keep: np.ndarray,
+    pool: UnitScores,
+    kept_share: float,
+    random: np.random.Generator,
 ) -> InDomain:
     """Estimate the in-domain share of the pool and of the selected text.
 
-    π is G(t) / T(t) at the threshold where its upper confidence limit is lowest. If no threshold separates the task
-    from the most similar other text, the estimate is too high: read it as an upper bound.
+    π is G(t) / T(t) at the threshold where its upper confidence limit is lowest. If no threshold
+    separates the task from the most similar other text, the estimate is too high: read it as an
+    upper bound.
 
     Args:
         task: Held-out task text, used in no fit.
@@ -110,18 +116,28 @@ def in_domain(
     """
     grid = _grid(task)
     task_bin, pool_bin = (np.searchsorted(grid, side.scores) for side in (task, pool))
-    below_task, below_pool = (np.cumsum(np.bincount(part, minlength=grid.size + 1)) for part in (task_bin, pool_bin))
+    below_task, below_pool = (
+        np.cumsum(np.bincount(part, minlength=grid.size + 1)) for part in (task_bin, pool_bin)
+    )
     of_task, of_pool = below_task[:-1] / task.scores.size, below_pool[:-1] / pool.scores.size
-    best = _threshold(of_task, of_pool, np.unique(task.documents).size, np.unique(pool.documents).size)
+    best = _threshold(
+        of_task, of_pool, np.unique(task.documents).size, np.unique(pool.documents).size
+    )
 
     def once(task_weight: np.ndarray, pool_weight: np.ndarray) -> tuple[float, float]:
         units = max(task_weight.sum(), 1.0)
-        of_task, of_pool = task_weight[task_bin <= best].sum() / units, pool_weight[pool_bin <= best].sum()
+        of_task, of_pool = (
+            task_weight[task_bin <= best].sum() / units,
+            pool_weight[pool_bin <= best].sum(),
+        )
         share = of_pool / max(pool_weight.sum(), 1.0) / max(of_task, 1e-12)
         return min(1.0, float(share)), float((task_weight * keep).sum() / units)
 
     pairs = [once(np.ones(task.scores.size), np.ones(pool.scores.size))]
-    pairs += [once(task.resample_documents(random), pool.resample_documents(random)) for _ in range(REPLICATES)]
+    pairs += [
+        once(task.resample_documents(random), pool.resample_documents(random))
+        for _ in range(REPLICATES)
+    ]
     shares, recalls = np.array(pairs).T
     precisions = np.minimum(1.0, shares * recalls / max(kept_share, 1e-12))
     mostly = float((in_domain_probability(task, pool, float(shares[0])) >= 0.5).mean())
@@ -131,8 +147,9 @@ def in_domain(
 def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
     """Estimate the in-domain probability of each unit of the pool, π f(s) / g(s) at its score s, non-increasing in s.
 
-    f and g are the densities of the scores of task text and of the pool. Their ratio is estimated between quantiles of
-    the task's scores by π ΔT / ΔG, and made monotone by isotonic regression weighted by ΔG.
+    f and g are the densities of the scores of task text and of the pool. Their ratio is estimated
+    between quantiles of the task's scores by π ΔT / ΔG, and made monotone by isotonic regression
+    weighted by ΔG.
 
     Args:
         task: Held-out task text, used in no fit.
@@ -148,21 +165,29 @@ def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> n
     """
     grid = _grid(task)
     task_bin, pool_bin = (np.searchsorted(grid, side.scores) for side in (task, pool))
-    of_task, of_pool = (np.bincount(part, minlength=grid.size + 1) / part.size for part in (task_bin, pool_bin))
+    of_task, of_pool = (
+        np.bincount(part, minlength=grid.size + 1) / part.size for part in (task_bin, pool_bin)
+    )
     weight = np.maximum(of_pool, 1e-9)
-    return np.minimum(1.0, isotonic_regression(share * of_task / weight, weights=weight, increasing=False).x)[pool_bin]
+    return np.minimum(
+        1.0, isotonic_regression(share * of_task / weight, weights=weight, increasing=False).x
+    )[pool_bin]
 
 
 def _grid(task: UnitScores) -> np.ndarray:
     """List the thresholds: distinct quantiles of the task's scores, up to the highest score."""
-    return np.unique(np.quantile(task.scores, np.linspace(0, 1, THRESHOLDS + 1)[1:], method="higher"))
+    return np.unique(
+        np.quantile(task.scores, np.linspace(0, 1, THRESHOLDS + 1)[1:], method="higher")
+    )
 
 
-def _threshold(of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int) -> int:
+def _threshold(
+    of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int
+) -> int:
     """Choose the threshold index where the upper confidence limit of G / T is lowest.
 
-    A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of documents, because
-    units of a document are correlated.
+    A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of
+    documents, because units of a document are correlated.
     """
     low, high = _limit(of_task, documents, -1), _limit(of_pool, pool_documents, 1)
     enough = of_task * documents >= min(LEAST_DOCUMENTS, documents)
@@ -172,10 +197,14 @@ def _threshold(of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_do
 def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
     """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1); the upper one is above 0 at 0."""
     variance = CAUTION**2 / count
-    return (share + variance / 2 + side * np.sqrt(variance * (share * (1 - share) + variance / 4))) / (1 + variance)
+    return (
+        share + variance / 2 + side * np.sqrt(variance * (share * (1 - share) + variance / 4))
+    ) / (1 + variance)
 
 
-def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01) -> np.ndarray:
+def local_mean(
+    values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01
+) -> np.ndarray:
     """Average weights over a window of the nearest ranks around each query value.
 
     Args:
@@ -194,7 +223,9 @@ def local_mean(values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: f
     return (before[last] - before[first]) / (last - first)
 
 
-def ranking_values(table: pa.Table, settings: WeighSettings, components: Components | None) -> np.ndarray:
+def ranking_values(
+    table: pa.Table, settings: WeighSettings, components: Components | None
+) -> np.ndarray:
     """Compute the value that ranks each unit: its score (``sigmoid``), or the shrunken mean of its segment.
 
     Args:
@@ -253,8 +284,8 @@ def estimate_purity(
 ) -> dict[str, Any]:
     """Estimate the in-domain share of the pool and of the selected text, with 95 % intervals, for the manifest.
 
-    Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of the pool is assumed
-    to have scores, and to come in documents, like the task's.
+    Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of
+    the pool is assumed to have scores, and to come in documents, like the task's.
 
     Args:
         task: Scores of held-out task units.
@@ -266,15 +297,22 @@ def estimate_purity(
         chose: Number of other held-out task units, which chose beta.
 
     Returns:
-        ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and ``kept_share``, the mean
-        weight; or ``unknown``, the reason why nothing is estimated.
+        ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and
+        ``kept_share``, the mean weight; or ``unknown``, the reason why nothing is estimated.
     """
     besides = f" besides the {chose} units that chose beta" if chose else ""
     documents = int(document_numbers(task)[-1]) + 1 if task.num_rows else 0
-    for count, noun, minimum in ((task.num_rows, "units", LEAST_UNITS), (documents, "documents", FEWEST_DOCUMENTS)):
+    for count, noun, minimum in (
+        (task.num_rows, "units", LEAST_UNITS),
+        (documents, "documents", FEWEST_DOCUMENTS),
+    ):
         if count < minimum:
-            return {"unknown": f"{count} held-out task {noun}{besides}; an estimate needs {minimum}"}
-    value, weights, document = (sample.table()[name].to_numpy() for name in ("value", "weight", "document"))
+            return {
+                "unknown": f"{count} held-out task {noun}{besides}; an estimate needs {minimum}"
+            }
+    value, weights, document = (
+        sample.table()[name].to_numpy() for name in ("value", "weight", "document")
+    )
     of_task = UnitScores(ranking_values(task, settings, components), document_numbers(task))
     of_pool = UnitScores(value, np.unique(document, return_inverse=True)[1])
     share, keep = weight / rows, local_mean(value, weights, of_task.scores)
@@ -285,8 +323,12 @@ def estimate_purity(
         return {"unknown": "the selection would hold no more held-out task text than a random one"}
     low, high = estimate.precision.low, estimate.precision.high
     if high - low > WIDE:
-        return {"unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"}
-    shares = {"kept" if name == "precision" else name: value for name, value in asdict(estimate).items()}
+        return {
+            "unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"
+        }
+    shares = {
+        "kept" if name == "precision" else name: value for name, value in asdict(estimate).items()
+    }
     return {**shares, "kept_share": share}
 
 
@@ -305,8 +347,9 @@ def describe_purity(shares: dict[str, Any]) -> str:
 def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None:
     """Warn if less than 70 % of the selected text scores like held-out task text, and suggest a smaller budget.
 
-    No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive selectors also react to
-    style, so related text of another style scores low; it may still be what the user wants.
+    No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive
+    selectors also react to style, so related text of another style scores low; it may still be what
+    the user wants.
 
     Args:
         shares: Shares from :func:`estimate_purity`.
@@ -318,12 +361,18 @@ def warn_of_low_purity(shares: dict[str, Any], target: str = "the task") -> None
     budget, mostly = shares["kept_share"], shares["mostly"]
     if mostly > 0 and pool < RARE:
         text = "hardly any of the pool (%.2g %%) scores like held-out text of %s; the selected text is the nearest"
-        log.warning("weights   " + text + " there is: inspect it with dana report", 100 * pool, target)
+        log.warning(
+            "weights   " + text + " there is: inspect it with dana report", 100 * pool, target
+        )
         return
     text = f"{100 * budget:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
     if mostly == 0:
         text += "; no score of the pool makes task text likely"
     elif mostly < budget and target == "the task":
         text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
-    line = "weights   at most about %.0f %% of the selected text scores like held-out text of %s: %s"
-    log.warning(line + ". Text of the same subject in another style does not", 100 * precision, target, text)
+    line = (
+        "weights   at most about %.0f %% of the selected text scores like held-out text of %s: %s"
+    )
+    log.warning(
+        line + ". Text of the same subject in another style does not", 100 * precision, target, text
+    )

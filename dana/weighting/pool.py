@@ -33,7 +33,8 @@ class Block:
         table: The rows.
         starts: Row of each document's first unit, in the table.
         document: Number of the first document.
-        segment: int64 of shape (rows,), segment of each unit, numbered over the pool from 0; DROPPED for none.
+        segment: int64 of shape (rows,), segment of each unit, numbered over the pool from 0;
+            DROPPED for none.
         first: Number of the first segment that may begin in this block.
     """
 
@@ -61,7 +62,9 @@ class Block:
     @property
     def documents(self) -> np.ndarray:
         """Document of each unit, numbered over the pool from 0."""
-        return self.document + np.repeat(np.arange(self.starts.size), np.diff(self.starts, append=self.table.num_rows))
+        return self.document + np.repeat(
+            np.arange(self.starts.size), np.diff(self.starts, append=self.table.num_rows)
+        )
 
     def scores(self) -> np.ndarray:
         return self.table["score"].to_numpy()
@@ -92,7 +95,11 @@ class Pool:
     def rows(self) -> int:
         """Number of units."""
         table = self.source
-        rows = table.num_rows if isinstance(table, pa.Table) else sum(map(count_rows, part_files(table)))
+        rows = (
+            table.num_rows
+            if isinstance(table, pa.Table)
+            else sum(map(count_rows, part_files(table)))
+        )
         return (rows if self.last is None else self.last) - self.first
 
     def with_columns(self, **columns: np.ndarray) -> "Pool":
@@ -104,7 +111,9 @@ class Pool:
         row = 0
         for table in self._tables([name for name in names if name not in self.columns]):
             for name in self.columns.keys() & {*names}:
-                table = table.append_column(name, pa.array(self.columns[name][row : row + table.num_rows]))
+                table = table.append_column(
+                    name, pa.array(self.columns[name][row : row + table.num_rows])
+                )
             yield table
             row += table.num_rows
 
@@ -123,17 +132,22 @@ class Pool:
         if waiting:
             yield pa.Table.from_batches(waiting)
 
-    def documents(self, names: Sequence[str], multiple: int = 0) -> Iterator[tuple[pa.Table, np.ndarray]]:
+    def documents(
+        self, names: Sequence[str], multiple: int = 0
+    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
         """Read columns, and ``doc_id`` and ``unit``, in tables of whole documents.
 
-        With `multiple`, tables end at a multiple of that many rows instead. A document has to fit in memory.
+        With `multiple`, tables end at a multiple of that many rows instead. A document has to fit
+        in memory.
 
         Yields:
             A table, and the row in it of each document's first unit.
         """
         waiting: pa.Table | None = None
         for table in self.read(list(dict.fromkeys([*KEYS, *names]))):
-            waiting = (table if waiting is None else pa.concat_tables([waiting, table])).combine_chunks()
+            waiting = (
+                table if waiting is None else pa.concat_tables([waiting, table])
+            ).combine_chunks()
             starts = document_starts(waiting)
             cut = waiting.num_rows // multiple * multiple if multiple else int(starts[-1])
             if cut:
@@ -142,12 +156,19 @@ class Pool:
         if waiting is not None and waiting.num_rows:
             yield waiting, document_starts(waiting)
 
-    def blocks(self, names: Sequence[str], settings: WeighSettings, by_segment: bool = False) -> Iterator[Block]:
+    def blocks(
+        self, names: Sequence[str], settings: WeighSettings, by_segment: bool = False
+    ) -> Iterator[Block]:
         """Read all rows in blocks of whole documents, or of whole segments, which differ with ``stream``."""
         row = document = first = 0
-        for table, starts in self.documents(names, settings.gamma if by_segment and settings.stream else 0):
+        for table, starts in self.documents(
+            names, settings.gamma if by_segment and settings.stream else 0
+        ):
             if settings.stream:  # only the very last segment may be short
-                segment, first = (row + np.arange(table.num_rows)) // settings.gamma, row // settings.gamma
+                segment, first = (
+                    (row + np.arange(table.num_rows)) // settings.gamma,
+                    row // settings.gamma,
+                )
                 last_segment, tail = divmod(self.rows, settings.gamma)
                 if 0 < tail < settings.min_tail:
                     segment[segment == last_segment] = DROPPED
@@ -169,7 +190,10 @@ class Pool:
         if self.rows != other.rows:
             raise ConfigError(error)
         for expected_keys, table in zip(self.read(keys), other.read([*keys, *names]), strict=True):
-            if any(not table[key].cast(expected_keys[key].type).equals(expected_keys[key]) for key in keys):
+            if any(
+                not table[key].cast(expected_keys[key].type).equals(expected_keys[key])
+                for key in keys
+            ):
                 raise ConfigError(error)
             yield table.select(names)
 
@@ -178,10 +202,13 @@ def document_starts(table: pa.Table) -> np.ndarray:
     """Find the row of each document's first unit, int64 of shape (documents,), ascending.
 
     Args:
-        table: Columns ``doc_id`` and ``unit``, rows of a document adjacent. A document may lack its first units.
+        table: Columns ``doc_id`` and ``unit``, rows of a document adjacent. A document may lack its
+            first units.
     """
     unit = table["unit"].to_numpy()
-    document = table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    document = (
+        table["doc_id"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    )
     return np.flatnonzero((np.diff(document, prepend=-1) != 0) | (unit == 0))
 
 
@@ -210,7 +237,8 @@ def require_finite(score: np.ndarray, row: int) -> None:
 class Sample:
     """Sample of a pool that is read in blocks: random whole documents, about `size` units in all.
 
-    A pool of at most `size` units is taken whole. If none of a few huge documents is drawn, every n-th unit is taken.
+    A pool of at most `size` units is taken whole. If none of a few huge documents is drawn, every
+    n-th unit is taken.
 
     Args:
         units: Units of the whole pool.
@@ -248,11 +276,13 @@ class Groups:
     """Table with the group of each unit.
 
     Attributes:
-        path: Parquet file, or folder of ``part-*.parquet``: ``doc_id``, ``unit`` and the group, in the scores' order.
+        path: Parquet file, or folder of ``part-*.parquet``: ``doc_id``, ``unit`` and the group, in
+            the scores' order.
         column: Column of the group, whole numbers or text.
         values: Distinct groups, sorted.
         names: Display name of each.
-        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if present, ``start`` and ``end``.
+        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if present, ``start`` and
+            ``end``.
     """
 
     path: Path
@@ -272,7 +302,9 @@ class Groups:
         if manifest:  # written by a study: check its digests
             manifest = open_artifact(path, manifest["kind"]).manifest
         artifact = manifest.get("kind", "")
-        column = next((study.groups[artifact] for study in studies() if artifact in study.groups), GROUP)
+        column = next(
+            (study.groups[artifact] for study in studies() if artifact in study.groups), GROUP
+        )
         needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
         try:
             schema = pq.read_schema(part_files(path)[0])
@@ -284,7 +316,9 @@ class Groups:
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not pa.types.is_integer(unit):
             raise ConfigError(f"{path}: column unit is {unit}; must be whole numbers")
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if not (
+            pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        ):
             raise ConfigError(f"{path}: column {column} is {kind}; must be whole numbers or text")
         keys = tuple(name for name in UNIT if name in schema.names)
         if "names" in manifest:
@@ -303,9 +337,17 @@ class Groups:
         Raises:
             ConfigError: If a named group does not exist.
         """
-        names, choices = [str(value) for value in self.values], ", ".join(map(str, self.values[:20]))
+        names, choices = (
+            [str(value) for value in self.values],
+            ", ".join(map(str, self.values[:20])),
+        )
         for group in balance.shares:
-            require(group in names, "balance", f"{balance.table}:{group}", f"one of its groups: {choices}")
+            require(
+                group in names,
+                "balance",
+                f"{balance.table}:{group}",
+                f"one of its groups: {choices}",
+            )
         if not balance.shares:
             return np.full(len(names), 1 / len(names))
         return np.array([balance.shares.get(value, 0.0) for value in names])
@@ -321,7 +363,11 @@ class Groups:
         indices = []
         for table in pool.read_aligned(Pool(self.path), [self.column], error, self.keys):
             groups = table[self.column]
-            plain = groups.cast(groups.type.value_type) if pa.types.is_dictionary(groups.type) else groups
+            plain = (
+                groups.cast(groups.type.value_type)
+                if pa.types.is_dictionary(groups.type)
+                else groups
+            )
             index = pc.index_in(plain, pa.array(self.values, plain.type)).to_numpy()
             indices.append(index.astype(np.min_scalar_type(len(self.values))))
         return np.concatenate(indices)

@@ -9,7 +9,11 @@ from typing import Any
 from dana.core.config import check_fields, require
 from dana.core.errors import ConfigError
 
-POLICIES = {"sigmoid": 1, "segments": 1, "sampled": 1}  # version of each: raised when its weights change
+POLICIES = {
+    "sigmoid": 1,
+    "segments": 1,
+    "sampled": 1,
+}  # version of each: raised when its weights change
 AUTO = "auto"
 PAPERS_BETA = 0.2
 BALANCES = "a table of groups, or TABLE:GROUP=SHARE,GROUP=SHARE with distinct groups and shares above 0 that sum to 1"
@@ -45,8 +49,9 @@ def parse_amount(text: str | float, key: str, kinds: Sequence[str]) -> tuple[flo
 class Budget:
     """How much to select: a share of the units (the paper's β), or a number of units, tokens or documents.
 
-    A share is one of units, not of segments: segments of short documents are smaller, so two selections of equally
-    many segments would hold different amounts of text. A document counts as soon as one of its segments is selected.
+    A share is one of units, not of segments: segments of short documents are smaller, so two
+    selections of equally many segments would hold different amounts of text. A document counts as
+    soon as one of its segments is selected.
 
     Attributes:
         amount: In (0, 1] for a share, else a positive count.
@@ -95,8 +100,12 @@ def parse_balance(text: str) -> Balance:
         shares = {group: float(share) for group, share in pairs}
     except ValueError as error:
         raise ConfigError(f"balance={text!r}: must be {BALANCES}") from error
-    is_complete = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(shares) == len(pairs)
-    fits = all(share > 0 for share in shares.values()) and (not shares or abs(sum(shares.values()) - 1) < 1e-6)
+    is_complete = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(
+        shares
+    ) == len(pairs)
+    fits = all(share > 0 for share in shares.values()) and (
+        not shares or abs(sum(shares.values()) - 1) < 1e-6
+    )
     require(bool(table) and is_complete and fits and text != f"{table}:", "balance", text, BALANCES)
     return Balance(table, shares)
 
@@ -147,8 +156,18 @@ class WeighSettings:
     def __post_init__(self) -> None:
         is_share = not isinstance(self.beta, str) and 0 < self.beta <= 1
         require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
-        check_fields(self, policy=POLICIES, gamma=f"from 1 to {2**63 - 1}", min_tail=f"from 1 to gamma={self.gamma}")
-        require(0 <= self.sharpness < math.inf, "sharpness", self.sharpness, "a finite number, at least 0")
+        check_fields(
+            self,
+            policy=POLICIES,
+            gamma=f"from 1 to {2**63 - 1}",
+            min_tail=f"from 1 to gamma={self.gamma}",
+        )
+        require(
+            0 <= self.sharpness < math.inf,
+            "sharpness",
+            self.sharpness,
+            "a finite number, at least 0",
+        )
         for name in ("midpoint", "below"):
             value = getattr(self, name)
             require(value is None or math.isfinite(value), name, value, "a finite number, or null")
@@ -157,7 +176,9 @@ class WeighSettings:
         if self.effective_budget.kind == "tokens" and self.tokenizer is None:
             raise ConfigError(f"budget={self.budget!r}: needs tokenizer=NAME to count tokens")
         if self.effective_budget.kind == "documents" and self.stream:
-            raise ConfigError(f"budget={self.budget!r}: documents cannot be counted with stream=true; give units")
+            raise ConfigError(
+                f"budget={self.budget!r}: documents cannot be counted with stream=true; give units"
+            )
         if self.balance is not None:
             self._check_balance(self.balance)
 

@@ -1,7 +1,7 @@
 """Process the texts of scored units in parallel: write the selected text, count tokens.
 
-The selected text is a gzipped JSON file with one line per run of adjacent selected units. Each process works on a
-span: the units of a range of whole documents.
+The selected text is a gzipped JSON file with one line per run of adjacent selected units. Each
+process works on a span: the units of a range of whole documents.
 """
 
 import gzip
@@ -51,7 +51,9 @@ class Texts:
         self._corpus = corpus
         batches = read_rows(corpus, ["doc_id", "text"], first, rows=1 << 10)
         # Texts stay in Arrow's memory, because most documents are skipped.
-        pairs = (zip(batch.column(0).to_pylist(), batch.column(1), strict=True) for batch in batches)
+        pairs = (
+            zip(batch.column(0).to_pylist(), batch.column(1), strict=True) for batch in batches
+        )
         self._documents = chain.from_iterable(pairs)
         self._doc_id: str | None = None
         self._text = ""
@@ -66,7 +68,9 @@ class Texts:
             self._doc_id, text = next(self._documents, (None, None))
             if text is None:
                 raise _not_in_order(self._corpus, doc_id)
-            if self._doc_id == doc_id:  # decoded once: a document may be a large file with many units
+            if (
+                self._doc_id == doc_id
+            ):  # decoded once: a document may be a large file with many units
                 self._text = text.as_py()
         return self._text
 
@@ -79,13 +83,17 @@ class Texts:
         starts = document_starts(table)
         bounds = zip(starts.tolist(), [*starts[1:].tolist(), table.num_rows], strict=True)
         spans = list(zip(table["start"].to_pylist(), table["end"].to_pylist(), strict=True))
-        for doc_id, (first, last) in zip(table["doc_id"].take(starts).to_pylist(), bounds, strict=True):
+        for doc_id, (first, last) in zip(
+            table["doc_id"].take(starts).to_pylist(), bounds, strict=True
+        ):
             text = self.text_of(doc_id)
             yield [text[start:end] for start, end in spans[first:last]]
 
 
 def _not_in_order(corpus: Path, doc_id: str) -> DataError:
-    return DataError(f"{corpus}: document {doc_id!r} of the scores is missing or out of order; score this corpus again")
+    return DataError(
+        f"{corpus}: document {doc_id!r} of the scores is missing or out of order; score this corpus again"
+    )
 
 
 def unit_texts(table: pa.Table, corpus: Path) -> list[str]:
@@ -162,13 +170,16 @@ def _document_rows(names: list[pa.StringScalar], corpus: Path) -> Iterator[int]:
 class SelectedText:
     """Writer of the selected text: one JSON line per run of adjacent units with a weight above 0.
 
-    A line is contiguous text of one document: ``id``, ``doc_id``, ``source``, ``first_unit``, ``last_unit``, ``start``,
-    ``end`` (characters), ``score`` (mean) and ``text``. With several targets a line is for one of them, in ``target``,
-    and ``score`` is by that target's scores. The file has one gzip member per span; readers see one file.
+    A line is contiguous text of one document: ``id``, ``doc_id``, ``source``, ``first_unit``,
+    ``last_unit``, ``start``, ``end`` (characters), ``score`` (mean) and ``text``. With several
+    targets a line is for one of them, in ``target``, and ``score`` is by that target's scores. The
+    file has one gzip member per span; readers see one file.
 
     Attributes:
-        weights: Folder of the weights, :data:`dana.core.schemas.WEIGHTS`, with ``target`` for several targets.
-        scores: Folder of the scores of the same units, by target; a single target is named :data:`ONE`.
+        weights: Folder of the weights, :data:`dana.core.schemas.WEIGHTS`, with ``target`` for
+            several targets.
+        scores: Folder of the scores of the same units, by target; a single target is named
+            :data:`ONE`.
         corpus: Folder of the documents.
     """
 
@@ -180,7 +191,9 @@ class SelectedText:
         """Write the file; returns its number of lines."""
         lines = 0
         with path.open("wb") as stream:
-            for member, count in map_spans(self.write_span, self.weights, self.corpus, "selected text"):
+            for member, count in map_spans(
+                self.write_span, self.weights, self.corpus, "selected text"
+            ):
                 with member.open("rb") as source:
                     shutil.copyfileobj(source, stream)
                 member.unlink()
@@ -206,20 +219,29 @@ class SelectedText:
         for name, folder in self.scores.items():
             error = f"{folder}: its units are not those of {self.weights}; score and weigh again"
             tables = pool.read_aligned(span.pool(folder), ["score"], error)
-            scores[f"score of {name}"] = np.concatenate([table["score"].to_numpy() for table in tables])
+            scores[f"score of {name}"] = np.concatenate(
+                [table["score"].to_numpy() for table in tables]
+            )
         several = [*self.scores] != [ONE]
         names = ["source", "start", "end", "weight", *scores, *(["target"] if several else [])]
         for table, starts in pool.with_columns(**scores).documents(names):
             label = (table["weight"].to_numpy() > 0).astype(np.int64)
             target = np.zeros(table.num_rows, dtype=np.int64)
             if several:
-                target = pc.index_in(table["target"], pa.array([*self.scores])).fill_null(0).to_numpy()
+                target = (
+                    pc.index_in(table["target"], pa.array([*self.scores])).fill_null(0).to_numpy()
+                )
                 label *= 1 + target
-            score = np.stack([table[name].to_numpy() for name in scores])[target, np.arange(table.num_rows)]
+            score = np.stack([table[name].to_numpy() for name in scores])[
+                target, np.arange(table.num_rows)
+            ]
             start, end, unit = (table[name].to_numpy() for name in ("start", "end", "unit"))
             for first, last in _runs(label, starts):
                 doc_id = table["doc_id"][first].as_py()
-                record: dict[str, Any] = {"id": f"{doc_id}:{unit[first]}-{unit[last]}", "doc_id": doc_id}
+                record: dict[str, Any] = {
+                    "id": f"{doc_id}:{unit[first]}-{unit[last]}",
+                    "doc_id": doc_id,
+                }
                 record |= {"source": table["source"][first].as_py()}
                 record |= {"first_unit": int(unit[first]), "last_unit": int(unit[last])}
                 record |= {"start": int(start[first]), "end": int(end[last])}
@@ -278,7 +300,9 @@ def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray
     return np.concatenate([*map_spans(count, scores, corpus, "counting tokens")])
 
 
-def _count_span(scores: Path, corpus: Path, tokenizer: Tokenizer, split: bool, number: int, span: Span) -> np.ndarray:
+def _count_span(
+    scores: Path, corpus: Path, tokenizer: Tokenizer, split: bool, number: int, span: Span
+) -> np.ndarray:
     tokenizer.encode_special_tokens = split  # lost by pickling
     texts, counts = Texts(corpus, span.document), np.empty(span.last - span.first, np.int32)
     row = 0

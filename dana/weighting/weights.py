@@ -1,6 +1,7 @@
 """Formulas of weighting: sigmoid weights, segment means and their shrinkage. DANA, section 3.2.
 
-Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 = in-domain.
+Scores are of shape (units,), in corpus order, higher = more foreign. Weights are in [0, 1], 1 =
+in-domain.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,11 @@ def parts_of(size: int) -> Iterator[slice]:
 
 def standardise(scores: np.ndarray, moments: Moments) -> np.ndarray:
     """Standardise scores, Ā = (A - μ) / σ; all zeros where every score is the same. DANA, section 3.2."""
-    return (scores - moments.mean) / moments.std if moments.std > 0 else np.zeros_like(scores, dtype=np.float64)
+    return (
+        (scores - moments.mean) / moments.std
+        if moments.std > 0
+        else np.zeros_like(scores, dtype=np.float64)
+    )
 
 
 def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarray:
@@ -49,7 +54,9 @@ class Sigmoid:
     sharpness: float
 
     @classmethod
-    def of(cls, values: np.ndarray, sharpness: float, midpoint: float | None, share: float) -> "Sigmoid":
+    def of(
+        cls, values: np.ndarray, sharpness: float, midpoint: float | None, share: float
+    ) -> "Sigmoid":
         """Fit a sigmoid at midpoint α, by default the quantile `share` in (0, 1] of the standardised values."""
         moments = Moments.of(values)
         if midpoint is None:  # standardising keeps the order, so two values decide the quantile
@@ -64,19 +71,21 @@ class Sigmoid:
         return sigmoid(standardise(values, self.moments), self.sharpness, self.midpoint)
 
 
-def segment_ids(document_starts: np.ndarray, units: int, gamma: int, min_tail: int = 1) -> np.ndarray:
+def segment_ids(
+    document_starts: np.ndarray, units: int, gamma: int, min_tail: int = 1
+) -> np.ndarray:
     """Cut units into numbered segments of γ consecutive units each, never across documents.
 
     Args:
-        document_starts: Row of each document's first unit, ascending, the first is 0. The single entry 0
-            makes the corpus one stream, as in the paper.
+        document_starts: Row of each document's first unit, ascending, the first is 0. The single
+            entry 0 makes the corpus one stream, as in the paper.
         units: Total number of units.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
 
     Returns:
-        int64 of shape (units,): segment numbers from 0 over the corpus (a table has them from 0 in each document),
-        DROPPED for dropped tails.
+        int64 of shape (units,): segment numbers from 0 over the corpus (a table has them from 0 in
+        each document), DROPPED for dropped tails.
     """
     rows = np.arange(units)
     document = np.searchsorted(document_starts, rows, side="right") - 1
@@ -107,7 +116,9 @@ def segment_groups(segment: np.ndarray, groups: np.ndarray) -> np.ndarray:
         int64 of shape (segments,).
     """
     inside, k = segment != DROPPED, int(groups.max(initial=0)) + 1
-    pairs, counts = np.unique(segment[inside].astype(np.int64) * k + groups[inside], return_counts=True)
+    pairs, counts = np.unique(
+        segment[inside].astype(np.int64) * k + groups[inside], return_counts=True
+    )
     by_count = pairs[np.lexsort((pairs, -counts, pairs // k))]
     return by_count[np.unique(by_count // k, return_index=True)[1]] % k
 
@@ -130,8 +141,8 @@ class Components:
     def of(cls, residual: float, units: int, groups: int, total: Total) -> "Components":
         """Estimate variance components by the analysis of variance of unequal groups.
 
-        Where segments do not differ (or none has two units) `between` is a millionth of `within`: in this limit
-        segments rank by their summed deviations from the mean.
+        Where segments do not differ (or none has two units) `between` is a millionth of `within`:
+        in this limit segments rank by their summed deviations from the mean.
 
         Args:
             residual: Sum of squared deviations of units from the mean of their segment.
@@ -154,14 +165,16 @@ class Components:
         def precision(sizes: np.ndarray) -> np.ndarray:
             return 1 / np.maximum(between + within / np.maximum(sizes, 1), 1e-300)
 
-        mean = total(lambda means, sizes: precision(sizes) * means) / total(lambda _, sizes: precision(sizes))
+        mean = total(lambda means, sizes: precision(sizes) * means) / total(
+            lambda _, sizes: precision(sizes)
+        )
         return cls(mean, between, within)
 
     def shrink(self, means: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         """Shrink segment means y_j towards the overall mean, short segments more (empirical Bayes).
 
-        The mean of a short segment has a high variance. Without shrinkage short segments that are low by chance would
-        fill the budget before long ones that are low throughout.
+        The mean of a short segment has a high variance. Without shrinkage short segments that are
+        low by chance would fill the budget before long ones that are low throughout.
 
         Args:
             means: y_j, shape (segments,).

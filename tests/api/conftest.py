@@ -16,8 +16,19 @@ FAST = {"encoder": "hashing:dims=64,words=1", "detectors": ["knn", "pca"]}
 
 def launch(script: str, *arguments: object) -> None:
     """Run a script of this folder in two processes."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
     words = [Path(__file__).with_name(script), *arguments]
     subprocess.run([*torchrun, *words], check=True, env=environment, timeout=280)
 
@@ -32,7 +43,10 @@ def task_texts() -> list[str]:
 def general_texts() -> list[str]:
     """An eighth of them is about cells, as the task is."""
     random = np.random.default_rng(1)
-    return [one_document(CELLS if number % 8 == 0 else COURTS, random, 1 + number % 9) for number in range(120)]
+    return [
+        one_document(CELLS if number % 8 == 0 else COURTS, random, 1 + number % 9)
+        for number in range(120)
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +58,12 @@ def pieces(tiny_tokenizer, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("pieces")
     tiny_tokenizer.save_pretrained(folder)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     config = BertConfig(vocab_size=len(tiny_tokenizer), max_position_embeddings=64, **shape)
     with torch_seed(0):
         BertForMaskedLM(config).save_pretrained(folder)

@@ -28,11 +28,15 @@ def test_the_leaderboard_is_that_of_the_folder_and_finished_seeds_are_reused(fol
     leaderboard = pd.read_csv(folder / "board" / "leaderboard.csv")
     pd.testing.assert_frame_equal(leaderboard, table, check_dtype=False)
     assert "mine" in (folder / "board" / "report.html").read_text(encoding="utf-8")
-    more = dana.evaluate({"base": folder / "one"}, [card], out=folder / "board", preset="quick", seeds=3)
+    more = dana.evaluate(
+        {"base": folder / "one"}, [card], out=folder / "board", preset="quick", seeds=3
+    )
     assert more["n"].tolist() == [3]
 
 
-def test_a_list_is_named_by_its_last_parts_and_nothing_is_left_without_a_folder(folder, monkeypatch, tmp_path):
+def test_a_list_is_named_by_its_last_parts_and_nothing_is_left_without_a_folder(
+    folder, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     models = [folder / "one", str(folder / "two")]
     table = dana.evaluate(models, [folder / "cards" / "toy.yaml"], preset="quick", seeds=1)

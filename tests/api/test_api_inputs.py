@@ -41,20 +41,27 @@ def test_every_shape_gives_the_documents_of_a_list(shape, tmp_path):
     assert documents(shape(TEXTS), tmp_path / "other") == documents(TEXTS, tmp_path / "list")
 
 
-@pytest.mark.parametrize("text", ["word " * 60, "a\0b", "What is [this*?", "word " * 900, "half \ud800 a pair"])
+@pytest.mark.parametrize(
+    "text", ["word " * 60, "a\0b", "What is [this*?", "word " * 900, "half \ud800 a pair"]
+)
 def test_a_text_that_is_no_valid_file_name_is_text_as_from_a_file(text, tmp_path):
     (tmp_path / "general.jsonl").write_text(json.dumps({"text": text}))
     assert documents([text], tmp_path / "run") == documents(tmp_path / "general.jsonl", tmp_path)
 
 
 def test_ids_and_sources_of_rows_and_fields_of_the_settings(tmp_path):
-    table = pd.DataFrame({"id": [3, None], "source": ["a", "b"], "text": ["one", "two"]}, dtype=object)
+    table = pd.DataFrame(
+        {"id": [3, None], "source": ["a", "b"], "text": ["one", "two"]}, dtype=object
+    )
     first, second = documents(table, tmp_path)
     assert (first.doc_id, first.source, second.source) == ("3", "a", "b")
     assert len(second.doc_id) == 32, "a missing id is no name"
     table["id"] = pd.to_datetime(["2020-01-02", None])
     assert documents(table, tmp_path)[1].doc_id == second.doc_id
-    rows, fields = [{"meta": {"body": "one"}, "key": "k1", "id": "no"}], {"text_field": ["title", "meta.body"]}
+    rows, fields = (
+        [{"meta": {"body": "one"}, "key": "k1", "id": "no"}],
+        {"text_field": ["title", "meta.body"]},
+    )
     (document,) = documents(rows, tmp_path / "rows", Inputs(**fields, id_field="key"))
     assert (document.doc_id, document.text) == ("k1", "one")
 
@@ -73,8 +80,16 @@ def test_paths_are_left_as_they_are(tmp_path):
         (["one", None], DataError, ["general[1]", "NoneType"]),
         (["one", b"two"], DataError, ["general[1]", "bytes"]),
         (pd.Series(["one", float("nan")]), DataError, ["general[1]", "'nan'"]),
-        (pd.DataFrame({"a": ["x"], "b": ["y"]}), ConfigError, ["general[0]", "'text'", "a, b", "text_field"]),
-        (DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}), ConfigError, ["DatasetDict", "train"]),
+        (
+            pd.DataFrame({"a": ["x"], "b": ["y"]}),
+            ConfigError,
+            ["general[0]", "'text'", "a, b", "text_field"],
+        ),
+        (
+            DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}),
+            ConfigError,
+            ["DatasetDict", "train"],
+        ),
         (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ConfigError, ["2 columns 'text'"]),
         (7, ConfigError, ["general=7"]),
         ("One line\nand another", ConfigError, ["general='One line"]),
@@ -82,7 +97,9 @@ def test_paths_are_left_as_they_are(tmp_path):
         (["hf:org/name"], ConfigError, ["general[0]='hf:org/name'"]),
     ],
 )
-def test_wrong_texts_are_named_in_one_line_and_leave_nothing(texts, error, names, tmp_path, monkeypatch):
+def test_wrong_texts_are_named_in_one_line_and_leave_nothing(
+    texts, error, names, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text("x")
     with pytest.raises(error) as refusal:
@@ -93,9 +110,14 @@ def test_wrong_texts_are_named_in_one_line_and_leave_nothing(texts, error, names
 
 
 def test_a_stream_is_read_once_and_other_text_is_refused_once_an_artifact_was_made(tmp_path):
-    file, manifest = tmp_path / "inputs" / "general.jsonl", tmp_path / "corpus" / "__dana__" / "manifest.json"
+    file, manifest = (
+        tmp_path / "inputs" / "general.jsonl",
+        tmp_path / "corpus" / "__dana__" / "manifest.json",
+    )
     documents(["first"], tmp_path)
-    documents((f"text {number}" for number in range(3)), tmp_path)  # no artifact was made from the first
+    documents(
+        (f"text {number}" for number in range(3)), tmp_path
+    )  # no artifact was made from the first
     lines = [{"text": f"text {number}"} for number in range(3)]
     assert [json.loads(line) for line in file.read_text().splitlines()] == lines
     manifest.parent.mkdir(parents=True)

@@ -32,17 +32,31 @@ def by_commands(run, tmp_path_factory):
     files = ["--task", f"{texts}/task.jsonl", "--general", f"{texts}/general.jsonl"]
     fast = ["--encoder", FAST["encoder"], "--set", "ranking.detectors=[knn,pca]", "weigh.beta=0.15"]
     score = ["score", "--selector", "detector", "--out", out]
-    for line in (["score", "--rank-only", *files, *fast, "--out", out], score, ["weigh", out, "--gamma", "3"]):
+    for line in (
+        ["score", "--rank-only", *files, *fast, "--out", out],
+        score,
+        ["weigh", out, "--gamma", "3"],
+    ):
         assert main([str(part) for part in line]) == 0
     return out
 
 
 def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
     def content(folder):
-        manifests = {kind: read_manifest(folder / kind) for kind in ("task", "corpus", "scores", "weights", "ranking")}
-        files = {kind: manifest["files"] for kind, manifest in manifests.items() if kind != "ranking"}  # it has seconds
+        manifests = {
+            kind: read_manifest(folder / kind)
+            for kind in ("task", "corpus", "scores", "weights", "ranking")
+        }
+        files = {
+            kind: manifest["files"] for kind, manifest in manifests.items() if kind != "ranking"
+        }  # it has seconds
         fingerprints = {kind: manifest["fingerprint"] for kind, manifest in manifests.items()}
-        return fingerprints, files, manifests["ranking"]["chosen"], (folder / "settings.yaml").read_text()
+        return (
+            fingerprints,
+            files,
+            manifests["ranking"]["chosen"],
+            (folder / "settings.yaml").read_text(),
+        )
 
     assert content(run[0]) == content(by_commands)
     _, files, _, settings = content(run[0])
@@ -56,12 +70,22 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
 
 def test_tables_are_those_of_the_folder_and_low_scores_are_like_the_task(run):
     out, ranking, scores, weights = run
-    pd.testing.assert_frame_equal(scores, pd.concat(map(pd.read_parquet, part_files(out / "scores"))))
-    pd.testing.assert_frame_equal(weights, pd.concat(map(pd.read_parquet, part_files(out / "weights"))))
+    pd.testing.assert_frame_equal(
+        scores, pd.concat(map(pd.read_parquet, part_files(out / "scores")))
+    )
+    pd.testing.assert_frame_equal(
+        weights, pd.concat(map(pd.read_parquet, part_files(out / "weights")))
+    )
     assert list(ranking["name"]) == ["knn", "pca"]
-    assert list(ranking.loc[ranking["chosen"], "name"]) == [read_manifest(out / "ranking")["chosen"]]
-    texts = {document.doc_id: document.text.lower() for document in iterate_documents(out / "corpus")}
-    is_alike = np.array(["cell" in texts[doc_id] or "protein" in texts[doc_id] for doc_id in scores["doc_id"]])
+    assert list(ranking.loc[ranking["chosen"], "name"]) == [
+        read_manifest(out / "ranking")["chosen"]
+    ]
+    texts = {
+        document.doc_id: document.text.lower() for document in iterate_documents(out / "corpus")
+    }
+    is_alike = np.array(
+        ["cell" in texts[doc_id] or "protein" in texts[doc_id] for doc_id in scores["doc_id"]]
+    )
     assert scores["score"][is_alike].mean() < scores["score"][~is_alike].mean()
 
 
@@ -104,7 +128,9 @@ def test_missing_texts_are_skipped_and_counted(task_texts, general_texts, tmp_pa
     records = pd.DataFrame({"text": [*general_texts, float("nan"), None]})
     scores = dana.score(task_texts, records, out=tmp_path, on_bad_record="skip", **KNN)
     assert read_manifest(tmp_path / "corpus")["counts"]["rejected"] == {"no text": 2}
-    np.testing.assert_array_equal(scores["score"], dana.score(task_texts, general_texts, **KNN)["score"])
+    np.testing.assert_array_equal(
+        scores["score"], dana.score(task_texts, general_texts, **KNN)["score"]
+    )
 
 
 def table(*rows):
@@ -122,9 +148,15 @@ def selector(detector="knn", encoder=FAST["encoder"]):
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (lambda: dana.rank(["a"], ["b"], encodr="minilm"), ["dana.rank", "'encodr'", "did you mean 'encoder'?"]),
+        (
+            lambda: dana.rank(["a"], ["b"], encodr="minilm"),
+            ["dana.rank", "'encodr'", "did you mean 'encoder'?"],
+        ),
         (lambda: dana.rank(["a"], ["b"], gamma=3), ["'gamma'"]),
-        (lambda: dana.rank(["a"], ["b"], detectors="ifrest", encoder="hashing"), ["did you mean 'iforest'?"]),
+        (
+            lambda: dana.rank(["a"], ["b"], detectors="ifrest", encoder="hashing"),
+            ["did you mean 'iforest'?"],
+        ),
         (lambda: dana.rank(None, ["b"], encoder="hashing"), ["task=''"]),
         (lambda: dana.score(["a"], ["b"], max_task_units=0), ["max_task_units=0"]),
         (lambda: dana.score("nowhere.txt", ["b"], encoder="hashing"), ["nowhere.txt"]),
@@ -137,8 +169,14 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]})), ["scores", "doc_id, unit"]),
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]}), beta=1.4), ["beta=1.4"]),
         (lambda: dana.weigh([0.1, 0.2]), ["scores='list'"]),
-        (lambda: dana.weigh(table(("a", 0, 0.5)), budget="1e3 tokens", tokenizer="x"), ["budget='1e3 tokens'"]),
-        (lambda: dana.weigh(table(("a", 0, 0.5)).assign(s=0.1).rename(columns={"s": "score"})), ["needed: score;"]),
+        (
+            lambda: dana.weigh(table(("a", 0, 0.5)), budget="1e3 tokens", tokenizer="x"),
+            ["budget='1e3 tokens'"],
+        ),
+        (
+            lambda: dana.weigh(table(("a", 0, 0.5)).assign(s=0.1).rename(columns={"s": "score"})),
+            ["needed: score;"],
+        ),
         (lambda: dana.weigh(table(("a", 1, 0.5))), ["scores[0]", "unit 1 of 'a'"]),
         (lambda: dana.weigh(table(("a", 0, 0.5), ("a", 2, 0.5))), ["scores[1]", "unit 2 of 'a'"]),
         (lambda: dana.weigh(table(("a", 0, 0.5), ("b", 1, 0.5))), ["scores[1]", "unit 1 of 'b'"]),
@@ -146,13 +184,25 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.weigh(table(("a", 0, "x"))), ["scores[0]", "x"]),
         (lambda: dana.weigh(table(("a", "x", 0.5))), ["scores[0]", "unit x of 'a'"]),
         (lambda: dana.weigh(table()), ["scores"]),
-        (lambda: dana.weigh(table(("a", 0, 0.5), ("b", 0, 0.1), ("a", 0, 0.5))), ["scores[2]", "'a'", "again"]),
+        (
+            lambda: dana.weigh(table(("a", 0, 0.5), ("b", 0, 0.1), ("a", 0, 0.5))),
+            ["scores[2]", "'a'", "again"],
+        ),
         (lambda: dana.weigh(table(("a", 0, 0.5), (None, 0, 0.5))), ["scores[1]", "doc_id"]),
         (lambda: dana.weigh(table((1, 0, 0.5), ("1", 0, 0.5))), ["'doc_id'", "int and str"]),
-        *((lambda ids=ids: dana.weigh(table((1, 0, 0.5)).assign(doc_id=ids)), ["'doc_id'"]) for ids in ODD_IDS),
-        (lambda: dana.score(MANY, [{"text": "b", "id": np.ones(2)}], selector="random"), ["id must be text", "[1.0"]),
+        *(
+            (lambda ids=ids: dana.weigh(table((1, 0, 0.5)).assign(doc_id=ids)), ["'doc_id'"])
+            for ids in ODD_IDS
+        ),
+        (
+            lambda: dana.score(MANY, [{"text": "b", "id": np.ones(2)}], selector="random"),
+            ["id must be text", "[1.0"],
+        ),
         (lambda: dana.weigh(table(("a", 0, 1 + 1j))), ["'score'", "complex128"]),
-        (lambda: dana.weigh(table(("a", 0, pd.Timestamp("2020-01-01")))), ["'score'", "datetime64"]),
+        (
+            lambda: dana.weigh(table(("a", 0, pd.Timestamp("2020-01-01")))),
+            ["'score'", "datetime64"],
+        ),
         (lambda: dana.score({"an iron word"}, ["a zinc word"]), ["task", "set"]),
         (lambda: dana.score(["an iron word"], ["a zinc word"], out="a\0b"), ["out='a"]),
         (lambda: selector(detector=3).fit(["a"], ["b"]), ["spec=3"]),

@@ -15,7 +15,14 @@ from dana.core.errors import ConfigError, DataError
 from tests import toy_kinds, toy_pairs, toy_task
 from tests.api.conftest import FAST, launch
 
-STEPS = {"steps": 2, "batch_size": 4, "learning_rate": 5e-5, "dropout": 0.0, "max_tokens": 24, "evaluations": 1}
+STEPS = {
+    "steps": 2,
+    "batch_size": 4,
+    "learning_rate": 5e-5,
+    "dropout": 0.0,
+    "max_tokens": 24,
+    "evaluations": 1,
+}
 SEEDS = {"seeds": [0, 3], "epochs": 1, "max_tokens": 24, "batch_size": 8}
 
 
@@ -42,19 +49,27 @@ def refused(error, names, work, *arguments, **settings):
     assert "\n" not in message
 
 
-def test_the_adapted_model_is_that_of_the_folder_and_of_the_command(weights_run, adaptation, pieces):
+def test_the_adapted_model_is_that_of_the_folder_and_of_the_command(
+    weights_run, adaptation, pieces
+):
     model, tokenizer = adaptation
     assert same(model, AutoModelForMaskedLM.from_pretrained(weights_run[0] / "adapted"))
     assert not same(model, dana.load_model(pieces)[0])
     assert len(tokenizer("apple iron")["input_ids"]) > 2
     before = (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns
-    assert main(["adapt", str(weights_run[0]), "--model", str(pieces)]) == 0  # the folder remembers the settings
+    assert (
+        main(["adapt", str(weights_run[0]), "--model", str(pieces)]) == 0
+    )  # the folder remembers the settings
     assert (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
 
 
-def test_text_weights_and_model_in_memory_give_it_too(weights_run, adaptation, pieces, task_texts, general_texts):
+def test_text_weights_and_model_in_memory_give_it_too(
+    weights_run, adaptation, pieces, task_texts, general_texts
+):
     general, pair = pd.DataFrame({"text": general_texts}), dana.load_model(pieces)
-    assert same(dana.adapt(pair, iter(task_texts), general, weights_run[1], **STEPS)[0], adaptation[0])
+    assert same(
+        dana.adapt(pair, iter(task_texts), general, weights_run[1], **STEPS)[0], adaptation[0]
+    )
     plain, _ = dana.adapt(pieces, task_texts, general_texts, unweighted=True, **STEPS)
     assert not same(plain, adaptation[0]), "weights matter"
 
@@ -63,7 +78,11 @@ def test_text_weights_and_model_in_memory_give_it_too(weights_run, adaptation, p
     ("settings", "error", "names"),
     [
         ({}, ConfigError, ["weights=None"]),
-        ({"weights": pd.DataFrame({"doc_id": ["a"]})}, DataError, ["weights", "source, unit, start"]),
+        (
+            {"weights": pd.DataFrame({"doc_id": ["a"]})},
+            DataError,
+            ["weights", "source, unit, start"],
+        ),
         ({"weights": [0.5]}, ConfigError, ["weights='list'"]),
         ({"weights": "nowhere"}, dana.DanaError, ["nowhere"]),
         ({"weights": "w", "unweighted": True}, ConfigError, ["weights='w'", "unweighted"]),
@@ -71,7 +90,9 @@ def test_text_weights_and_model_in_memory_give_it_too(weights_run, adaptation, p
         ({"unweighted": True, "steps": 0}, ConfigError, ["steps=0"]),
     ],
 )
-def test_wrong_arguments_are_named(settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch):
+def test_wrong_arguments_are_named(
+    settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     refused(error, names, dana.adapt, pieces, task_texts, general_texts, **settings)
     assert list(tmp_path.iterdir()) == []
@@ -81,7 +102,16 @@ def test_wrong_arguments_are_named(settings, error, names, pieces, task_texts, g
 def test_a_weight_out_of_range_is_named(weight, weights_run, pieces, task_texts, general_texts):
     table = weights_run[1].astype({"weight": object})
     table.loc[2, "weight"] = weight
-    refused(DataError, [f"weights[2]: weight {weight}"], dana.adapt, pieces, task_texts, general_texts, table, **STEPS)
+    refused(
+        DataError,
+        [f"weights[2]: weight {weight}"],
+        dana.adapt,
+        pieces,
+        task_texts,
+        general_texts,
+        table,
+        **STEPS,
+    )
 
 
 def test_results_are_one_row_per_seed_and_those_of_the_command(checkpoint, tmp_path):
@@ -89,7 +119,11 @@ def test_results_are_one_row_per_seed_and_those_of_the_command(checkpoint, tmp_p
     results = dana.finetune(checkpoint, card, out=tmp_path / "python", **SEEDS)
     assert list(results["seed"]) == [0, 3]
     line = ["finetune", "--model", checkpoint, "--task", card, "--out", tmp_path / "command"]
-    settings = ["--set", "finetune.seeds=[0,3]", *(f"finetune.{key}={SEEDS[key]}" for key in SEEDS if key != "seeds")]
+    settings = [
+        "--set",
+        "finetune.seeds=[0,3]",
+        *(f"finetune.{key}={SEEDS[key]}" for key in SEEDS if key != "seeds"),
+    ]
     assert main([str(part) for part in (*line, *settings)]) == 0
     folders = [tmp_path / name for name in ("python", "command")]
     assert len({read_manifest(folder)["fingerprint"] for folder in folders}) == 1
@@ -116,10 +150,18 @@ def test_splits_in_memory_give_the_results_of_a_card(kind, shape, settings, chec
     labels = toy_kinds.CHANGES.get(kind, {}).get("labels", toy_task.SIGNS)
     card = toy.write_task(tmp_path, *words, labels=labels and sorted(labels))  # as those in memory
     by_card = dana.finetune(checkpoint, card, **SEEDS).drop(columns="seconds")
-    files = {split: (tmp_path / "toy" / f"{split}.jsonl").read_text() for split in ("train", "dev", "test")}
-    splits = {split: shape([json.loads(line) for line in text.splitlines()]) for split, text in files.items()}
+    files = {
+        split: (tmp_path / "toy" / f"{split}.jsonl").read_text()
+        for split in ("train", "dev", "test")
+    }
+    splits = {
+        split: shape([json.loads(line) for line in text.splitlines()])
+        for split, text in files.items()
+    }
     if kind == "single_label":
-        splits = DatasetDict({"validation" if split == "dev" else split: splits[split] for split in splits})
+        splits = DatasetDict(
+            {"validation" if split == "dev" else split: splits[split] for split in splits}
+        )
     model = dana.load_model(checkpoint) if kind == "single_label" else checkpoint
     results = dana.finetune(model, splits, **settings, **SEEDS)
     pd.testing.assert_frame_equal(results[by_card.columns], by_card)
@@ -148,21 +190,61 @@ ROW = {"text": "a", "label": "x"}
         ({"train": []}, {}, DataError, ["train"]),
         ({"dev": [], "test": []}, {}, DataError, ["'train'", "dev, test"]),
         ({"train": None}, {}, DataError, ["train", "NoneType"]),
-        ({"train": [ROW], "validation": [ROW], "dev": [ROW]}, {}, DataError, ["dev and validation are one"]),
+        (
+            {"train": [ROW], "validation": [ROW], "dev": [ROW]},
+            {},
+            DataError,
+            ["dev and validation are one"],
+        ),
         ({"train": ["a"]}, {}, DataError, ["train[0]", "str"]),
         ({"train": [{"text": "a"}]}, {}, DataError, ["train[0]", "'label'", "label_field"]),
-        ({"train": [{**ROW, "label": float("nan")}]}, {}, DataError, ["train[0]", "'label'", "nan"]),
+        (
+            {"train": [{**ROW, "label": float("nan")}]},
+            {},
+            DataError,
+            ["train[0]", "'label'", "nan"],
+        ),
         ({"train": [{**ROW, "text": 3}]}, {}, DataError, ["train[0]", "'text'", "int"]),
         ({"train": [{**ROW, "label": " "}]}, {}, DataError, ["train[0]", "' '", "empty"]),
-        ({"train": [ROW, {**ROW, "label": 1}]}, {}, DataError, ["train[1]", "a number", "str", "train[0]"]),
-        ({"train": [{**ROW, "label": 1}, {**ROW, "label": True}]}, {}, DataError, ["train[1]", "bool", "a number"]),
+        (
+            {"train": [ROW, {**ROW, "label": 1}]},
+            {},
+            DataError,
+            ["train[1]", "a number", "str", "train[0]"],
+        ),
+        (
+            {"train": [{**ROW, "label": 1}, {**ROW, "label": True}]},
+            {},
+            DataError,
+            ["train[1]", "bool", "a number"],
+        ),
         ({"train": [{**ROW, "id": None}]}, {}, DataError, ["train[0]", "'id'", "None"]),
         ({"train": [ROW]}, {"kind": "regression"}, DataError, ["train[0]", "'x'"]),
-        ({"train": [{"text": ["a"], "label": "O"}]}, {"kind": "token_labels"}, DataError, ["train[0]", "'O'"]),
-        ({"train": [{"text": ["a", " "], "label": ["O", "O"]}]}, {"kind": "token_labels"}, DataError, ["'text'"]),
-        ({"train": [ROW]}, {"text_pair_field": "b"}, DataError, ["train[0]", "'b'", "text_pair_field"]),
+        (
+            {"train": [{"text": ["a"], "label": "O"}]},
+            {"kind": "token_labels"},
+            DataError,
+            ["train[0]", "'O'"],
+        ),
+        (
+            {"train": [{"text": ["a", " "], "label": ["O", "O"]}]},
+            {"kind": "token_labels"},
+            DataError,
+            ["'text'"],
+        ),
+        (
+            {"train": [ROW]},
+            {"text_pair_field": "b"},
+            DataError,
+            ["train[0]", "'b'", "text_pair_field"],
+        ),
         ({"train": [ROW]}, {"kind": "list"}, ConfigError, ["list", "single_label"]),
-        ({"train": [ROW]}, {"kind": "regression", "metric": "macro_f1"}, ConfigError, ["metric='macro_f1'", "pearson"]),
+        (
+            {"train": [ROW]},
+            {"kind": "regression", "metric": "macro_f1"},
+            ConfigError,
+            ["metric='macro_f1'", "pearson"],
+        ),
         ("chemprot", {"kind": "regression"}, ConfigError, ["kind='regression'"]),
         ("chemprot", {"metric": "accuracy"}, ConfigError, ["metric='accuracy'"]),
         ("chemprot", {"text_pair_field": "b"}, ConfigError, ["text_pair_field='b'"]),
@@ -170,7 +252,9 @@ ROW = {"text": "a", "label": "x"}
         (None, {}, ConfigError, ["task='NoneType'"]),
     ],
 )
-def test_wrong_splits_rows_and_arguments_of_finetune_are_named(task, settings, error, names, checkpoint):
+def test_wrong_splits_rows_and_arguments_of_finetune_are_named(
+    task, settings, error, names, checkpoint
+):
     refused(error, names, dana.finetune, checkpoint, task, **settings)
 
 
@@ -180,10 +264,20 @@ def test_a_model_without_its_tokenizer_is_refused(adaptation):
 
 
 @pytest.mark.slow
-def test_a_launched_script_makes_it_too(weights_run, adaptation, pieces, task_texts, general_texts, tmp_path):
+def test_a_launched_script_makes_it_too(
+    weights_run, adaptation, pieces, task_texts, general_texts, tmp_path
+):
     out = tmp_path / "run"
-    job = {"task": task_texts, "general": general_texts, "out": str(out), "model": str(pieces), "steps": STEPS}
-    (tmp_path / "job.json").write_text(json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8")
+    job = {
+        "task": task_texts,
+        "general": general_texts,
+        "out": str(out),
+        "model": str(pieces),
+        "steps": STEPS,
+    }
+    (tmp_path / "job.json").write_text(
+        json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8"
+    )
     launch("two_ranks_run.py", tmp_path / "job.json")
     for kind in ("task", "corpus", "scores", "weights"):
         manifests = [read_manifest(folder / kind) for folder in (out, weights_run[0])]

@@ -13,7 +13,9 @@ from dana.core.logging import messages
 def test_import_imports_nothing_heavy():
     heavy = "('torch', 'transformers', 'numpy', 'pandas', 'pyarrow', 'sklearn', 'datasets', 'yaml', 'tqdm')"
     code = f"import sys, dana; dir(dana); print([name for name in {heavy} if name in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert out == "[]\n"
 
 
@@ -30,18 +32,31 @@ def test_every_name_is_found_and_says_what_it_is():
 def test_type_checkers_see_signatures_and_unknown_names(tmp_path):
     file = tmp_path / "use.py"
     file.write_text("import dana\nreveal_type(dana.rank)\ndana.rnak\ndana.score(out=3)\n")
-    out = subprocess.run([sys.executable, "-m", "mypy", str(file)], capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-m", "mypy", str(file)], capture_output=True, text=True
+    ).stdout
     words = {2: "def (task:", 3: 'has no attribute "rnak"', 4: 'Argument "out"'}
     for line, text in words.items():
-        assert any(f"use.py:{line}:" in message and text in message for message in out.splitlines()), out
+        assert any(
+            f"use.py:{line}:" in message and text in message for message in out.splitlines()
+        ), out
 
 
-def test_functions_show_the_messages_of_their_command_unless_quiet(task_texts, general_texts, tmp_path):
+def test_functions_show_the_messages_of_their_command_unless_quiet(
+    task_texts, general_texts, tmp_path
+):
     texts = f"{task_texts[:30]!r}, {general_texts[:30]!r}, selector='lexical'"
     code = f"import dana; scores = dana.score({texts}%s); dana.weigh(scores%s)"
     for quiet, spoken in (("", True), (", quiet=True", False)):
-        out = subprocess.run([sys.executable, "-c", code % (quiet, quiet)], capture_output=True, text=True, check=True)
-        assert (out.stdout, "selector" in out.stderr or "general" in out.stderr) == ("", spoken), out.stderr
+        out = subprocess.run(
+            [sys.executable, "-c", code % (quiet, quiet)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert (out.stdout, "selector" in out.stderr or "general" in out.stderr) == ("", spoken), (
+            out.stderr
+        )
         assert spoken or not out.stderr
 
 

@@ -74,15 +74,31 @@ def loop_steps(model, steps, tokenizer, denominator):
     return copy_parameters(model)
 
 
-def trainers_steps(model, rows, tokenizer, folder, denominator="batch", batch=8, accumulation=1, decay=0.0, **extra):
+def trainers_steps(
+    model, rows, tokenizer, folder, denominator="batch", batch=8, accumulation=1, decay=0.0, **extra
+):
     """Parameters after WeightedTrainer went through the rows, in their order."""
-    usual = {"use_cpu": True, "report_to": [], "save_strategy": "no", "disable_tqdm": True, "num_train_epochs": 1}
-    steps = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "max_grad_norm": 0}
+    usual = {
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "num_train_epochs": 1,
+    }
+    steps = {
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": accumulation,
+        "max_grad_norm": 0,
+    }
     order = {"train_sampling_strategy": "sequential"}
     arguments = TrainingArguments(str(folder), **{**usual, **steps, **order, **extra})
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, weight_decay=decay)
     constant = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
-    options = {"train_dataset": rows, "optimizers": (optimizer, constant), "denominator": denominator}
+    options = {
+        "train_dataset": rows,
+        "optimizers": (optimizer, constant),
+        "denominator": denominator,
+    }
     dana.WeightedTrainer(model, arguments, dana.WeightedCollator(tokenizer), **options).train()
     return copy_parameters(model)
 
@@ -96,8 +112,12 @@ def assert_alike(ours, rival, before):
     assert largest_difference(ours, rival) <= 1e-6
 
 
-def test_the_table_has_the_examples_that_adapting_trains_on(weights_run, table, tokenizer, pieces, tmp_path):
-    run = shutil.copytree(weights_run[0], tmp_path / "run")  # that of all tests is adapted otherwise
+def test_the_table_has_the_examples_that_adapting_trains_on(
+    weights_run, table, tokenizer, pieces, tmp_path
+):
+    run = shutil.copytree(
+        weights_run[0], tmp_path / "run"
+    )  # that of all tests is adapted otherwise
     shutil.rmtree(run / "adapted", ignore_errors=True)
     assert table.column_names == ["input_ids", "weight", "example_id"]
     dana.adapt(pieces, out=run, steps=1, batch_size=4, max_tokens=MAX_TOKENS, evaluations=1)
@@ -106,15 +126,21 @@ def test_the_table_has_the_examples_that_adapting_trains_on(weights_run, table, 
     assert sum(map(len, table["input_ids"])) == counts["tokens_with_special"]
     assert len(set(table["example_id"])) == len(table)
     assert 0 < min(table["weight"]) < max(table["weight"]) <= 1
-    again = dana.training_dataset(str(weights_run[0]), tokenizer, weights_run[1], max_tokens=MAX_TOKENS)
+    again = dana.training_dataset(
+        str(weights_run[0]), tokenizer, weights_run[1], max_tokens=MAX_TOKENS
+    )
     pd.testing.assert_frame_equal(again.to_pandas(), table.to_pandas())
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
 @pytest.mark.parametrize(("batch", "accumulation"), [(8, 1), (2, 4)])
-def test_steps_are_those_of_our_loop(denominator, batch, accumulation, table, model, tokenizer, tmp_path):
+def test_steps_are_those_of_our_loop(
+    denominator, batch, accumulation, table, model, tokenizer, tmp_path
+):
     rows = table.select(range(15))  # the second step has seven examples, its last micro-batch one
-    rows = rows.map(lambda row, index: {"weight": 0.0 if index in (3, 12) else row["weight"]}, with_indices=True)
+    rows = rows.map(
+        lambda row, index: {"weight": 0.0 if index in (3, 12) else row["weight"]}, with_indices=True
+    )
     twin = copy.deepcopy(model)
     before = copy_parameters(model)
     steps = [(rows.select(range(8)), 0), (rows.select(range(8, 15)), 0)]
@@ -128,7 +154,9 @@ def test_masks_change_from_epoch_to_epoch_as_ours_do(table, model, tokenizer, tm
     twin, third = copy.deepcopy(model), copy.deepcopy(model)
     before = copy_parameters(model)
     ours = loop_steps(model, [(rows, 0), (rows, 1)], tokenizer, "batch")
-    rival = trainers_steps(twin, rows, tokenizer, tmp_path, num_train_epochs=2, dataloader_num_workers=1)
+    rival = trainers_steps(
+        twin, rows, tokenizer, tmp_path, num_train_epochs=2, dataloader_num_workers=1
+    )
     assert_alike(ours, rival, before)
     same_masks = loop_steps(third, [(rows, 0), (rows, 0)], tokenizer, "batch")
     assert largest_difference(ours, same_masks) > 1e-4
@@ -143,7 +171,9 @@ def test_a_step_of_weights_of_zero_leaves_the_model(table, model, tokenizer, tmp
 
 def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer, tmp_path):
     rows = table.select(range(8))
-    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=8)
+    arguments = TrainingArguments(
+        str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=8
+    )
     collator = dana.WeightedCollator(tokenizer)
     options = {"eval_dataset": rows, "data_collator": collator, "denominator": "weight_sum"}
     trainer = dana.WeightedTrainer(model, arguments, **options)
@@ -152,9 +182,13 @@ def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer,
     weight, labels = inputs.pop("weight"), inputs.pop("labels")
     with torch.no_grad():
         logits = model.eval()(**inputs).logits
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), reduction="none"
+    ).view_as(labels)
     masked_weights = (labels != -100) * weight[:, None]
-    assert loss == pytest.approx(float((losses * masked_weights).sum() / masked_weights.sum()), abs=1e-5)
+    assert loss == pytest.approx(
+        float((losses * masked_weights).sum() / masked_weights.sum()), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,23 +198,34 @@ def test_evaluation_is_the_weighted_loss_of_its_batches(table, model, tokenizer,
         ({"denominator": "mean"}, {}, "denominator='mean'"),
         ({"compute_loss_func": print}, {}, "compute_loss_func="),
         ({}, {"label_smoothing_factor": 0.1}, "label_smoothing_factor=0.1"),
-        ({}, {"dataloader_persistent_workers": True, "dataloader_num_workers": 1}, "persistent_workers=True"),
+        (
+            {},
+            {"dataloader_persistent_workers": True, "dataloader_num_workers": 1},
+            "persistent_workers=True",
+        ),
     ],
 )
-def test_what_would_change_the_loss_is_refused(keywords, arguments, name, model, tokenizer, tmp_path):
+def test_what_would_change_the_loss_is_refused(
+    keywords, arguments, name, model, tokenizer, tmp_path
+):
     training = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], **arguments)
     keywords = {"data_collator": dana.WeightedCollator(tokenizer), **keywords}
     with pytest.raises(ConfigError, match=name):
         dana.WeightedTrainer(model, training, **keywords)
 
 
-def test_rows_without_weights_objectives_of_pairs_and_names_of_tokenizers_are_refused(table, tokenizer, weights_run):
+def test_rows_without_weights_objectives_of_pairs_and_names_of_tokenizers_are_refused(
+    table, tokenizer, weights_run
+):
     with pytest.raises(DataError, match=r"weight.*input_ids, example_id"):
         dana.WeightedCollator(tokenizer)(list(table.select(range(2)).remove_columns("weight")))
     with pytest.raises(ConfigError, match="next_sentence"):
         dana.WeightedCollator(tokenizer, "next_sentence")(list(table.select(range(2))))
     for wrong in (None, "bert-base-uncased"):
-        for work in (lambda: dana.training_dataset(weights_run, wrong), lambda: dana.WeightedCollator(wrong)):  # noqa: B023
+        for work in (
+            lambda: dana.training_dataset(weights_run, wrong),  # noqa: B023
+            lambda: dana.WeightedCollator(wrong),  # noqa: B023
+        ):
             with pytest.raises(ConfigError, match=f"tokenizer={wrong!r}"):
                 work()
 
@@ -190,6 +235,8 @@ def test_two_ranks_take_the_steps_of_one(table, model, tokenizer, pieces, tmp_pa
     rows = table.select(range(16))
     rows.save_to_disk(tmp_path / "rows")
     before = copy_parameters(model)
-    ours = loop_steps(model, [(rows.select(range(8)), 0), (rows.select(range(8, 16)), 0)], tokenizer, "batch")
+    ours = loop_steps(
+        model, [(rows.select(range(8)), 0), (rows.select(range(8, 16)), 0)], tokenizer, "batch"
+    )
     launch("two_ranks.py", pieces, tmp_path)
     assert_alike(ours, torch.load(tmp_path / "after.pt"), before)

@@ -95,7 +95,9 @@ def test_recipes_are_found_by_name_anywhere_and_their_scripts_are_commands(tmp_p
     for name in ("score", "adapt", "finetune"):
         code = (RECIPES / f"{name}.py").read_text(encoding="utf-8")
         assert f'sys.exit(main(["{name}", *sys.argv[1:]]))' in code
-        assert "torch" not in code.replace("torchrun", ""), "main must set the threads before torch is imported"
+        assert "torch" not in code.replace("torchrun", ""), (
+            "main must set the threads before torch is imported"
+        )
 
 
 def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypatch, capsys):

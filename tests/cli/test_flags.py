@@ -16,7 +16,9 @@ from tests.guide import leaves
 
 PARSERS = leaves(build_parser())
 FLAGS = [
-    (name, flag, setting) for name, one in PARSERS.items() for setting, flag in one._defaults.get("flags", {}).items()
+    (name, flag, setting)
+    for name, one in PARSERS.items()
+    for setting, flag in one._defaults.get("flags", {}).items()
 ]
 
 
@@ -52,11 +54,17 @@ def test_help_of_a_command_imports_nothing_heavy():
     command = [sys.executable, "-c", HELP, *PARSERS]
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert out.count("usage: dana") == len(PARSERS)
-    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(out.splitlines()[-1].split())
+    assert not {"torch", "transformers", "numpy", "sklearn", "pyarrow"} & set(
+        out.splitlines()[-1].split()
+    )
 
 
 def test_python_m_dana_is_the_command_dana():
-    command = str(Path(sys.executable).with_name("dana"))  # of this environment, which may not be on the path
+    command = str(
+        Path(sys.executable).with_name("dana")
+    )  # of this environment, which may not be on the path
     for program in ([command], [sys.executable, "-m", "dana"]):
-        out = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True).stdout
+        out = subprocess.run(
+            [*program, "--version"], capture_output=True, text=True, check=True
+        ).stdout
         assert out == f"dana {version('dana-lm')}\n"

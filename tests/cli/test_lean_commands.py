@@ -12,12 +12,16 @@ from dana.cli.main import main
 code = main(sys.argv[1:])
 print(code, *(name for name in {HEAVY} if name in sys.modules))
 """
-SETTINGS = "adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n"
+SETTINGS = (
+    "adapt:\n  objective: masked:mask_rate=0.3\n  steps: 10\npretrain:\n  architecture: bert\n"
+)
 
 
 def heavy_imports(*words: object) -> list[str]:
     """Run a command in its own process; returns the heavy packages that it imported."""
-    process = subprocess.run([sys.executable, "-c", SCRIPT, *map(str, words)], capture_output=True, text=True)
+    process = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *map(str, words)], capture_output=True, text=True
+    )
     assert process.returncode == 0, process.stderr
     code, *packages = process.stdout.splitlines()[-1].split()
     assert code == "0"
@@ -43,5 +47,7 @@ def test_scoring_at_random_and_weighing_import_nothing_heavy_and_reporting_no_to
     assert heavy_imports("weigh", run) == []
     assert heavy_imports("weigh", run, "--policy", "sigmoid", "--out", tmp_path / "weights") == []
     assert heavy_imports("files", "verify", run) == []
-    assert not {"torch", "transformers"} & set(heavy_imports("report", run)), "there are no stored vectors"
+    assert not {"torch", "transformers"} & set(heavy_imports("report", run)), (
+        "there are no stored vectors"
+    )
     assert (run / "report.html").is_file()

@@ -10,7 +10,18 @@ from dana.tasks.finder import TASK_PATH, card_names
 def test_list_has_a_line_a_card_and_a_tag_filters(capsys):
     assert main(["task", "list"]) == 0
     heading, *lines = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "kind", "metric", "labels", "train", "dev", "test", "data", "tags", "title"]
+    assert heading.split() == [
+        "name",
+        "kind",
+        "metric",
+        "labels",
+        "train",
+        "dev",
+        "test",
+        "data",
+        "tags",
+        "title",
+    ]
     assert [line.split()[0] for line in lines] == card_names()
     assert main(["task", "list", "--tag", "news"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == [
@@ -43,14 +54,32 @@ def test_strict_makes_a_warning_exit_code_1(tmp_path, capsys, monkeypatch):
     assert f"dana: error: {path}: " in output.err
 
 
-def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(tmp_path, capsys, monkeypatch):
+def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.delenv("DANA_DATA", raising=False)
     monkeypatch.setenv(TASK_PATH, "")
     toy_task.write_task(tmp_path / "cards", name="words")
-    pool, run, cards = tmp_path / "pool.jsonl", str(tmp_path / "run"), ["--task-path", str(tmp_path / "cards")]
-    pool.write_text("".join(f'{{"text": "word{at} word{at + 1} apple pear"}}\n' for at in range(30)))
+    pool, run, cards = (
+        tmp_path / "pool.jsonl",
+        str(tmp_path / "run"),
+        ["--task-path", str(tmp_path / "cards")],
+    )
+    pool.write_text(
+        "".join(f'{{"text": "word{at} word{at + 1} apple pear"}}\n' for at in range(30))
+    )
     encoder = ["--encoder", "hashing:dims=16", "--set", "ranking.detectors=[knn,pca]"]
-    rank = ["score", "--rank-only", "--task", "words", "--general", str(pool), "--out", run, *encoder]
+    rank = [
+        "score",
+        "--rank-only",
+        "--task",
+        "words",
+        "--general",
+        str(pool),
+        "--out",
+        run,
+        *encoder,
+    ]
     score = ["score", "--out", run, "--selector", "detector:knn"]
     for line, code in ((["task", "list", *cards], 0), (rank, 2), ([*rank, *cards], 0), (score, 0)):
         assert main(line) == code

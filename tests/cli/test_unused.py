@@ -21,7 +21,11 @@ CASES = [
     ("weigh x --set weigh.seed=3", "weigh.seed", "--policy sampled"),
     ("weigh x --set weigh.seed=4", "weigh.seed", "--beta auto"),
     ("weigh x --beta 0.2 --budget '9 units'", "--beta", "--policy sampled"),
-    ("weigh x --beta 0.3 --budget '9 units' --policy sampled --midpoint 0", "--beta", "weigh.midpoint=null"),
+    (
+        "weigh x --beta 0.3 --budget '9 units' --policy sampled --midpoint 0",
+        "--beta",
+        "weigh.midpoint=null",
+    ),
     ("weigh x --beta 0.1 --budget '9 units'", "--beta", "weigh.budget=null"),
     ("weigh x --beta 0.1 --policy sigmoid --midpoint 0", "--beta", "--policy sampled"),
     ("weigh x --set weigh.tokenizer=folder", "weigh.tokenizer", "--budget '9 tokens'"),
@@ -34,7 +38,11 @@ SCORE = [
     ("--selector random --encoder hashing", "--encoder", "--units window:64"),
     ("--selector random --store folder", "--store", "--selector cascade"),
     ("--selector random --geometry l2", "--geometry", "--selector detector"),
-    ("--selector random --set selection.general_share=0.1", "selection.general_share", "--selector detector"),
+    (
+        "--selector random --set selection.general_share=0.1",
+        "selection.general_share",
+        "--selector detector",
+    ),
     ("--selector random --set detector=knn", "detector", "--selector detector"),
     ("--set ranking.seeds=2", "ranking.seeds", "--selector detector"),
     ("--selector detector:knn --set ranking.seeds=2", "ranking.seeds", "--rank-only"),
@@ -76,6 +84,8 @@ def test_a_setting_that_the_selector_does_not_use_is_said_once(line, word, cure,
 
 
 def test_a_recipe_may_hold_settings_of_other_commands():
-    Path("mine.yaml").write_text("weigh: {policy: sigmoid, gamma: 9, budget: 9 units}\nadapt: {cooldown: 0.1}\n")
+    Path("mine.yaml").write_text(
+        "weigh: {policy: sigmoid, gamma: 9, budget: 9 units}\nadapt: {cooldown: 0.1}\n"
+    )
     assert settings("weigh x --config mine.yaml").weigh.gamma == 9
     assert settings("adapt x --config mine.yaml").adapt.cooldown == 0.1

@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core import artifacts
-from dana.core.artifacts import MANIFEST, fingerprint, list_differences, make, open_artifact, read_manifest, write_json
+from dana.core.artifacts import (
+    MANIFEST,
+    fingerprint,
+    list_differences,
+    make,
+    open_artifact,
+    read_manifest,
+    write_json,
+)
 from dana.core.errors import ArtifactError, Contradiction
 
 
@@ -35,14 +43,18 @@ def names_in(folder):
 
 def test_the_fingerprint_ignores_key_order_and_nothing_else():
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
-    assert fingerprint({"a": 1}) == "6903fb303cd60ccb0a2b9c2592fa773b"  # printf '{"a": 1}' | b2sum -l 128
+    assert (
+        fingerprint({"a": 1}) == "6903fb303cd60ccb0a2b9c2592fa773b"
+    )  # printf '{"a": 1}' | b2sum -l 128
     assert fingerprint({"a": "α"}) == "c57a286f21a481ed65f39d5a53ac329f"
     assert fingerprint({"n": np.int64(1)}) == fingerprint({"n": 1})
 
 
 def test_json_takes_paths_and_numpy_numbers_and_refuses_nan(tmp_path):
     write_json(tmp_path / "x.json", {"α": Path("a/b"), "share": np.float32(0.5)})
-    assert (tmp_path / "x.json").read_text(encoding="utf-8") == '{\n  "α": "a/b",\n  "share": 0.5\n}\n'
+    assert (tmp_path / "x.json").read_text(
+        encoding="utf-8"
+    ) == '{\n  "α": "a/b",\n  "share": 0.5\n}\n'
     for value, error in ((object(), TypeError), (float("nan"), ValueError)):
         with pytest.raises(error):
             write_json(tmp_path / "y.json", {"x": value})
@@ -70,7 +82,10 @@ def test_an_equal_run_reuses_and_a_different_one_is_refused_untouched(tmp_path, 
 
 @pytest.mark.parametrize(
     ("error", "type_of_error"),
-    [(RuntimeError("power cut"), RuntimeError), (OSError(errno.ENOSPC, "No space left on device"), ArtifactError)],
+    [
+        (RuntimeError("power cut"), RuntimeError),
+        (OSError(errno.ENOSPC, "No space left on device"), ArtifactError),
+    ],
 )
 def test_a_failing_stage_or_a_full_disk_leaves_nothing(tmp_path, error, type_of_error):
     def write(draft):
@@ -83,7 +98,9 @@ def test_a_failing_stage_or_a_full_disk_leaves_nothing(tmp_path, error, type_of_
 
 
 @pytest.mark.parametrize("path", [".", "..", "../here", "../thesis"])
-def test_a_folder_of_the_user_and_the_working_directory_are_not_replaced(tmp_path, monkeypatch, path):
+def test_a_folder_of_the_user_and_the_working_directory_are_not_replaced(
+    tmp_path, monkeypatch, path
+):
     for folder in ("here", "thesis"):
         (tmp_path / folder).mkdir()
     (tmp_path / "thesis" / "years.txt").write_text("of work")
@@ -96,7 +113,12 @@ def test_a_folder_of_the_user_and_the_working_directory_are_not_replaced(tmp_pat
     assert make(Path(), "thing", {}, _write("x")).fingerprint == artifact.fingerprint
 
 
-FLAWS = [(None, "dana score"), ('{"kind": "thi', "manifest.json:1"), ("[]", "list"), ('{"schema": 99}', "99")]
+FLAWS = [
+    (None, "dana score"),
+    ('{"kind": "thi', "manifest.json:1"),
+    ("[]", "list"),
+    ('{"schema": 99}', "99"),
+]
 FLAWS += [('{"schema": 2, "kind": 7}', "'kind'")]
 FLAWS += [('{"schema": 2, "kind": "thing", "fingerprint": "a"}', "'depends_on'")]
 
@@ -144,9 +166,13 @@ def test_rows_are_checked_where_the_size_is_the_same(tmp_path):
 
 def test_all_is_on_disk_before_the_folder_is_renamed(tmp_path, monkeypatch):
     events = []
-    monkeypatch.setattr("os.fsync", lambda handle: events.append(Path(f"/proc/self/fd/{handle}").readlink().name))
+    monkeypatch.setattr(
+        "os.fsync", lambda handle: events.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+    )
     rename = Path.rename
-    monkeypatch.setattr(Path, "rename", lambda path, target: events.append("rename") or rename(path, target))
+    monkeypatch.setattr(
+        Path, "rename", lambda path, target: events.append("rename") or rename(path, target)
+    )
     make(tmp_path / "x", "thing", {}, _tables)
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
     assert {"part-00000.parquet", "part-00001.parquet", "__dana__"} <= set(before)
@@ -191,13 +217,18 @@ def test_of_several_processes_one_writes_and_all_get_the_same(tmp_path):
     assert names_in(tmp_path) == ["x"]
 
 
-def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing(tmp_path, monkeypatch, heard):
+def test_a_second_process_that_waited_enough_says_who_writes_and_touches_nothing(
+    tmp_path, monkeypatch, heard
+):
     """With patience it says so once, and gets what the first one wrote."""
     lock = tmp_path / ".x.lock"
     with writer(tmp_path, 1.5) as first:
         wait_for_writer(tmp_path)
         owner = lock.read_text()
-        for text, name in ((owner, rf"process {first.pid} on \S+ \(since "), ("", "another process")):
+        for text, name in (
+            (owner, rf"process {first.pid} on \S+ \(since "),
+            ("", "another process"),
+        ):
             lock.write_text(text)
             monkeypatch.setattr("dana.core.files.PATIENCE", 0.1)
             with pytest.raises(ArtifactError, match=f"x: {name}"):

@@ -46,7 +46,10 @@ def test_overrides_come_after_yaml_and_defaults():
 
 RANGES = [("at least 1", [1, 1.5, math.inf], [0, -1, math.nan]), ("above 0", [1e-9], [0])]
 RANGES += [("in (0, 1]", [0.5, 1], [0, 1.1]), ("in [0, 1), or null", [0, None], [1])]
-RANGES += [("from 1 to 9223372036854775807", [2**63 - 1], [0, 2**63]), (("a", "b"), ["a"], ["c", ""])]
+RANGES += [
+    ("from 1 to 9223372036854775807", [2**63 - 1], [0, 2**63]),
+    (("a", "b"), ["a"], ["c", ""]),
+]
 
 
 @pytest.mark.parametrize(("allowed", "good", "bad"), RANGES)
@@ -69,7 +72,10 @@ def test_settings_of_one_class_share_no_list():
     ("values", "names"),
     [
         ({"nmae": "a"}, ("r.yaml", "'nmae'", "did you mean 'name'?", "extra, files, inner")),
-        ({"name": "a", "inner": {"stepps": 3}}, ("'inner.stepps'", "did you mean 'steps'?", "rate, steps")),
+        (
+            {"name": "a", "inner": {"stepps": 3}},
+            ("'inner.stepps'", "did you mean 'steps'?", "rate, steps"),
+        ),
         ({"name": "a", "extra": {"stepz": 1}}, ("'extra.stepz'", "'steps'")),
         ({"name": "a", "inner": 3}, ("inner=3",)),
         ({"name": "a", "limit": "many"}, ("limit='many'", "a whole number or null")),
@@ -90,7 +96,16 @@ def test_an_unknown_key_is_refused_with_the_nearest(values, names):
     assert "\n" not in str(error.value)
 
 
-ODD = ["2020-99-99", "!!int x", "9" * 5000, "[" * 9000, "!!binary x", "!!timestamp x", "{[a]: b}", "!!bool maybe"]
+ODD = [
+    "2020-99-99",
+    "!!int x",
+    "9" * 5000,
+    "[" * 9000,
+    "!!binary x",
+    "!!timestamp x",
+    "{[a]: b}",
+    "!!bool maybe",
+]
 
 
 @pytest.mark.parametrize("value", ODD, ids=[value[:20] for value in ODD])
@@ -111,13 +126,17 @@ def test_a_setting_of_text_takes_what_yaml_reads_as_a_number_a_date_or_a_switch(
 @pytest.mark.parametrize("text", ["name: a\nname: b", "name: a\ninner: {steps: 1, steps: 2}"])
 def test_a_key_that_comes_twice_is_refused(tmp_path, text):
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"x\.yaml:\d: not YAML: the key '(name|steps)' comes twice"):
+    with pytest.raises(
+        ConfigError, match=r"x\.yaml:\d: not YAML: the key '(name|steps)' comes twice"
+    ):
         read_yaml(tmp_path / "x.yaml")
     (tmp_path / "x.yaml").write_text("a: &a {x: 1}\nb: {<<: *a, x: 2}")
     assert read_yaml(tmp_path / "x.yaml")["b"] == {"x": 2}
 
 
-@pytest.mark.parametrize("override", ["name.x=1", "name", "files=[x", "inner.rate=nan", "limit=1:30"])
+@pytest.mark.parametrize(
+    "override", ["name.x=1", "name", "files=[x", "inner.rate=nan", "limit=1:30"]
+)
 def test_a_wrong_override_is_named(override):
     with pytest.raises(ConfigError) as error:
         load(Outer, {"name": "a"}, [override])
@@ -133,7 +152,12 @@ def test_null_is_refused_where_a_setting_has_no_such_value(key):
 
 @pytest.mark.parametrize(
     ("content", "location"),
-    [(b"a: 1\nb: [x\nc: 2\n", "x.yaml:3"), (b"- a\n", "x.yaml"), (b"a: \xff\xfe\n", "x.yaml"), (None, "x.yaml")],
+    [
+        (b"a: 1\nb: [x\nc: 2\n", "x.yaml:3"),
+        (b"- a\n", "x.yaml"),
+        (b"a: \xff\xfe\n", "x.yaml"),
+        (None, "x.yaml"),
+    ],
 )
 def test_yaml_files_are_read_and_bad_ones_located(tmp_path, content, location):
     path = tmp_path / "x.yaml"

@@ -14,7 +14,15 @@ from safetensors.numpy import save_file
 
 from dana.core import files
 from dana.core.artifacts import make
-from dana.core.files import file_digest, folder_lock, start_ticks, temp_dir, temp_file, to_json_lines, write_gzip_lines
+from dana.core.files import (
+    file_digest,
+    folder_lock,
+    start_ticks,
+    temp_dir,
+    temp_file,
+    to_json_lines,
+    write_gzip_lines,
+)
 
 HOST = os.uname().nodename
 ROWS = [{"id": "1", "text": "größer\nals"}, {"id": "2", "text": "\u2028"}]
@@ -33,7 +41,9 @@ def test_leftovers_of_dead_processes_of_this_machine_are_removed(tmp_path):
     process.wait()
     assert start_ticks(process.pid) is None
     (tmp_path / f".x.tmp-{HOST}-{process.pid}-12345").mkdir()
-    (tmp_path / f".x.tmp-{HOST}-{os.getppid()}-1").mkdir()  # another process has the id of a dead one
+    (
+        tmp_path / f".x.tmp-{HOST}-{os.getppid()}-1"
+    ).mkdir()  # another process has the id of a dead one
     make(tmp_path / "x", "thing", {}, write)
     assert names_in(tmp_path) == {"x"}
     (tmp_path / f".y.json.tmp-{HOST}-{process.pid}-12345").write_text("half")
@@ -77,21 +87,29 @@ def test_a_write_that_fails_leaves_the_file_before_and_nothing_else(tmp_path):
     assert file.read_text() == "after"
 
 
-def test_weights_have_the_mode_of_other_files_and_one_that_cannot_be_read_hides_no_damage(tmp_path, monkeypatch):
+def test_weights_have_the_mode_of_other_files_and_one_that_cannot_be_read_hides_no_damage(
+    tmp_path, monkeypatch
+):
     folder = tmp_path / "x"
     folder.mkdir(0o755)
     for name in ("a", "b"):
         save_file({name: np.ones(2)}, folder / f"{name}.safetensors")
     seals = files.seal(folder)
-    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {folder.stat().st_mode & 0o666}
-    monkeypatch.setattr(files, "file_digest", mock.Mock(side_effect=[PermissionError(13, "No permission"), "other"]))
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {
+        folder.stat().st_mode & 0o666
+    }
+    monkeypatch.setattr(
+        files, "file_digest", mock.Mock(side_effect=[PermissionError(13, "No permission"), "other"])
+    )
     lines = [line.partition(": ")[2] for line in files.find_damage(folder, seals, digests=True)]
     assert lines == ["cannot be read: No permission", "its bytes are not those that were written"]
 
 
 def test_a_digest_is_that_of_b2sum(tmp_path):
     (tmp_path / "abc").write_bytes(b"abc")
-    assert file_digest(tmp_path / "abc") == "cf4ab791c62b8d2b2109c90275287816"  # printf abc | b2sum -l 128
+    assert (
+        file_digest(tmp_path / "abc") == "cf4ab791c62b8d2b2109c90275287816"
+    )  # printf abc | b2sum -l 128
     content = b"x" * ((1 << 20) + 1)
     for name, end in {"one": b"x", "other": b"y"}.items():
         (tmp_path / name).write_bytes(content + end)

@@ -43,9 +43,12 @@ def connection(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("rank", "world", "peers", "writes"), [(0, 2, True, True), (1, 2, True, False), (0, 1, False, True)]
+    ("rank", "world", "peers", "writes"),
+    [(0, 2, True, True), (1, 2, True, False), (0, 1, False, True)],
 )
-def test_the_first_process_writes_and_so_does_one_that_works_alone(launch, rank, world, peers, writes):
+def test_the_first_process_writes_and_so_does_one_that_works_alone(
+    launch, rank, world, peers, writes
+):
     launch(rank, world)
     assert (has_peers(), is_writer()) == (peers, writes)
     with single_process():
@@ -54,7 +57,9 @@ def test_the_first_process_writes_and_so_does_one_that_works_alone(launch, rank,
     assert (has_peers(), is_writer()) == (peers, writes)
 
 
-def test_the_first_process_works_alone_and_tells_the_others_of_an_error(launch, connection, monkeypatch):
+def test_the_first_process_works_alone_and_tells_the_others_of_an_error(
+    launch, connection, monkeypatch
+):
     launch(0, 2)
     assert on_rank_0(has_peers) is False
 
@@ -73,7 +78,9 @@ def test_the_first_process_works_alone_and_tells_the_others_of_an_error(launch, 
 
 def test_processes_that_did_not_join_are_refused(launch, monkeypatch):
     launch(0, 2)
-    monkeypatch.setattr("accelerate.PartialState", lambda **options: SimpleNamespace(num_processes=1))
+    monkeypatch.setattr(
+        "accelerate.PartialState", lambda **options: SimpleNamespace(num_processes=1)
+    )
     with pytest.raises(ConfigError, match="2 processes"):
         _meet()
 
@@ -87,9 +94,12 @@ def test_a_process_that_leaves_its_launch_is_one_alone(launch, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("world", "deepspeed", "cpu", "backend"), [(2, "", True, None), (1, "", False, None), (2, "true", False, "gloo")]
+    ("world", "deepspeed", "cpu", "backend"),
+    [(2, "", True, None), (1, "", False, None), (2, "true", False, "gloo")],
 )
-def test_several_processes_without_an_accelerator_meet_over_gloo(launch, monkeypatch, world, deepspeed, cpu, backend):
+def test_several_processes_without_an_accelerator_meet_over_gloo(
+    launch, monkeypatch, world, deepspeed, cpu, backend
+):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", deepspeed)
     launch(0, world)
@@ -111,13 +121,24 @@ distributed.all_reduce_coalesced([torch.zeros(1) for _ in range(3000)], async_op
 def test_processes_that_end_right_after_their_last_operation_end_well(tmp_path):
     """A thread of the group frees 3,000 tensors then, which aborts 5 of 8 launches that give it no time."""
     (tmp_path / "ends.py").write_text(ENDS)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     for _ in range(5):
-        process = subprocess.run([*torchrun, str(tmp_path / "ends.py")], capture_output=True, text=True)
+        process = subprocess.run(
+            [*torchrun, str(tmp_path / "ends.py")], capture_output=True, text=True
+        )
         assert process.returncode == 0, process.stderr
 
 
-@pytest.mark.parametrize("message", ["pair.cc:553] Connection closed by peer [::1]:1", "Connection reset by peer"])
+@pytest.mark.parametrize(
+    "message", ["pair.cc:553] Connection closed by peer [::1]:1", "Connection reset by peer"]
+)
 def test_another_process_that_is_gone_is_one_line(launch, message):
     launch(0, 2)
     with pytest.raises(DanaError, match="another process"), report_errors_once():

@@ -29,16 +29,25 @@ def test_a_spec_gives_parameters_by_name_and_by_position():
     assert DETECTORS.create("pyod:KNN,n_neighbors=3").candidate.n_neighbors == 3
     assert ENCODERS.create("hashing:dims=64,words=1") == HashingEncoder(64, 1)
     values = {"layer": -2, "rate": 0.5, "fast": True, "of": None}
-    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (["org/name"], values)
+    assert parse_arguments("org/name,layer=-2,rate=5e-1,fast=true,of=null", "") == (
+        ["org/name"],
+        values,
+    )
     assert parse_arguments("", "") == ([], {})
 
 
 BAD_SPECS = [("knm", PluginError, ("'knm'", "did you mean 'knn'?", "contrastive_knn, cosine"))]
 BAD_SPECS += [("dana-lm:knm", PluginError, ("'knm'",)), ("", PluginError, ("''",))]
-BAD_SPECS += [("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")), ("knn:k=0", ConfigError, ("k=0",))]
+BAD_SPECS += [
+    ("knn:q=1", ConfigError, ("'knn:q=1'", "'q'", "k: int = 5")),
+    ("knn:k=0", ConfigError, ("k=0",)),
+]
 BAD_SPECS += [("knn:k=ten", ConfigError, ("'knn:k=ten'",)), ("knn:k=1,k=2", ConfigError, ("'k'",))]
 BAD_SPECS += [("knn:k=1,2", ConfigError, ("'2'",)), ("knn:1,2", ConfigError, ("'knn:1,2'",))]
-BAD_SPECS += [("knn:k=[1", ConfigError, ("'[1'", "YAML")), ("pyod", ConfigError, ("'pyod'", "'name'"))]
+BAD_SPECS += [
+    ("knn:k=[1", ConfigError, ("'[1'", "YAML")),
+    ("pyod", ConfigError, ("'pyod'", "'name'")),
+]
 
 
 @pytest.mark.parametrize(("spec", "error", "names"), BAD_SPECS)
@@ -49,9 +58,14 @@ def test_a_bad_spec_is_refused_by_name(spec, error, names):
 
 
 def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypatch, capsys):
-    for name, file, text in (("dana", "RECORD", "dana/__init__.py,,\n"), ("x", "top_level.txt", "danaides\n")):
+    for name, file, text in (
+        ("dana", "RECORD", "dana/__init__.py,,\n"),
+        ("x", "top_level.txt", "danaides\n"),
+    ):
         (tmp_path / f"{name}-9.dist-info").mkdir()
-        (tmp_path / f"{name}-9.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n")
+        (tmp_path / f"{name}-9.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 9\n"
+        )
         (tmp_path / f"{name}-9.dist-info" / file).write_text(text)
     assert registry.other_owners() == []
     monkeypatch.syspath_prepend(tmp_path)
@@ -61,9 +75,18 @@ def test_another_package_of_the_name_dana_is_said_in_one_line(tmp_path, monkeypa
 
 
 def test_no_file_names_the_distribution_as_the_package():
-    files = [*REPOSITORY.glob("*.*"), *(file for folder in ROOMS for file in (REPOSITORY / folder).rglob("*.*"))]
-    old = re.compile(r"""pip install[^\n]*['" ]dana(\\?\[|['" ]|$)|["']dana\\?\[|\bversion\(["']dana["']\)""")
-    texts = {file: file.read_text("utf-8") for file in files if file.suffix in (".py", ".md", ".toml", ".yaml")}
+    files = [
+        *REPOSITORY.glob("*.*"),
+        *(file for folder in ROOMS for file in (REPOSITORY / folder).rglob("*.*")),
+    ]
+    old = re.compile(
+        r"""pip install[^\n]*['" ]dana(\\?\[|['" ]|$)|["']dana\\?\[|\bversion\(["']dana["']\)"""
+    )
+    texts = {
+        file: file.read_text("utf-8")
+        for file in files
+        if file.suffix in (".py", ".md", ".toml", ".yaml")
+    }
     assert len(texts) > 300
     assert [str(file) for file, text in texts.items() if old.search(text)] == []
 
@@ -81,12 +104,23 @@ def site(tmp_path_factory):
     """A folder in which the toy package is installed."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(PLUGIN, folder / "source")  # building leaves files beside the source
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     subprocess.run([*command, "--target", str(folder / "site"), str(folder / "source")], check=True)
     return folder / "site"
 
 
-def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(site, monkeypatch, capsys):
+def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(
+    site, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(site)
     assert main(["plugins", "list", "detector"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
@@ -126,7 +160,10 @@ def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, c
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) >= 5
     assert all(line.startswith("ok ") for line in lines)
-    results = [CheckResult("scores are finite", True), CheckResult("same seed same scores", False, "they differ")]
+    results = [
+        CheckResult("scores are finite", True),
+        CheckResult("same seed same scores", False, "they differ"),
+    ]
     monkeypatch.setattr(f"dana.selectors.checks.check_{kind}", lambda name: results)
     assert main(["plugins", "check", kind, "mine"]) == 2
     output = capsys.readouterr()

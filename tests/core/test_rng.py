@@ -6,7 +6,10 @@ from dana.core.rng import derive_seed, generator, hash_uniform
 
 
 def test_seed_and_labels_in_order_name_a_stream():
-    assert len({derive_seed(*key) for key in ((0, "a", "b"), (0, "b", "a"), (0, "ab"), (1, "a", "b"))}) == 4
+    assert (
+        len({derive_seed(*key) for key in ((0, "a", "b"), (0, "b", "a"), (0, "ab"), (1, "a", "b"))})
+        == 4
+    )
     assert derive_seed(0, "a", "b") == 3846167687619602431  # the same on every machine, for ever
     np.testing.assert_array_equal(generator(3, "x", 1).random(5), generator(3, "x", 1).random(5))
     assert (generator(3, "x", 1).random(5) != generator(3, "x", 2).random(5)).any()

@@ -77,7 +77,9 @@ def test_a_group_is_drawn_whole_and_as_many_groups_as_there_are():
     assert counts[:, [0, 2, 3]].mean(0) == pytest.approx([1, 1, 1], abs=0.15)
 
 
-VALUES = np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # two units of two models
+VALUES = np.array(
+    [[1.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+)  # two units of two models
 
 
 def test_units_that_share_the_texts_by_hand():
@@ -90,8 +92,12 @@ def test_units_that_share_the_texts_by_hand():
     assert both.freedom == pytest.approx(both.error**2 / (both.by_unit / 1 + both.by_text / 2))
     assert both.seed_std == pytest.approx(math.sqrt(((1 / 3) ** 2 / 2 + (2 / 3) ** 2 / 2) / 2))
     assert both.unit_std == 0  # less than the fine-tunings within explain
-    apart = two_level(np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), 2)
-    assert apart.unit_std == pytest.approx(math.sqrt((2 / 3) ** 2 / 2 - (1 / 3) ** 2 / 2 / 2))  # 5/6 and 1/6
+    apart = two_level(
+        np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), 2
+    )
+    assert apart.unit_std == pytest.approx(
+        math.sqrt((2 / 3) ** 2 / 2 - (1 / 3) ** 2 / 2 / 2)
+    )  # 5/6 and 1/6
 
 
 def test_folds_with_texts_of_their_own_by_hand():
@@ -107,7 +113,9 @@ def test_folds_with_texts_of_their_own_by_hand():
     alike = two_level(np.array([[1.0, 0.0] * 3]), folds=folds)
     assert (alike.by_unit, alike.error) == (0, pytest.approx(math.sqrt(1.5 / 3 / 6)))
     leave_one_out = two_level(np.array([[1.0, 0.0, 0.0]]), folds=np.arange(3))
-    assert (leave_one_out.by_text, leave_one_out.error) == (0, pytest.approx(1 / 3)), "each fold is one text"
+    assert (leave_one_out.by_text, leave_one_out.error) == (0, pytest.approx(1 / 3)), (
+        "each fold is one text"
+    )
 
 
 def test_the_interval_and_p_are_students():
@@ -133,7 +141,9 @@ def test_the_smallest_difference_by_hand_and_how_it_falls():
     assert many.at(5, 2000).error == pytest.approx(math.sqrt(0.0004 + 0.000025))
     folds = TwoLevel(0.0, 0.0004, 0.0002, 5, 500, nested=True)
     assert folds.at(5, 2000).error == pytest.approx(0.01)
-    assert smallest_difference(500, 5) > smallest_difference(500, 10) > smallest_difference(2000, 10)
+    assert (
+        smallest_difference(500, 5) > smallest_difference(500, 10) > smallest_difference(2000, 10)
+    )
     assert smallest_difference(500, 5) == pytest.approx(0.077, abs=0.001)
 
 
@@ -166,13 +176,17 @@ def test_with_looks_p_interval_and_level_decide_alike_and_more_strictly(units):
     edge = float(stdtrit(one.freedom, 1 - level / 2)) * one.error
     both = replace(one, mean=edge, horizon=5)
     assert replace(both, horizon=0).p == pytest.approx(level)
-    assert (both.p, both.interval[0], both.interval[1]) == pytest.approx((0.05, 0, 2 * edge), abs=1e-6)
+    assert (both.p, both.interval[0], both.interval[1]) == pytest.approx(
+        (0.05, 0, 2 * edge), abs=1e-6
+    )
     assert both.level(4) < level / 4 * 1.2
     assert replace(both, mean=0.0).p == 1
     assert 0 <= replace(both, mean=9.0, by_unit=0.0).p < 1e-8
     assert replace(both, horizon=0).detectable() < both.detectable()
     assert both.at(9, 500) == replace(both, horizon=0).at(9, 500)
-    assert replace(both, horizon=units - 1).level() == replace(both, horizon=units).level(), "a run that went on"
+    assert replace(both, horizon=units - 1).level() == replace(both, horizon=units).level(), (
+        "a run that went on"
+    )
 
 
 def test_the_chance_to_decide_at_the_planned_end_by_hand():

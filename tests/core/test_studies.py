@@ -81,14 +81,26 @@ def test_a_study_enters_by_its_entry_point_alone(install, capsys):
     assert capsys.readouterr().out == "high water\n"
 
 
-UNLOADABLE = [("no_tables:STUDY", "ModuleNotFoundError"), ("dana.no_room.tables:STUDY", "ModuleNotFoundError")]
+UNLOADABLE = [
+    ("no_tables:STUDY", "ModuleNotFoundError"),
+    ("dana.no_room.tables:STUDY", "ModuleNotFoundError"),
+]
 UNLOADABLE += [("broken_tables:STUDY", "a_module_that_is_not_there")]
-UNLOADABLE += [("sinking_tables:STUDY", "RuntimeError: no water"), ("tide_tables:NOWHERE", "AttributeError")]
-UNLOADABLE += [("tide_tables:NOT_ONE", "Study"), ("tide_tables:STUDY", "Study"), ("not a value", "not a value")]
+UNLOADABLE += [
+    ("sinking_tables:STUDY", "RuntimeError: no water"),
+    ("tide_tables:NOWHERE", "AttributeError"),
+]
+UNLOADABLE += [
+    ("tide_tables:NOT_ONE", "Study"),
+    ("tide_tables:STUDY", "Study"),
+    ("not a value", "not a value"),
+]
 
 
 @pytest.mark.parametrize(("value", "words"), UNLOADABLE)
-def test_a_study_that_does_not_load_is_listed_as_missing_and_breaks_nothing(install, value, words, capsys):
+def test_a_study_that_does_not_load_is_listed_as_missing_and_breaks_nothing(
+    install, value, words, capsys
+):
     install(("ebb_tide", value), ("tides", "tide_tables:STUDY"))
     assert [study.name for study in studies()] == ["tides"]
     assert list(missing_studies()) == ["ebb_tide"]
@@ -118,7 +130,9 @@ def test_a_study_with_a_part_that_does_not_load_is_missing_from_then_on(install)
 
 def test_a_command_of_another_study_is_not_replaced(install):
     install(("spring", "spring_tables:STUDY"), ("tides", "tide_tables:STUDY"))
-    assert "missing study tides tides: another" in " ".join(build_parser(["--help"]).format_help().split())
+    assert "missing study tides tides: another" in " ".join(
+        build_parser(["--help"]).format_help().split()
+    )
 
 
 def test_a_name_of_two_packages_is_ambiguous_and_of_one_on_the_path_twice_is_not(install):

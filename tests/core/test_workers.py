@@ -43,7 +43,9 @@ def _script(tmp_path, pause):
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
+    assert not [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")
+    ]
 
 
 def test_a_script_without_a_guard_runs_once_and_its_own_functions_are_called(tmp_path):
@@ -65,7 +67,9 @@ def test_workers_of_a_process_that_was_killed_end_by_themselves(tmp_path):
     process.wait()
     workers = {int(line.split()[1]) for line in log.read_text(encoding="utf-8").splitlines()[1:]}
     until = time.monotonic() + workers_module.IDLE + 90  # loky waits half a minute for its owner
-    while (alive := [one for one in workers if Path(f"/proc/{one}").exists()]) and time.monotonic() < until:
+    while (
+        alive := [one for one in workers if Path(f"/proc/{one}").exists()]
+    ) and time.monotonic() < until:
         time.sleep(0.2)
     assert workers
     assert not alive
@@ -76,7 +80,9 @@ def test_no_more_calls_are_started_than_are_read_ahead():
     results = map_calls(abs, ((number,) for number in numbers), 2)
     assert next(results) == 0
     assert next(numbers) == 2 + workers_module.AHEAD
-    assert list(results) == [number for number in range(1, 20) if number != 2 + workers_module.AHEAD]
+    assert list(results) == [
+        number for number in range(1, 20) if number != 2 + workers_module.AHEAD
+    ]
 
 
 def test_one_process_calls_the_function_itself():

@@ -13,7 +13,9 @@ PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
 
 def json_lines(rows) -> bytes:
     """One line a record; a record that is a string is a line as it is."""
-    return "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
+    return "".join(
+        (row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows
+    ).encode()
 
 
 def write_rows(path, rows) -> str:

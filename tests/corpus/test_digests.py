@@ -83,7 +83,11 @@ def _admitted_by_sets(document, texts, names):
         document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
     name = text_digest(document.doc_id)
     if name in names:
-        return "repeated id", f"id {document.doc_id!r} is repeated with another text; ids must be unique", None
+        return (
+            "repeated id",
+            f"id {document.doc_id!r} is repeated with another text; ids must be unique",
+            None,
+        )
     texts.add(text)
     names[name] = document.source
     return "", "", document
@@ -109,14 +113,20 @@ def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
     now = [read(on_bad_record) for on_bad_record in ("skip", "fail")]
     with pytest.MonkeyPatch.context() as patch:
         texts, names = set(), {}
-        patch.setattr(DuplicateFilter, "admit", lambda self, document: _admitted_by_sets(document, texts, names))
+        patch.setattr(
+            DuplicateFilter,
+            "admit",
+            lambda self, document: _admitted_by_sets(document, texts, names),
+        )
         reference = [read("skip")]
         texts, names = set(), {}
         assert now == [*reference, read("fail")]
 
 
 def _pool(path, count):
-    return write_rows(path, [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)])
+    return write_rows(
+        path, [{"text": f"text {number * 7919 % (count * 3 // 4)}"} for number in range(count)]
+    )
 
 
 KILLED = """
@@ -135,13 +145,18 @@ corpus.corpus_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
 """
 
 
-def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(monkeypatch, tmp_path):
+def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(
+    monkeypatch, tmp_path
+):
     pool = _pool(tmp_path / "pool.jsonl", 4000)
     complete = corpus_stage([pool], tmp_path / "complete" / "corpus")
     run = tmp_path / "run"
     process = subprocess.run([sys.executable, "-c", KILLED, pool, str(run / "corpus")], check=False)
     assert process.returncode == -signal.SIGKILL
-    assert {path.name for path in run.rglob("*") if path.is_file()} <= {"part-00000.parquet", ".corpus.lock"}
+    assert {path.name for path in run.rglob("*") if path.is_file()} <= {
+        "part-00000.parquet",
+        ".corpus.lock",
+    }
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
     corpus = corpus_stage([pool], run / "corpus")
     assert [path.name for path in run.iterdir()] == ["corpus"]

@@ -19,8 +19,14 @@ def _read(path, records, on_bad_record="skip"):
 
 
 def test_id_source_and_text_by_hand(tmp_path):
-    records = [{"id": 7, "source": "wiki", "text": " e\u0301t\u00e9\r\nx "}, {"doc_id": "d", "text": "two"}]
-    records += [{"id": "", "source": "", "text": "three"}, {"id": None, "source": None, "text": "four"}]
+    records = [
+        {"id": 7, "source": "wiki", "text": " e\u0301t\u00e9\r\nx "},
+        {"doc_id": "d", "text": "two"},
+    ]
+    records += [
+        {"id": "", "source": "", "text": "three"},
+        {"id": None, "source": None, "text": "four"},
+    ]
     records += [{"id": 0, "text": "five"}, {"id": " \u0000", "source": "\ufeff", "text": "six"}]
     documents, tally = _read(tmp_path / "pool.v1.jsonl", records)
     assert [d.text for d in documents] == ["été\nx", "two", "three", "four", "five", "six"]
@@ -28,16 +34,27 @@ def test_id_source_and_text_by_hand(tmp_path):
     assert [d.doc_id for d in documents] == ["7", "d", three, four, "0", six]
     assert [d.source for d in documents] == ["wiki", *["pool.v1"] * 5]
     pool = {"documents": 5, "characters": 3 + 5 + 4 + 4 + 3}
-    assert tally.as_dict()["by_source"] == {"pool.v1": pool, "wiki": {"documents": 1, "characters": 5}}
+    assert tally.as_dict()["by_source"] == {
+        "pool.v1": pool,
+        "wiki": {"documents": 1, "characters": 5},
+    }
 
 
-def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_is_named(tmp_path, heard):
-    records = [{"id": "a", "text": "one"}, {"id": "b", "text": "one "}, {"id": "a", "text": "another"}]
+def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_is_named(
+    tmp_path, heard
+):
+    records = [
+        {"id": "a", "text": "one"},
+        {"id": "b", "text": "one "},
+        {"id": "a", "text": "another"},
+    ]
     records += [{"text": " \u0000 "}, {"text": 3}, {"title": "no text"}, "not json"]
     documents, tally = _read(tmp_path / "x.jsonl", records)
     assert [d.text for d in documents] == ["one"]
     warnings = [record.getMessage() for record in heard.records]
-    assert [line.partition(": ")[0] for line in warnings] == [f"{tmp_path}/x.jsonl:{number}" for number in (3, 5, 7)]
+    assert [line.partition(": ")[0] for line in warnings] == [
+        f"{tmp_path}/x.jsonl:{number}" for number in (3, 5, 7)
+    ]
     assert dict(tally.drop_counts) == {"duplicate": 1, "empty": 1}
     assert dict(tally.rejection_counts) == {"repeated id": 1, "no text": 2, "unreadable": 1}
     assert str(tally) == (
@@ -49,14 +66,29 @@ def test_what_is_left_out_is_counted_by_reason_and_the_first_bad_record_of_each_
 
 def test_sources_share_texts_and_number_their_records_for_themselves(tmp_path):
     rows = {"one": [{"text": "same"}, {"id": 0, "text": "a"}]}
-    rows |= {"two": [{"text": "same"}, {"id": 0, "text": "b"}, {"id": 1, "text": "c"}, {"id": 0, "text": "d"}]}
+    rows |= {
+        "two": [
+            {"text": "same"},
+            {"id": 0, "text": "b"},
+            {"id": 1, "text": "c"},
+            {"id": 0, "text": "d"},
+        ]
+    }
     tally = Tally()
     paths = [write_rows(tmp_path / f"{name}.jsonl", records) for name, records in rows.items()]
     documents = list(read_documents(paths, "skip", tally))
     ids = [document_id("one", "same"), "0", "two/0", "1"]
     assert [d.doc_id for d in documents] == ids
-    assert [(d.source, d.text) for d in documents] == [("one", "same"), ("one", "a"), ("two", "b"), ("two", "c")]
-    assert (dict(tally.drop_counts), dict(tally.rejection_counts)) == ({"duplicate": 1}, {"repeated id": 1})
+    assert [(d.source, d.text) for d in documents] == [
+        ("one", "same"),
+        ("one", "a"),
+        ("two", "b"),
+        ("two", "c"),
+    ]
+    assert (dict(tally.drop_counts), dict(tally.rejection_counts)) == (
+        {"duplicate": 1},
+        {"repeated id": 1},
+    )
 
 
 def test_what_to_do_with_bad_records_is_checked_before_reading():
@@ -64,17 +96,26 @@ def test_what_to_do_with_bad_records_is_checked_before_reading():
         list(read_documents(["none.jsonl"], "ignore", Tally()))
 
 
-TEXTS = st.one_of(st.sampled_from(["a", "b", " a ", "", "\x00"]), st.text(max_size=5), st.integers())
+TEXTS = st.one_of(
+    st.sampled_from(["a", "b", " a ", "", "\x00"]), st.text(max_size=5), st.integers()
+)
 IDS = st.one_of(st.none(), st.sampled_from(["x", "y", ""]), st.integers(0, 3))
 BROKEN = st.sampled_from(["{", "[]", '"text"', "{}", "null", "NaN", '{"text": "\\ud800"}'])
 
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.one_of(st.fixed_dictionaries({"text": TEXTS}, optional={"id": IDS}), BROKEN), max_size=25))
+@given(
+    st.lists(
+        st.one_of(st.fixed_dictionaries({"text": TEXTS}, optional={"id": IDS}), BROKEN), max_size=25
+    )
+)
 def test_in_is_kept_plus_dropped_plus_rejected(tmp_path, records):
     documents, tally = _read(tmp_path / "x.jsonl", [*records, {"text": "never generated: long"}])
     assert tally.record_count == len(records) + 1
-    assert tally.record_count == tally.document_count + tally.drop_counts.total() + tally.rejection_counts.total()
+    assert (
+        tally.record_count
+        == tally.document_count + tally.drop_counts.total() + tally.rejection_counts.total()
+    )
     assert tally.document_count == len(documents) == sum(tally.documents_by_source.values())
     assert len({d.text for d in documents}) == len({d.doc_id for d in documents}) == len(documents)
     assert all(d.text and d.doc_id and d.source for d in documents)
@@ -99,7 +140,10 @@ def test_how_plain_text_was_cut_and_what_was_lost_are_said(tmp_path, log_lines):
     (tmp_path / "c.jsonl").write_text('{"text": "c"}\n')
     first, second, warning = log_lines(*sorted(tmp_path.iterdir()))
     assert first == f"input     {tmp_path}/a.txt: 3 documents, one per line"
-    assert second == f"input     {tmp_path}/b.txt: 2 documents, one per paragraph (between blank lines)"
+    assert (
+        second
+        == f"input     {tmp_path}/b.txt: 2 documents, one per paragraph (between blank lines)"
+    )
     assert warning.startswith(f"{tmp_path}/a.txt: 2 records hold U+FFFD")
 
 

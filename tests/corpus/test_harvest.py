@@ -24,7 +24,9 @@ def make_distribution(tmp_path):
     def make(files: dict[str, str], readme: str = "") -> PathDistribution:
         info = tmp_path / "toy-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: Toy\nVersion: 1.0\n\n{readme}")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: Toy\nVersion: 1.0\n\n{readme}"
+        )
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -74,9 +76,16 @@ RAW = """Mean of an array.
 def test_clean_keeps_prose_and_drops_examples_directives_underlines_footnotes_and_names_of_modules():
     prose = "Mean of an array.\n\nParameters\na : array\n    As in numpy.mean, nan counts."
     assert clean(RAW, 1000) == f"{prose}\n\nReferences\n\nExamples\n\nAfter."
-    assert clean("Text.\n\nReferences\n----------\n.. [1] Book\n\nExamples\n--------\n>>> 1\n1\n", 1000) == "Text."
+    assert (
+        clean(
+            "Text.\n\nReferences\n----------\n.. [1] Book\n\nExamples\n--------\n>>> 1\n1\n", 1000
+        )
+        == "Text."
+    )
     for line in ("scipy.stats", "  (scipy.stats.mstats)"):
-        assert clean(f"First.\n{line}\nLast, of scipy.stats.", 1000) == "First.\nLast, of scipy.stats."
+        assert (
+            clean(f"First.\n{line}\nLast, of scipy.stats.", 1000) == "First.\nLast, of scipy.stats."
+        )
 
 
 def test_clean_cuts_at_a_line_end_or_else_a_word_or_else_anywhere():
@@ -92,8 +101,12 @@ def test_clean_is_stripped_and_never_longer_than_asked(text, limit):
     assert clean_text == clean_text.strip()
 
 
-def test_docstrings_carry_their_qualified_name_and_what_is_defined_again_a_number(make_distribution):
-    again = "".join(f'    async def m(self):\n        """Method {number}."""\n' for number in range(3))
+def test_docstrings_carry_their_qualified_name_and_what_is_defined_again_a_number(
+    make_distribution,
+):
+    again = "".join(
+        f'    async def m(self):\n        """Method {number}."""\n' for number in range(3)
+    )
     source = f'"""Module."""\nclass C:\n    """Class."""\n{again}\ndef m():\n    """Outer."""\ndef f(): pass\n'
     entries = list(iterate_docstrings("toy", make_distribution({"toy/a.py": source}), 100))
     names = {entry.id.removeprefix("toy/toy/a.py:"): entry.text[:6] for entry in entries}
@@ -102,7 +115,9 @@ def test_docstrings_carry_their_qualified_name_and_what_is_defined_again_a_numbe
     assert len({entry.text for entry in entries}) == len(entries)
 
 
-def test_files_are_parsed_and_never_run_and_one_that_is_not_there_is_passed_over(make_distribution, tmp_path):
+def test_files_are_parsed_and_never_run_and_one_that_is_not_there_is_passed_over(
+    make_distribution, tmp_path
+):
     source = f'"""Text."""\nopen({str(tmp_path / "ran")!r}, "w").close()\nraise SystemExit\n'
     distribution = make_distribution({"toy/a.py": source, "toy/b.py": '"""B."""'})
     assert texts_of(distribution) == ["Text.", "B."]
@@ -120,7 +135,11 @@ def test_tests_vendored_generated_and_broken_files_are_skipped(make_distribution
 
 
 def test_readme_goes_under_the_distribution_and_licences_under_licences(make_distribution):
-    files = {"toy-1.0.dist-info/licenses/LICENSE": "You may.", "toy/license.py": "x", "COPYING.md": "You must."}
+    files = {
+        "toy-1.0.dist-info/licenses/LICENSE": "You may.",
+        "toy/license.py": "x",
+        "COPYING.md": "You must.",
+    }
     entries = iterate_package_texts("toy", make_distribution(files, "About toy."), 100)
     texts = [("toy", "readme", "About toy.")]
     texts += [("licences", "licence", text) for text in ("You may.", "You must.")]
@@ -137,12 +156,18 @@ def test_short_texts_and_known_beginnings_are_dropped():
 
 def test_near_duplicates_by_hand():
     """Of a…j (6 shingles of 5) and a…i (5), 5 of 6 are shared; of a…j and f…o, 1 of 11."""
-    items = [item(text) for text in ("a b c d e f g h i j", "A b c d e f g h i", "f g h i j k l m n o")]
+    items = [
+        item(text) for text in ("a b c d e f g h i j", "A b c d e f g h i", "f g h i j k l m n o")
+    ]
     assert list(drop_near_duplicates(iter(items), 5 / 6)) == [items[0], items[2]]
     assert len(list(drop_near_duplicates(iter(items), 0.84))) == 3
     assert len(list(drop_near_duplicates(iter(items), 1 / 11))) == 1
-    chain = [item(" ".join("abcdefghijklmnop"[start : start + 10])) for start in (0, 3, 6)]  # 3 of 9 are shared
-    assert list(drop_near_duplicates(iter(chain), 1 / 3)) == [chain[0], chain[2]], "what is dropped drops no other"
+    chain = [
+        item(" ".join("abcdefghijklmnop"[start : start + 10])) for start in (0, 3, 6)
+    ]  # 3 of 9 are shared
+    assert list(drop_near_duplicates(iter(chain), 1 / 3)) == [chain[0], chain[2]], (
+        "what is dropped drops no other"
+    )
 
 
 def test_installed_names_are_lower_case_sorted_and_hold_this_test_runner():

@@ -9,7 +9,15 @@ import pytest
 from dana.core.errors import ConfigError, DataError
 from dana.corpus.hashed_ngrams import BATCH, CharacterNgrams, HashedNgrams, bucket_of, word_punct
 
-TEXTS = ["The cat sat; the cat ran.", "", "one", "a b a b a b", "  ", "Café: 1,000 naïve cafés...", "the cat"]
+TEXTS = [
+    "The cat sat; the cat ran.",
+    "",
+    "one",
+    "a b a b a b",
+    "  ",
+    "Café: 1,000 naïve cafés...",
+    "the cat",
+]
 
 
 def count_one_by_one(text, order, buckets):
@@ -24,12 +32,27 @@ def count_one_by_one(text, order, buckets):
 @pytest.mark.parametrize(("order", "buckets"), [(1, 7), (2, 10_000), (4, 1000)])
 def test_counts_are_those_of_hashing_each_ngram(order, buckets):
     counts = HashedNgrams(order, buckets).counts(TEXTS)
-    np.testing.assert_array_equal(counts.toarray(), [count_one_by_one(text, order, buckets) for text in TEXTS])
+    np.testing.assert_array_equal(
+        counts.toarray(), [count_one_by_one(text, order, buckets) for text in TEXTS]
+    )
     assert HashedNgrams(order, buckets).counts([]).shape == (0, buckets)
 
 
 def test_words_and_punctuation_are_tokens_of_their_own():
-    assert word_punct("Don't, e.g. 3.5%!?") == ["don", "'", "t", ",", "e", ".", "g", ".", "3", ".", "5", "%!?"]
+    assert word_punct("Don't, e.g. 3.5%!?") == [
+        "don",
+        "'",
+        "t",
+        ",",
+        "e",
+        ".",
+        "g",
+        ".",
+        "3",
+        ".",
+        "5",
+        "%!?",
+    ]
 
 
 @pytest.mark.parametrize("ngrams", [HashedNgrams(3, 50), CharacterNgrams(2, 5, 4096, str.split)])
@@ -44,7 +67,10 @@ def test_counts_do_not_depend_on_the_other_texts_of_the_call(ngrams):
 def test_runs_of_characters_are_counted_inside_words_with_their_ends():
     buckets = 2**20
     counts = CharacterNgrams(2, 3, buckets, str.split).counts(["ab ab c", "", "abc"]).toarray()
-    by_hand = [Counter({" a": 2, "ab": 2, "b ": 2, " ab": 2, "ab ": 2, " c": 1, "c ": 1, " c ": 1}), Counter()]
+    by_hand = [
+        Counter({" a": 2, "ab": 2, "b ": 2, " ab": 2, "ab ": 2, " c": 1, "c ": 1, " c ": 1}),
+        Counter(),
+    ]
     by_hand += [Counter({" a": 1, "ab": 1, "bc": 1, "c ": 1, " ab": 1, "abc": 1, "bc ": 1})]
     assert counts.sum(1).tolist() == [counter.total() for counter in by_hand]
     for row, counter in zip(counts, by_hand, strict=True):

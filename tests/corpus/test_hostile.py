@@ -42,8 +42,18 @@ def _parquet(texts, **columns):
     return parquet({"text": pa.array(texts, pa.string()), **columns})
 
 
-WRITE = {"x.jsonl": _jsonl, "x.json": _utf8_jsonl, "x.jsonl.gz": _utf8_jsonl, "x.jsonl.zst": _utf8_jsonl}
-WRITE |= {"x.csv": partial(_csv, ","), "x.tsv": partial(_csv, "\t"), "x.csv.gz": partial(_csv, ","), "x.txt": _lines}
+WRITE = {
+    "x.jsonl": _jsonl,
+    "x.json": _utf8_jsonl,
+    "x.jsonl.gz": _utf8_jsonl,
+    "x.jsonl.zst": _utf8_jsonl,
+}
+WRITE |= {
+    "x.csv": partial(_csv, ","),
+    "x.tsv": partial(_csv, "\t"),
+    "x.csv.gz": partial(_csv, ","),
+    "x.txt": _lines,
+}
 WRITE |= {"x.txt.zst": _lines, "x.parquet": _parquet}
 OF_LINES = [name for name in WRITE if ".txt" in name]
 
@@ -58,7 +68,10 @@ PASSES = {
     "combining marks": ("cafe\u0301 and z" + "\u0301" * 300, "café and ź" + "\u0301" * 299),
     "a byte-order mark": ("\ufeffmark\ufeffed", "marked"),
     "non-characters": ("\ufffehalf\uffff done", "half done"),
-    "zero width": ("zero\u200bwidth\u200d and \u00ad soft", "zero\u200bwidth\u200d and \u00ad soft"),
+    "zero width": (
+        "zero\u200bwidth\u200d and \u00ad soft",
+        "zero\u200bwidth\u200d and \u00ad soft",
+    ),
     "no space": ("x" * 5000, "x" * 5000),
     "no stop": ("word " * 2000, ("word " * 2000).strip()),
     "only marks": ("?!?! ... —", "?!?! ... —"),
@@ -92,7 +105,9 @@ def _follow(artifact, tokenizer):
 def _counts(artifact):
     """The counts of a corpus, which add up."""
     counts = artifact.manifest["counts"]
-    assert counts["in"] == counts["kept"] + sum(counts["dropped"].values()) + sum(counts["rejected"].values())
+    assert counts["in"] == counts["kept"] + sum(counts["dropped"].values()) + sum(
+        counts["rejected"].values()
+    )
     assert counts["kept"] == sum(source["documents"] for source in counts["by_source"].values())
     return counts
 
@@ -119,7 +134,9 @@ def test_hostile_text_passes_cleaned(tmp_path, tiny_tokenizer, name):
 @pytest.mark.parametrize("name", WRITE)
 def test_texts_of_nothing_are_dropped_and_counted(tmp_path, name):
     """In files of lines blank ones are no records."""
-    texts, empty = (["", "   ", "\x00", "\ufeff\x07"], 2) if name in OF_LINES else (EMPTY, len(EMPTY))
+    texts, empty = (
+        (["", "   ", "\x00", "\ufeff\x07"], 2) if name in OF_LINES else (EMPTY, len(EMPTY))
+    )
     sources = _source(tmp_path / "in", name, WRITE[name]([*texts, "Full."]))
     corpus = corpus_stage(sources, tmp_path / "out", "fail")
     assert [document.text for document in iterate_documents(corpus.path)] == ["Full.", "The last."]
@@ -135,7 +152,9 @@ def test_files_of_another_system_give_the_same_documents(tmp_path, name):
         ("byte-order mark", b"\xef\xbb\xbf" + plain),
         ("no end of line", plain.rstrip(b"\n")),
     ):
-        corpus = corpus_stage(_source(tmp_path / kind, name, content), tmp_path / f"{kind} out", "fail")
+        corpus = corpus_stage(
+            _source(tmp_path / kind, name, content), tmp_path / f"{kind} out", "fail"
+        )
         texts = [document.text for document in iterate_documents(corpus.path)]
         assert texts == ["Zwölf Boxkämpfer.", "Noch einer.", "The last."], kind
         assert _counts(corpus)["in"] == 3
@@ -145,24 +164,36 @@ def test_files_of_another_system_give_the_same_documents(tmp_path, name):
 def test_bytes_that_are_not_utf8_become_replacement_characters(tmp_path, tiny_tokenizer, name):
     content = WRITE[name](["Before.", "Zwölf."]).replace("ö".encode(), b"\xf6")
     corpus = corpus_stage(_source(tmp_path / "in", name, content), tmp_path / "out", "fail")
-    assert [document.text for document in _follow(corpus, tiny_tokenizer)] == ["Before.", "Zw\ufffdlf.", "The last."]
+    assert [document.text for document in _follow(corpus, tiny_tokenizer)] == [
+        "Before.",
+        "Zw\ufffdlf.",
+        "The last.",
+    ]
 
 
 def test_lone_surrogates_are_taken_out_wherever_they_are(tmp_path, tiny_tokenizer):
     clean_by_escape = {r"half \ud800 a pair": "half  a pair", r"the other \udc00": "the other"}
     clean_by_escape |= {r"a whole one \ud83d\ude00": "a whole one 😀"}
     clean_by_escape |= {r"the wrong way \ude00\ud83d round": "the wrong way  round"}
-    lines = [f'{{"id": "{text}", "source": "{text}", "text": "{text}"}}' for text in clean_by_escape]
+    lines = [
+        f'{{"id": "{text}", "source": "{text}", "text": "{text}"}}' for text in clean_by_escape
+    ]
     sources = _source(tmp_path / "in", "x.jsonl", json_lines(lines))
     documents = _follow(corpus_stage(sources, tmp_path / "out", "fail"), tiny_tokenizer)[:-1]
     for field in ("doc_id", "source", "text"):
-        assert [getattr(document, field) for document in documents] == list(clean_by_escape.values())
+        assert [getattr(document, field) for document in documents] == list(
+            clean_by_escape.values()
+        )
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.csv", "x.txt.zst", "x.parquet"])
-def test_megabytes_are_one_document_of_units_of_bounded_length_and_tokens(tmp_path, tiny_tokenizer, name):
+def test_megabytes_are_one_document_of_units_of_bounded_length_and_tokens(
+    tmp_path, tiny_tokenizer, name
+):
     texts = ["x" * 1_000_000, "word " * 200_000, "日本語です。" * 20_000]
-    corpus = corpus_stage(_source(tmp_path / "in", name, WRITE[name](texts)), tmp_path / "out", "fail")
+    corpus = corpus_stage(
+        _source(tmp_path / "in", name, WRITE[name](texts)), tmp_path / "out", "fail"
+    )
     characters = sum(len(text.strip()) for text in texts)
     assert _counts(corpus)["by_source"]["x"] == {"documents": 3, "characters": characters}
     for text, document in zip(texts, iterate_documents(corpus.path), strict=False):
@@ -183,14 +214,16 @@ BROKEN = _second(b'{"text": "brok')
 WITH_NULL = _parquet(["Good.", None, "After."])
 _BYTES = pa.array([b"Good.", "Zwölf.".encode("latin-1"), b"After."], pa.binary())
 LATIN = _parquet(pa.StringArray.from_buffers(3, *_BYTES.buffers()[1:]))
-WITH_DATE = _parquet(["Good.", "Bad date.", "After."], when=pa.array([0, 1 << 62, 0], pa.timestamp("us")))
+WITH_DATE = _parquet(
+    ["Good.", "Bad date.", "After."], when=pa.array([0, 1 << 62, 0], pa.timestamp("us"))
+)
 
 TWICE = io.BytesIO()
 pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), TWICE)
 TWICE = TWICE.getvalue()
 
-# File, content, line, what the error says of it, the reason it is counted under, the texts before (None: as many as
-# the decompressor gave) and after it.
+# File, content, line, what the error says of it, the reason it is counted under, the texts before
+# (None: as many as the decompressor gave) and after it.
 BOTH = ["Good.", "After."]
 REJECTED = [
     ("x.jsonl", BROKEN, 2, "not JSON: ", "unreadable", BOTH),
@@ -201,17 +234,59 @@ REJECTED = [
     ("x.jsonl", _second(b'{"id": ' + b"1" * 5000 + b"}"), 2, "not JSON: ", "unreadable", BOTH),
     ("x.jsonl", REPEATED, 2, "id '1' is repeated", "repeated id", BOTH),
     *(
-        ("x.jsonl", _second(b'{"id": %s, "text": "a"}' % value), 2, "the id must be text or a number", "no id", BOTH)
+        (
+            "x.jsonl",
+            _second(b'{"id": %s, "text": "a"}' % value),
+            2,
+            "the id must be text or a number",
+            "no id",
+            BOTH,
+        )
         for value in (b"NaN", b"-Infinity", b'{"a": 1}', b"[1]")
     ),
-    ("x.jsonl", _second(b'{"text": null}'), 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
+    (
+        "x.jsonl",
+        _second(b'{"text": null}'),
+        2,
+        "the field 'text' must be text, got NoneType",
+        "no text",
+        BOTH,
+    ),
     ("x.jsonl", _second(b'{"\\ud800": 1}'), 2, "the field 'text' is missing", "no text", BOTH),
     ("x.csv", b'id,text\n1,"Good.\n"\n2\n3,After.\n', 4, "expected 2 columns", "unreadable", BOTH),
-    ("x.tsv", b"id\ttext\n1\tGood.\n2\ta\tb\n3\tAfter.\n", 3, "expected 2 columns", "unreadable", BOTH),
-    ("x.csv", b'text\nGood.\nAfter.\n"open\nand so on\n', 4, "not CSV: .* in line 5, inside", "damaged file", BOTH),
-    ("x.csv", b"text,text\na,b\n", 1, "the header names the column 'text' twice", "damaged file", []),
+    (
+        "x.tsv",
+        b"id\ttext\n1\tGood.\n2\ta\tb\n3\tAfter.\n",
+        3,
+        "expected 2 columns",
+        "unreadable",
+        BOTH,
+    ),
+    (
+        "x.csv",
+        b'text\nGood.\nAfter.\n"open\nand so on\n',
+        4,
+        "not CSV: .* in line 5, inside",
+        "damaged file",
+        BOTH,
+    ),
+    (
+        "x.csv",
+        b"text,text\na,b\n",
+        1,
+        "the header names the column 'text' twice",
+        "damaged file",
+        [],
+    ),
     ("x.parquet", WITH_NULL, 2, "the field 'text' must be text, got NoneType", "no text", BOTH),
-    ("x.parquet", LATIN, 2, "a value cannot be read: 'utf-8' codec can't decode", "unreadable", BOTH),
+    (
+        "x.parquet",
+        LATIN,
+        2,
+        "a value cannot be read: 'utf-8' codec can't decode",
+        "unreadable",
+        BOTH,
+    ),
     ("x.parquet", WITH_DATE, 2, "a value cannot be read: ", "unreadable", BOTH),
     ("x.parquet", TWICE, 1, "two columns are named 'text'", "damaged file", []),
     ("x.parquet", b"PAR1 and no more", 1, "not a Parquet file, or damaged: ", "damaged file", []),
@@ -221,9 +296,13 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "line", "problem", "reason", "good"), REJECTED, ids=[f"{row[0]}: {row[3]}" for row in REJECTED]
+    ("name", "content", "line", "problem", "reason", "good"),
+    REJECTED,
+    ids=[f"{row[0]}: {row[3]}" for row in REJECTED],
 )
-def test_what_cannot_be_read_is_named_with_its_line_or_counted(tmp_path, name, content, line, problem, reason, good):
+def test_what_cannot_be_read_is_named_with_its_line_or_counted(
+    tmp_path, name, content, line, problem, reason, good
+):
     sources = _source(tmp_path / "in", name, content)
     with pytest.raises(DataError, match=rf"(?s)/{name}:{line}: {problem}.*--on-bad-record skip"):
         corpus_stage(sources, tmp_path / "out", "fail")
@@ -246,7 +325,9 @@ def test_of_a_packed_file_that_ends_early_all_that_was_unpacked_is_read(tmp_path
     assert good == texts[: len(good)]
     assert len(good) > 10_000
     (path.parent / "z.txt").unlink()
-    with pytest.raises(DataError, match=rf"{name}:{len(good) + 1}: the compressed file is damaged or ends early"):
+    with pytest.raises(
+        DataError, match=rf"{name}:{len(good) + 1}: the compressed file is damaged or ends early"
+    ):
         corpus_stage(sources, tmp_path / "again", "fail")
 
 
@@ -260,4 +341,6 @@ def test_a_line_that_would_fill_the_memory_is_refused_with_its_number(tmp_path, 
         with pytest.raises(DataError, match=rf"{name}:2: a line longer than 1 MB"):
             corpus_stage(sources, tmp_path / on_bad_record, on_bad_record)
     if ".gz" in name:
-        assert _counts(corpus_stage(sources, tmp_path / "out", "skip"))["rejected"] == {"damaged file": 1}
+        assert _counts(corpus_stage(sources, tmp_path / "out", "skip"))["rejected"] == {
+            "damaged file": 1
+        }

@@ -23,7 +23,10 @@ ROWS = [{"id": f"{number}", "text": f"row number {number}"} for number in range(
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """A Hub with one data set of two shards, which says what it was asked and can drop its connection."""
-    files = [write_rows(tmp_path / "a.jsonl", ROWS[:50]), write_rows(tmp_path / "b.jsonl", ROWS[50:])]
+    files = [
+        write_rows(tmp_path / "a.jsonl", ROWS[:50]),
+        write_rows(tmp_path / "b.jsonl", ROWS[50:]),
+    ]
     state = SimpleNamespace(sha=OLD, requests=[], revisions=[], drops=[], streamed=[], files=files)
 
     class Dropping:
@@ -77,14 +80,21 @@ def test_a_name_is_pinned_once_and_remembered(server, tmp_path, monkeypatch):
 
 
 def test_files_on_the_hub_are_pinned_too(server, tmp_path):
-    assert pin_url("hf://datasets/org/name/in/a.parquet", tmp_path) == f"hf://datasets/org/name@{OLD}/in/a.parquet"
+    assert (
+        pin_url("hf://datasets/org/name/in/a.parquet", tmp_path)
+        == f"hf://datasets/org/name@{OLD}/in/a.parquet"
+    )
     assert pin_url("hf://org/name@v1/a.txt", tmp_path) == f"hf://org/name@{OLD}/a.txt"
     url = "hf://datasets/org/name@refs%2Fconvert%2Fparquet/*.parquet"
     assert pin_url(url, tmp_path) == f"hf://datasets/org/name@{OLD}/*.parquet"
     assert server.requests == [
         ("org/name", "dataset", None), ("org/name", "model", "v1"), ("org/name", "dataset", "refs/convert/parquet"),
     ]  # fmt: skip
-    for same in ("s3://bucket/a@b/c", "hf://datasets/org/name@~parquet/a", f"hf://datasets/org/name@{NEW}/a"):
+    for same in (
+        "s3://bucket/a@b/c",
+        "hf://datasets/org/name@~parquet/a",
+        f"hf://datasets/org/name@{NEW}/a",
+    ):
         assert pin_url(same, tmp_path) == same
     assert len(server.requests) == 3
 
@@ -109,7 +119,9 @@ def test_a_dropped_connection_is_told_and_a_rerun_loses_and_repeats_no_row(serve
     records = list(read_hub(source))
     assert _fields(records) == ROWS
     assert [record.line for record in records] == list(range(1, 96))
-    assert len(server.streamed) == 95 + 7 + 1  # what came after the last tenth row was asked for again
+    assert (
+        len(server.streamed) == 95 + 7 + 1
+    )  # what came after the last tenth row was asked for again
 
 
 def test_reading_that_was_killed_goes_on(server, tmp_path):
@@ -118,7 +130,10 @@ def test_reading_that_was_killed_goes_on(server, tmp_path):
     for _ in range(68):
         next(reading)
     del reading  # as good as dead: what it left are whole files
-    for numbers in (range(60, 95), ()):  # then it is whole, and the table was not: nothing is streamed
+    for numbers in (
+        range(60, 95),
+        (),
+    ):  # then it is whole, and the table was not: nothing is streamed
         server.streamed.clear()
         assert _fields(read_hub(source)) == ROWS
         assert server.streamed == [f"{number}" for number in numbers]
@@ -144,8 +159,13 @@ def test_a_corpus_depends_on_the_commit_and_clears_up(server, tmp_path):
     corpus = corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus")
     assert corpus.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
     assert corpus.manifest["counts"]["kept"] == 95
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["corpus", "revisions.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "corpus",
+        "revisions.json",
+    ]
     server.sha = NEW  # the branch has moved on; the run has not
-    assert corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == corpus.fingerprint
+    assert (
+        corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == corpus.fingerprint
+    )
     other = corpus_stage(["hf:org/name"], tmp_path / "other" / "corpus")
     assert other.manifest["depends_on"]["files"] == {"hf:org/name": NEW}

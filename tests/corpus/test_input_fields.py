@@ -16,7 +16,10 @@ def _read(path, inputs, tally=None, on_bad_record="fail"):
 
 
 OTHER = [{"body": "one", "key": 7, "text": "not this"}, {"body": "two", "key": 8}]
-FIRST = [{"abstract": "one", "text": "no", "id": "a"}, {"text": "two", "id": "b"}]  # the first that a record has
+FIRST = [
+    {"abstract": "one", "text": "no", "id": "a"},
+    {"text": "two", "id": "b"},
+]  # the first that a record has
 NAN = [{"text": "one", "id": "a", "source": float("nan")}]  # a missing number of pandas
 NESTED = [{"meta": {"body": {"en": "one"}, "uid": "a"}}]  # a dot reaches into a field
 
@@ -53,9 +56,19 @@ def test_a_field_called_with_a_dot_comes_first():
         ({"key": "a", "body": 3}, "the field 'body' must be text, got int", "no text"),
         ({"key": "a", "body": ["t"]}, "the field 'body' must be text, got list", "no text"),
         ({"key": "a", "body": None}, "the field 'body' must be text, got NoneType", "no text"),
-        ({"id": "a", "body": "t"}, "the field 'key' is missing or empty; available: id, body", "no id"),
-        *(({"key": key, "body": "t"}, "the field 'key' is missing or empty", "no id") for key in ("", None)),
-        *(({"key": "a", "body": "t", "source": x}, "the source must be", "no source") for x in (["x"], {"x": 1})),
+        (
+            {"id": "a", "body": "t"},
+            "the field 'key' is missing or empty; available: id, body",
+            "no id",
+        ),
+        *(
+            ({"key": key, "body": "t"}, "the field 'key' is missing or empty", "no id")
+            for key in ("", None)
+        ),
+        *(
+            ({"key": "a", "body": "t", "source": x}, "the source must be", "no source")
+            for x in (["x"], {"x": 1})
+        ),
     ],
 )
 def test_a_record_without_the_named_field_is_bad(tmp_path, row, problem, reason):
@@ -74,7 +87,9 @@ def test_fields_belong_to_the_fingerprint(tmp_path):
     assert usual.fingerprint != other.fingerprint
 
 
-@pytest.mark.parametrize(("name", "value"), [("text_field", []), ("text_field", [" "]), ("id_field", "")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("text_field", []), ("text_field", [" "]), ("id_field", "")]
+)
 def test_names_of_fields_are_not_empty(name, value):
     with pytest.raises(ConfigError, match=name):
         Inputs(**{name: value})
@@ -83,8 +98,15 @@ def test_names_of_fields_are_not_empty(name, value):
 def test_flags_name_fields(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "pool.jsonl", [{"text": f"pool {n}", "uid": n} for n in range(30)])
-    write_rows(tmp_path / "task.jsonl", [{"abstract": f"task {n}", "uid": f"t{n}"} for n in range(40)])
+    write_rows(
+        tmp_path / "task.jsonl", [{"abstract": f"task {n}", "uid": f"t{n}"} for n in range(40)]
+    )
     line = "score --task task.jsonl --general pool.jsonl --selector random --text-field abstract text --id-field uid"
     assert main([*line.split(), "--out", "run"]) == 0
-    assert [document.doc_id for document in iterate_documents(tmp_path / "run" / "corpus")][:2] == ["0", "1"]
-    assert {document.text[:4] for document in iterate_documents(tmp_path / "run" / "task" / "fit")} == {"task"}
+    assert [document.doc_id for document in iterate_documents(tmp_path / "run" / "corpus")][:2] == [
+        "0",
+        "1",
+    ]
+    assert {
+        document.text[:4] for document in iterate_documents(tmp_path / "run" / "task" / "fit")
+    } == {"task"}

@@ -58,7 +58,11 @@ def test_a_large_file_is_hashed_again_only_if_it_looks_otherwise(hashes, pool, t
     assert sorted(hashes) == ["pool.jsonl", "pool.jsonl", "small.txt"]
     assert str(tmp_path) not in (corpus.path / CACHE).read_text()
     assert all(line.startswith("ok ") for line in verify(corpus.path))
-    for change, count in ((lambda: None, 0), (lambda: os.utime(pool, ns=(1, 1)), 1), (lambda: None, 0)):
+    for change, count in (
+        (lambda: None, 0),
+        (lambda: os.utime(pool, ns=(1, 1)), 1),
+        (lambda: None, 0),
+    ):
         hashes.clear()
         change()
         assert corpus_stage([str(pool.parent)], tmp_path / "out").manifest == corpus.manifest
@@ -83,7 +87,9 @@ def test_what_is_damaged_is_hashed_anew_and_written_anew(hashes, pool, tmp_path)
         assert cache.read_text() == content
 
 
-def test_a_file_that_changes_while_it_is_hashed_or_has_just_changed_is_not_remembered(pool, tmp_path, monkeypatch):
+def test_a_file_that_changes_while_it_is_hashed_or_has_just_changed_is_not_remembered(
+    pool, tmp_path, monkeypatch
+):
     def digest_and_touch(path):
         os.utime(path, ns=(5, 5))
         return "digest"
@@ -111,7 +117,9 @@ def test_a_folder_that_cannot_be_written_is_no_error(hashes, pool, tmp_path, mon
     assert not (corpus.path / CACHE).exists()
 
 
-def test_another_process_of_a_launch_than_the_first_hashes_nothing(hashes, pool, tmp_path, monkeypatch):
+def test_another_process_of_a_launch_than_the_first_hashes_nothing(
+    hashes, pool, tmp_path, monkeypatch
+):
     corpus = corpus_stage([str(pool)], tmp_path / "out")
     os.utime(pool, ns=(1, 1))
     hashes.clear()

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
 from dana.corpus import overlap
-from dana.corpus.overlap import COMMON, ROWS_AT_ONCE, NearDuplicates, OverlapIndex, repeats_earlier, shingle_matrix
+from dana.corpus.overlap import (
+    COMMON,
+    ROWS_AT_ONCE,
+    NearDuplicates,
+    OverlapIndex,
+    repeats_earlier,
+    shingle_matrix,
+)
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 
@@ -44,28 +51,43 @@ def _by_definition(texts, evaluation, ngram, sentence):
 
 
 TEXTS = st.lists(
-    st.lists(st.sampled_from(["a", "B", "cé", "d!", "e.", "F. ", "Ĳ", "١", "\n"]), max_size=14).map(" ".join),
+    st.lists(st.sampled_from(["a", "B", "cé", "d!", "e.", "F. ", "Ĳ", "١", "\n"]), max_size=14).map(
+        " ".join
+    ),
     max_size=6,
 )
 
 
 @settings(max_examples=200)
-@given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(1, 5), st.integers(1, 6))
+@given(
+    TEXTS,
+    st.dictionaries(st.sampled_from(["one", "two"]), TEXTS),
+    st.integers(1, 5),
+    st.integers(1, 6),
+)
 def test_what_is_found_is_what_the_definition_says(texts, evaluation, ngram, sentence):
     overlaps = OverlapIndex.build(evaluation, ngram, sentence).find(texts)
     pairs = [(overlap.row, overlap.task) for overlap in overlaps]
     assert set(pairs) == _by_definition(texts, evaluation, ngram, sentence)
     assert len(set(pairs)) == len(pairs)
-    assert all(overlap.tokens == ngram or sentence <= overlap.tokens < ngram for overlap in overlaps)
+    assert all(
+        overlap.tokens == ngram or sentence <= overlap.tokens < ngram for overlap in overlaps
+    )
 
 
 @settings(max_examples=50)
 @given(TEXTS, st.dictionaries(st.sampled_from(["one", "two"]), TEXTS), st.integers(2, 4))
 def test_equal_hashes_of_different_words_find_nothing(texts, evaluation, ngram):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(overlap._Block, "hash_runs", lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64))
+        patch.setattr(
+            overlap._Block,
+            "hash_runs",
+            lambda self, runs: np.zeros(runs.starts.size, dtype=np.uint64),
+        )
         overlaps = OverlapIndex.build(evaluation, ngram, 2).find(texts)
-    assert {(overlap.row, overlap.task) for overlap in overlaps} == _by_definition(texts, evaluation, ngram, 2)
+    assert {(overlap.row, overlap.task) for overlap in overlaps} == _by_definition(
+        texts, evaluation, ngram, 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,7 +107,9 @@ def test_a_whole_sentence_of_eight_words_is_found_wherever_it_stands():
     index = OverlapIndex.build({"t": ["Yes. One two three four five six seven eight. No one."]})
     (overlap,) = index.find(["and one, two, three; four five six seven EIGHT and so on"])
     assert (overlap.kind, overlap.tokens) == ("sentence", 8)
-    assert index.find(["Yes one two three four five six seven", ""]) == []  # 8 words, no sentence of its own
+    assert (
+        index.find(["Yes one two three four five six seven", ""]) == []
+    )  # 8 words, no sentence of its own
 
 
 def test_the_first_run_is_named_by_a_digest_that_does_not_depend_on_the_block():
@@ -113,7 +137,9 @@ def _with_changes(tokens, count):
     return [changes.get(at, token) for at, token in enumerate(tokens)]
 
 
-@pytest.mark.parametrize(("changes", "near"), [(0, True), (2, True), (4, True), (16, False), (40, False)])
+@pytest.mark.parametrize(
+    ("changes", "near"), [(0, True), (2, True), (4, True), (16, False), (40, False)]
+)
 def test_the_threshold_is_of_the_jaccard_index(changes, near):
     """Of 396 shingles 5 n change: the index is (396 - 5 n) / (396 + 5 n), 0.90 for four and 0.66 for sixteen."""
     texts = NearDuplicates(0.8)
@@ -125,13 +151,28 @@ def test_the_threshold_is_of_the_jaccard_index(changes, near):
 def test_the_first_in_order_is_kept_and_named():
     texts = NearDuplicates(0.8)
     one, other = _text(1), _text(2)
-    rows = [("a", one), ("b", other), ("c", _with_changes(one, 1)), ("d", _with_changes(other, 1)), ("e", one)]
-    assert [texts.add(name, " ".join(tokens)) for name, tokens in rows] == [None, None, "a", "b", "a"]
+    rows = [
+        ("a", one),
+        ("b", other),
+        ("c", _with_changes(one, 1)),
+        ("d", _with_changes(other, 1)),
+        ("e", one),
+    ]
+    assert [texts.add(name, " ".join(tokens)) for name, tokens in rows] == [
+        None,
+        None,
+        "a",
+        "b",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize(
     ("texts", "earlier"),
-    [(["Two words", "TWO, words!", "two other"], [None, 0, None]), (["😀 ..."] * 3, [None, None, None])],
+    [
+        (["Two words", "TWO, words!", "two other"], [None, 0, None]),
+        (["😀 ..."] * 3, [None, None, None]),
+    ],
 )
 def test_every_word_of_a_short_text_counts_and_case_marks_and_no_words_do_not(texts, earlier):
     near_duplicates = NearDuplicates(0.8)
@@ -152,12 +193,16 @@ def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
 
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(overlap, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana-lm\[dedup\]'"):
+    with pytest.raises(
+        ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana-lm\[dedup\]'"
+    ):
         NearDuplicates(0.8)
 
 
 def test_a_document_holds_the_runs_of_four_words_of_each_of_its_texts():
-    matrix, sizes = shingle_matrix([["a b c d e", "f g"], ["B, c d: E"], ["..."], ["a b c d a b c d"]])
+    matrix, sizes = shingle_matrix(
+        [["a b c d e", "f g"], ["B, c d: E"], ["..."], ["a b c d a b c d"]]
+    )
     assert matrix.sum(axis=1).tolist() == sizes.tolist() == [3, 1, 0, 4]
     common = (matrix @ matrix.T).toarray()
     assert common[0, 1] == 1  # b c d e, whatever the case and marks
@@ -177,15 +222,22 @@ def _shingles(text):
     return {" ".join(parts[at : at + 4]) for at in range(max(1, len(parts) - 3))} - {""}
 
 
-@given(st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12), st.sampled_from([0.2, 0.5, 1.0]))
+@given(
+    st.lists(st.text("abc ", max_size=14).map(" ".join), min_size=2, max_size=12),
+    st.sampled_from([0.2, 0.5, 1.0]),
+)
 def test_what_repeats_an_earlier_document_is_that_of_all_pairs(texts, threshold):
     repeats = repeats_earlier(*shingle_matrix([[text] for text in texts]), threshold)
     for at, text in enumerate(texts):
         pairs = [(_shingles(text), _shingles(other)) for other in texts[:at]]
-        assert repeats[at] == any(one & two and len(one & two) >= threshold * len(one | two) for one, two in pairs)
+        assert repeats[at] == any(
+            one & two and len(one & two) >= threshold * len(one | two) for one, two in pairs
+        )
 
 
 def test_blocks_of_rows_are_compared_with_all_earlier_ones():
-    texts = [[f"{number} b{number} c{number} d{number} e{number}"] for number in range(ROWS_AT_ONCE + 9)]
+    texts = [
+        [f"{number} b{number} c{number} d{number} e{number}"] for number in range(ROWS_AT_ONCE + 9)
+    ]
     repeats = repeats_earlier(*shingle_matrix([*texts, texts[0], texts[ROWS_AT_ONCE + 1]]), 0.5)
     assert np.flatnonzero(repeats).tolist() == [ROWS_AT_ONCE + 9, ROWS_AT_ONCE + 10]

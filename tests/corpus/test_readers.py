@@ -27,7 +27,9 @@ def _fields(path, layout="auto"):
 def test_plain_text_is_cut_into_lines_or_paragraphs_whatever_packs_it(tmp_path, compression):
     pack = PACK[compression]
     path = tmp_path / f"X.TXT{compression.upper()}"
-    path.write_bytes(pack(b"\none\ntwo\n") + pack(b"three\n\n"))  # two frames; blank lines at the ends part nothing
+    path.write_bytes(
+        pack(b"\none\ntwo\n") + pack(b"three\n\n")
+    )  # two frames; blank lines at the ends part nothing
     assert _fields(path) == [{"text": "one\n"}, {"text": "two\n"}, {"text": "three\n"}]
     path.write_bytes(pack(b"one\ntwo\n\n \nthree"))
     assert _records(path) == [
@@ -45,7 +47,9 @@ def test_a_parquet_file_is_not_read_ahead(tmp_path):
     """Nor are the parts of a table."""
     path = tmp_path / "part-00000.parquet"
     texts = [text_digest(str(at)).hex() * 10 for at in range(20_000)]
-    path.write_bytes(parquet({"text": texts}, row_group_size=200, compression=None, use_dictionary=False))
+    path.write_bytes(
+        parquet({"text": texts}, row_group_size=200, compression=None, use_dictionary=False)
+    )
     for rows in read_records([str(path)]), read_batches(path, ["text"], 10):
         before = pa.total_allocated_bytes()
         next(rows)
@@ -57,12 +61,18 @@ def test_parquet_rows_are_records_with_their_number(tmp_path):
     texts = [f"text {number}" for number in range(3000)]
     path.write_bytes(parquet({"text": texts}))
     records = _records(path)
-    assert [(record.line, record.fields) for record in records] == [(n, {"text": t}) for n, t in enumerate(texts, 1)]
+    assert [(record.line, record.fields) for record in records] == [
+        (n, {"text": t}) for n, t in enumerate(texts, 1)
+    ]
     assert records[2999].location == f"{path}:3000"
 
 
-@pytest.mark.parametrize(("between", "texts"), [("\n", ["one", "two", "thr"]), ("\n\n", ["one", "two"])])
-def test_what_was_read_before_an_early_end_counts_even_within_the_first_look(tmp_path, monkeypatch, between, texts):
+@pytest.mark.parametrize(
+    ("between", "texts"), [("\n", ["one", "two", "thr"]), ("\n\n", ["one", "two"])]
+)
+def test_what_was_read_before_an_early_end_counts_even_within_the_first_look(
+    tmp_path, monkeypatch, between, texts
+):
     """A paragraph that the end cuts is lost with it: half of one is no document."""
 
     def lines(path, errors):
@@ -77,9 +87,12 @@ def test_what_was_read_before_an_early_end_counts_even_within_the_first_look(tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "module", "function"), [("x.jsonl.gz", pa, "input_stream"), ("x.parquet", pq, "ParquetFile")]
+    ("name", "module", "function"),
+    [("x.jsonl.gz", pa, "input_stream"), ("x.parquet", pq, "ParquetFile")],
 )
-def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(tmp_path, monkeypatch, name, module, function):
+def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(
+    tmp_path, monkeypatch, name, module, function
+):
     """A disk that fails must not become a short corpus."""
 
     def broken(*_, **__):
@@ -96,17 +109,26 @@ def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(tmp_path, mo
 def test_wide_text_is_refused_not_read_as_junk(tmp_path, name, encoding):
     (tmp_path / name).write_bytes("Zwölf Boxkämpfer.\n日本\n".encode(encoding))
     (record,) = _records(tmp_path / name)
-    assert record.problem.startswith("not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16")
+    assert record.problem.startswith(
+        "not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16"
+    )
     assert (record.line, record.rest_lost) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("layout", "texts"),
-    [("line", ["a", "b", "c", "d"]), ("paragraph", ["a b", "c d"]), ("file", ["a b c d"]), ("auto", ["a b", "c d"])],
+    [
+        ("line", ["a", "b", "c", "d"]),
+        ("paragraph", ["a b", "c d"]),
+        ("file", ["a b c d"]),
+        ("auto", ["a b", "c d"]),
+    ],
 )
 def test_what_a_document_of_plain_text_is_can_be_said(tmp_path, layout, texts):
     (tmp_path / "x.txt").write_text("\na\nb\n\nc\nd\n")
-    assert [" ".join(fields["text"].split()) for fields in _fields(tmp_path / "x.txt", layout)] == texts
+    assert [
+        " ".join(fields["text"].split()) for fields in _fields(tmp_path / "x.txt", layout)
+    ] == texts
 
 
 def test_blank_lines_make_paragraphs_where_they_come_every_twenty_lines(tmp_path, monkeypatch):
@@ -114,7 +136,9 @@ def test_blank_lines_make_paragraphs_where_they_come_every_twenty_lines(tmp_path
     for lines, kind in ((20, "paragraph"), (21, "line")):
         path.write_text("\n\n".join(["\n".join(["a line"] * lines)] * 3))
         assert {record.kind for record in _records(path)} == {kind}
-    paragraphs = ["\n".join(f"line {n} of {number}" for n in range(1 + number % 9)) for number in range(300)]
+    paragraphs = [
+        "\n".join(f"line {n} of {number}" for n in range(1 + number % 9)) for number in range(300)
+    ]
     path.write_text("\n\n".join(paragraphs))
     assert [fields["text"].strip() for fields in _fields(path)] == paragraphs
     monkeypatch.setattr(readers, "LAYOUT_SAMPLE", 10)  # a look at the first line
@@ -127,7 +151,9 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     (tmp_path / "set").mkdir()
     for split in ("train", "test"):
-        (tmp_path / "set" / f"{split}.jsonl").write_text(f'{{"text": "of {split}"}}\n', encoding="utf-8")
+        (tmp_path / "set" / f"{split}.jsonl").write_text(
+            f'{{"text": "of {split}"}}\n', encoding="utf-8"
+        )
     source = f"hf:{tmp_path / 'set'}"
     assert list(read_records([source])) == [Record(source, 1, {"text": "of train"})]
     assert _fields(f"{source}::test") == [{"text": "of test"}]

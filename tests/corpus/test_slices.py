@@ -33,7 +33,10 @@ class Failing(io.BytesIO):
 
 @pytest.fixture
 def jsonl(tmp_path):
-    lines = [json.dumps({"text": f"text {number} " + "é" * (number % 40)}, ensure_ascii=False) for number in range(300)]
+    lines = [
+        json.dumps({"text": f"text {number} " + "é" * (number % 40)}, ensure_ascii=False)
+        for number in range(300)
+    ]
     lines[100] = ""
     lines[200] = "{broken"
     (tmp_path / "big.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
@@ -41,8 +44,12 @@ def jsonl(tmp_path):
 
 
 def test_a_byte_range_that_cannot_be_read_is_named_by_file_and_place(jsonl, monkeypatch):
-    monkeypatch.setattr(slices_module, "open_until", lambda path, until: Failing(path.read_bytes()[:until]))
-    with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 3\d\d on: .*Input/output error$"):
+    monkeypatch.setattr(
+        slices_module, "open_until", lambda path, until: Failing(path.read_bytes()[:until])
+    )
+    with pytest.raises(
+        DataError, match=r"big\.jsonl: cannot be read from byte 3\d\d on: .*Input/output error$"
+    ):
         parse_slice(Slice(jsonl, 50, 1000), Inputs())
     with pytest.raises(DataError, match=r"big\.jsonl: cannot be read from byte 999 on"):
         parse_slice(Slice(jsonl, 1000, 1100), Inputs())
@@ -66,13 +73,19 @@ def test_row_groups_are_joined_up_to_the_size_and_rows_keep_their_numbers(tmp_pa
     path.write_bytes(parquet({"text": texts}, row_group_size=4, use_dictionary=False))
     group = max(pq.read_metadata(path).row_group(number).total_byte_size for number in range(10))
     monkeypatch.setattr(slices_module, "PACKED_BYTES", 100)
-    monkeypatch.setattr(slices_module, "file_size", lambda path: 1 << 20)  # of a file that is packed less well
+    monkeypatch.setattr(
+        slices_module, "file_size", lambda path: 1 << 20
+    )  # of a file that is packed less well
     for size, ends in ((group, [*range(1, 11)]), (3 * group, [3, 6, 9, 10])):
         parts = list(iterate_slices(str(path), size))
-        assert [(part.first, part.after) for part in parts] == list(zip([0, *ends], ends, strict=False))
+        assert [(part.first, part.after) for part in parts] == list(
+            zip([0, *ends], ends, strict=False)
+        )
         assert all(part.is_small for part in parts)
         items = [item for part in parts for item in parse_slice(part, Inputs())[0]]
-        assert [(item.record.line, item.document.text) for item in items] == list(enumerate(texts, 1))
+        assert [(item.record.line, item.document.text) for item in items] == list(
+            enumerate(texts, 1)
+        )
     monkeypatch.setattr(slices_module, "WHOLE_BYTES", group - 1)
     assert list(iterate_slices(str(path), group)) == [Slice(path)]  # a large row group is streamed
     assert not Slice(path).is_small
@@ -110,7 +123,10 @@ def _zeroed_group(path):
     """Four row groups, of which the second is NUL."""
     content = bytearray(parquet({"text": TEXTS}, row_group_size=ROWS))
     column = pq.read_metadata(io.BytesIO(content)).row_group(1).column(0)
-    begin, size = column.dictionary_page_offset or column.data_page_offset, column.total_compressed_size
+    begin, size = (
+        column.dictionary_page_offset or column.data_page_offset,
+        column.total_compressed_size,
+    )
     content[begin : begin + size] = bytes(size)
     path.write_bytes(content)
 
@@ -128,7 +144,9 @@ def test_what_is_lost_of_a_damaged_file_does_not_depend_on_the_processes(
     damage(tmp_path / name)
     other = write_rows(tmp_path / "y.jsonl", [{"text": f"other {n}"} for n in range(100)])
     sources = [str(tmp_path / name), other, str(tmp_path / name)]
-    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 1000))
+    monkeypatch.setattr(
+        slices_module, "iterate_slices", lambda source: iterate_slices(source, 1000)
+    )
     caplog.set_level(logging.INFO)
     one = _read(sources, 1)
     messages = [record.getMessage() for record in caplog.records]
@@ -151,7 +169,9 @@ class _NoPool:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl.gz", "x.txt", "x.parquet"])
-def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tmp_path, monkeypatch, name):
+def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(
+    tmp_path, monkeypatch, name
+):
     texts = TEXTS[:200]
     content = {"x.jsonl.gz": gzip.compress(json_lines({"text": text} for text in texts))}
     content |= {"x.txt": "\n".join(texts).encode(), "x.parquet": parquet({"text": texts})}
@@ -167,7 +187,9 @@ def test_a_large_file_that_cannot_be_cut_is_streamed_by_the_process_that_asks(tm
 
 DRAW = random.Random(0)
 LONG_TEXTS = [f"{number} {DRAW.randbytes(300).hex()}" for number in range(8000)]
-LINES = "".join(json.dumps({"text": text}) + ("\n\n" if len(text) % 7 else "\n") for text in LONG_TEXTS).encode()
+LINES = "".join(
+    json.dumps({"text": text}) + ("\n\n" if len(text) % 7 else "\n") for text in LONG_TEXTS
+).encode()
 COLUMNS = {"text": LONG_TEXTS, "id": [str(number) for number in range(len(LONG_TEXTS))]}
 PARQUET = parquet(COLUMNS, row_group_size=700, use_dictionary=["id"], compression=None)
 
@@ -187,14 +209,20 @@ def requests(memory, monkeypatch):
     return sizes
 
 
-@pytest.mark.parametrize(("ending", "content"), [("jsonl", LINES), ("parquet", PARQUET)], ids=["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("ending", "content"), [("jsonl", LINES), ("parquet", PARQUET)], ids=["jsonl", "parquet"]
+)
 def test_slices_fetch_a_file_once(ending, content, memory, requests):
     memory.pipe_file(f"/a.{ending}", content)
     parts = list(iterate_slices(f"memory://a.{ending}"))
     assert sum(requests) <= BEHIND
     assert len(parts) >= 4
-    assert [item.document.text for part in parts for item in parse_slice(part, Inputs())[0]] == LONG_TEXTS
-    behind = len(parts) if ending == "jsonl" else 1  # a line may end behind its slice, a row group ends where it ends
+    assert [
+        item.document.text for part in parts for item in parse_slice(part, Inputs())[0]
+    ] == LONG_TEXTS
+    behind = (
+        len(parts) if ending == "jsonl" else 1
+    )  # a line may end behind its slice, a row group ends where it ends
     assert sum(requests) <= len(content) + BEHIND * behind <= 1.1 * len(content)
     assert len(requests) <= len(parts) + 1
     assert max(requests) <= SLICE_BYTES + BEHIND + 1
@@ -214,12 +242,20 @@ def test_row_groups_are_found_with_one_request_a_file(memory, requests):
         for _ in range(2):
             list(iterate_slices(f"memory://{name}.parquet"))
     assert len(requests) == 2
-    without_mark = RemoteFile("memory://a.parquet", len(PARQUET), "")  # may be another file the next time
-    assert read_metadata(without_mark).num_rows == read_metadata(without_mark).num_rows == len(LONG_TEXTS)
+    without_mark = RemoteFile(
+        "memory://a.parquet", len(PARQUET), ""
+    )  # may be another file the next time
+    assert (
+        read_metadata(without_mark).num_rows
+        == read_metadata(without_mark).num_rows
+        == len(LONG_TEXTS)
+    )
     assert len(requests) == 4
 
 
-def test_no_more_files_are_looked_into_than_decide_how_many_processes_read(memory, requests, monkeypatch):
+def test_no_more_files_are_looked_into_than_decide_how_many_processes_read(
+    memory, requests, monkeypatch
+):
     monkeypatch.setattr(slices_module, "cores", lambda: 8)
     monkeypatch.setattr(slices_module, "PARALLEL_BYTES", len(LINES) * 2)
     monkeypatch.setattr(RemoteFile, "is_of_this_process", False)
@@ -245,11 +281,15 @@ def test_a_line_longer_than_slices_is_fetched_by_who_begins_it(size, memory, req
         records += [(item.record.line + lines, item.document.text) for item in items]
         lines += line_count
     assert records == list(enumerate(texts, 1))
-    assert sum(requests) <= 2 * len(content) + (2 * len(parts) + 2) * BEHIND  # by the others as much as they have
+    assert (
+        sum(requests) <= 2 * len(content) + (2 * len(parts) + 2) * BEHIND
+    )  # by the others as much as they have
     assert len(requests) <= 2 * len(parts) + 8
 
 
-def test_several_processes_fetch_a_file_about_once_and_write_the_bytes_of_one(s3, store, tmp_path, monkeypatch):
+def test_several_processes_fetch_a_file_about_once_and_write_the_bytes_of_one(
+    s3, store, tmp_path, monkeypatch
+):
     for name, value in store.options.items():  # for the other processes, too
         monkeypatch.setenv(f"FSSPEC_S3_{name.upper()}", value)
     s3.pipe_file("pool/a.parquet", PARQUET)

@@ -28,10 +28,14 @@ def test_files_are_read_in_the_order_of_names_and_those_of_sources_in_their_orde
     (pool / "c.jsonl").write_text('{"text": "ay"}')
     for source, names in ((pool, ["a.txt", "c.jsonl", "in/b.txt"]), (pool / "*.txt", ["a.txt"])):
         assert _names(expand(str(source)), pool) == names
-    texts = [record.fields["text"] for record in read_records([str(pool / "in" / "b.txt"), str(pool)])]
+    texts = [
+        record.fields["text"] for record in read_records([str(pool / "in" / "b.txt"), str(pool)])
+    ]
     assert texts == ["in/b.txt", "a.txt", "ay", "in/b.txt"]
     (pool / "bare").write_text("no suffix")
-    with pytest.raises(DataError, match=r"bare: unknown format 'without a suffix'; available: \.jsonl"):
+    with pytest.raises(
+        DataError, match=r"bare: unknown format 'without a suffix'; available: \.jsonl"
+    ):
         expand(str(pool / "bare"))
 
 
@@ -45,7 +49,12 @@ def test_links_are_followed_and_each_real_folder_is_read_once(pool, tmp_path):
     (pool / "linked").symlink_to(tmp_path / "else")
     (pool / "d.txt").symlink_to(tmp_path / "else" / "c.txt")
     (tmp_path / "way").symlink_to(pool)
-    assert _names(expand(str(tmp_path / "way")), tmp_path / "way") == ["a.txt", "d.txt", "in/b.txt", "linked/c.txt"]
+    assert _names(expand(str(tmp_path / "way")), tmp_path / "way") == [
+        "a.txt",
+        "d.txt",
+        "in/b.txt",
+        "linked/c.txt",
+    ]
 
 
 def test_a_link_to_nothing_and_a_name_that_is_not_utf8_are_named(pool):
@@ -54,7 +63,9 @@ def test_a_link_to_nothing_and_a_name_that_is_not_utf8_are_named(pool):
         expand(str(pool))
     (pool / "in" / os.fsdecode(b"bad\xff.txt")).write_text("text")
     for source in (pool / "in", pool / "in" / "*.txt"):
-        with pytest.raises(DataError, match=r"in/bad\\xff\.txt': the name is not UTF-8; rename the file"):
+        with pytest.raises(
+            DataError, match=r"in/bad\\xff\.txt': the name is not UTF-8; rename the file"
+        ):
             expand(str(source))
 
 
@@ -72,7 +83,9 @@ def test_a_run_within_its_sources_does_not_read_itself(pool):
         (run / name).write_text("the run's")
     for source in (str(pool), str(pool / "**" / "*")):
         assert _names(find_files([source], run), pool) == ["a.txt", "in/b.txt"]
-    assert _names(find_files([str(pool)], pool / "other"), pool) == ["a.txt", "in/b.txt"], "another's, by its corpus"
+    assert _names(find_files([str(pool)], pool / "other"), pool) == ["a.txt", "in/b.txt"], (
+        "another's, by its corpus"
+    )
     for source in (run / "tables" / "x.csv", run / "t*" / "*.csv"):
         assert _names(find_files([str(source)], run), run) == ["tables/x.csv"], "named, it is meant"
     with pytest.raises(ConfigError, match="choose another --out"):
@@ -89,7 +102,10 @@ def test_what_is_passed_over_is_counted_and_said(pool, tmp_path, caplog):
     caplog.set_level("INFO", "dana")
     find_files([str(pool)], tmp_path / "out")
     (record,) = caplog.records
-    assert record.getMessage() == f"input     {pool}: skipped: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
+    assert (
+        record.getMessage()
+        == f"input     {pool}: skipped: 2 .pdf, 1 folder that dana wrote, 1 without suffix"
+    )
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
@@ -102,13 +118,17 @@ def test_a_folder_that_cannot_be_read_is_an_error(pool, monkeypatch):
         expand(str(pool))
 
 
-@pytest.mark.parametrize("error", [IndexError("list index out of range"), ImportError("no soundfile"), KeyError()])
+@pytest.mark.parametrize(
+    "error", [IndexError("list index out of range"), ImportError("no soundfile"), KeyError()]
+)
 def test_whatever_a_dataset_raises_is_one_error(monkeypatch, error):
     def load_dataset(*_, **__):
         raise error
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    with pytest.raises(DataError, match=r"hf:org/name: cannot be read: (list index|no soundfile|KeyError)"):
+    with pytest.raises(
+        DataError, match=r"hf:org/name: cannot be read: (list index|no soundfile|KeyError)"
+    ):
         list(read_records(["hf:org/name"]))
     with pytest.raises(ConfigError, match="source='hf:': must be hf:org/name"):
         list(read_records(["hf:"]))

@@ -14,8 +14,16 @@ ANYTHING = st.text(st.characters(codec=None, exclude_categories=()), max_size=80
 
 
 CLEAN_BY_HAND = [("  a b \n", "a b"), ("a\r\nb\rc\u2028d\u2029e", "a\nb\nc\nd\ne")]
-CLEAN_BY_HAND += [("page\x0cpage\x0bline\x85line", "page\npage\nline\nline"), ("a\x00b\x07c\x1bd\x7fe\x9ff", "abcdef")]
-CLEAN_BY_HAND += [("\ufeffa\ufffe\uffffb", "ab"), ("a\ud800b\udfffc", "abc"), ("a\tb", "a\tb"), ("e\u0301", "\u00e9")]
+CLEAN_BY_HAND += [
+    ("page\x0cpage\x0bline\x85line", "page\npage\nline\nline"),
+    ("a\x00b\x07c\x1bd\x7fe\x9ff", "abcdef"),
+]
+CLEAN_BY_HAND += [
+    ("\ufeffa\ufffe\uffffb", "ab"),
+    ("a\ud800b\udfffc", "abc"),
+    ("a\tb", "a\tb"),
+    ("e\u0301", "\u00e9"),
+]
 CLEAN_BY_HAND += [("\u0000\n \t\ufeff", ""), ("שלום 👩‍👩‍👧 مرحبا", "שלום 👩‍👩‍👧 مرحبا")]
 
 
@@ -42,7 +50,17 @@ def test_digest_is_sixteen_bytes_of_blake2b_and_takes_lone_surrogates():
 
 def test_document_id_depends_on_source_and_text_and_on_where_they_part():
     assert document_id("a", "b") == document_id("a", "b")
-    assert len({document_id("a", "b"), document_id("a", "c"), document_id("c", "b"), document_id("ab", "")}) == 4
+    assert (
+        len(
+            {
+                document_id("a", "b"),
+                document_id("a", "c"),
+                document_id("c", "b"),
+                document_id("ab", ""),
+            }
+        )
+        == 4
+    )
     assert len(document_id("a", "b")) == 32
 
 

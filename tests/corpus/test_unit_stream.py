@@ -16,7 +16,9 @@ def _lines(text):
     return spans
 
 
-DOCUMENTS = [Document(f"d{i}", "s", "\n".join(f"unit {i} {j}" for j in range(1 + i % 7))) for i in range(300)]
+DOCUMENTS = [
+    Document(f"d{i}", "s", "\n".join(f"unit {i} {j}" for j in range(1 + i % 7))) for i in range(300)
+]
 UNITS = sum(1 + i % 7 for i in range(300))
 
 
@@ -25,12 +27,16 @@ def test_units_carry_their_document_and_span():
     assert [len(batch) for batch in batches] == [3, 3]
     assert batches[1].texts == ["unit 2 0", "unit 2 1", "unit 2 2"]
     assert batches[1].numbers.tolist() == [0, 1, 2]
-    assert [DOCUMENTS[2].text[a:b] for a, b in zip(batches[1].starts, batches[1].ends, strict=True)] == batches[1].texts
+    assert [
+        DOCUMENTS[2].text[a:b] for a, b in zip(batches[1].starts, batches[1].ends, strict=True)
+    ] == batches[1].texts
 
 
 def test_keys_are_distinct_and_do_not_depend_on_the_batch():
     small = np.concatenate([batch.keys for batch in split_documents(DOCUMENTS, _lines, batch=1)])
-    large = np.concatenate([batch.keys for batch in split_documents(DOCUMENTS, _lines, batch=10**6)])
+    large = np.concatenate(
+        [batch.keys for batch in split_documents(DOCUMENTS, _lines, batch=10**6)]
+    )
     np.testing.assert_array_equal(small, large)
     assert np.unique(small).size == UNITS
     assert unit_keys("d2", np.array([1]))[0] == unit_keys("d2", np.arange(3))[1]

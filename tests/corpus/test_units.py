@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 from dana.core.errors import ConfigError
 from dana.corpus import units as units_module
 from dana.corpus.text import normalise
-from dana.corpus.units import LONGEST_SENTENCE, LONGEST_STRETCH, UnitSpec, parse_units, sentences, token_windows
+from dana.corpus.units import (
+    LONGEST_SENTENCE,
+    LONGEST_STRETCH,
+    UnitSpec,
+    parse_units,
+    sentences,
+    token_windows,
+)
 from dana.scoring.settings import Selection
 
 WORDS = ["Dr.", "it", "was", "3.5", "e.g.", "no!", "why?", "👩\u200d👩\u200d👧", "שלום.", "مرحبا؟"]
 WORDS += ["日本語。", "...", "“So”", "\n\n", "\r\n", "\t"]
-TEXTS = st.one_of(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.text(max_size=200))
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), st.text(max_size=200)
+)
 
 
 def _holds(text, spans):
@@ -45,10 +54,19 @@ def test_sentences_cover_the_text_in_order(text):
 @pytest.mark.parametrize(
     ("text", "units"),
     [
-        ("Dr. Smith came. He left at 3.5 hours!  Why?", ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"]),
-        ("日本 😀 é. Then more.", ["日本 😀 é.", "Then more."]),  # spans count characters, not bytes
+        (
+            "Dr. Smith came. He left at 3.5 hours!  Why?",
+            ["Dr. Smith came.", "He left at 3.5 hours!", "Why?"],
+        ),
+        (
+            "日本 😀 é. Then more.",
+            ["日本 😀 é.", "Then more."],
+        ),  # spans count characters, not bytes
         ("x" * 5000, ["x" * 2000, "x" * 2000, "x" * 1000]),
-        ("Vorwort " + "日本語。これは！" * 9999, ["Vorwort 日本語。", "これは！", *["日本語。", "これは！"] * 9998]),
+        (
+            "Vorwort " + "日本語。これは！" * 9999,
+            ["Vorwort 日本語。", "これは！", *["日本語。", "これは！"] * 9998],
+        ),
     ],
     ids=["English", "characters", "no end", "no space"],
 )
@@ -70,7 +88,9 @@ def test_a_sentence_without_end_is_cut_at_white_space(lengths):
 
 def test_a_stretch_that_is_not_too_long_is_never_cut(monkeypatch):
     texts = []
-    monkeypatch.setattr("sentencex.get_sentence_boundaries", lambda language, text: texts.append(text) or [])
+    monkeypatch.setattr(
+        "sentencex.get_sentence_boundaries", lambda language, text: texts.append(text) or []
+    )
     exactly = "é" * LONGEST_STRETCH
     sentences(f"{exactly} {exactly}\n{exactly}")
     sentences(f"a {exactly}y b")
@@ -83,7 +103,9 @@ def test_windows_hold_the_asked_number_of_word_pieces(tiny_tokenizer, text, size
     text = normalise(text)
     spans = token_windows(text, tiny_tokenizer, size)
     _holds(text, spans)
-    counts = [len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans]
+    counts = [
+        len(tiny_tokenizer(text[a:b], add_special_tokens=False)["input_ids"]) for a, b in spans
+    ]
     if size > 1:  # a window of one piece may begin within a word, and be cut again on its own
         assert all(abs(count - size) <= size // 2 + 2 for count in counts[:-1])
     pieces = len(tiny_tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -104,7 +126,11 @@ def test_windows_cover_the_text_in_order(tiny_tokenizer, byte_level, text, size)
 
 
 def test_windows_of_bytes_never_share_a_character(byte_level):
-    assert token_windows("a 😀😀", byte_level, 4) == [(0, 1), (2, 3), (3, 4)]  # pieces 0, 4 and 8 begin the windows
+    assert token_windows("a 😀😀", byte_level, 4) == [
+        (0, 1),
+        (2, 3),
+        (3, 4),
+    ]  # pieces 0, 4 and 8 begin the windows
 
 
 def test_a_spec_names_a_splitter_and_a_bad_one_is_refused(tiny_tokenizer):
@@ -113,7 +139,9 @@ def test_a_spec_names_a_splitter_and_a_bad_one_is_refused(tiny_tokenizer):
     assert not parse_units("sentence").needs_tokenizer
     assert parse_units("sentence").splitter()("One. Two.") == [(0, 4), (5, 9)]
     text = "the default of the settings"
-    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(text, tiny_tokenizer, 4)
+    assert parse_units("window:4").splitter(tiny_tokenizer)(text) == token_windows(
+        text, tiny_tokenizer, 4
+    )
     for no_tokenizer in (None, object()):
         with pytest.raises(ConfigError, match="window:8"):
             parse_units("window:8").splitter(no_tokenizer)
@@ -137,10 +165,27 @@ def test_a_line_of_sixteen_megabytes_without_punctuation_takes_time_in_proportio
 
 # Sentences as the language has them; "!" where the rules of English find others.
 SENTENCES = {
-    "de": ["!", "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3.", "Am 3. Oktober war es aus.", "Gut so!"],
+    "de": [
+        "!",
+        "Der Versuch dauerte ca. Zwölf Stunden, vgl. Abb. 3.",
+        "Am 3. Oktober war es aus.",
+        "Gut so!",
+    ],
     "fr": ["!", "Elle habite av. Foch à Paris.", "Est-ce vrai ?", "Oui !"],
-    "es": ["!", "El Sr. García vive en la Avda. Goya.", "La Dra. Ruiz llegó tarde.", "¿Qué hora es?", "¡Es tarde!"],
-    "ru": ["!", "Он живёт на ул. Ленина в г. Москве.", "Это было в 1999 г. и позже.", "Как дела?", "Хорошо!"],
+    "es": [
+        "!",
+        "El Sr. García vive en la Avda. Goya.",
+        "La Dra. Ruiz llegó tarde.",
+        "¿Qué hora es?",
+        "¡Es tarde!",
+    ],
+    "ru": [
+        "!",
+        "Он живёт на ул. Ленина в г. Москве.",
+        "Это было в 1999 г. и позже.",
+        "Как дела?",
+        "Хорошо!",
+    ],
     "el": ["!", "Ο κ. Παπαδόπουλος ήρθε χθες.", "Πού πήγες;", "Δεν ξέρω."],
     "it": ["!", "Il sig. Rossi abita in via Roma.", "Perché?", "Non lo so!"],
     "nl": ["!", "Dhr. De Vries woont in Utrecht.", "Hij kwam om 3 uur.", "Echt waar?"],
@@ -159,17 +204,24 @@ SPACELESS = ("zh", "ja")
 def test_sentences_end_where_the_language_says_and_windows_have_none(language, byte_level):
     differs, *units = SENTENCES[language]
     text = ("" if language in SPACELESS else " ").join(units)
-    for spans in (sentences(text, language), Selection(encoder="hashing", language=language).splitter()(text)):
+    for spans in (
+        sentences(text, language),
+        Selection(encoder="hashing", language=language).splitter()(text),
+    ):
         assert [text[start:end] for start, end in spans] == units
     assert ([text[start:end] for start, end in sentences(text, "en")] != units) == bool(differs)
     windows = parse_units("window:16").splitter(byte_level, language)(text)
-    assert "".join("".join(text[start:end] for start, end in windows).split()) == "".join(text.split())
+    assert "".join("".join(text[start:end] for start, end in windows).split()) == "".join(
+        text.split()
+    )
     assert len(windows) == -(-len(text.encode()) // 16)
 
 
 @pytest.mark.parametrize("code", ["xx", "", "EN", "german", "en-GB", "no"])
 def test_what_is_no_language_is_refused(code):
-    with pytest.raises(ConfigError, match=rf"language={code!r}: must be a code of ISO 639-1 .* am ar bg .* uk\)"):
+    with pytest.raises(
+        ConfigError, match=rf"language={code!r}: must be a code of ISO 639-1 .* am ar bg .* uk\)"
+    ):
         Selection(language=code)
 
 

@@ -25,7 +25,10 @@ from tests.corpus.files import PACK, json_lines, parquet
 TEXTS = [f"Row {number} of the pool, ähnlich 😀" for number in range(3000)]
 LINES = json_lines({"text": text} for text in TEXTS)
 FILES = {f".jsonl{suffix}": pack(LINES) for suffix, pack in PACK.items()}
-FILES |= {".txt": "\n\n".join(TEXTS).encode(), ".parquet": parquet({"text": TEXTS}, row_group_size=256)}
+FILES |= {
+    ".txt": "\n\n".join(TEXTS).encode(),
+    ".parquet": parquet({"text": TEXTS}, row_group_size=256),
+}
 
 
 def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dana(memory):
@@ -43,7 +46,9 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dan
     assert [file.name for file in expand("memory://pool/**/*.txt")] == ["c.txt", "b.txt"]
 
 
-def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_folder(s3, store, tmp_path):
+def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_folder(
+    s3, store, tmp_path
+):
     (tmp_path / "pool").mkdir()
     for ending, content in FILES.items():
         (tmp_path / "pool" / f"some{ending}").write_bytes(content)
@@ -56,13 +61,18 @@ def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_
     assert remote.manifest["counts"] == local.manifest["counts"]
     etag = remote.manifest["depends_on"]["files"]["some.jsonl"]
     assert etag == f"ETag {s3.info('pool/some.jsonl')['ETag'].strip(chr(34))}, {len(LINES)} bytes"
-    assert corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus").fingerprint == remote.fingerprint
+    assert (
+        corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus").fingerprint
+        == remote.fingerprint
+    )
     s3.pipe_file("pool/some.txt", b"another text")
     with pytest.raises(ArtifactError, match=r"files\.some\.txt: \"ETag .* there, \"ETag .* now"):
         corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus")
 
 
-def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(s3, store, tmp_path, monkeypatch):
+def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(
+    s3, store, tmp_path, monkeypatch
+):
     monkeypatch.setattr(storage, "WAITS", (0.01,))
     monkeypatch.setattr(type(s3), "retries", 1)  # its own, which wait for seconds
     s3.pipe_file("pool/a.jsonl", LINES)
@@ -77,11 +87,15 @@ def test_what_a_bucket_lacks_or_does_not_permit_is_named_at_once(s3, monkeypatch
     monkeypatch.setattr(storage, "WAITS", (100.0,))  # another attempt would take that long
     assert len(expand("s3://pool/a.txt")) == 1
     for url in ("s3://pool/none.txt", "s3://nobucket/a.txt"):
-        with pytest.raises(DataError, match=f"^{url}: cannot be read: no such file, folder or bucket"):
+        with pytest.raises(
+            DataError, match=f"^{url}: cannot be read: no such file, folder or bucket"
+        ):
             expand(url)
     with pytest.raises(DataError, match=r"^s3://pool/\*\.md: no file there"):
         expand("s3://pool/*.md")
-    monkeypatch.setattr(moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0)  # the server knows no key from now on
+    monkeypatch.setattr(
+        moto.settings, "INITIAL_NO_AUTH_ACTION_COUNT", 0
+    )  # the server knows no key from now on
     with pytest.raises(DataError, match=r"^s3://pool/a\.txt: cannot be read: no permission: "):
         expand("s3://pool/a.txt")
 
@@ -112,14 +126,23 @@ def web():
     server.shutdown()
 
 
-REFUSALS = [("400.txt", "400, ", 1), ("401.txt", "no permission: 401, ", 1), ("403.txt", "no permission: 403, ", 1)]
-REFUSALS += [("404.txt", "no such file, folder or bucket$", 1), ("410.txt", "no such file, folder or bucket$", 1)]
+REFUSALS = [
+    ("400.txt", "400, ", 1),
+    ("401.txt", "no permission: 401, ", 1),
+    ("403.txt", "no permission: 403, ", 1),
+]
+REFUSALS += [
+    ("404.txt", "no such file, folder or bucket$", 1),
+    ("410.txt", "no such file, folder or bucket$", 1),
+]
 REFUSALS += [("408.txt", "408, ", 3), ("429.txt", "429, ", 3), ("503.txt", "503, ", 3)]
 REFUSALS += [("http://127.0.0.1:1/a.txt", "Cannot connect to host ", 3)]
 
 
 @pytest.mark.parametrize(("path", "reason", "attempts"), REFUSALS)
-def test_a_server_that_refuses_is_asked_once_and_one_that_may_recover_again(path, reason, attempts, web, monkeypatch):
+def test_a_server_that_refuses_is_asked_once_and_one_that_may_recover_again(
+    path, reason, attempts, web, monkeypatch
+):
     monkeypatch.setattr(storage, "WAITS", (0.0, 0.0))
     url = path if is_url(path) else f"{web}/{path}"
     with pytest.raises(DataError, match=f"^{url}: cannot be read: {reason}") as error:
@@ -132,13 +155,17 @@ def test_a_server_that_recovers_is_read(web, monkeypatch):
     assert [file.size for file in expand(f"{web}/busy.txt")] == [5]
 
 
-def test_more_bytes_than_were_asked_for_end_at_once_and_fewer_after_all_attempts(memory, monkeypatch):
+def test_more_bytes_than_were_asked_for_end_at_once_and_fewer_after_all_attempts(
+    memory, monkeypatch
+):
     memory.pipe_file("/a.txt", b"0123456789")
     monkeypatch.setattr(storage, "WAITS", (0.0,))
     with pytest.raises(DataError, match=r"10 of 12 bytes from byte 0 on \(2 attempts\)"):
         RemoteFile("memory://a.txt", 12, "").open().read()
     monkeypatch.setattr(memory, "cat_file", lambda path, start, end: b" " * 20)
-    with pytest.raises(DataError, match=r"does not support HTTP byte ranges; download the file first$"):
+    with pytest.raises(
+        DataError, match=r"does not support HTTP byte ranges; download the file first$"
+    ):
         RemoteFile("memory://a.txt", 12, "").open().read()
 
 
@@ -149,17 +176,26 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     with pytest.raises(ConfigError, match=r"nosuch://a\.txt: .*Protocol not known: nosuch"):
         expand("nosuch://a.txt")
     monkeypatch.setattr(fsspec, "url_to_fs", missing)
-    with pytest.raises(ConfigError, match=r"gs:// needs a package that is not installed: pip install 'dana-lm\[gcs\]'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"gs:// needs a package that is not installed: pip install 'dana-lm\[gcs\]'",
+    ):
         expand("gs://bucket/a.txt")
 
 
 WITH_CREDENTIALS = ["s3://name:hush@pool/a.txt", "s3://name:hu/hush@pool/a.txt"]
-WITH_CREDENTIALS += ["https://host/a.txt?X-Amz-Signature=hush", "https://host/a.txt?b=1&access_token=hush"]
+WITH_CREDENTIALS += [
+    "https://host/a.txt?X-Amz-Signature=hush",
+    "https://host/a.txt?b=1&access_token=hush",
+]
 
 
 @pytest.mark.parametrize("url", WITH_CREDENTIALS)
 def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, caplog):
-    for flags in (["--task", url, "--general", "memory://a"], ["--task", "memory://a.txt", "--general", url]):
+    for flags in (
+        ["--task", url, "--general", "memory://a"],
+        ["--task", "memory://a.txt", "--general", url],
+    ):
         with caplog.at_level(logging.DEBUG):
             assert main(["--verbose", "score", *flags, "--out", str(tmp_path / "run")]) == 2
         output = capsys.readouterr()
@@ -169,7 +205,13 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
     assert "hush" not in without_secrets(f"failed: {url} was refused")
 
 
-COMMANDS = ["score --out URL", "score --store URL", "score --set general=URL", "score URL", "adapt run --model URL"]
+COMMANDS = [
+    "score --out URL",
+    "score --store URL",
+    "score --set general=URL",
+    "score URL",
+    "adapt run --model URL",
+]
 COMMANDS += ["predict URL a.jsonl", "predict run a.jsonl --out URL", "tasks URL", "run URL"]
 
 
@@ -214,10 +256,22 @@ def test_a_file_system_without_checksums_is_read_once_for_a_digest(memory):
 
 
 def test_a_task_and_a_pool_at_urls_are_scored_and_weighed(memory, tmp_path, capsys):
-    memory.pipe_file("/task.txt", "\n".join(f"The cell divides in phase {number}." for number in range(40)).encode())
+    memory.pipe_file(
+        "/task.txt",
+        "\n".join(f"The cell divides in phase {number}." for number in range(40)).encode(),
+    )
     memory.pipe_file("/pool/general.jsonl.gz", FILES[".jsonl.gz"])
     out = str(tmp_path / "run")
-    flags = ["--task", "memory://task.txt", "--general", "memory://pool", "--selector", "random", "--out", out]
+    flags = [
+        "--task",
+        "memory://task.txt",
+        "--general",
+        "memory://pool",
+        "--selector",
+        "random",
+        "--out",
+        out,
+    ]
     assert main(["score", *flags]) == 0
     assert main(["score", *flags]) == 0  # nothing has changed
     assert main(["weigh", out]) == 0

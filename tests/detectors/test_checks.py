@@ -28,12 +28,16 @@ def failures(candidate):
 @pytest.mark.parametrize("spec", BUILT_IN)
 def test_built_ins_pass_every_check(spec):
     results = check_detector(spec)
-    assert [(result.name, result.passed) for result in results] == [(name, True) for name in checks_of(DetectorChecks)]
+    assert [(result.name, result.passed) for result in results] == [
+        (name, True) for name in checks_of(DetectorChecks)
+    ]
     assert not any("exempt" in result.detail for result in results)
 
 
 def test_built_ins_are_all_listed():
-    ours = {name for name, claims in DETECTORS.entries().items() if claims[0].dist.name == "dana-lm"}
+    ours = {
+        name for name, claims in DETECTORS.entries().items() if claims[0].dist.name == "dana-lm"
+    }
     assert {spec.partition(":")[0] for spec in BUILT_IN} == ours
 
 
@@ -79,11 +83,17 @@ class Contrast:
         check_rows(embeddings, at_least=2)
         if self.flaw != "accepts any background":
             check_classes(embeddings, background)
-        general = background.double().mean(0) if len(background) else torch.zeros(embeddings.shape[1]).double()
+        general = (
+            background.double().mean(0)
+            if len(background)
+            else torch.zeros(embeddings.shape[1]).double()
+        )
         if self.flaw == "mutates the background":
             background *= 2
         task = embeddings.double().mean(0)
-        return FittedCentroidDistance(*((general, task) if self.flaw == "classes exchanged" else (task, general)))
+        return FittedCentroidDistance(
+            *((general, task) if self.flaw == "classes exchanged" else (task, general))
+        )
 
 
 class MeanDistance:
@@ -104,7 +114,8 @@ class TransductiveDistance(MeanDistance):
         return np.linalg.norm(X - (self.centre + X.mean(0)) / 2, axis=1)
 
 
-# Flaws of detectors alone; those that selectors share are in tests/selectors/test_selector_checks.py.
+# Flaws of detectors alone; those that selectors share are in
+# tests/selectors/test_selector_checks.py.
 @pytest.mark.parametrize(
     ("candidate", "check"),
     [
@@ -128,7 +139,9 @@ def test_a_detector_without_a_flaw_passes_and_stays_unfitted(cls):
     assert failures(candidate) == set()
     if issubclass(cls, MeanDistance):
         assert vars(candidate) == {}
-        assert as_detector(candidate).fit(torch.randn(40, 3), 0).row_by_row == (cls is TransductiveDistance)
+        assert as_detector(candidate).fit(torch.randn(40, 3), 0).row_by_row == (
+            cls is TransductiveDistance
+        )
 
 
 def test_an_exemption_is_shown_and_an_unknown_one_fails():
@@ -136,7 +149,10 @@ def test_an_exemption_is_shown_and_an_unknown_one_fails():
         exemptions: ClassVar = {"task_text_scores_lower": "says less is more", "no_such_check": "x"}
 
     results = {result.name: result for result in check_detector(Exempt("wrong sign"))}
-    assert str(results["task_text_scores_lower"]) == "ok      task text scores lower: exempt: says less is more"
+    assert (
+        str(results["task_text_scores_lower"])
+        == "ok      task text scores lower: exempt: says less is more"
+    )
     assert not results["no_such_check"].passed
 
 

@@ -24,7 +24,11 @@ def classes(request):
     scale = torch.linspace(0.2, 3, 24)
     scale[[3, 8, 20]] = 0
     shift = torch.linspace(-1, 1, 24)
-    return cloud(task, 24, 0) * scale + shift, cloud(general, 24, 1) * scale, cloud(80, 24, 2) * scale + shift / 2
+    return (
+        cloud(task, 24, 0) * scale + shift,
+        cloud(general, 24, 1) * scale,
+        cloud(80, 24, 2) * scale + shift / 2,
+    )
 
 
 def lda(shrinkage):
@@ -36,7 +40,9 @@ def svm(gamma):
 
 
 def regression(c):
-    return lambda rows: LogisticRegression(C=c / rows.var(0).sum(), class_weight="balanced", max_iter=1000)
+    return lambda rows: LogisticRegression(
+        C=c / rows.var(0).sum(), class_weight="balanced", max_iter=1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,10 @@ def regression(c):
 )
 def test_scores_are_those_of_scikit_learn(classes, spec, reference, scale):
     task, general, queries = (rows * scale for rows in classes)
-    rows, is_task = torch.cat([task, general]).double().numpy(), np.repeat([1, 0], [len(task), len(general)])
+    rows, is_task = (
+        torch.cat([task, general]).double().numpy(),
+        np.repeat([1, 0], [len(task), len(general)]),
+    )
     truth = -reference(rows).fit(rows, is_task).decision_function(queries.double().numpy())
     scores = DETECTORS.create(spec).fit(task, 0, general).score(queries)
     np.testing.assert_allclose(scores, truth, rtol=0, atol=1e-5 * np.abs(truth).max())
@@ -59,13 +68,17 @@ def test_scores_are_those_of_scikit_learn(classes, spec, reference, scale):
 @pytest.mark.parametrize("k", [1, 5])
 def test_contrastive_knn_is_scikit_learns(classes, k):
     task, general, queries = (rows.double().numpy() for rows in classes)
-    near, far = (NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(queries)[0].mean(1) for rows in (task, general))
+    near, far = (
+        NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(queries)[0].mean(1)
+        for rows in (task, general)
+    )
     scores = ContrastiveNeighbours(k).fit(classes[0], 0, classes[1]).score(classes[2])
     np.testing.assert_allclose(scores, near - far, rtol=0, atol=1e-5 * np.abs(near - far).max())
 
 
 def test_lda_by_hand():
-    # Variance 1 in both classes and both dimensions, no covariance: the log odds are (μ_general - μ_task)·x + constant.
+    # Variance 1 in both classes and both dimensions, no covariance: the log odds are (μ_general -
+    # μ_task)·x + constant.
     square = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
     model = LinearDiscriminant(shrinkage=0.0).fit(square, 0, square + torch.tensor([4.0, 0.0]))
     scores = model.score(torch.tensor([[0.0, 0.0], [2.0, 5.0], [4.0, -3.0]]))
@@ -77,12 +90,17 @@ def test_contrastive_knn_by_hand():
     queries = torch.tensor([[0.0], [10.0]])
     # k = 2: (0 + 1)/2 - (10 + 11)/2 and (8 + 9)/2 - (0 + 1)/2; k = 10 takes all three and both
     assert ContrastiveNeighbours(2).fit(task, 0, general).score(queries).tolist() == [-10, 8]
-    assert ContrastiveNeighbours(10).fit(task, 0, general).score(queries).tolist() == [1 - 10.5, 9 - 0.5]
+    assert ContrastiveNeighbours(10).fit(task, 0, general).score(queries).tolist() == [
+        1 - 10.5,
+        9 - 0.5,
+    ]
 
 
 def test_centroid_distance_by_hand():
     task = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
-    model = CentroidDistance().fit(task, 0, torch.tensor([[3.0, 3.0], [3.0, 5.0]]))  # means (0, 0) and (3, 4)
+    model = CentroidDistance().fit(
+        task, 0, torch.tensor([[3.0, 3.0], [3.0, 5.0]])
+    )  # means (0, 0) and (3, 4)
     queries = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.5, 2.0], [3.0, 0.0]])
     assert model.score(queries).tolist() == pytest.approx([-5, 5, 0, 3 - 4])
 

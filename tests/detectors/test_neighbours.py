@@ -12,7 +12,8 @@ SPECS = ["iforest:trees=20", "pyod:PCA", *ONE_CLASS, *CONTRASTIVE]
 
 
 def test_neighbours_are_ordered_where_float32_squares_cancel():
-    # 1,000 away from 0 a float32 square is a multiple of 1/16: it orders none of these distances below 0.02.
+    # 1,000 away from 0 a float32 square is a multiple of 1/16: it orders none of these distances
+    # below 0.02.
     reference = 1000 + 0.02 * torch.rand(64, 1, generator=torch.Generator().manual_seed(0))
     distance, nearest = Neighbours(reference)(torch.tensor([[1000.0]]), 64)
     exact = (reference - 1000).double().flatten()
@@ -27,7 +28,9 @@ def test_the_nearest_are_found_far_from_the_origin(k, offset):
     distance, nearest = Neighbours(reference)(queries, k)
     exact, order = torch.cdist(queries.double(), reference.double()).sort(dim=1)
     torch.testing.assert_close(distance.double(), exact[:, :k], rtol=1e-5, atol=0)
-    assert (nearest == order[:, :k]).double().mean() > 0.99  # two rows at the same distance may change places
+    assert (
+        nearest == order[:, :k]
+    ).double().mean() > 0.99  # two rows at the same distance may change places
 
 
 @pytest.mark.parametrize("columns", [3, 2 * 3 * GROUP - 1, 2 * 3 * GROUP, 500, 1003])
@@ -67,12 +70,15 @@ def test_a_row_scores_the_same_alone_and_in_a_batch_of_any_size(spec):
     queries = cloud(130, 96, 1)
     model = fit(spec, cloud(200, 96, 0))
     together = model.score(queries)
-    # Trees only compare and then add float64. Elsewhere the order in which a matrix product sums may depend on how
-    # many rows it is given, so the last bits of float32 may differ, and with them the scores by this much at most.
+    # Trees only compare and then add float64. Elsewhere the order in which a matrix product sums
+    # may depend on how many rows it is given, so the last bits of float32 may differ, and with them
+    # the scores by this much at most.
     tolerance = 1e-14 if spec.startswith("iforest") else 2e-6
     for size in (1, 7, 64):
         in_batches = torch.cat([model.score(batch) for batch in queries.split(size)])
-        torch.testing.assert_close(in_batches, together, rtol=tolerance, atol=tolerance * float(together.abs().max()))
+        torch.testing.assert_close(
+            in_batches, together, rtol=tolerance, atol=tolerance * float(together.abs().max())
+        )
 
 
 @pytest.mark.parametrize("spec", ["lof", "knn", "contrastive_knn", "pyod:KNN"])

@@ -51,27 +51,42 @@ def clouds(request):
     return cloud(400, 3, 0) @ mixing, (cloud(60, 3, 1) * 2) @ mixing + 0.01 * cloud(60, 24, 3)
 
 
-# A detector, the numbers of its reference library, and whether they agree to 1e-5 of the largest or of each.
+# A detector, the numbers of its reference library, and whether they agree to 1e-5 of the largest or
+# of each.
 LARGEST, EACH = True, False
 REFERENCES = [
     *(
         (
             f"lof:k={k}",
-            lambda rows, x, k=k: -neighbors.LocalOutlierFactor(k, novelty=True).fit(rows).score_samples(x),
+            lambda rows, x, k=k: (
+                -neighbors.LocalOutlierFactor(k, novelty=True).fit(rows).score_samples(x)
+            ),
             EACH,
         )
         for k in (1, 5, 20)
     ),
-    *((f"knn:k={k}", lambda rows, x, k=k: KNN(n_neighbors=k).fit(rows).decision_function(x), EACH) for k in (1, 5)),
+    *(
+        (f"knn:k={k}", lambda rows, x, k=k: KNN(n_neighbors=k).fit(rows).decision_function(x), EACH)
+        for k in (1, 5)
+    ),
     ("ocsvm", lambda rows, x: -svm.OneClassSVM(nu=0.1).fit(rows).decision_function(x), LARGEST),
-    ("ocsvm:0.5,0.02", lambda rows, x: -svm.OneClassSVM(nu=0.5, gamma=0.02).fit(rows).decision_function(x), LARGEST),
-    *((f"pca:{share}", lambda rows, x, share=share: rebuild_error(rows, x, share), LARGEST) for share in (0.3, 0.8)),
+    (
+        "ocsvm:0.5,0.02",
+        lambda rows, x: -svm.OneClassSVM(nu=0.5, gamma=0.02).fit(rows).decision_function(x),
+        LARGEST,
+    ),
+    *(
+        (f"pca:{share}", lambda rows, x, share=share: rebuild_error(rows, x, share), LARGEST)
+        for share in (0.3, 0.8)
+    ),
     ("robust_covariance:1.0", lambda rows, x: LedoitWolf().fit(rows).mahalanobis(x), EACH),
     ("cosine", lambda rows, x: -cosine_similarity(x, rows.mean(0)[None])[:, 0], LARGEST),
 ]
 
 
-@pytest.mark.parametrize(("spec", "reference", "of_largest"), REFERENCES, ids=[spec for spec, *_ in REFERENCES])
+@pytest.mark.parametrize(
+    ("spec", "reference", "of_largest"), REFERENCES, ids=[spec for spec, *_ in REFERENCES]
+)
 def test_scores_are_those_of_the_reference_library(clouds, spec, reference, of_largest):
     inside, queries = clouds
     truth = reference(inside.double().numpy(), queries.double().numpy())
@@ -82,7 +97,9 @@ def test_scores_are_those_of_the_reference_library(clouds, spec, reference, of_l
 @pytest.mark.parametrize("seed", [0, 11])
 def test_iforest_is_scikit_learns_with_the_same_seed(clouds, seed):
     inside, queries = clouds
-    reference = ensemble.IsolationForest(n_estimators=60, max_samples=128, random_state=seed).fit(inside.numpy())
+    reference = ensemble.IsolationForest(n_estimators=60, max_samples=128, random_state=seed).fit(
+        inside.numpy()
+    )
     scores = IsolationForest(trees=60, samples=128).fit(inside, seed).score(queries)
     np.testing.assert_allclose(scores.numpy(), -reference.score_samples(queries.numpy()), rtol=1e-9)
 
@@ -99,13 +116,20 @@ def test_average_path_and_one_cut_by_hand():
 
 def test_a_rounded_threshold_splits_like_the_exact_one():
     below, above = np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(1))
-    between = (float(below) + 3 * float(above)) / 4  # its nearest float32 is `above`, which must still go right
+    between = (
+        float(below) + 3 * float(above)
+    ) / 4  # its nearest float32 is `above`, which must still go right
     assert np.float32(between) == above
-    assert round_down(np.array([between, float(below), -between])).tolist() == [below, below, -above]
+    assert round_down(np.array([between, float(below), -between])).tolist() == [
+        below,
+        below,
+        -above,
+    ]
 
 
 def test_trees_by_hand():
-    # Two trees in one list: a cut at 1 with leaves at depths 1 and 3; and a single leaf, which is its own child.
+    # Two trees in one list: a cut at 1 with leaves at depths 1 and 3; and a single leaf, which is
+    # its own child.
     tensors = {
         "feature": torch.zeros(4, dtype=torch.int64),
         "threshold": torch.tensor([1.0, torch.inf, torch.inf, torch.inf]),
@@ -114,11 +138,15 @@ def test_trees_by_hand():
     }
 
     def scores(roots, queries):
-        forest = FittedIsolationForest(depth=1, normaliser=2.0, dims=1, roots=torch.tensor(roots), **tensors)
+        forest = FittedIsolationForest(
+            depth=1, normaliser=2.0, dims=1, roots=torch.tensor(roots), **tensors
+        )
         return forest.score(torch.tensor(queries)[:, None]).tolist()
 
     largest = torch.finfo(torch.float32).max  # at the threshold: left
-    assert scores([0], [0.5, 1.0, 1.5, largest]) == pytest.approx([2**-0.5, 2**-0.5, 2**-1.5, 2**-1.5])
+    assert scores([0], [0.5, 1.0, 1.5, largest]) == pytest.approx(
+        [2**-0.5, 2**-0.5, 2**-1.5, 2**-1.5]
+    )
     # mean paths (1 + 2) / 2 and (3 + 2) / 2, over c(n) = 2
     assert scores([0, 3], [0.5, 1.5]) == pytest.approx([2 ** (-1.5 / 2), 2 ** (-2.5 / 2)])
 
@@ -128,8 +156,11 @@ def test_lof_by_hand():
     model = LocalOutlierFactor(k=1).fit(torch.tensor([[0.0], [1.0], [3.0]]), 0)
     np.testing.assert_allclose(model.k_distance.numpy(), [1, 1, 2])
     np.testing.assert_allclose(model.density.numpy(), [1, 1, 0.5], rtol=1e-9)
-    # -4: nearest is 0, reachability 4, own density 1/4: LOF 4. 7: nearest is 3, reachability 4: LOF 0.5 * 4.
-    np.testing.assert_allclose(model.score(torch.tensor([[-4.0], [7.0]])).numpy(), [4, 2], rtol=1e-9)
+    # -4: nearest is 0, reachability 4, own density 1/4: LOF 4. 7: nearest is 3, reachability 4: LOF
+    # 0.5 * 4.
+    np.testing.assert_allclose(
+        model.score(torch.tensor([[-4.0], [7.0]])).numpy(), [4, 2], rtol=1e-9
+    )
 
 
 def test_lof_with_duplicates_is_finite():
@@ -137,9 +168,13 @@ def test_lof_with_duplicates_is_finite():
     queries = torch.cat([torch.zeros(1, 4), cloud(20, 4, 6) + 3])
     model = LocalOutlierFactor(20).fit(inside, 0)
     assert torch.isfinite(model.density).all()
-    assert model.density[:60].min() == pytest.approx(1e10)  # 1 / TINY: thirty copies are at distance 0
+    assert model.density[:60].min() == pytest.approx(
+        1e10
+    )  # 1 / TINY: thirty copies are at distance 0
     reference = neighbors.LocalOutlierFactor(20, novelty=True).fit(inside.double().numpy())
-    np.testing.assert_allclose(model.score(queries), -reference.score_samples(queries.double().numpy()), rtol=1e-5)
+    np.testing.assert_allclose(
+        model.score(queries), -reference.score_samples(queries.double().numpy()), rtol=1e-5
+    )
 
 
 def test_knn_by_hand():
@@ -148,46 +183,58 @@ def test_knn_by_hand():
 
 
 def test_ocsvm_keeps_digits_that_cancel():
-    # Rows of length 1 in many dimensions all score close to 0, far below the sums whose difference a score is.
+    # Rows of length 1 in many dimensions all score close to 0, far below the sums whose difference
+    # a score is.
     inside, queries = (torch.nn.functional.normalize(cloud(n, 384, n), dim=1) for n in (1500, 200))
     truth = -svm.OneClassSVM(nu=0.1).fit(inside.numpy()).decision_function(queries.numpy())
     model = OneClassSVM().fit(inside, 0)
     assert abs(truth).max() < model.offset / 100
-    np.testing.assert_allclose(model.score(queries).numpy(), truth, rtol=0, atol=1e-5 * abs(truth).max())
+    np.testing.assert_allclose(
+        model.score(queries).numpy(), truth, rtol=0, atol=1e-5 * abs(truth).max()
+    )
     assert model.score(torch.full((1, 384), 1e9)).item() == model.offset
 
 
 def test_pca_by_hand():
-    rows = torch.tensor([[2.0, 1.0], [-2.0, 1.0], [0.0, 1.5], [0.0, 0.5]])  # mean (0, 1), first axis leads
+    rows = torch.tensor(
+        [[2.0, 1.0], [-2.0, 1.0], [0.0, 1.5], [0.0, 0.5]]
+    )  # mean (0, 1), first axis leads
     model = PrincipalComponents(0.5).fit(rows, 0)
     assert model.directions.shape == (2, 1)
-    assert model.score(torch.tensor([[7.0, 1.0], [0.0, 4.0]])).tolist() == pytest.approx([0.0, 9.0], abs=1e-9)
+    assert model.score(torch.tensor([[7.0, 1.0], [0.0, 4.0]])).tolist() == pytest.approx(
+        [0.0, 9.0], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("rows", [400, 15], ids=["more rows than dims", "fewer"])
 @pytest.mark.parametrize("offset", [0.0, 50.0])
 def test_component_distance_is_pyods_pca(rows, offset):
     inside, queries = cloud(rows, 24, 0) + offset, cloud(60, 24, 1) * 2 + offset
-    np.testing.assert_allclose(score("pyod:PCA", inside, queries), pyod_pca(inside, queries), rtol=1e-5)
+    np.testing.assert_allclose(
+        score("pyod:PCA", inside, queries), pyod_pca(inside, queries), rtol=1e-5
+    )
     assert pyod_detector("PCA").fitted_type is FittedComponentDistance
     assert pyod_detector("PCA", n_components=2).fitted_type is FittedConvention
 
 
 def test_component_distance_of_dead_dimensions_is_pyods():
-    # MiniLM has three: a constant and rounding noise, which standardising blows up to unit variance.
+    # MiniLM has three: a constant and rounding noise, which standardising blows up to unit
+    # variance.
     inside, queries = cloud(400, 24, 0), cloud(60, 24, 1)
     for rows in (inside, queries):
         rows[:, 3] = 0.0625 + 1e-8 * rows[:, 3]
         rows[:, 7] *= 1e-33
         rows[:, 9] = 0.5
-    np.testing.assert_allclose(score("pyod:PCA", inside, queries), pyod_pca(inside, queries), rtol=1e-5)
+    np.testing.assert_allclose(
+        score("pyod:PCA", inside, queries), pyod_pca(inside, queries), rtol=1e-5
+    )
     tiny = cloud(50, 4, 0) * 1e-33
     assert np.isfinite(score("pyod:PCA", tiny, torch.ones(1, 4))).all(), "out of float32's range"
 
 
 def test_component_distance_by_hand():
-    # Standardised rows are (±1, ±1) with axes (1, 1)/√2 and (1, -1)/√2 and shares 3/4 and 1/4 of the variance;
-    # from the mean, each tip is at distance 1: 1/(3/4) + 1/(1/4).
+    # Standardised rows are (±1, ±1) with axes (1, 1)/√2 and (1, -1)/√2 and shares 3/4 and 1/4 of
+    # the variance; from the mean, each tip is at distance 1: 1/(3/4) + 1/(1/4).
     inside = torch.tensor([[1.0, 1.0], [-1.0, -1.0]]).repeat(3, 1)
     inside = torch.cat([inside, torch.tensor([[1.0, -1.0], [-1.0, 1.0]])])
     assert score("pyod:pca", inside, torch.zeros(1, 2)).item() == pytest.approx(4 / 3 + 4, rel=1e-6)
@@ -201,7 +248,8 @@ def test_cosine_to_a_mean_without_direction_is_zero():
 
 @pytest.mark.parametrize("spec", ["knn", "lof", "ocsvm"])
 def test_distances_keep_digits_far_from_the_origin(spec):
-    # 1/128 steps, so that moving the cloud by 4,096 rounds nothing: the scores must not move either.
+    # 1/128 steps, so that moving the cloud by 4,096 rounds nothing: the scores must not move
+    # either.
     inside, queries = ((cloud(n, 24, n) * 128).round() / 128 for n in (300, 60))
     near, far = score(spec, inside, queries), score(spec, inside + 4096, queries + 4096)
     np.testing.assert_allclose(far, near, rtol=1e-5, atol=1e-5 * abs(near).max())
@@ -214,12 +262,15 @@ def test_robust_covariance_ranks_like_min_cov_det():
     reference = MinCovDet(random_state=0, support_fraction=0.75).fit(inside.double().numpy())
     scores = RobustCovariance().fit(inside, 0).score(queries)
     assert spearmanr(scores.numpy(), reference.mahalanobis(queries.double().numpy()))[0] > 0.95
-    assert scores[200:].min() > scores[:200].median() * 4  # the outliers did not draw the bulk towards them
+    assert (
+        scores[200:].min() > scores[:200].median() * 4
+    )  # the outliers did not draw the bulk towards them
 
 
 def test_concentration_steps_drop_outliers_that_lie_near_the_centre():
-    # A long thin cloud. A tenth of outliers is off its axis by 30 of its standard deviations there, but nearer to
-    # the median than its ends are: only the steps, which measure with the covariance, can tell.
+    # A long thin cloud. A tenth of outliers is off its axis by 30 of its standard deviations there,
+    # but nearer to the median than its ends are: only the steps, which measure with the covariance,
+    # can tell.
     clean = cloud(400, 2, 0) * torch.tensor([10.0, 0.1])
     outliers = torch.cat([cloud(40, 1, 1), torch.full((40, 1), 3.0)], dim=1)
     model = RobustCovariance().fit(torch.cat([clean, outliers]), 0)
@@ -240,8 +291,20 @@ def test_the_start_is_not_drawn_by_two_fifths_of_outliers():
 @pytest.mark.parametrize(
     "spec",
     [
-        *("iforest:trees=0", "iforest:samples=1", "knn:k=0", "lof:k=0", "ocsvm:nu=0", "ocsvm:gamma=-1.0"),
-        *("pca:variance=1.0", "robust_covariance:support=0.2", "lda:shrinkage=1.5", "density_ratio:c=0"),
+        *(
+            "iforest:trees=0",
+            "iforest:samples=1",
+            "knn:k=0",
+            "lof:k=0",
+            "ocsvm:nu=0",
+            "ocsvm:gamma=-1.0",
+        ),
+        *(
+            "pca:variance=1.0",
+            "robust_covariance:support=0.2",
+            "lda:shrinkage=1.5",
+            "density_ratio:c=0",
+        ),
         *("contrastive_knn:k=0", "svm:c=0"),
     ],
 )
@@ -260,15 +323,26 @@ PAPER = Path(__file__).parents[2] / "recipes" / "papers" / "dana" / "table4.yaml
 
 
 def test_the_papers_recipe_has_the_papers_settings_and_library_defaults():
-    settings = load(RunSettings, read_yaml(PAPER), ["task=chemprot", "general=[pool]"], origin="table4")
+    settings = load(
+        RunSettings, read_yaml(PAPER), ["task=chemprot", "general=[pool]"], origin="table4"
+    )
     forest = IsolationForest(trees=1600, samples=256)  # with 100 another seed gives another order
     assert [DETECTORS.create(spec) for spec in settings.ranking.detectors] == [
-        *(RobustCovariance(), KNearestNeighbours(k=5), pyod_detector("PCA"), OneClassSVM(nu=0.1, gamma=None)),
+        *(
+            RobustCovariance(),
+            KNearestNeighbours(k=5),
+            pyod_detector("PCA"),
+            OneClassSVM(nu=0.1, gamma=None),
+        ),
         *(LocalOutlierFactor(k=20), forest),
     ]
     assert DETECTORS.create(settings.detector) == forest
     selection, weigh, adapt = settings.selection, settings.weigh, settings.adapt
-    assert (selection.units, selection.general_share, selection.geometry) == ("window:256", 0.1, "center+l2")
+    assert (selection.units, selection.general_share, selection.geometry) == (
+        "window:256",
+        0.1,
+        "center+l2",
+    )
     assert (settings.ranking.protocol, settings.ranking.prevalence) == ("paper", 0.5)
     assert (weigh.policy, weigh.beta, weigh.gamma, weigh.min_tail) == ("segments", 0.2, 15, 15)
     assert (weigh.stream, weigh.shrink) == (True, False)

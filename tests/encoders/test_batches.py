@@ -11,9 +11,17 @@ from transformers import BertConfig, BertModel
 
 from dana.core.workers import prefetch
 from dana.encoders import transformer as batches
-from dana.encoders.transformer import TransformerEncoder, batch_rows, batch_width, batches_on, token_batches
+from dana.encoders.transformer import (
+    TransformerEncoder,
+    batch_rows,
+    batch_width,
+    batches_on,
+    token_batches,
+)
 
-META = torch.device("meta")  # not a CPU, and everywhere: a thread makes its batches; it computes nothing
+META = torch.device(
+    "meta"
+)  # not a CPU, and everywhere: a thread makes its batches; it computes nothing
 
 
 PAD = 999
@@ -46,13 +54,19 @@ def test_a_batch_by_hand():
     assert batch.tokens.dtype == batch.mask.dtype == torch.int64
 
 
-@given(st.lists(st.integers(1, 330), max_size=200), st.integers(300, 5000), st.sampled_from([1, 7, 256]))
+@given(
+    st.lists(st.integers(1, 330), max_size=200),
+    st.integers(300, 5000),
+    st.sampled_from([1, 7, 256]),
+)
 def test_every_text_is_in_one_batch_whose_shape_follows_from_it_alone(lengths, limit, at_once):
     texts = [text_of(row, length) for row, length in enumerate(lengths)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "TEXTS_AT_ONCE", at_once)
         all_batches = list(token_batches(Words(), texts, 300, limit))
-    assert sorted(row for batch in all_batches for row in batch.rows.tolist()) == list(range(len(texts)))
+    assert sorted(row for batch in all_batches for row in batch.rows.tolist()) == list(
+        range(len(texts))
+    )
     for batch in all_batches:
         size, width = batch.tokens.shape
         assert len(batch.rows) <= size == batch_rows(width, limit)
@@ -104,7 +118,12 @@ def model(tiny_tokenizer, tmp_path_factory):
     """A small model folder with random weights."""
     folder = str(tmp_path_factory.mktemp("models") / "small")
     torch.manual_seed(0)
-    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    shape = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 128,
+    }
     BertModel(BertConfig(vocab_size=len(tiny_tokenizer), **shape)).save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder
@@ -113,12 +132,18 @@ def model(tiny_tokenizer, tmp_path_factory):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """A CPU's batches are made by a thread, too."""
-    monkeypatch.setattr(batches, "token_batches", lambda *arguments: prefetch(token_batches(*arguments), batches.AHEAD))
+    monkeypatch.setattr(
+        batches,
+        "token_batches",
+        lambda *arguments: prefetch(token_batches(*arguments), batches.AHEAD),
+    )
 
 
 @pytest.mark.usefixtures("as_on_a_gpu")
 @pytest.mark.parametrize("batch_tokens", [64, 100, 512])
-def test_vectors_are_those_of_each_text_by_itself_to_the_last_bit(model, repository_texts, monkeypatch, batch_tokens):
+def test_vectors_are_those_of_each_text_by_itself_to_the_last_bit(
+    model, repository_texts, monkeypatch, batch_tokens
+):
     encoder = TransformerEncoder(model, max_tokens=64, batch_tokens=batch_tokens)
     texts = [text[: 5 + 9 * (row % 12)] for row, text in enumerate(repository_texts[:60])]
     alone = torch.cat([encoder.encode([text]) for text in texts])
@@ -148,7 +173,9 @@ def test_what_ends_the_model_or_the_tokenizer_comes_out_as_it_is_and_leaves_no_t
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_vectors_of_a_gpu_are_those_of_the_cpu(model, repository_texts):
     texts = repository_texts * 4
-    cpu, cuda = (TransformerEncoder(model, device=device).encode(texts) for device in ("cpu", "cuda"))
+    cpu, cuda = (
+        TransformerEncoder(model, device=device).encode(texts) for device in ("cpu", "cuda")
+    )
     assert cuda.is_cuda
     torch.testing.assert_close(cuda.cpu(), cpu, atol=1e-4, rtol=0)
 
@@ -172,7 +199,17 @@ def test_batches_for_a_gpu_are_pinned_and_copied_without_waiting(monkeypatch):
 
 @pytest.mark.parametrize(
     ("length", "limit", "width"),
-    [(1, 512, 8), (8, 512, 8), (57, 512, 64), (65, 512, 80), (128, 512, 128), (129, 512, 160), (500, 510, 510)],
+    [
+        (1, 512, 8),
+        (8, 512, 8),
+        (57, 512, 64),
+        (65, 512, 80),
+        (128, 512, 128),
+        (129, 512, 160),
+        (500, 510, 510),
+    ],
 )
-def test_widths_are_multiples_that_grow_with_the_length_within_what_a_model_reads(length, limit, width):
+def test_widths_are_multiples_that_grow_with_the_length_within_what_a_model_reads(
+    length, limit, width
+):
     assert batch_width(length, limit) == width

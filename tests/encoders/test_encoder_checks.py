@@ -38,11 +38,20 @@ class HashingWithFlaw:
 
     def identity(self):
         """Its flaw."""
-        return {"flaw": self.flaw, "file": str(Path.home() / "model") if self.flaw == "has a path" else ""}
+        return {
+            "flaw": self.flaw,
+            "file": str(Path.home() / "model") if self.flaw == "has a path" else "",
+        }
 
 
-FLAWS = [("float64", "results_are_finite_and_of_their_type"), ("not finite", "results_are_finite_and_of_their_type")]
-FLAWS += [("needs a text", "no_items_give_no_results"), ("batch-dependent", "order_and_batch_do_not_matter")]
+FLAWS = [
+    ("float64", "results_are_finite_and_of_their_type"),
+    ("not finite", "results_are_finite_and_of_their_type"),
+]
+FLAWS += [
+    ("needs a text", "no_items_give_no_results"),
+    ("batch-dependent", "order_and_batch_do_not_matter"),
+]
 FLAWS += [("counts its calls", "calling_and_fitting_change_nothing")]
 FLAWS += [("writes into its input", "calling_and_fitting_change_nothing")]
 FLAWS += [("has a path", "identity_is_plain_and_stable"), ("", None)]

@@ -18,13 +18,19 @@ def _cloud(rows=400, dims=6, seed=0):
     ("spec", "rows", "by_hand"),
     [
         ("l2", SAMPLE.tolist(), [[0.6, 0.8], [0.0, 1.0], [1.0, 0.0]]),
-        ("center+l2", [[6.0, 6.0], [3.0, 2.0]], [[0.6, 0.8], [0.0, 0.0]]),  # less (3, 2): (3, 4) and the mean itself
+        (
+            "center+l2",
+            [[6.0, 6.0], [3.0, 2.0]],
+            [[0.6, 0.8], [0.0, 0.0]],
+        ),  # less (3, 2): (3, 4) and the mean itself
         ("l2", [[0.0, 0.0]], [[0.0, 0.0]]),
         ("none", [[0.0, 0.0], [3.0, 4.0]], [[0.0, 0.0], [3.0, 4.0]]),
     ],
 )
 def test_rows_by_hand(spec, rows, by_hand):
-    torch.testing.assert_close(parse_geometry(spec).fit(SAMPLE).apply(torch.tensor(rows)), torch.tensor(by_hand))
+    torch.testing.assert_close(
+        parse_geometry(spec).fit(SAMPLE).apply(torch.tensor(rows)), torch.tensor(by_hand)
+    )
 
 
 def test_dead_dimensions_are_dropped_by_all_but_none():
@@ -76,9 +82,13 @@ def test_half_precision_embeddings_are_read_as_float32():
     torch.testing.assert_close(half, exact, rtol=0, atol=2e-3)
 
 
-@pytest.mark.parametrize("spec", ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x"])
+@pytest.mark.parametrize(
+    "spec", ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x"]
+)
 def test_an_unknown_geometry_is_refused_with_all_that_are_known(spec):
-    with pytest.raises(ConfigError, match=r"geometry='.*': must be one of none, l2, center\+l2, whiten:K"):
+    with pytest.raises(
+        ConfigError, match=r"geometry='.*': must be one of none, l2, center\+l2, whiten:K"
+    ):
         parse_geometry(spec)
 
 

@@ -18,7 +18,12 @@ def checkpoint(tiny_tokenizer, tmp_path_factory):
     """A tiny model folder with random weights."""
     folder = tmp_path_factory.mktemp("tiny") / "model"
     torch.manual_seed(0)
-    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     BertModel(BertConfig(vocab_size=len(tiny_tokenizer), **sizes)).save_pretrained(folder)
     tiny_tokenizer.save_pretrained(folder)
     return folder
@@ -29,13 +34,27 @@ def encoder(checkpoint):
     return StaticEncoder(str(checkpoint))
 
 
-def test_a_vector_is_the_mean_of_weighted_rows_less_the_leading_component(encoder, repository_texts):
+def test_a_vector_is_the_mean_of_weighted_rows_less_the_leading_component(
+    encoder, repository_texts
+):
     tokenizer, text = encoder.tokenizer, repository_texts[3]
-    rows = BertModel.from_pretrained(encoder.model).get_input_embeddings().weight.detach().double().numpy()
+    rows = (
+        BertModel.from_pretrained(encoder.model)
+        .get_input_embeddings()
+        .weight.detach()
+        .double()
+        .numpy()
+    )
     probability = np.zeros(len(rows))
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    pieces = [(token.removeprefix("##"), row) for token, row in vocabulary if row not in tokenizer.all_special_ids]
-    words, letters = ([row for piece, row in pieces if (len(piece) > 1) == is_word] for is_word in (True, False))
+    pieces = [
+        (token.removeprefix("##"), row)
+        for token, row in vocabulary
+        if row not in tokenizer.all_special_ids
+    ]
+    words, letters = (
+        [row for piece, row in pieces if (len(piece) > 1) == is_word] for is_word in (True, False)
+    )
     harmonic = np.log(len(vocabulary)) + np.euler_gamma
     probability[words] = 1 / np.arange(1, len(words) + 1) / harmonic
     probability[letters] = 1 / harmonic
@@ -47,7 +66,9 @@ def test_a_vector_is_the_mean_of_weighted_rows_less_the_leading_component(encode
     np.testing.assert_allclose(encoder.encode([text])[0].numpy(), by_formula, atol=1e-6)
 
 
-def test_the_batch_and_what_came_before_change_no_bit(encoder, checkpoint, repository_texts, monkeypatch):
+def test_the_batch_and_what_came_before_change_no_bit(
+    encoder, checkpoint, repository_texts, monkeypatch
+):
     together = encoder.encode(repository_texts)
     fresh = StaticEncoder(str(checkpoint))
     assert torch.equal(torch.cat([fresh.encode([text]) for text in repository_texts]), together)
@@ -69,11 +90,15 @@ def test_texts_of_nothing_are_zero_and_no_texts_give_no_rows(encoder):
 
 def test_the_leading_component_is_gone_and_the_rest_is_kept():
     random = torch.Generator().manual_seed(0)
-    rows = torch.randn(50, 5, generator=random, dtype=torch.double) + torch.tensor([9.0, 0, 0, 0, 0])
+    rows = torch.randn(50, 5, generator=random, dtype=torch.double) + torch.tensor(
+        [9.0, 0, 0, 0, 0]
+    )
     probability = torch.full((50,), 1 / 50, dtype=torch.double)
     rest = remove_leading(rows, probability)
     directions = torch.linalg.svd(rows)[2]
-    torch.testing.assert_close(rest @ directions[0], torch.zeros(50, dtype=torch.double), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        rest @ directions[0], torch.zeros(50, dtype=torch.double), atol=1e-9, rtol=0
+    )
     torch.testing.assert_close(rest @ directions[1:].T, rows @ directions[1:].T)
 
 

@@ -21,7 +21,14 @@ from dana.core.files import file_digest
 from dana.core.launch import stop_on_signal
 from dana.core.tensors import map_arrays
 from dana.encoders.base import encoder_identity
-from dana.encoders.cache import PATTERN, StoredEncoder, VectorFolder, checksums, pack_vectors, unpack_vectors
+from dana.encoders.cache import (
+    PATTERN,
+    StoredEncoder,
+    VectorFolder,
+    checksums,
+    pack_vectors,
+    unpack_vectors,
+)
 from dana.encoders.hashing import HashingEncoder
 
 TEXTS = [f"sentence number {number} of the corpus" for number in range(200)]
@@ -92,7 +99,9 @@ def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, 
     assert torch.equal(second.encode(TEXTS), vectors)
     assert (first.encoder.texts, second.encoder.texts) == (TEXTS, [])
     assert torch.equal(vectors, rounded(HashingEncoder(32).encode(TEXTS), dtype))
-    assert torch.equal(StoredEncoder(HashingEncoder(32), None, dtype).encode(TEXTS), vectors), "without a folder alike"
+    assert torch.equal(StoredEncoder(HashingEncoder(32), None, dtype).encode(TEXTS), vectors), (
+        "without a folder alike"
+    )
     assert vectors.dtype == torch.float32
 
 
@@ -120,7 +129,11 @@ def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path)
 NUMBERS = st.floats(-1e4, 1e4, width=32)
 
 
-@given(st.integers(1, 20).flatmap(lambda dims: st.lists(st.lists(NUMBERS, min_size=dims, max_size=dims), min_size=1)))
+@given(
+    st.integers(1, 20).flatmap(
+        lambda dims: st.lists(st.lists(NUMBERS, min_size=dims, max_size=dims), min_size=1)
+    )
+)
 def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
     exact = torch.tensor(rows, dtype=torch.float32)
     half = rounded(exact, "float16")
@@ -134,11 +147,16 @@ def test_rounding_errors_have_a_bound_and_rounding_twice_changes_nothing(rows):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_vectors_are_packed_whatever_their_strides(dtype):
     rows = torch.linspace(-1, 1, 12).reshape(3, 4)
-    for view, plain in [(rows.T, rows.T.contiguous()), (rows[:1].expand(5, 4), rows[:1].repeat(5, 1))]:
+    for view, plain in [
+        (rows.T, rows.T.contiguous()),
+        (rows[:1].expand(5, 4), rows[:1].repeat(5, 1)),
+    ]:
         assert (pack_vectors(view, dtype) == pack_vectors(plain, dtype)).all()
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("float16", 1e5), ("float16", float("nan")), ("int8", float("inf"))])
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("float16", 1e5), ("float16", float("nan")), ("int8", float("inf"))]
+)
 def test_what_cannot_be_kept_is_refused(dtype, value):
     with pytest.raises(DataError, match=f"vector 1 of the batch is not finite in {dtype}"):
         pack_vectors(torch.tensor([[1.0, 2.0], [value, 0.0]]), dtype)
@@ -225,7 +243,9 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, lost, is_warned
 
 def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path):
     vectors = {bytes([number]) * 16: [number] * 4 for number in (1, 7, 9)}
-    others = [key[:at] + bytes([key[at] ^ 0x01]) + key[at + 1 :] for key in vectors for at in (7, 15)]
+    others = [
+        key[:at] + bytes([key[at] ^ 0x01]) + key[at + 1 :] for key in vectors for at in (7, 15)
+    ]
     folder_of(tmp_path, vectors)
     (path,) = tmp_path.glob(PATTERN)
     size = path.stat().st_size

@@ -6,7 +6,14 @@ from functools import lru_cache
 import pytest
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoConfig, AutoModel, AutoTokenizer, GPT2Tokenizer, RobertaTokenizer, XLNetTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    GPT2Tokenizer,
+    RobertaTokenizer,
+    XLNetTokenizer,
+)
 
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import ENCODERS
@@ -15,7 +22,11 @@ from dana.encoders.transformer import TransformerEncoder, minilm
 
 LONGEST = 64  # positions, of those that have some
 TEXTS = ["A short one.", "x", "The sampler draws from the posterior until the chain has converged."]
-TEXTS += ["Returns an array. " * 40, "Two of nine, in one batch.", "The sampler draws from a prior."]
+TEXTS += [
+    "Returns an array. " * 40,
+    "Two of nine, in one batch.",
+    "The sampler draws from a prior.",
+]
 
 
 def _byte_level(cls, special):
@@ -26,17 +37,40 @@ def _byte_level(cls, special):
 def _xlnet_tokenizer():
     special = ["<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
     pieces = [*special, "▁", "▁the", "sampler", *string.printable.strip()]
-    return XLNetTokenizer(vocab=[("<unk>", 0.0), *((piece, -1.0 - at / 100) for at, piece in enumerate(pieces))])
+    return XLNetTokenizer(
+        vocab=[("<unk>", 0.0), *((piece, -1.0 - at / 100) for at, piece in enumerate(pieces))]
+    )
 
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 40}
-DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 2, "hidden_dim": 40, "max_position_embeddings": LONGEST}
-GPT = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": LONGEST, "bos_token_id": 0, "eos_token_id": 0}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+}
+DISTIL = {
+    "dim": 32,
+    "n_layers": 3,
+    "n_heads": 2,
+    "hidden_dim": 40,
+    "max_position_embeddings": LONGEST,
+}
+GPT = {
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 2,
+    "n_positions": LONGEST,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 ARCHITECTURES = {  # sizes by the names of each, and a tokenizer as it has; None is of word pieces
     "bert": ({**SIZES, "max_position_embeddings": LONGEST}, None),
     "distilbert": (DISTIL, None),
-    "roberta": ({**SIZES, "max_position_embeddings": LONGEST + 2}, lambda: _byte_level(RobertaTokenizer, SPECIAL)),
+    "roberta": (
+        {**SIZES, "max_position_embeddings": LONGEST + 2},
+        lambda: _byte_level(RobertaTokenizer, SPECIAL),
+    ),
     "gpt2": (GPT, lambda: _byte_level(GPT2Tokenizer, ["<|endoftext|>"])),
     "xlnet": ({"d_model": 32, "n_layer": 3, "n_head": 2, "d_inner": 40}, _xlnet_tokenizer),
 }
@@ -88,7 +122,9 @@ def test_a_text_of_one_token_is_a_mean_of_its_own_and_a_text_of_none_is_refused(
         with pytest.raises(DataError, match="text 1 of the batch has no token: ''"):
             encoder.encode(["x", ""])
     else:
-        _assert_close(encoder.encode(["", "x"]), [_states(model, text, 8).mean(0) for text in ("", "x")])
+        _assert_close(
+            encoder.encode(["", "x"]), [_states(model, text, 8).mean(0) for text in ("", "x")]
+        )
 
 
 def test_the_classification_token_is_found_where_the_tokenizer_puts_it(model):
@@ -118,7 +154,10 @@ def small_minilm():
 
 def test_a_store_holds_the_same_bits_whatever_was_missing(small_minilm, tmp_path):
     """After a kill only some texts are encoded again, in other batches than before."""
-    texts = [" ".join(["sampler", "chain", "array"][: 1 + n % 3] * (1 + n % 9)) + f" {n}" for n in range(16)]
+    texts = [
+        " ".join(["sampler", "chain", "array"][: 1 + n % 3] * (1 + n % 9)) + f" {n}"
+        for n in range(16)
+    ]
     at_once = StoredEncoder(small_minilm, tmp_path / "at once").encode(texts)
     parts = StoredEncoder(small_minilm, tmp_path / "parts")
     parts.encode(texts[::3])
@@ -132,4 +171,6 @@ def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
     assert near.dtype == torch.float32
     assert torch.nn.functional.cosine_similarity(near, exact).min() > 0.999
     assert not torch.equal(near, exact)
-    assert encoder.identity() == {**small_minilm.identity(), "dtype": "bfloat16"}, "stores made before stay valid"
+    assert encoder.identity() == {**small_minilm.identity(), "dtype": "bfloat16"}, (
+        "stores made before stay valid"
+    )

@@ -18,4 +18,6 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pair_tokenizer(tmp_path_factory):
-    return AutoTokenizer.from_pretrained(toy_pairs.write_checkpoint(tmp_path_factory.mktemp("pairs")))
+    return AutoTokenizer.from_pretrained(
+        toy_pairs.write_checkpoint(tmp_path_factory.mktemp("pairs"))
+    )

@@ -9,7 +9,14 @@ from transformers import AutoTokenizer
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, DanaError
 from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
-from dana.finetuning.results import SeedResult, Seeds, join_results, read_results, results_table, write_results
+from dana.finetuning.results import (
+    SeedResult,
+    Seeds,
+    join_results,
+    read_results,
+    results_table,
+    write_results,
+)
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, overlap, read_splits
@@ -27,7 +34,10 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 def splits(toy_card, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     splits, kind = read_splits(toy_card), toy_card.target
-    labels = {name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind) for name in ("train", "dev")}
+    labels = {
+        name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind)
+        for name in ("train", "dev")
+    }
     return {**labels, "test": EncodedSplit.of(splits["test"], tokenizer, 24)}
 
 
@@ -36,7 +46,9 @@ def run(toy_card, checkpoint, splits):
     """Fine-tunes for a seed; returns the classifier and the result."""
 
     def run(seed=0, model=checkpoint, precision=FLOAT32, **changes):
-        return run_seed(model, splits, toy_card, replace(toy_card.preset("quick"), **changes), seed, precision)
+        return run_seed(
+            model, splits, toy_card, replace(toy_card.preset("quick"), **changes), seed, precision
+        )
 
     return run
 
@@ -46,7 +58,9 @@ def test_a_task_that_can_be_learnt_is_learnt(run, toy_card):
     right = result.outputs.argmax(1) == [example.label for example in read_splits(toy_card)["test"]]
     assert right.mean() > 0.9
     assert np.allclose(result.outputs.sum(1), 1, atol=1e-5)
-    assert (result.epoch, len(result.dev_scores)) == (6, 1), "the development data decide nothing: read once"
+    assert (result.epoch, len(result.dev_scores)) == (6, 1), (
+        "the development data decide nothing: read once"
+    )
     assert result.dev_score == result.dev_scores[0] > 0.9
 
 
@@ -60,17 +74,27 @@ def test_a_seed_is_reproducible_trains_every_part_and_computes_in_its_precision(
     half, result = run(epochs=1, precision=HALF)
     assert not np.array_equal(first.outputs, result.outputs)
     np.testing.assert_allclose(first.outputs, result.outputs, atol=0.1)
-    assert {value.dtype for value in half.parameters()} == {torch.float32}, "weights stay in float32"
+    assert {value.dtype for value in half.parameters()} == {torch.float32}, (
+        "weights stay in float32"
+    )
     before = dict(new_classifier(checkpoint, 3, 0).named_parameters())
-    frozen = [name for name, value in classifier.named_parameters() if torch.equal(value, before[name])]
+    frozen = [
+        name for name, value in classifier.named_parameters() if torch.equal(value, before[name])
+    ]
     assert frozen == []
 
 
 @pytest.mark.parametrize(
     ("sign", "evaluate", "scores", "epoch"),
-    [(1, "best", [0.1, 0.9, 0.9, 0.5], 2), (-1, "best", [0.5, 0.1, 0.1, 0.9], 2), (1, "last", [0.7], 4)],
+    [
+        (1, "best", [0.1, 0.9, 0.9, 0.5], 2),
+        (-1, "best", [0.5, 0.1, 0.1, 0.9], 2),
+        (1, "last", [0.7], 4),
+    ],
 )
-def test_the_first_best_epoch_is_tested_or_the_last(run, splits, monkeypatch, sign, evaluate, scores, epoch):
+def test_the_first_best_epoch_is_tested_or_the_last(
+    run, splits, monkeypatch, sign, evaluate, scores, epoch
+):
     """Dev is also the test split here and its scores are fixed, so the predictions of each epoch are known."""
     remaining, predictions = iter(scores), []
 
@@ -79,7 +103,9 @@ def test_the_first_best_epoch_is_tested_or_the_last(run, splits, monkeypatch, si
         return predictions[-1]
 
     monkeypatch.setattr(TaskCard, "sign", sign)
-    monkeypatch.setattr("dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(remaining)})
+    monkeypatch.setattr(
+        "dana.tasks.kinds.single_label.score_predictions", lambda *_: {"macro_f1": next(remaining)}
+    )
     monkeypatch.setattr("dana.finetuning.loop.predict", remember)
     splits["test"] = splits["dev"]
     _, result = run(epochs=4, evaluate=evaluate)
@@ -99,7 +125,9 @@ def test_the_batches_of_a_prediction_do_not_show(splits, checkpoint, monkeypatch
 
 
 def test_a_loss_that_is_not_finite_stops_the_seed(run):
-    with pytest.raises(DanaError, match=r"seed 0, step \d+: the loss is (nan|inf); lower learning_rate="):
+    with pytest.raises(
+        DanaError, match=r"seed 0, step \d+: the loss is (nan|inf); lower learning_rate="
+    ):
         run(learning_rate=1e30)
 
 
@@ -128,10 +156,18 @@ def test_a_step_has_dropout_the_planned_rate_and_a_bounded_gradient(run, monkeyp
         return classifier
 
     monkeypatch.setattr("dana.finetuning.loop.new_classifier", classifier)
-    monkeypatch.setattr("dana.finetuning.loop.make_optimizer", lambda model, *_: Recorder(model.parameters(), 0.0))
+    monkeypatch.setattr(
+        "dana.finetuning.loop.make_optimizer", lambda model, *_: Recorder(model.parameters(), 0.0)
+    )
     monkeypatch.setattr("dana.finetuning.loop.CLIP", 1e-3)
     run(epochs=2, learning_rate=0.27, evaluate="best")
-    assert training == [*[True] * 15, False, *[True] * 15, False, False]  # dev after each epoch, test at the end
+    assert training == [
+        *[True] * 15,
+        False,
+        *[True] * 15,
+        False,
+        False,
+    ]  # dev after each epoch, test at the end
     assert rates[:4] == pytest.approx([0.09, 0.18, 0.27, 0.27])
     assert rates[-1] == pytest.approx(0.01)
     assert norms == pytest.approx([1e-3] * 30, rel=1e-2)
@@ -143,7 +179,10 @@ BOTH = np.array([1, 0])
 
 def test_texts_are_truncated_and_padded_to_the_longest_of_the_batch(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    examples, kind = [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)], SingleLabel.from_count(2)
+    examples, kind = (
+        [Example("a", "apple pear", 1), Example("b", "iron " * 20, 0)],
+        SingleLabel.from_count(2),
+    )
     split = EncodedSplit.with_labels(examples, tokenizer, 6, kind)
     assert split.lengths.tolist() == [4, 6]
     assert split.targets.tolist() == split.references.tolist() == [1, 0]
@@ -162,7 +201,10 @@ def test_pairs_are_joined_with_token_types_and_the_longer_text_is_truncated_firs
     assert words[1] == ["[CLS]", "apple", "pear", "[SEP]", "iron", "[SEP]", "[PAD]", "[PAD]"]
     assert types.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 0, 0]]
     assert mask.tolist() == [[1] * 8, [1] * 6 + [0] * 2]
-    assert len(EncodedSplit.of([Example("a", "apple", 1)], pair_tokenizer, 24).batch(BOTH[1:], CPU)) == 2, "no types"
+    assert (
+        len(EncodedSplit.of([Example("a", "apple", 1)], pair_tokenizer, 24).batch(BOTH[1:], CPU))
+        == 2
+    ), "no types"
 
 
 def test_a_word_is_its_first_token(tiny_tokenizer, byte_level):
@@ -195,16 +237,35 @@ def test_truncated_words_have_no_unit(checkpoint):
 
 def test_the_order_is_a_function_of_seed_and_epoch():
     split = EncodedSplit([[1] * (1 + row % 17) for row in range(100)], 0)
-    one, same, seed, epoch = (np.concatenate(order(split, 8, *at)).tolist() for at in ((0, 0), (0, 0), (1, 0), (0, 1)))
+    one, same, seed, epoch = (
+        np.concatenate(order(split, 8, *at)).tolist() for at in ((0, 0), (0, 0), (1, 0), (0, 1))
+    )
     assert one == same
     assert one not in (seed, epoch)
 
 
-ROWS = [{"seed": 0, "score": 0.5, "dev_score": 0.61234, "epoch": 3, "seconds": 12.34, "degenerate": False}]
-ROWS += [{"seed": 11, "score": 0.2, "dev_score": 0.45, "epoch": 1, "seconds": 9.0, "degenerate": True}]
-ROWS += [{"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False}]
+ROWS = [
+    {
+        "seed": 0,
+        "score": 0.5,
+        "dev_score": 0.61234,
+        "epoch": 3,
+        "seconds": 12.34,
+        "degenerate": False,
+    }
+]
+ROWS += [
+    {"seed": 11, "score": 0.2, "dev_score": 0.45, "epoch": 1, "seconds": 9.0, "degenerate": True}
+]
+ROWS += [
+    {"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False}
+]
 FLOORS = {"largest_class_dev": 0.25, "largest_class_test": 0.2}
-METRICS = {"metric": "macro_f1", "direction": "higher", "seeds": [{**row, **FLOORS} for row in ROWS]}
+METRICS = {
+    "metric": "macro_f1",
+    "direction": "higher",
+    "seeds": [{**row, **FLOORS} for row in ROWS],
+}
 
 
 def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
@@ -217,7 +278,9 @@ def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
         "on dev: the score is the class's own"
     )
     assert last.split()[:6] == ["mean", "0.3500", "±", "0.2121", "(n", "="]
-    alone = results_table({**metrics, "seeds": metrics["seeds"][:1], "mean": 0.5, "std": None, "n": 1})
+    alone = results_table(
+        {**metrics, "seeds": metrics["seeds"][:1], "mean": 0.5, "std": None, "n": 1}
+    )
     assert "±" not in alone
 
 
@@ -226,38 +289,71 @@ def test_a_collapse_is_said_with_its_floor_and_what_to_change():
     assert text.startswith(
         "Beware: 2 of 3 models (seed 11, 12) do not beat the largest class (macro_f1 0.2500 on dev, 0.2"
     )
-    assert "), or answer nearly all texts alike. Their labels" in text, "seed 11 of several labels may beat that class"
+    assert "), or answer nearly all texts alike. Their labels" in text, (
+        "seed 11 of several labels may beat that class"
+    )
     assert "try learning_rate=auto, more steps" in text
     assert collapse_warning({**METRICS, "seeds": METRICS["seeds"][:1]}) == ""
     lower = {**METRICS, "direction": "lower"}
     lower |= {"seeds": [{**METRICS["seeds"][0], "dev_score": score} for score in (0.1, 0.9)]}
-    assert collapse_warning(lower).startswith("Beware: 1 of 2"), "of an error a lower value is better"
+    assert collapse_warning(lower).startswith("Beware: 1 of 2"), (
+        "of an error a lower value is better"
+    )
 
 
 def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     random = np.random.default_rng(0)
-    results = [SeedResult(seed, 2, [0.1, 1 / 3], random.random((5, 3), dtype=np.float32), 0.123) for seed in (4, 1)]
+    results = [
+        SeedResult(seed, 2, [0.1, 1 / 3], random.random((5, 3), dtype=np.float32), 0.123)
+        for seed in (4, 1)
+    ]
     test = [Example(f"test-{at}", f"text {at}", at % 3) for at in range(5)]
-    splits = {"train": [Example("train-1", "text 1", 0)], "dev": [Example("dev-1", "text 3", 0)], "test": test}
+    splits = {
+        "train": [Example("train-1", "text 1", 0)],
+        "dev": [Example("dev-1", "text 3", 0)],
+        "test": test,
+    }
     write_results(tmp_path, toy_card, {"split_overlap": overlap(splits)}, results, splits)
     for before, after in zip(results, read_results(tmp_path, toy_card.target), strict=True):
         assert np.array_equal(before.outputs, after.outputs)
         assert after.outputs.dtype == np.float32
         assert {**vars(before), "outputs": 0} == {**vars(after), "outputs": 0}
     seen = read_json(tmp_path / "metrics.json")["split_overlap"]
-    unseen, labels = [0, 2, 4], np.array([0, 2, 1])  # test texts that are neither in train nor in dev
-    means = [toy_card.target.scores(result.outputs[unseen].argmax(1), labels)["macro_f1"] for result in results]
-    assert seen == {"test_in_train": 1, "test_in_dev": 1, "seen": 2, "unseen": 3, "unseen_mean": np.mean(means)}
-    warning = f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
+    unseen, labels = (
+        [0, 2, 4],
+        np.array([0, 2, 1]),
+    )  # test texts that are neither in train nor in dev
+    means = [
+        toy_card.target.scores(result.outputs[unseen].argmax(1), labels)["macro_f1"]
+        for result in results
+    ]
+    assert seen == {
+        "test_in_train": 1,
+        "test_in_dev": 1,
+        "seen": 2,
+        "unseen": 3,
+        "unseen_mean": np.mean(means),
+    }
+    warning = (
+        f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
+    )
     assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
     details = {"settings": {}, "folds": None}
     for name, result in zip("ab", results, strict=True):
         (tmp_path / name).mkdir()
-        write_results(tmp_path / name, toy_card, {**details, "split_overlap": overlap(splits)}, [result], splits)
+        write_results(
+            tmp_path / name,
+            toy_card,
+            {**details, "split_overlap": overlap(splits)},
+            [result],
+            splits,
+        )
     (tmp_path / "both").mkdir()
     join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target, {})
     assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
-    joined, table = (pq.read_table(tmp_path / part / "predictions.parquet") for part in ("both", "."))
+    joined, table = (
+        pq.read_table(tmp_path / part / "predictions.parquet") for part in ("both", ".")
+    )
     assert joined["adaptation"].to_pylist() == [0] * 5 + [1] * 5
     assert joined.drop(["adaptation"]) == table.drop(["adaptation"])
 
@@ -266,8 +362,12 @@ def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_p
     seeds = Seeds(tmp_path / "seeds", {"model": "m"}, seeds=(0, 1, 2))
     model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     for seed, score, best in ((1, 0.5, "model-1"), (2, 0.4, "model-1"), (0, 0.5, "model-0")):
-        seeds.keep_model(SeedResult(seed, 1, [score], np.zeros((2, 2), dtype=np.float32), 0.0), model)
-        assert [path.name for path in seeds.folder.iterdir()] == [best], "of equal scores the earlier seed"
+        seeds.keep_model(
+            SeedResult(seed, 1, [score], np.zeros((2, 2), dtype=np.float32), 0.0), model
+        )
+        assert [path.name for path in seeds.folder.iterdir()] == [best], (
+            "of equal scores the earlier seed"
+        )
     assert not seeds.restore(1, other)
     assert not replace(seeds, precision="bf16").restore(0, other)
     assert not torch.equal(other.weight, model.weight)

@@ -6,13 +6,26 @@ import torch
 import toy_pairs
 import toy_task
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, pipeline
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import torch_seed
 from dana.finetuning.loop import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
-from dana.models.classifier import HEAD, Classifier, PooledClassifier, auto_class, head_layers, new_classifier
+from dana.models.classifier import (
+    HEAD,
+    Classifier,
+    PooledClassifier,
+    auto_class,
+    head_layers,
+    new_classifier,
+)
 from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS
 from dana.tasks.kinds.single_label import SingleLabel
@@ -46,9 +59,13 @@ def tokenizer(checkpoint):
 def untrained(kind, mean=False, per_word=False, **config):
     """A classifier whose head has large weights, so that another head would show."""
     with torch_seed(3):
-        config = AutoConfig.for_model(kind, **{**toy_task.SIZE, **CONFIGS[kind], **config}, num_labels=3)
+        config = AutoConfig.for_model(
+            kind, **{**toy_task.SIZE, **CONFIGS[kind], **config}, num_labels=3
+        )
         model = auto_class(per_word).from_config(config)
-        classifier = Classifier(PooledClassifier(AutoModel.from_config(config), 3) if mean else model, per_word)
+        classifier = Classifier(
+            PooledClassifier(AutoModel.from_config(config), 3) if mean else model, per_word
+        )
         for layer in [classifier.out] if mean or per_word else head_layers(classifier.model):
             torch.nn.init.normal_(layer.weight, std=0.5)
             if layer.bias is not None:
@@ -70,14 +87,20 @@ def test_a_saved_tokenizer_does_not_depend_on_its_last_call(tokenizer, tmp_path)
         (tmp_path / name).mkdir()
         save_classifier(untrained("bert"), tokenizer, KIND, tmp_path / name)
         tokenizer(TEXTS, truncation=True, max_length=8)
-    assert len({(tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after")}) == 1
+    assert (
+        len({(tmp_path / name / "tokenizer.json").read_bytes() for name in ("before", "after")})
+        == 1
+    )
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_texts_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
     classifier, (ids, mask) = untrained(kind), probe(tokenizer)
     save_classifier(classifier, tokenizer, KIND, tmp_path)
-    model, again = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval(), open_classifier(str(tmp_path))
+    model, again = (
+        AutoModelForSequenceClassification.from_pretrained(tmp_path).eval(),
+        open_classifier(str(tmp_path)),
+    )
     logits = classifier(ids, mask)
     assert close(model(input_ids=ids, attention_mask=mask).logits, logits)
     assert close(again.module(ids, mask), logits)
@@ -85,16 +108,29 @@ def test_texts_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
     assert model.config.id2label == dict(enumerate(LABELS))
     assert model.config.label2id == {label: at for at, label in enumerate(LABELS)}
     if kind == "bert":
-        each = [classifier(**tokenizer(text, return_tensors="pt", return_token_type_ids=False)) for text in TEXTS]
+        each = [
+            classifier(**tokenizer(text, return_tensors="pt", return_token_type_ids=False))
+            for text in TEXTS
+        ]
         labels = [LABELS[int(logits.argmax())] for logits in each]
-        assert [row["label"] for row in pipeline("text-classification", str(tmp_path))(TEXTS)] == labels
+        assert [
+            row["label"] for row in pipeline("text-classification", str(tmp_path))(TEXTS)
+        ] == labels
 
 
 @pytest.mark.parametrize(
     ("kind", "types", "has_types"),
-    [("bert", 2, True), ("albert", 2, True), ("electra", 2, True), ("bert", 1, False), ("distilbert", 2, False)],
+    [
+        ("bert", 2, True),
+        ("albert", 2, True),
+        ("electra", 2, True),
+        ("bert", 1, False),
+        ("distilbert", 2, False),
+    ],
 )
-def test_pairs_have_the_same_logits_in_transformers(kind, types, has_types, pair_tokenizer, tmp_path):
+def test_pairs_have_the_same_logits_in_transformers(
+    kind, types, has_types, pair_tokenizer, tmp_path
+):
     """Token types are passed to the models that have them."""
     rows = toy_pairs.rows(8, 5)
     examples = [Example(row["uid"], row["premise"], 0, row["hypothesis"]) for row in rows]
@@ -104,7 +140,9 @@ def test_pairs_have_the_same_logits_in_transformers(kind, types, has_types, pair
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     texts = [[row[field] for row in rows] for field in ("premise", "hypothesis")]
     options = {"padding": True, "truncation": True, "max_length": 24, "return_tensors": "pt"}
-    inputs = AutoTokenizer.from_pretrained(tmp_path)(*texts, **options, return_token_type_ids=has_types)
+    inputs = AutoTokenizer.from_pretrained(tmp_path)(
+        *texts, **options, return_token_type_ids=has_types
+    )
     logits = classifier(*batch)
     assert torch.allclose(classifier(*batch[:2]), logits) != has_types
     assert close(open_classifier(str(tmp_path)).module(*batch), logits)
@@ -137,13 +175,18 @@ def test_a_classifier_of_another_project_is_opened(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "positions"), [("bert", 40), ("roberta", 38)])
-def test_without_a_length_texts_are_truncated_at_the_models_positions(kind, positions, checkpoint, tmp_path):
+def test_without_a_length_texts_are_truncated_at_the_models_positions(
+    kind, positions, checkpoint, tmp_path
+):
     save_classifier(untrained(kind), AutoTokenizer.from_pretrained(checkpoint), KIND, tmp_path)
     assert open_classifier(str(tmp_path)).max_tokens == positions
 
 
 def test_a_classifier_with_mean_pooling_is_saved_in_parts(checkpoint, tokenizer, tmp_path):
-    classifier, inputs = new_classifier(checkpoint, 3, seed=5, pooling="mean").eval(), probe(tokenizer)
+    classifier, inputs = (
+        new_classifier(checkpoint, 3, seed=5, pooling="mean").eval(),
+        probe(tokenizer),
+    )
     save_classifier(classifier, tokenizer, KIND, tmp_path)
     again = open_classifier(str(tmp_path))
     assert (again.kind, again.max_tokens) == (KIND, 24)
@@ -167,14 +210,20 @@ def remove_bias(path):
     ("mean", "damage", "problem"),
     [
         (True, lambda folder: (folder / HEAD).write_bytes(b"nothing"), "cannot be loaded"),
-        (False, lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"), "cannot be loaded"),
+        (
+            False,
+            lambda folder: (folder / "model.safetensors").write_bytes(b"nothing"),
+            "cannot be loaded",
+        ),
         (False, lambda folder: remove_bias(folder / "model.safetensors"), "classifier.bias"),
         (False, lambda folder: (folder / "config.json").unlink(), "no classifier here"),
         (False, write_config, "problem_type=regression"),
         (False, toy_task.write_checkpoint, "BertForMaskedLM"),
     ],
 )
-def test_a_damaged_classifier_or_another_model_is_refused(mean, damage, problem, tokenizer, tmp_path):
+def test_a_damaged_classifier_or_another_model_is_refused(
+    mean, damage, problem, tokenizer, tmp_path
+):
     save_classifier(untrained("bert", mean), tokenizer, KIND, tmp_path)
     damage(tmp_path)
     with pytest.raises(ArtifactError) as error:

@@ -8,15 +8,35 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent.parent
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-ACCELERATE = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", "29541")
+ACCELERATE = (
+    "-m",
+    "accelerate.commands.launch",
+    "--multi_gpu",
+    "--num_processes",
+    "2",
+    "--main_process_port",
+    "29541",
+)
 PAIR = 29543  # port where the two processes of :func:`pair` meet
 
 
 def start(*arguments, **variables):
     """Start Python in a session of its own, with the variables of a launcher."""
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "PYTHONPATH": str(REPOSITORY), **variables}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "start_new_session": True}
-    return subprocess.Popen([sys.executable, *map(str, arguments)], cwd=REPOSITORY, env=environment, **pipes)
+    environment = {
+        **os.environ,
+        "ACCELERATE_USE_CPU": "true",
+        "PYTHONPATH": str(REPOSITORY),
+        **variables,
+    }
+    pipes = {
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        "start_new_session": True,
+    }
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)], cwd=REPOSITORY, env=environment, **pipes
+    )
 
 
 def launch(launcher, *arguments, seconds=200):
@@ -27,7 +47,12 @@ def launch(launcher, *arguments, seconds=200):
 
 def pair(*arguments):
     """Start a program in two processes that meet, with nobody above them, as a batch system does."""
-    together = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(PAIR)}
+    together = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(PAIR),
+    }
     return [start(*arguments, **together, RANK=rank, LOCAL_RANK=rank) for rank in ("0", "1")]
 
 

@@ -12,7 +12,13 @@ pytestmark = pytest.mark.slow
 RECIPES = REPOSITORY / "recipes"
 DANA = ("-m", "dana")
 SMALL = ("--encoder", "hashing", "--geometry", "l2", "--store", "none")
-TRAINING = {"steps": 2, "batch_size": 8, "max_tokens": 24, "evaluations": 0, "evaluation_tokens": 200}
+TRAINING = {
+    "steps": 2,
+    "batch_size": 8,
+    "max_tokens": 24,
+    "evaluations": 0,
+    "evaluation_tokens": 200,
+}
 
 
 def in_section(name, **more):
@@ -45,7 +51,12 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     assert "launch    2 process(es) on cpu, MULTI_CPU" in output
     for kind in ("held_out", "tokens", "model"):
         assert output.count(f"{kind:<9} written") == 1, output
-    assert json.loads((run / "adapted" / "__dana__" / "manifest.json").read_text())["execution"]["processes"] == 2
+    assert (
+        json.loads((run / "adapted" / "__dana__" / "manifest.json").read_text())["execution"][
+            "processes"
+        ]
+        == 2
+    )
     assert "model     reused" in step(ACCELERATE, "adapt", *adapt), "the recipe is the command"
     finetune = ("--model", run / "adapted", "--task", inputs.card, "--seeds", "2", "--out", results)
     quick = ("finetune.preset=quick", "finetune.epochs=1", "finetune.save=true")
@@ -57,7 +68,9 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     step((*TORCHRUN, *DANA), "report", run, yaml=False)
     assert (run / "report.html").is_file()
     assert main(["files", "verify", str(run)]) == 0
-    assert not [path for path in inputs.folder.rglob(".*") if path.name != ".dana"], "no lock, nothing half-written"
+    assert not [path for path in inputs.folder.rglob(".*") if path.name != ".dana"], (
+        "no lock, nothing half-written"
+    )
 
 
 def test_a_whole_recipe_and_a_model_from_scratch(inputs):
@@ -100,7 +113,11 @@ def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):
     broken = inputs.folder / "broken.jsonl"
     broken.write_text('{"text": "one"}\n{"text": \n')
     run = inputs.folder / "broken"
-    codes, output = ended(pair("-m", "dana", "score", "--task", inputs.card, "--general", broken, "--out", run, *SMALL))
+    codes, output = ended(
+        pair(
+            "-m", "dana", "score", "--task", inputs.card, "--general", broken, "--out", run, *SMALL
+        )
+    )
     assert codes == [2, 2], output
     assert [text.count("dana: error") for text in output] == [1, 0]
     assert "broken.jsonl:2" in output[0]
@@ -108,7 +125,9 @@ def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):
     assert not (run / "corpus").exists()
 
 
-@pytest.mark.parametrize(("flag", "message"), [("", "dana: error"), ("--no-such-flag", "--no-such-flag")])
+@pytest.mark.parametrize(
+    ("flag", "message"), [("", "dana: error"), ("--no-such-flag", "--no-such-flag")]
+)
 def test_an_error_of_all_processes_is_reported_once(inputs, flag, message):
     adapt = ("adapt", inputs.folder / "nowhere", "--model", inputs.model, *flag.split())
     code, output = launch((*TORCHRUN, *DANA), *adapt)

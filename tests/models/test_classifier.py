@@ -1,7 +1,13 @@
 import pytest
 import torch
 import toy_task
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 from dana.core.rng import torch_seed
 from dana.models.classifier import head_layers, new_classifier
@@ -11,7 +17,9 @@ MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
 
 
 def head(classifier):
-    return torch.cat([value.flatten() for layer in head_layers(classifier.model) for value in layer.parameters()])
+    return torch.cat(
+        [value.flatten() for layer in head_layers(classifier.model) for value in layer.parameters()]
+    )
 
 
 def test_a_head_depends_on_its_seed_alone(checkpoint, tmp_path):
@@ -35,13 +43,21 @@ def test_the_head_is_as_strong_on_a_narrow_model_as_on_a_wide_one(tmp_path, widt
     assert dense(torch.randn(500, width)).std().item() == pytest.approx(3**-0.5, rel=0.15)
 
 
-MODERN = {"cls_token_id": 2, "sep_token_id": 3, "global_attn_every_n_layers": 1, "classifier_pooling": "mean"}
+MODERN = {
+    "cls_token_id": 2,
+    "sep_token_id": 3,
+    "global_attn_every_n_layers": 1,
+    "classifier_pooling": "mean",
+}
 SHAPES = {
     "bert": ({}, ["bert.pooler.dense", "classifier"]),
     "roberta": ({"type_vocab_size": 1}, ["classifier.dense", "classifier.out_proj"]),
     "deberta-v2": ({}, ["pooler.dense", "classifier"]),
     "albert": ({"embedding_size": 16}, ["albert.pooler", "classifier"]),
-    "distilbert": ({"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}, ["pre_classifier", "classifier"]),
+    "distilbert": (
+        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+        ["pre_classifier", "classifier"],
+    ),
     "modernbert": (MODERN, ["head.dense", "head.norm", "classifier"]),
 }
 
@@ -57,7 +73,9 @@ def test_whatever_head_a_checkpoint_brings_it_starts_from_the_seed_s(kind, tmp_p
             torch.nn.init.normal_(model.get_submodule(name).weight, mean=3.0)
     model.save_pretrained(tmp_path / "with head")
     model.base_model.save_pretrained(tmp_path / "bare")
-    classifier, bare = (new_classifier(str(tmp_path / name), 3, seed=4) for name in ("with head", "bare"))
+    classifier, bare = (
+        new_classifier(str(tmp_path / name), 3, seed=4) for name in ("with head", "bare")
+    )
     modules = {id(module): name for name, module in classifier.model.named_modules()}
     assert [modules[id(layer)] for layer in head_layers(classifier.model)] == names
     assert classifier.out is classifier.model.get_submodule(names[-1])
@@ -70,25 +88,39 @@ def test_whatever_head_a_checkpoint_brings_it_starts_from_the_seed_s(kind, tmp_p
 
 
 def test_a_decoder_answers_for_the_last_token_before_the_padding(tmp_path):
-    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path)).save_pretrained(tmp_path / "gpt2")
-    config = AutoConfig.for_model("gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2)
+    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path)).save_pretrained(
+        tmp_path / "gpt2"
+    )
+    config = AutoConfig.for_model(
+        "gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2
+    )
     AutoModel.from_config(config).save_pretrained(tmp_path / "gpt2")
     classifier = new_classifier(str(tmp_path / "gpt2"), 3, 0).eval()
     with torch.no_grad():
-        assert torch.allclose(classifier(IDS, MASK)[1], classifier(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6)
+        assert torch.allclose(
+            classifier(IDS, MASK)[1], classifier(IDS[1:, :3], MASK[1:, :3])[0], atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_logits_are_the_head_on_the_first_token_or_the_mean_of_real_ones_by_hand(checkpoint, pooling):
+def test_logits_are_the_head_on_the_first_token_or_the_mean_of_real_ones_by_hand(
+    checkpoint, pooling
+):
     classifier = new_classifier(checkpoint, 3, 0, pooling=pooling).eval()
     layers = classifier.model
     dense = layers.bert.pooler.dense if pooling == "cls" else layers.head.dense
     with torch.no_grad():
         states = layers.base_model(input_ids=IDS, attention_mask=MASK)[0]
-        vectors = states[:, 0] if pooling == "cls" else torch.stack([states[0].mean(0), states[1, :3].mean(0)])
+        vectors = (
+            states[:, 0]
+            if pooling == "cls"
+            else torch.stack([states[0].mean(0), states[1, :3].mean(0)])
+        )
         inner = torch.tanh(vectors @ dense.weight.T + dense.bias)
         logits = classifier(IDS, MASK)
-        assert torch.allclose(logits, inner @ classifier.out.weight.T + classifier.out.bias, atol=1e-6)
+        assert torch.allclose(
+            logits, inner @ classifier.out.weight.T + classifier.out.bias, atol=1e-6
+        )
         alone = classifier(IDS[1:, :3], MASK[1:, :3])
         assert torch.allclose(logits[1], alone[0], atol=1e-6), "padding changes nothing"
 

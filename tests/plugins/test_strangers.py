@@ -36,26 +36,40 @@ def strangers(tmp_path, monkeypatch):
         project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         info = tmp_path / "site" / f"{folder.name}-0.1.0.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n"
+        )
         lines = []
         for group, entries in project["entry-points"].items():
             # knn is a name of dana's, for other tests
-            lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items() if name != "knn")]
+            lines += [
+                f"[{group}]",
+                *(f"{name} = {value}" for name, value in entries.items() if name != "knn"),
+            ]
         (info / "entry_points.txt").write_text("\n".join(lines))
         monkeypatch.syspath_prepend(folder)
     monkeypatch.syspath_prepend(tmp_path / "site")
 
 
-def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tmp_path, monkeypatch):
+def test_a_strangers_components_rank_and_score_by_the_command_line(
+    strangers, tmp_path, monkeypatch
+):
     random = np.random.default_rng(0)
-    cells, courts = ["cell", "gene", "protein", "kinase", "assay"], ["court", "judge", "appeal", "motion", "tort"]
+    cells, courts = (
+        ["cell", "gene", "protein", "kinase", "assay"],
+        ["court", "judge", "appeal", "motion", "tort"],
+    )
 
     def document(words, sentences):
-        return " ".join(" ".join(random.choice(words, 7)).capitalize() + "." for _ in range(sentences))
+        return " ".join(
+            " ".join(random.choice(words, 7)).capitalize() + "." for _ in range(sentences)
+        )
 
     monkeypatch.chdir(tmp_path)
     Path("task.txt").write_text("\n\n".join(document(cells, 6) for _ in range(12)))
-    Path("general.txt").write_text("\n\n".join(document(courts if row % 5 else cells, 8) for row in range(40)))
+    Path("general.txt").write_text(
+        "\n\n".join(document(courts if row % 5 else cells, 8) for row in range(40))
+    )
     texts = ["--task", "task.txt", "--general", "general.txt", "--encoder", "trigrams:dims=64"]
     assert (
         main(
@@ -74,7 +88,9 @@ def test_a_strangers_components_rank_and_score_by_the_command_line(strangers, tm
     table = Path("run/ranking/ranking.csv").read_text()
     assert all(name in table for name in ("toy,", "toy_convention,", "toy_contrastive,"))
     assert main(["score", *texts, "--selector", "detector:toy_convention", "--out", "run"]) == 0
-    assert main(["score", *texts, "--selector", "detector:toy_contrastive", "--out", "contrast"]) == 0
+    assert (
+        main(["score", *texts, "--selector", "detector:toy_contrastive", "--out", "contrast"]) == 0
+    )
     assert main(["score", *texts[:4], "--selector", "vocabulary:least=2", "--out", "other"]) == 0
     for folder in ("run/scores", "contrast/scores", "other/scores"):
         scores = read_table(Path(folder)).to_pandas()
@@ -87,7 +103,9 @@ def test_the_page_shows_a_package_that_runs_and_passes_every_check(page, strange
     files, check, specs = SHOWN[page]
     package = PLUGINS / f"toy_{page}"
     blocks = re.findall(r"```(\w+)\n(.*?)```", (PAGES / f"{page}.md").read_text(), flags=re.DOTALL)
-    code, entries, commands = ([text for of, text in blocks if of == kind] for kind in ("python", "toml", "bash"))
+    code, entries, commands = (
+        [text for of, text in blocks if of == kind] for kind in ("python", "toml", "bash")
+    )
     for name, text in zip(files, code, strict=False):
         assert text == f"# {name}\n{(package / name).read_text()}"
     values: dict = {}

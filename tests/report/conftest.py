@@ -38,7 +38,9 @@ def commit(folder, depends_on, write=lambda path: None, kind="", **notes):
     make(folder, kind or folder.name, depends_on, fill)
 
 
-def texts_and_scores(count: int, random: np.random.Generator, means: dict[str, float]) -> tuple[pa.Table, pa.Table]:
+def texts_and_scores(
+    count: int, random: np.random.Generator, means: dict[str, float]
+) -> tuple[pa.Table, pa.Table]:
     """Documents of the sources in turn, and one row per sentence with a score near the mean of its source."""
     texts, scores = [], []
     for number in range(count):
@@ -52,7 +54,9 @@ def texts_and_scores(count: int, random: np.random.Generator, means: dict[str, f
             score = means[source] + random.normal(0, 0.7)
             scores.append({**key, "unit": unit, "start": start, "end": end, "score": score})
             start = end + 1
-    return pa.Table.from_pylist(texts, schema=DOCUMENTS), pa.Table.from_pylist(scores, schema=SCORES)
+    return pa.Table.from_pylist(texts, schema=DOCUMENTS), pa.Table.from_pylist(
+        scores, schema=SCORES
+    )
 
 
 def write_ranking(run: Path) -> None:
@@ -60,18 +64,38 @@ def write_ranking(run: Path) -> None:
     rows = []
     for name, f1, stability in [("knn", 0.921, 1.0), ("pca", 0.880, 1.0), ("iforest", 0.861, 0.74)]:
         measures = {"f1_mean": f1, "f1_std": 0.012, "auroc_mean": f1 + 0.04, "ap_mean": f1 + 0.02}
-        rows.append({"name": name, **measures, "stability": stability, "fit_s": 0.2, "score_s": 0.03})
+        rows.append(
+            {"name": name, **measures, "stability": stability, "fit_s": 0.2, "score_s": 0.03}
+        )
     commit(run / "ranking", {"seeds": 5}, detectors=rows, chosen="knn")
 
 
 def choice_notes() -> dict[str, Any]:
     """Return what ``auto`` writes into a manifest: three selectors and their fusion, which was chosen."""
-    rows, aps = [], [("moore_lewis", 0.78, 0.4), ("lda", 0.81, 0.5), ("svm", 0.74, 0.1), ("fusion", 0.86, None)]
+    rows, aps = (
+        [],
+        [
+            ("moore_lewis", 0.78, 0.4),
+            ("lda", 0.81, 0.5),
+            ("svm", 0.74, 0.1),
+            ("fusion", 0.86, None),
+        ],
+    )
     for name, ap, weight in aps:
-        measures = {"ap": ap, "ap_low": ap - 0.02, "ap_high": ap + 0.02, "recall_5": ap - 0.1, "recall_20": ap + 0.05}
+        measures = {
+            "ap": ap,
+            "ap_low": ap - 0.02,
+            "ap_high": ap + 0.02,
+            "recall_5": ap - 0.1,
+            "recall_20": ap + 0.05,
+        }
         rows.append({"name": name, **measures, "auroc": ap + 0.08, "weight": weight})
     spec = "fusion:parts=moore_lewis+lda+svm,weights=0.4+0.5+0.1"
-    return {"chosen": spec, "reason": "the fusion of all has average precision 0.860", "candidates": rows}
+    return {
+        "chosen": spec,
+        "reason": "the fusion of all has average precision 0.860",
+        "candidates": rows,
+    }
 
 
 def write_selection(run: Path, count: int = 80, **notes: Any) -> None:
@@ -86,15 +110,33 @@ def write_selection(run: Path, count: int = 80, **notes: Any) -> None:
 
     values = scores["score"].to_numpy()
     weight = (values <= np.quantile(values, 0.2)).astype(np.float32)
-    columns = [*(scores[name] for name in WEIGHTS.names[:5]), pa.array(np.zeros(len(values)), pa.int32()), weight]
+    columns = [
+        *(scores[name] for name in WEIGHTS.names[:5]),
+        pa.array(np.zeros(len(values)), pa.int32()),
+        weight,
+    ]
     weights = pa.Table.from_arrays(columns, schema=WEIGHTS)
-    counts = {"in": count + 3, "kept": count, "dropped": {"duplicate": 2}, "rejected": {"unreadable": 1}}
+    counts = {
+        "in": count + 3,
+        "kept": count,
+        "dropped": {"duplicate": 2},
+        "rejected": {"unreadable": 1},
+    }
     files = {"files": {"web.jsonl": "00"}}
-    commit(run / "corpus", files, lambda folder: write_parts([texts], folder, DOCUMENTS), counts=counts)
-    commit(run / "scores", {"selector": "knn"}, write_scores, counts={"units": len(values)}, **notes)
+    commit(
+        run / "corpus", files, lambda folder: write_parts([texts], folder, DOCUMENTS), counts=counts
+    )
+    commit(
+        run / "scores", {"selector": "knn"}, write_scores, counts={"units": len(values)}, **notes
+    )
     settings = {"settings": {"policy": "segments", "beta": 0.2, "gamma": 15}}
     counts = {"units": {"in": len(values), "kept": int(weight.sum())}}
-    commit(run / "weights", settings, lambda folder: write_parts([weights], folder, WEIGHTS), counts=counts)
+    commit(
+        run / "weights",
+        settings,
+        lambda folder: write_parts([weights], folder, WEIGHTS),
+        counts=counts,
+    )
 
 
 def write_training(folder: Path, gain: float) -> None:
@@ -105,13 +147,17 @@ def write_training(folder: Path, gain: float) -> None:
         losses = {"task_loss": 5.2 - fall, "general_loss": 5.0 - 0.3 * fall, "task_loss_se": 0.03}
         losses |= {"general_loss_se": 0.02}
         lines.append({"kind": "step", "step": 25 * index, "tokens": 1, "loss": 1.0})
-        lines.append({"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index, **losses})
+        lines.append(
+            {"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index, **losses}
+        )
     text = "".join(json.dumps(line) + "\n" for line in lines)
     depends_on = {"settings": {"learning_rate": 5e-4}, "gain": gain}
     commit(folder, depends_on, lambda path: (path / "training.jsonl").write_text(text), "model")
 
 
-def answers_of(mean: float, seeds: int, collapsed_seed: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def answers_of(
+    mean: float, seeds: int, collapsed_seed: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return labels of 300 texts and answers of each seed, right with probability `mean`, on the same texts."""
     labels = np.arange(300) % 3
     luck = np.random.default_rng(1).random((seeds, labels.size))
@@ -126,21 +172,39 @@ def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=AR
     """Write finetune/TASK/ARM as fine-tuning does; seed 3 of the collapsed arm answers one class but for two texts."""
     preset = {"epochs": 3, "learning_rate": 5e-5, "seeds": list(range(seeds)), **settings}
     max_train = preset.pop("max_train", None)
-    card = {"name": task, "version": version, "labels": ["a", "b", "c"], "data": {"test.jsonl": "cd" * 16}}
+    card = {
+        "name": task,
+        "version": version,
+        "labels": ["a", "b", "c"],
+        "data": {"test.jsonl": "cd" * 16},
+    }
     for arm, mean in arms.items():
         labels, answers = answers_of(mean, seeds, 3 if arm == collapsed_arm else None)
-        [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(np.ones((1, labels.size)))
+        [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(
+            np.ones((1, labels.size))
+        )
         rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
         metrics = {"task": task, "metric": "macro_f1", "direction": "higher", "seeds": rows}
         columns = {"seed": np.repeat(np.arange(seeds), labels.size)}
-        columns |= {"id": [f"t{number:03d}" for number in range(labels.size)] * seeds, "label": np.tile(labels, seeds)}
-        columns |= {"prediction": answers.ravel(), "probabilities": [[0.2, 0.3, 0.5]] * answers.size}
+        columns |= {
+            "id": [f"t{number:03d}" for number in range(labels.size)] * seeds,
+            "label": np.tile(labels, seeds),
+        }
+        columns |= {
+            "prediction": answers.ravel(),
+            "probabilities": [[0.2, 0.3, 0.5]] * answers.size,
+        }
 
         def write(folder, metrics=metrics, columns=columns):
             write_json(folder / "metrics.json", metrics)
             pq.write_table(pa.table(columns), folder / "predictions.parquet")
 
-        depends_on = {"model": {"name": arm}, "task": card, "preset": preset, "max_train": max_train}
+        depends_on = {
+            "model": {"name": arm},
+            "task": card,
+            "preset": preset,
+            "max_train": max_train,
+        }
         commit(run / "finetune" / task / arm, depends_on, write, "finetune")
 
 

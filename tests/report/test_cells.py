@@ -12,7 +12,16 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
-from dana.report.cells import PREDICTIONS, RESULTS, Lineage, adaptations, read_cell, read_floor, trace, weights
+from dana.report.cells import (
+    PREDICTIONS,
+    RESULTS,
+    Lineage,
+    adaptations,
+    read_cell,
+    read_floor,
+    trace,
+    weights,
+)
 from dana.report.verdicts import measure_pair
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.single_label import SingleLabel
@@ -35,9 +44,14 @@ def arms(shared_run, tmp_path):
 
 
 UNLIKE = [({}, []), ({"epochs": 2}, ["epochs 3 against 2"])]
-UNLIKE += [({"max_train": 1000}, ["max_train not recorded against 1000"]), ({"version": 2}, ["version 1 against 2"])]
+UNLIKE += [
+    ({"max_train": 1000}, ["max_train not recorded against 1000"]),
+    ({"version": 2}, ["version 1 against 2"]),
+]
 UNLIKE += [({"seeds": 6}, ["seeds 0 to 7 against 0 to 5"])]
-UNLIKE += [({"epochs": 2, "batch_size": 8}, ["batch_size not recorded against 8", "epochs 3 against 2"])]
+UNLIKE += [
+    ({"epochs": 2, "batch_size": 8}, ["batch_size not recorded against 8", "epochs 3 against 2"])
+]
 
 
 @pytest.mark.parametrize(("settings", "reasons"), UNLIKE)
@@ -56,16 +70,25 @@ def test_unlike_data_precision_and_metric_are_named(arms):
     accuracies = (predictions.answers == predictions.labels).mean(axis=1).tolist()
     rows = [{"seed": seed, "score": accuracy} for seed, accuracy in enumerate(accuracies)]
     edit_json(dana / RESULTS, metric="accuracy", seeds=rows)
-    assert unlike(arms) == ["precision bf16 against no", "test.jsonl differs", "metric accuracy against macro_f1"]
+    assert unlike(arms) == [
+        "precision bf16 against no",
+        "test.jsonl differs",
+        "metric accuracy against macro_f1",
+    ]
 
 
 def test_unlike_test_examples_are_named_whatever_their_order(arms):
-    answers, file = cell(arms, "dana").predictions.answers, arms / "finetune" / "toy" / "dana" / PREDICTIONS
+    answers, file = (
+        cell(arms, "dana").predictions.answers,
+        arms / "finetune" / "toy" / "dana" / PREDICTIONS,
+    )
     table = pq.read_table(file)
     pq.write_table(table.take(np.random.default_rng(0).permutation(table.num_rows)), file)
     assert unlike(arms) == []
     assert answers.shape == (8, 300)
-    edit_json(file.parent / RESULTS, seeds=json.loads((file.parent / RESULTS).read_text())["seeds"][::-1])
+    edit_json(
+        file.parent / RESULTS, seeds=json.loads((file.parent / RESULTS).read_text())["seeds"][::-1]
+    )
     assert cell(arms, "dana").seeds == list(range(8))
     np.testing.assert_array_equal(cell(arms, "dana").predictions.answers, answers)
     pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
@@ -82,7 +105,9 @@ def test_unlike_answers_and_folds_are_named(frames):
         ({"folds": np.arange(300) % 3}, "the folds of the test examples differ"),
         ({"labels": labels}, "the labels of 2 test examples differ"),
     ):
-        assert dana.unlike(replace(dana, predictions=replace(dana.predictions, **changes))) == [reason]
+        assert dana.unlike(replace(dana, predictions=replace(dana.predictions, **changes))) == [
+            reason
+        ]
 
 
 def edit_table(change):
@@ -93,7 +118,9 @@ def set_value(name, value, row=5):
     def change(table):
         values = table[name].to_pylist()
         values[row] = value
-        return table.set_column(table.column_names.index(name), name, pa.array(values, table[name].type))
+        return table.set_column(
+            table.column_names.index(name), name, pa.array(values, table[name].type)
+        )
 
     return edit_table(change)
 
@@ -136,20 +163,30 @@ def manifest(digest, parent, **settings):
     """Manifest of an adapted model."""
     digests = {"model.safetensors": digest, "__dana__/x.safetensors": "no"}
     files = {name: {"digest": value} for name, value in digests.items()} | {"config.json": {}}
-    return {"kind": "model", "files": files, "depends_on": {"model": identity(parent), "settings": settings}}
+    return {
+        "kind": "model",
+        "files": files,
+        "depends_on": {"model": identity(parent), "settings": settings},
+    }
 
 
 def test_a_model_is_traced_to_the_start_of_the_run():
-    lineages = adaptations([manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}])
+    lineages = adaptations(
+        [manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}]
+    )
     model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
     assert model == Lineage(weights(identity("b")), weights(identity("a")), {"steps": 2})
     assert base == Lineage(frozenset(), weights(identity("a")), None)
     assert not model.roots_differ(base)
     assert model.roots_differ(trace(identity("z"), lineages))
-    assert not model.roots_differ(trace({"name": "bert"}, lineages))  # a Hub name may be the same model
+    assert not model.roots_differ(
+        trace({"name": "bert"}, lineages)
+    )  # a Hub name may be the same model
     assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
     assert not trace(None, lineages).roots_differ(trace(None, lineages))
-    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(identity("a"))  # a circle ends
+    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(
+        identity("a")
+    )  # a circle ends
     for values in ({"files": None}, {"files": []}, {"depends_on": None}, {"depends_on": {}}):
         assert adaptations([{**manifest("b", "a"), **values}]) == {}
 
@@ -173,13 +210,18 @@ def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_b
     model = replace(dana, lineage=lineage)
     other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
-    phases = [{"mix": {"selected": 1}, "tokens": 3, "learning_rate": None}, {"mix": {"task": 1}, "tokens": 2}]
+    phases = [
+        {"mix": {"selected": 1}, "tokens": 3, "learning_rate": None},
+        {"mix": {"task": 1}, "tokens": 2},
+    ]
     changes = {"learning_rate": 0.1}, {"mask_rate": 0.1}, {"schedule": "cosine"}
     in_phases, *others = (
         replace(model, lineage=replace(lineage, settings={**lineage.settings, "phases": parts}))
         for parts in (phases, *([phases[0], {**phases[1], **change}] for change in changes))
     )
-    assert in_phases.unlike(model) == model.unlike(in_phases) == [], "other text in another order, as much of it"
+    assert in_phases.unlike(model) == model.unlike(in_phases) == [], (
+        "other text in another order, as much of it"
+    )
     for other in others:
         assert other.unlike(model) == other.unlike(in_phases) == ["adapted with phases differs"]
     per_seed = replace(model, adaptations=8)
@@ -200,8 +242,16 @@ def write_folds(folder, right, per_fold=4, **metrics):
         labels = np.arange(4) % 2
         answers = np.where(correct, labels, 1 - labels)
         head = {"adaptation": fold, "seed": seed}
-        table += [{**head, "id": ids[i], "label": labels[i], "prediction": answers[i]} for i in range(4)]
-    head = {"task": "toy", "metric": "accuracy", "direction": "higher", "kind": "single_label", "labels": ["a", "b"]}
+        table += [
+            {**head, "id": ids[i], "label": labels[i], "prediction": answers[i]} for i in range(4)
+        ]
+    head = {
+        "task": "toy",
+        "metric": "accuracy",
+        "direction": "higher",
+        "kind": "single_label",
+        "labels": ["a", "b"],
+    }
     content = {**head, "folds": folds, "seeds": rows, **metrics}
 
     def write(draft):
@@ -221,7 +271,9 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     assert dana.predictions.answers.shape == (2, 12)
     assert dict(zip(dana.predictions.ids, dana.predictions.folds, strict=True))["t4"] == 1
     floor = read_floor(tmp_path / "dana" / RESULTS).predictions
-    assert dict(zip(floor.ids, floor.folds, strict=True)) == {f"t{text}": text % 3 for text in range(12)}
+    assert dict(zip(floor.ids, floor.folds, strict=True)) == {
+        f"t{text}": text % 3 for text in range(12)
+    }
     assert (dana.collapsed_seeds, base.collapsed_seeds) == ({2, 3}, set(range(6)))
     row = measure_pair(dana, base)
     assert (row.n, row.unit, row.models, row.texts, row.basis) == (3, "fold", 6, 12, "3 folds")

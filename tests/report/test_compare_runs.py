@@ -11,7 +11,13 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError, ConfigError
-from dana.report.compare_runs import between_rows, compare_runs, difference_rows, named_runs, setting_rows
+from dana.report.compare_runs import (
+    between_rows,
+    compare_runs,
+    difference_rows,
+    named_runs,
+    setting_rows,
+)
 from dana.report.page import to_markdown
 from dana.report.run import RunFrames, read_run
 from dana.stages.report import compare_stage
@@ -33,8 +39,13 @@ def runs(tmp_path_factory):
 
 
 def test_golden_comparison(runs):
-    stages = [{step: {**manifest, "versions": {}} for step, manifest in run.stages.items()} for run in runs]
-    report = compare_runs([replace(run, stages=manifests) for run, manifests in zip(runs, stages, strict=True)])
+    stages = [
+        {step: {**manifest, "versions": {}} for step, manifest in run.stages.items()}
+        for run in runs
+    ]
+    report = compare_runs(
+        [replace(run, stages=manifests) for run, manifests in zip(runs, stages, strict=True)]
+    )
     check_golden(Path(__file__).parent / "golden" / "comparison.md", to_markdown(report))
 
 
@@ -49,9 +60,15 @@ def test_rows_have_each_run_s_verdicts_and_pair_the_seeds_of_arms_made_alike(run
     for run, analysis in analyses.items():
         for row in analysis.questions:
             values = frame.loc[(row.task, row.arm, row.other, run)]
-            assert (values["mean"], values["p_holm"], values["verdict"]) == (row.mean, row.p_holm, row.verdict)
+            assert (values["mean"], values["p_holm"], values["verdict"]) == (
+                row.mean,
+                row.p_holm,
+                row.verdict,
+            )
     frame = between_rows(analyses).frame.set_index(["task", "arm"])
-    first, second = ({(cell.task, cell.arm): cell.scores for cell in run.cells}["toy", "dana"] for run in runs)
+    first, second = (
+        {(cell.task, cell.arm): cell.scores for cell in run.cells}["toy", "dana"] for run in runs
+    )
     row = frame.loc[("toy", "dana")]
     assert row["mean"] == pytest.approx(np.mean([second[seed] - first[seed] for seed in first]))
     assert np.isnan(frame.loc[("other", "dana"), "mean"])
@@ -59,17 +76,31 @@ def test_rows_have_each_run_s_verdicts_and_pair_the_seeds_of_arms_made_alike(run
 
 def test_setting_rows_name_settings_texts_and_versions_that_differ(tmp_path):
     def run(name, beta, digest, numpy, **stages):
-        weights = {"kind": "weights", "depends_on": {"settings": {"beta": beta, "gamma": 15}, "scores": digest * 16}}
-        corpus = {"kind": "corpus", "depends_on": {"files": {"pool.jsonl": digest * 16}}, "versions": {"numpy": numpy}}
+        weights = {
+            "kind": "weights",
+            "depends_on": {"settings": {"beta": beta, "gamma": 15}, "scores": digest * 16},
+        }
+        corpus = {
+            "kind": "corpus",
+            "depends_on": {"files": {"pool.jsonl": digest * 16}},
+            "versions": {"numpy": numpy},
+        }
         return RunFrames(tmp_path / name, stages={"weights": weights, "corpus": corpus, **stages})
 
     ranking = {"kind": "ranking", "depends_on": {"seeds": 5}}
-    frame = setting_rows(named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.3, "cd", "2.2", ranking=ranking)])).frame
+    frame = setting_rows(
+        named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.3, "cd", "2.2", ranking=ranking)])
+    ).frame
     assert list(frame) == ["step", "setting", "a", "b"]
-    changes = [["corpus", "files.pool.jsonl", "ab" * 16, "cd" * 16], ["packages", "numpy", "2.1", "2.2"]]
+    changes = [
+        ["corpus", "files.pool.jsonl", "ab" * 16, "cd" * 16],
+        ["packages", "numpy", "2.1", "2.2"],
+    ]
     changes += [["ranking", "seeds", "–", "5"], ["weights", "settings.beta", "0.2", "0.3"]]
     assert sorted(frame.values.tolist()) == changes
-    assert setting_rows(named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.2, "ab", "2.1")])).frame.empty
+    assert setting_rows(
+        named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.2, "ab", "2.1")])
+    ).frame.empty
 
 
 def test_headline_counts_verdicts(tmp_path):
@@ -92,8 +123,14 @@ def test_bad_runs_are_named_and_nothing_is_written(runs, tmp_path):
     one, wrong = runs[0].path, shutil.copytree(runs[1].path, tmp_path / "wrong")
     (wrong / "finetune" / "toy" / "dana" / MANIFEST).write_text(json.dumps([]))
     (tmp_path / "empty").mkdir()
-    cases = [([one, tmp_path / "empty"], ArtifactError, "empty"), ([one, one], ConfigError, str(one))]
-    cases += [([one], ConfigError, "--compare"), ([one, wrong], ArtifactError, "wrong/finetune/toy/dana")]
+    cases = [
+        ([one, tmp_path / "empty"], ArtifactError, "empty"),
+        ([one, one], ConfigError, str(one)),
+    ]
+    cases += [
+        ([one], ConfigError, "--compare"),
+        ([one, wrong], ArtifactError, "wrong/finetune/toy/dana"),
+    ]
     for paths, error, name in cases:
         with pytest.raises(error, match=name):
             compare_stage(paths, tmp_path / "out")

@@ -24,10 +24,20 @@ def heights(svg, colour=""):
 
 def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(tables):
     frame = {name: table.frame for name, table in tables.items()}
-    charts = [figures.score_histogram(frame["score_histogram"]), figures.source_bars(frame["kept_by_source"])]
+    charts = [
+        figures.score_histogram(frame["score_histogram"]),
+        figures.source_bars(frame["kept_by_source"]),
+    ]
     charts += [figures.loss_curves(frame["evaluations"], text) for text in ("task", "general")]
     charts += [figures.seed_dots(frame["seeds"], "toy"), figures.forest(frame["differences"])]
-    charts += [Figure("x", "a < b", (3, 2), lambda axes: axes.plot([0, 1], [1, 0], marker="o", color="#009e73"))]
+    charts += [
+        Figure(
+            "x",
+            "a < b",
+            (3, 2),
+            lambda axes: axes.plot([0, 1], [1, 0], marker="o", color="#009e73"),
+        )
+    ]
     images = [figure.svg for figure in charts]
     for figure, image in zip(charts, images, strict=True):
         root = tree.fromstring(image)
@@ -58,7 +68,9 @@ def test_loss_curves_start_at_zero_fall_with_the_loss_and_share_their_limits(fra
     frame = frames.evaluations
     higher = frame.assign(task_loss=frame["task_loss"] + 3)
     images = [figures.loss_curves(frame, text).svg for text in ("task", "general")]
-    assert heights(figures.loss_curves(higher, "task").svg) == pytest.approx(heights(images[0]), abs=1e-3)
+    assert heights(figures.loss_curves(higher, "task").svg) == pytest.approx(
+        heights(images[0]), abs=1e-3
+    )
     ticks = [re.findall(r">(−?0\.\d+)<", image) for image in images]
     assert ticks[0] == ticks[1] != []
     assert ["general text, held out (up: forgotten)" in image for image in images] == [False, True]
@@ -80,7 +92,13 @@ def test_forest_rows_are_every_arm_against_base_and_random(tmp_path):
         write_results(tmp_path, task, arms={"base": 0.5, "random": 0.6, "dana": 0.7, "mine": 0.65})
     frame = differences(tmp_path)
     rows = forest_rows(frame)
-    pairs = [("dana", "base"), ("dana", "random"), ("mine", "base"), ("mine", "random"), ("random", "base")]
+    pairs = [
+        ("dana", "base"),
+        ("dana", "random"),
+        ("mine", "base"),
+        ("mine", "random"),
+        ("random", "base"),
+    ]
     triples = [(task, *pair) for task in ("one", "two") for pair in pairs]
     assert sorted(zip(rows["task"], rows["arm"], rows["other"], strict=True)) == triples
     labels = re.findall(r">([^<>]+)</text>", forest(frame).svg)
@@ -89,7 +107,8 @@ def test_forest_rows_are_every_arm_against_base_and_random(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mean", "verdict", "width", "is_filled"), [(0.7, "better.", "3.6", True), (0.501, "undecided.", "1.2", False)]
+    ("mean", "verdict", "width", "is_filled"),
+    [(0.7, "better.", "3.6", True), (0.501, "undecided.", "1.2", False)],
 )
 def test_decided_rows_of_the_forest_are_thick_and_filled(tmp_path, mean, verdict, width, is_filled):
     write_results(tmp_path, arms={"base": 0.5, "dana": mean})

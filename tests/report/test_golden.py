@@ -38,8 +38,13 @@ GOLDEN = Path(__file__).parent / "golden"
 def test_golden_report(whole_run):
     """The page of a run with every part, a choice of beta included."""
     cuts = [(0.05, 70.5, 0.9), (0.2, 71.8, 0.8), (1.0, 79.0, 0.4)]
-    curve = [{"share": cut[0], "perplexity": cut[1], "perplexity_random": 90.0, "in_domain": cut[2]} for cut in cuts]
-    edit_json(whole_run / "weights" / MANIFEST, beta={"beta": 0.2, "reason": "as well", "curve": curve})
+    curve = [
+        {"share": cut[0], "perplexity": cut[1], "perplexity_random": 90.0, "in_domain": cut[2]}
+        for cut in cuts
+    ]
+    edit_json(
+        whole_run / "weights" / MANIFEST, beta={"beta": 0.2, "reason": "as well", "curve": curve}
+    )
     (whole_run / "settings.yaml").write_text("# A comment.\ntask: <a & b>\nweigh:\n  beta: 0.2\n")
     report = replace(build_report(read_run(whole_run)), figure_folder="figures")
     check_golden(GOLDEN / "report.md", to_markdown(report))
@@ -61,12 +66,21 @@ SCENARIOS = {
     "loss": [{"arms": {"base": 0.8, "random": 0.8, "dana": 0.5}}],
     "no difference": [{"arms": {"base": 0.7, "random": 0.7, "dana": 0.7}}],
     "five seeds": [{"arms": {"base": 0.5, "random": 0.5, "dana": 0.7}, "seeds": 5}],
-    "six questions": [{"arms": {"base": 0.4, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}, "seeds": 10}],
-    "five tasks": [{"task": task, "seeds": 12, "arms": {"base": 0.7, "dana": mean}} for task, mean in FIVE_MEANS],
+    "six questions": [
+        {"arms": {"base": 0.4, "random": 0.7, "auto": 0.7, "svm": 0.7, "lda": 0.7}, "seeds": 10}
+    ],
+    "five tasks": [
+        {"task": task, "seeds": 12, "arms": {"base": 0.7, "dana": mean}}
+        for task, mean in FIVE_MEANS
+    ],
     "two tasks": [{"task": "first"}, {"task": "second", "arms": {"base": 0.8, "dana": 0.5}}],
-    "a collapsed seed of base": [{"arms": {"base": 0.5, "random": 0.6, "dana": 0.8}, "collapsed_arm": "base"}],
+    "a collapsed seed of base": [
+        {"arms": {"base": 0.5, "random": 0.6, "dana": 0.8}, "collapsed_arm": "base"}
+    ],
     "base with fewer epochs": FEWER_EPOCHS,
-    "two selected arms": [{"arms": {"base": 0.6, "random": 0.7, "bm25": 0.8, "mine": 0.5}, "seeds": 16}],
+    "two selected arms": [
+        {"arms": {"base": 0.6, "random": 0.7, "bm25": 0.8, "mine": 0.5}, "seeds": 16}
+    ],
     "base alone": [{"arms": {"base": 0.6}}],
 }
 
@@ -96,19 +110,33 @@ def test_an_unfinished_run_has_no_number_on_its_first_screen_and_says_what_is_mi
     for index in ("0", "1"):
         commit(whole_run / "nested" / index / "scores", {"selector": "knn"})
     analysis = analyse(read_run(whole_run))
-    assert headline.headline(analysis) == "Unfinished: results are missing, so there is no verdict yet."
+    assert (
+        headline.headline(analysis)
+        == "Unfinished: results are missing, so there is no verdict yet."
+    )
     assert headline.highlights(analysis)[0].value == "–"
     assert "Missing: random is not fine-tuned on toy." in headline.notes(analysis)
     assert "Missing: 1 of 2 adaptations are fine-tuned on toy." in headline.notes(analysis)
-    assert all(look == "grey" for name in ("results", "differences") for _, look in analysis.tables[name].rows())
+    assert all(
+        look == "grey"
+        for name in ("results", "differences")
+        for _, look in analysis.tables[name].rows()
+    )
 
 
 def test_every_headline_of_planted_text_says_so_in_fifteen_words():
     run = SimpleNamespace(missing=(), cells=())
-    for verdicts, floor, once in product(product(headline.CLAIMS, repeat=3), FLOOR_TITLES.values(), (True, False)):
-        arms = [(arm, True, 8, 0.7, 0.6, arm == floor, "seed", once) for arm in ("base", "random", floor)]
+    for verdicts, floor, once in product(
+        product(headline.CLAIMS, repeat=3), FLOOR_TITLES.values(), (True, False)
+    ):
+        arms = [
+            (arm, True, 8, 0.7, 0.6, arm == floor, "seed", once)
+            for arm in ("base", "random", floor)
+        ]
         pairs = zip(arms, verdicts, strict=True)
-        rows = [ArmComparison("my-task", "f1", "dana", *arm, verdict=verdict) for arm, verdict in pairs]
+        rows = [
+            ArmComparison("my-task", "f1", "dana", *arm, verdict=verdict) for arm, verdict in pairs
+        ]
         text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
         assert "(planted" in text, text
         assert floor in text, text
@@ -123,24 +151,40 @@ def test_every_headline_of_planted_text_says_so_in_fifteen_words():
         (2.1, 0.7, "as well as random text (2.10 against 3.40 nats a token, lower is better)"),
     ],
 )
-def test_the_page_says_whether_the_base_knows_the_selected_text(whole_run, selected, error, sentence):
+def test_the_page_says_whether_the_base_knows_the_selected_text(
+    whole_run, selected, error, sentence
+):
     losses = {"selected": selected, "selected_se": error, "random": 3.4, "random_se": None}
     edit_json(whole_run / "arms" / "dana" / "adapted" / MANIFEST, base_losses=losses)
-    assert f"The base predicts the selected text {sentence}" in " ".join(build_report(read_run(whole_run)).notes)
+    assert f"The base predicts the selected text {sentence}" in " ".join(
+        build_report(read_run(whole_run)).notes
+    )
 
 
 RECALL = {"recall": 0.7, "recall_low": 0.6, "recall_high": 0.8}
 
 
-def ranking_finding(stability: float | None = 1.0, tied: bool = False, recall: dict[str, float] = RECALL) -> str:
-    columns = {"name": ["first", "second"], "f1_mean": [0.9, 0.8], "chosen": [True, False], "tied": [True, tied]}
+def ranking_finding(
+    stability: float | None = 1.0, tied: bool = False, recall: dict[str, float] = RECALL
+) -> str:
+    columns = {
+        "name": ["first", "second"],
+        "f1_mean": [0.9, 0.8],
+        "chosen": [True, False],
+        "tied": [True, tied],
+    }
     measures = dict.fromkeys(("auroc_mean", "ap_mean", "fit_s", "score_s"), 0.9)
     frame = pd.DataFrame({**columns, **measures, **recall, "stability": stability})
     return sections.ranking_finding(ranking_table(Candidates(frame, {"budget": 0.2})))
 
 
 def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
-    lines = [ranking_finding(), ranking_finding(tied=True), ranking_finding(0.18), ranking_finding(None, recall={})]
+    lines = [
+        ranking_finding(),
+        ranking_finding(tied=True),
+        ranking_finding(0.18),
+        ranking_finding(None, recall={}),
+    ]
     write_ranking(tmp_path)
     lines.append(run_verdict(tmp_path))
     write_selection(tmp_path)
@@ -158,8 +202,13 @@ def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
 
 @pytest.mark.parametrize("is_grid", [False, True])
 def test_golden_reproduction(is_grid):
-    stages = {step: {"kind": step, "versions": {"dana": "1.0"}} for step in ("corpus", "scores", "weights", "adapted")}
-    block = reproduction(RunFrames(Path("run"), stages=stages, settings="model: some/base\n", is_grid=is_grid))
+    stages = {
+        step: {"kind": step, "versions": {"dana": "1.0"}}
+        for step in ("corpus", "scores", "weights", "adapted")
+    }
+    block = reproduction(
+        RunFrames(Path("run"), stages=stages, settings="model: some/base\n", is_grid=is_grid)
+    )
     check_golden(GOLDEN / f"reproduction_{'grid' if is_grid else 'steps'}.sh", block + "\n")
     assert reproduction(RunFrames(Path("run"), stages=stages)) == ""
 

@@ -11,8 +11,11 @@ from dana.report.svg import COLOURS
 from dana.stages.report import compare_stage, report_stage
 from tests.report.conftest import write_results
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# Measures the page in a frame and reports to the page around it: a window is never narrower than 500 pixels.
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+# Measures the page in a frame and reports to the page around it: a window is never narrower than
+# 500 pixels.
 MEASURE = """<script>
 addEventListener("load", () => {
   const box = element => element.getBoundingClientRect();
@@ -51,13 +54,19 @@ def test_the_verdict_comes_first_and_tables_scroll(page):
     body = html.split("<body>")[1]
     assert body.index("<h1>") < body.index('<ul class="numbers">') < body.index("<section")
     assert 'name="viewport" content="width=device-width, initial-scale=1"' in html
-    assert len(re.findall(r'<div class="table" tabindex="0">\s*<table>', body)) == body.count("<table>") > 8
+    assert (
+        len(re.findall(r'<div class="table" tabindex="0">\s*<table>', body))
+        == body.count("<table>")
+        > 8
+    )
     assert re.search(r"^\.table \{[^}]*overflow-x: auto", html, re.M)
     assert re.search(r"^pre \{[^}]*overflow: auto", html, re.M)
     for svg in re.findall(r"<svg [^>]*>", body):
         assert "viewBox" in svg
         assert not re.search(r'\b(width|height)="', svg)
-        assert float(re.search(r"max-width: ([\d.]+)in", svg)[1]) <= 4.6  # larger figures shrink their letters
+        assert (
+            float(re.search(r"max-width: ([\d.]+)in", svg)[1]) <= 4.6
+        )  # larger figures shrink their letters
 
 
 def test_colours_have_enough_contrast_in_light_and_dark(page):
@@ -77,7 +86,9 @@ def contrast(first, second):
 
     def luminance(colour):
         parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        ]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     low, high = sorted((luminance(first), luminance(second)))
@@ -92,9 +103,18 @@ def measure_page(page, width, dark=False, paper=False):
     around = page.with_name("around.html")
     around.write_text(AROUND % width, encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--dump-dom"]
-    command = [CHROMIUM, *flags, f"--blink-settings=preferredColorScheme={0 if dark else 1}", around.as_uri()]
+    command = [
+        CHROMIUM,
+        *flags,
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        around.as_uri(),
+    ]
     browser = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return json.loads(re.search(r"<title>(.*?)</title>", browser.stdout)[1].replace("&gt;", ">").replace("&lt;", "<"))
+    return json.loads(
+        re.search(r"<title>(.*?)</title>", browser.stdout)[1]
+        .replace("&gt;", ">")
+        .replace("&lt;", "<")
+    )
 
 
 @in_browser
@@ -120,6 +140,8 @@ def test_on_paper_nothing_is_folded_or_clipped(page):
 @in_browser
 def test_a_comparison_fits_a_phone(page, tmp_path):
     write_results(tmp_path / "another")
-    measures = measure_page(compare_stage([page.parent, tmp_path / "another"], tmp_path / "out"), 400)
+    measures = measure_page(
+        compare_stage([page.parent, tmp_path / "another"], tmp_path / "out"), 400
+    )
     assert measures["scrolls"] <= 400
     assert measures["numbers"] < 800

@@ -12,8 +12,9 @@ from dana.core.statistics import FIRST_LOOK
 from dana.report.verdicts import compare_arms, difference, reason_to_stop
 from tests.report.test_verdicts import cell
 
-# Variances of a model's latent score of a text, which sum to 1: of the text (all models), of text and arm, of text and
-# adaptation, of text and model. Two models of an arm then disagree on a sixth of the texts, as measured.
+# Variances of a model's latent score of a text, which sum to 1: of the text (all models), of text
+# and arm, of text and adaptation, of text and model. Two models of an arm then disagree on a sixth
+# of the texts, as measured.
 TEXT, ARM, ADAPTATION, MODEL = 0.70, 0.06, 0.12, 0.12
 SLOPE = norm.pdf(norm.ppf(0.65))  # accuracy per latent score, at an accuracy of .65
 SEED_DEVIATION = 0.01
@@ -36,13 +37,22 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
     for arm, gain in gains.items():
         by_unit = random.normal(0, deviation * (arm != "base"), (units, 1, 1))
         by_seed = random.normal(0, SEED_DEVIATION, (units, models, 1))
-        score = norm.ppf(0.65) + (gain + by_unit + by_seed) / SLOPE + text + random.normal(0, math.sqrt(ARM), texts)
-        score = score + random.normal(0, math.sqrt(ADAPTATION), (1 if arm == "base" else units, 1, texts))
+        score = (
+            norm.ppf(0.65)
+            + (gain + by_unit + by_seed) / SLOPE
+            + text
+            + random.normal(0, math.sqrt(ARM), texts)
+        )
+        score = score + random.normal(
+            0, math.sqrt(ADAPTATION), (1 if arm == "base" else units, 1, texts)
+        )
         right = score + random.normal(0, math.sqrt(MODEL), shape) > 0
         result = cell(arm, right.reshape(-1, texts), adaptations=units)
         if folds:
             fold = np.arange(texts) % units
-            result = cell(arm, right[fold, :, np.arange(texts)].T, scores=result.scores, adaptations=units)
+            result = cell(
+                arm, right[fold, :, np.arange(texts)].T, scores=result.scores, adaptations=units
+            )
             result = replace(result, predictions=replace(result.predictions, folds=fold))
         cells.append(result)
     return cells
@@ -96,7 +106,9 @@ def test_the_detectable_difference_is_decided_in_four_of_five_reruns(folds):
     assert 0.72 < decisions < 0.92
 
 
-FOUR = dict.fromkeys(["base", "random", "dana", "task", "task+random", "task+dana"], 0.0)  # as many questions
+FOUR = dict.fromkeys(
+    ["base", "random", "dana", "task", "task+random", "task+dana"], 0.0
+)  # as many questions
 
 
 def after(cells, units):
@@ -109,8 +121,12 @@ def after(cells, units):
         else:
             tested = parts.folds < units
             right = (parts.answers == parts.labels)[:, tested]
-            result = cell(one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units)
-            result = replace(result, predictions=replace(result.predictions, folds=parts.folds[tested]))
+            result = cell(
+                one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units
+            )
+            result = replace(
+                result, predictions=replace(result.predictions, folds=parts.folds[tested])
+            )
         early.append(replace(result, horizon=horizon))
     return early
 
@@ -152,10 +168,14 @@ def row_of(kind, units, texts, deviation, folds, repeats):
     gains = {arm: 0.03 * (kind.endswith("gain") and arm in ("dana", "task+dana")) for arm in FOUR}
     if kind.startswith("stop"):
         return stopping_rates(repeats, gains, **regime)
-    return rates(repeats, gains=gains, pair=("dana", "random") if kind.endswith("gain") else None, **regime)
+    return rates(
+        repeats, gains=gains, pair=("dana", "random") if kind.endswith("gain") else None, **regime
+    )
 
 
-if __name__ == "__main__":  # whole, whole-gain, stop or stop-gain; UNITS TEXTS DEVIATION FOLDS REPEATS
+if (
+    __name__ == "__main__"
+):  # whole, whole-gain, stop or stop-gain; UNITS TEXTS DEVIATION FOLDS REPEATS
     kind, units, texts, deviation, folds, repeats = sys.argv[1:]
     numbers = row_of(kind, int(units), int(texts), float(deviation), bool(int(folds)), int(repeats))
     print(*sys.argv[1:], *(f"{number:.3f}" for number in numbers))

@@ -40,7 +40,10 @@ def reported_run(shared_run, tmp_path_factory):
 
 
 def contents(run):
-    return {file.name: file.read_bytes() for file in [*run.glob("report.*"), *(run / "tables").iterdir()]}
+    return {
+        file.name: file.read_bytes()
+        for file in [*run.glob("report.*"), *(run / "tables").iterdir()]
+    }
 
 
 def test_the_same_run_gives_the_same_bytes(reported_run):
@@ -56,7 +59,9 @@ def test_json_is_one_object_on_standard_output_and_writes_nothing(reported_run, 
     [line] = capsys.readouterr().out.splitlines()
     answer, cells = json.loads(line), read_run(reported_run).cells
     assert answer.keys() == {"metric", "n", "folds", "arms", "floors", "verdicts"}
-    assert {arm: row["mean"] for arm, row in answer["arms"].items()} == {cell.arm: cell.estimate.mean for cell in cells}
+    assert {arm: row["mean"] for arm, row in answer["arms"].items()} == {
+        cell.arm: cell.estimate.mean for cell in cells
+    }
     assert contents(reported_run) == before
 
 
@@ -86,7 +91,10 @@ def test_every_table_is_a_file(reported_run):
 
 def test_a_corpus_accounts_for_every_record(reported_run):
     steps = pd.read_csv(reported_run / "tables" / "steps.csv").set_index("step")
-    assert steps.loc["corpus", "counts"] == "in 83; kept 80; dropped.duplicate 2; rejected.unreadable 1"
+    assert (
+        steps.loc["corpus", "counts"]
+        == "in 83; kept 80; dropped.duplicate 2; rejected.unreadable 1"
+    )
 
 
 def test_page_text_and_table_say_the_same_verdict(tmp_path):
@@ -110,7 +118,12 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
     source = shared_run / "arms" / "dana" / part if part == "adapted" else shared_run / part
     shutil.copytree(source, tmp_path / "alone" / part)
     page = words(read_page(tmp_path / "alone"))
-    commands = {"ranking": "score --rank-only", "scores": "score", "weights": "weigh", "adapted": "adapt"}
+    commands = {
+        "ranking": "score --rank-only",
+        "scores": "score",
+        "weights": "weigh",
+        "adapted": "adapt",
+    }
     commands |= {"finetune": "finetune"}
     missing = [f"Make it with dana {command}" for name, command in commands.items() if name != part]
     assert [line for line in missing if line not in page] == []
@@ -119,7 +132,9 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
 @pytest.mark.parametrize("texts", [["general"], ["task", "general"]])
 def test_unmeasured_losses_are_dashes(whole_run, texts):
     for file in whole_run.rglob("training.jsonl"):
-        file.write_text(re.sub(rf'("({"|".join(texts)})_loss(_se)?"): [\d.]+', r"\1: null", file.read_text()))
+        file.write_text(
+            re.sub(rf'("({"|".join(texts)})_loss(_se)?"): [\d.]+', r"\1: null", file.read_text())
+        )
     page = words(read_page(whole_run))
     assert page.count("text no loss was measured.") == len(texts)
     assert ("change of the loss on held-out task text" in page) == ("task" not in texts)
@@ -144,7 +159,10 @@ def test_a_hundred_thousand_units_take_seconds(tmp_path):
 
 def fingerprints(run):
     manifests = sorted(file for file in run.rglob(MANIFEST) if "seeds" not in file.as_posix())
-    return {file.relative_to(run).parts[:-2]: json.loads(file.read_text())["fingerprint"] for file in manifests}
+    return {
+        file.relative_to(run).parts[:-2]: json.loads(file.read_text())["fingerprint"]
+        for file in manifests
+    }
 
 
 @pytest.mark.slow
@@ -152,9 +170,15 @@ def test_the_commands_of_the_page_reproduce_the_run(tmp_path, monkeypatch):
     card, run = write_task(tmp_path / "cards"), tmp_path / "run"
     write_checkpoint(tmp_path / "model")
     words = ["iron", "zinc", "lead", "word20", "word21", "word22", "word23", "word24"]
-    rows = [{"id": f"p{n}", "text": " ".join([*words[n % 7 :], *words[: n % 5], f"{n}."])} for n in range(60)]
+    rows = [
+        {"id": f"p{n}", "text": " ".join([*words[n % 7 :], *words[: n % 5], f"{n}."])}
+        for n in range(60)
+    ]
     (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    encoder, training = "--encoder hashing:dims=32,words=1", "--steps 2 --batch-size 4 --max-tokens 24"
+    encoder, training = (
+        "--encoder hashing:dims=32,words=1",
+        "--steps 2 --batch-size 4 --max-tokens 24",
+    )
     finetune = f"finetune --task {card} --seeds 2 --set finetune.preset=quick finetune.epochs=1"
     for line in (
         f"score --task {card} --general {tmp_path}/pool.jsonl --out {run} {encoder} --selector detector:knn",

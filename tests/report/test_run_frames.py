@@ -17,7 +17,13 @@ from dana.report.page import Finding
 from dana.report.provenance import cost_finding, setting_table, step_table
 from dana.report.run import RunFrames, arm_order, find_stale, read_run
 from dana.report.sections import build_report
-from tests.report.conftest import choice_notes, edit_json, write_results, write_selection, write_training
+from tests.report.conftest import (
+    choice_notes,
+    edit_json,
+    write_results,
+    write_selection,
+    write_training,
+)
 
 ADAPTED = "arms/dana/adapted/training.jsonl"
 
@@ -38,10 +44,16 @@ def test_a_whole_run_is_read_in_order(frames):
 
 def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path):
     write_results(tmp_path)
-    (tmp_path / "finetune" / "toy" / "dana").rename(tmp_path / "finetune" / "toy" / ".dana.tmp-1")  # being written
+    (tmp_path / "finetune" / "toy" / "dana").rename(
+        tmp_path / "finetune" / "toy" / ".dana.tmp-1"
+    )  # being written
     run = read_run(tmp_path)
     assert (run.ranking, run.choice, run.scores, run.evaluations) == (None, None, None, None)
-    assert [(cell.arm, len(cell.scores)) for cell in run.cells] == [("base", 8), ("general", 8), ("random", 8)]
+    assert [(cell.arm, len(cell.scores)) for cell in run.cells] == [
+        ("base", 8),
+        ("general", 8),
+        ("random", 8),
+    ]
 
 
 def test_the_only_arm_of_a_run_is_called_adapted_and_unknown_ones_come_last_by_name(tmp_path):
@@ -85,11 +97,19 @@ def write_junk(file):
         (f"ranking/{MANIFEST}", lambda file: edit_json(file, chosen="magic"), ["chosen='magic'"]),
         (f"ranking/{MANIFEST}", lambda file: edit_json(file, detectors=[]), ["chosen='knn'"]),
         (f"ranking/{MANIFEST}", lambda file: file.write_text('{\n"a": 1\n'), [":3:"]),
-        (f"scores/{MANIFEST}", lambda file: edit_json(file, choice={"chosen": "lda"}), ["candidates"]),
+        (
+            f"scores/{MANIFEST}",
+            lambda file: edit_json(file, choice={"chosen": "lda"}),
+            ["candidates"],
+        ),
         ("finetune/toy/base/metrics.json", lambda file: edit_json(file, seeds=[1]), []),
         ("scores/part-00000.parquet", write_junk, ["Parquet"]),
         (f"scores/{HELD_OUT_TASK}", write_junk, ["Parquet"]),
-        (f"scores/{HELD_OUT_TASK}", lambda file: pq.write_table(pq.read_table(file).drop(["score"]), file), ["score"]),
+        (
+            f"scores/{HELD_OUT_TASK}",
+            lambda file: pq.write_table(pq.read_table(file).drop(["score"]), file),
+            ["score"],
+        ),
     ],
 )
 def test_damaged_files_are_named_with_line_and_key(whole_run, file, change, words):
@@ -101,7 +121,9 @@ def test_damaged_files_are_named_with_line_and_key(whole_run, file, change, word
 
 
 def test_weights_of_other_scores_and_a_second_result_of_an_arm_are_refused(whole_run, tmp_path):
-    shutil.copytree(whole_run / "finetune" / "toy" / "dana", whole_run / "finetune" / "other" / "dana")
+    shutil.copytree(
+        whole_run / "finetune" / "toy" / "dana", whole_run / "finetune" / "other" / "dana"
+    )
     with pytest.raises(ArtifactError, match="task toy, arm dana"):
         read_run(whole_run)
     shutil.rmtree(whole_run / "finetune" / "other")
@@ -120,7 +142,10 @@ def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
     """The adaptation was resumed and took 60 seconds in total; steps of single nested seeds are counted once."""
     stages = {"finetune": manifest("finetune", 20, {"train": 50, "test": 9})}
     stages |= {"adapted": manifest("model", 10, {"tokens_seen": 120_000, "tokens_text": 7})}
-    stages |= {"scores": manifest("scores", 15, {"units": 30}), "corpus": manifest("corpus", 5, {"in": 8, "kept": 7})}
+    stages |= {
+        "scores": manifest("scores", 15, {"units": 30}),
+        "corpus": manifest("corpus", 5, {"in": 8, "kept": 7}),
+    }
     run = RunFrames(tmp_path, stages=stages, step_seconds={"adapted": 60.0, "corpus": 0.0})
     frame = step_table(run).frame.set_index("step")
     assert list(frame.index) == ["corpus", "scores", "adapted", "finetune"]
@@ -129,8 +154,14 @@ def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
     counts = ["in 8; kept 7", "units 30", "tokens_seen 120,000; tokens_text 7", "train 50; test 9"]
     assert frame["counts"].tolist() == counts
     finding = cost_finding(step_table(run)).replace("\N{NO-BREAK SPACE}", " ")
-    assert finding == "100.0 seconds of computing: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
-    of_seeds = {"nested/1/finetune/toy/dana": stages["finetune"], "nested/1/arms/dana/adapted": stages["adapted"]}
+    assert (
+        finding
+        == "100.0 seconds of computing: scoring 15.0 %, training 60.0 %, fine-tuning 20.0 %."
+    )
+    of_seeds = {
+        "nested/1/finetune/toy/dana": stages["finetune"],
+        "nested/1/arms/dana/adapted": stages["adapted"],
+    }
     assert len(step_table(replace(run, stages=stages | of_seeds)).frame) == 5
     ((cells, _),) = step_table(RunFrames(tmp_path, stages={"b": {"kind": "model"}})).rows()
     assert cells[1:4] == ["0.0", "0.0\N{NO-BREAK SPACE}%", ""]
@@ -154,7 +185,9 @@ def test_seconds_include_every_restart(whole_run):
     append("".join(json.dumps(line) + "\n" for line in lines))(whole_run / ADAPTED)
     metrics = whole_run / "finetune" / "toy" / "dana" / "metrics.json"
     rows = json.loads(metrics.read_text())["seeds"]
-    edit_json(metrics, seeds=[{**rows[0], "seconds": 300.0}, {**rows[1], "seconds": 200.5}, *rows[2:]])
+    edit_json(
+        metrics, seeds=[{**rows[0], "seconds": 300.0}, {**rows[1], "seconds": 200.5}, *rows[2:]]
+    )
     frame = step_table(read_run(whole_run)).frame.set_index("step")
     steps = ["arms/dana/adapted", "finetune/toy/dana", "corpus"]
     assert frame.loc[steps, "seconds"].tolist() == [1000.25, 500.5, 10.0]
@@ -172,13 +205,19 @@ def test_settings_have_the_digest_of_every_input(frames):
     assert frame.iloc[0].tolist() == ["corpus", "files.web.jsonl", "00"]
     data = frame[frame["setting"] == "task.data.test.jsonl"]
     assert data["value"].unique().tolist() == ["cd" * 16]
-    assert data["step"].tolist() == [f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")]
+    assert data["step"].tolist() == [
+        f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")
+    ]
 
 
 def test_texts_of_other_splits_are_said_on_the_first_screen(tmp_path):
     write_results(tmp_path)
     for file in tmp_path.glob("finetune/toy/*/metrics.json"):
-        edit_json(file, split_overlap={"seen": 3, "unseen": 5, "unseen_mean": 0.25}, untrained_labels=["wren"])
+        edit_json(
+            file,
+            split_overlap={"seen": 3, "unseen": 5, "unseen_mean": 0.25},
+            untrained_labels=["wren"],
+        )
     report = build_report(read_run(tmp_path))
     seen = "Beware: 3 of 8 test texts are also in train or dev; macro_f1 without them: 0.2500."
     unknown = "Beware: no training text has the label wren: it cannot be learnt."
@@ -190,14 +229,21 @@ def test_texts_of_other_splits_are_said_on_the_first_screen(tmp_path):
 def test_what_was_made_again_since_is_said():
     def model(weights, digest):
         files = {"model.safetensors": {"bytes": 1, "digest": digest}}
-        return {"kind": "model", "fingerprint": digest, "depends_on": {"weights": weights, "model": {}}, "files": files}
+        return {
+            "kind": "model",
+            "fingerprint": digest,
+            "depends_on": {"weights": weights, "model": {}},
+            "files": files,
+        }
 
     def result(digest):
         return {"kind": "finetune", "depends_on": {"model": {"model.safetensors": digest}}}
 
     stages = {"weights": {"kind": "weights", "fingerprint": "w"}, "adapted": model("w", "a")}
     stages |= {"other": {"kind": "weights", "fingerprint": "o"}, "adapted-other": model("o", "b")}
-    stages |= {f"finetune/toy/{arm}": result(digest) for arm, digest in (("dana", "a"), ("base", "c"))}
+    stages |= {
+        f"finetune/toy/{arm}": result(digest) for arm, digest in (("dana", "a"), ("base", "c"))
+    }
     assert list(find_stale(stages)) == []
     assert list(find_stale({**stages, "weights": {"kind": "weights", "fingerprint": "new"}})) == [
         "Beware: adapted was trained on weights that were replaced since: adapt it again."

@@ -20,7 +20,9 @@ from tests.report.test_verdicts import cell
 def score_frames(sources, characters, scores, weights) -> ScoreFrames:
     """Units, and held-out task text with the scores 0 and 1."""
     units = pd.DataFrame({"source": pd.Series(sources, dtype="category"), "characters": characters})
-    units = units.assign(planted=[source.endswith("(planted)") for source in sources], score=scores, weight=weights)
+    units = units.assign(
+        planted=[source.endswith("(planted)") for source in sources], score=scores, weight=weights
+    )
     return ScoreFrames(units, pd.DataFrame({"characters": [10, 10], "score": [0.0, 1.0]}))
 
 
@@ -56,7 +58,9 @@ def test_separation_by_hand(by_hand):
     frame = tables.separation_table(by_hand).frame.set_index("text")
     assert frame["units"].to_dict() == {"task": 2, "general": 3, "planted": 1}
     # General scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
-    assert frame["auroc_against_general"].tolist() == pytest.approx([4 / 6, np.nan, 1.0], nan_ok=True)
+    assert frame["auroc_against_general"].tolist() == pytest.approx(
+        [4 / 6, np.nan, 1.0], nan_ok=True
+    )
     assert tables.auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
 
 
@@ -86,7 +90,12 @@ def test_twenty_sources_are_shown():
 def test_numbers_have_a_true_minus_and_no_minus_zero():
     assert number(-0.1234, 2) == "−0.12"
     assert number(-0.0001, 2) == "0.00"
-    assert [number(x, 3, sign=True) for x in (0.5, -0.0003, 0.0003, -1e-17)] == ["+0.500", "−0.000", "+0.000", "+0.000"]
+    assert [number(x, 3, sign=True) for x in (0.5, -0.0003, 0.0003, -1e-17)] == [
+        "+0.500",
+        "−0.000",
+        "+0.000",
+        "+0.000",
+    ]
     assert number(1234567, 0) == "1,234,567"
     assert number(None) == number(float("nan")) == "–"
     assert percent(0.1234) == "12.3\N{NO-BREAK SPACE}%"
@@ -103,7 +112,9 @@ def results(**scores):
 def test_result_and_difference_table_by_hand():
     cells = results(base=[0.1, 0.2, 0.3], random=[0.3, 0.1, 0.2], dana=[0.2, 0.4, 0.3])
     frame = tables.result_table(cells).frame.set_index("arm")
-    assert frame.loc["base", ["n", "mean", "std", "ddof"]].tolist() == pytest.approx([3, 0.2, 0.1, 1])
+    assert frame.loc["base", ["n", "mean", "std", "ddof"]].tolist() == pytest.approx(
+        [3, 0.2, 0.1, 1]
+    )
     table = tables.difference_table(compare_arms(cells))
     index = [column.header for column in table.columns].index("collapsed")
     texts = {row[1]: row[index] for row, _ in table.rows()}

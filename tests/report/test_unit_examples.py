@@ -22,10 +22,14 @@ def examples(tmp_path):
             rows.append({**key, "text": " ".join(text for text, _ in sentences)})
             for unit, (text, score) in enumerate(sentences):
                 end = start + len(text)
-                units.append({**key, "unit": unit, "start": start, "end": end, "score": float(score)})
+                units.append(
+                    {**key, "unit": unit, "start": start, "end": end, "score": float(score)}
+                )
                 start = end + 1
         write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / "corpus", DOCUMENTS)
-        return most_extreme(pa.Table.from_pylist(units, schema=SCORES), tmp_path / "corpus", weights)
+        return most_extreme(
+            pa.Table.from_pylist(units, schema=SCORES), tmp_path / "corpus", weights
+        )
 
     return choose
 
@@ -44,7 +48,11 @@ def test_neighbours_are_of_the_same_document_and_cut_far_from_the_unit(examples)
         ([short, [("Three.", 5), *sentences("It"), ("Five.", 5)]], "Three.", "Five."),
         ([short, sentences("It"), [("Four.", 5)]], "", ""),
         ([sentences("It")], "", ""),
-        ([[(far, 5), *sentences("It"), (far[::-1], 5)]], "…" + "x" * 114 + " near", "raen " + "x" * 114 + "…"),
+        (
+            [[(far, 5), *sentences("It"), (far[::-1], 5)]],
+            "…" + "x" * 114 + " near",
+            "raen " + "x" * 114 + "…",
+        ),
     ):
         unit = examples(*(("a", document) for document in documents))[0][0].units[0]
         assert (unit.before, unit.text, unit.after) == (before, LONG.format("It"), after)
@@ -54,7 +62,10 @@ def test_neighbours_are_of_the_same_document_and_cut_far_from_the_unit(examples)
     ("text", "counts"),
     [
         ("Default is False.", False),
-        ("Incomprehensibilities notwithstanding, internationalisation happened.", False),  # long, six words
+        (
+            "Incomprehensibilities notwithstanding, internationalisation happened.",
+            False,
+        ),  # long, six words
         ("* ONE * TWO * THREE * FOUR * FIVE * SIX", False),
         ("We shall go there to see it.", False),
         ("We go to see if it is so.", True),
@@ -77,7 +88,9 @@ def test_two_extreme_units_per_source_of_distinct_documents_and_texts(examples):
 
 
 def test_sources_with_most_selected_or_dropped_text_come_first(examples):
-    documents = [(name, sentences(*(f"{name}{number}" for number in range(3)))) for name in "abcdef"]
+    documents = [
+        (name, sentences(*(f"{name}{number}" for number in range(3)))) for name in "abcdef"
+    ]
     relevant, foreign = examples(*documents, weights=np.repeat([0.0, 0.1, 0.5, 1.0, 0.9, 0.8], 3))
     assert list(texts_of(relevant)) == ["d", "e", "f", "c"]
     assert list(texts_of(foreign)) == ["a", "b", "c", "f"]
@@ -87,7 +100,10 @@ def test_sources_with_most_selected_or_dropped_text_come_first(examples):
 
 
 def test_without_weights_sources_with_extreme_units_come_first(examples):
-    documents = [(name, [(LONG.format(name), score)]) for name, score in zip("abcde", (3, -2.5, 0, 4, 1), strict=True)]
+    documents = [
+        (name, [(LONG.format(name), score)])
+        for name, score in zip("abcde", (3, -2.5, 0, 4, 1), strict=True)
+    ]
     relevant, foreign = examples(*documents)
     assert list(texts_of(relevant)) == ["b", "c", "e", "a"]
     assert list(texts_of(foreign)) == ["d", "a", "e", "c"]
@@ -95,7 +111,9 @@ def test_without_weights_sources_with_extreme_units_come_first(examples):
 
 
 def test_a_source_without_readable_units_is_skipped(examples):
-    documents = [(name, [("Yes.", 0)] * 30 if name in "ab" else sentences(name)) for name in "abcdef"]
+    documents = [
+        (name, [("Yes.", 0)] * 30 if name in "ab" else sentences(name)) for name in "abcdef"
+    ]
     assert list(texts_of(examples(*documents, weights=np.ones(64))[0])) == ["c", "d", "e", "f"]
     assert examples(("a", [("Yes.", 0)])) == ((), ())
 

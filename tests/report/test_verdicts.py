@@ -33,7 +33,9 @@ def cell(arm: str, right: np.ndarray, **fields) -> ArmResult:
     scores = dict(enumerate(right.mean(axis=1).tolist()))
     ids = np.array([f"{number:04d}" for number in range(labels.size)])
     predictions = Predictions(ids, labels, np.where(right, labels, 1 - labels), TWO)
-    result = ArmResult("t", arm, "accuracy", "higher", scores, frozenset(), {"preset.epochs": 3}, predictions)
+    result = ArmResult(
+        "t", arm, "accuracy", "higher", scores, frozenset(), {"preset.epochs": 3}, predictions
+    )
     return replace(result, **fields)
 
 
@@ -48,13 +50,27 @@ def compare(*cells: ArmResult, **arms: np.ndarray):
     return {(row.arm, row.other): row for row in rows}
 
 
-QUESTIONS = [("base general random dana", "dana-base dana-random"), ("base adapted", "adapted-base")]
-QUESTIONS += [("base random bm25 mine", "bm25-base bm25-random mine-base mine-random"), ("base mine dana", "dana-base")]
+QUESTIONS = [
+    ("base general random dana", "dana-base dana-random"),
+    ("base adapted", "adapted-base"),
+]
+QUESTIONS += [
+    ("base random bm25 mine", "bm25-base bm25-random mine-base mine-random"),
+    ("base mine dana", "dana-base"),
+]
 MIXTURES = "base dana random task task+dana task+random"
-QUESTIONS += [(MIXTURES, "dana-base dana-random task+dana-task+random task+dana-task"), ("bm25 mine", "bm25-mine")]
+QUESTIONS += [
+    (MIXTURES, "dana-base dana-random task+dana-task+random task+dana-task"),
+    ("bm25 mine", "bm25-mine"),
+]
 QUESTIONS += [("base random task", "task-base task-random"), ("one two three", "one-two one-three")]
 QUESTIONS += [("base random x x+danas", "x-base x-random x+danas-base x+danas-random")]
-QUESTIONS += [("roberta adapted", "adapted-roberta"), ("base general", "general-base"), ("base", ""), ("dana", "")]
+QUESTIONS += [
+    ("roberta adapted", "adapted-roberta"),
+    ("base general", "general-base"),
+    ("base", ""),
+    ("dana", ""),
+]
 
 
 @pytest.mark.parametrize(("arms", "pairs"), QUESTIONS)
@@ -129,9 +145,15 @@ def test_seeds_that_disagree_are_undecided_and_more_are_planned():
     dana = add_right(right, [300] * 6 + [-200] * 2)
     row = compare(base=right, dana=dana)["dana", "base"]
     assert row.verdict == "undecided"
-    assert row.reasons.startswith(f"p = {row.p_holm:.2g} after Holm is above 0.05; a difference of ")
+    assert row.reasons.startswith(
+        f"p = {row.p_holm:.2g} after Holm is above 0.05; a difference of "
+    )
     both = two_level(dana.astype(float) - right, 8)
-    assert both.at(row.units_needed, 2000).detectable() <= row.mean < both.at(row.units_needed - 1, 2000).detectable()
+    assert (
+        both.at(row.units_needed, 2000).detectable()
+        <= row.mean
+        < both.at(row.units_needed - 1, 2000).detectable()
+    )
     assert np.isnan(row.texts_needed)
     assert f"about {row.units_needed} seeds would decide this one" in row.reasons
     assert (row.unit_std, row.text_std) == pytest.approx((both.unit_std, both.by_text**0.5))
@@ -152,7 +174,10 @@ def test_nobody_is_advised_more_folds():
     gains = np.concatenate([np.arange(100) < gain for gain in (2, 4, 9, 11)])
     cells = [cell(arm, right[None]) for arm, right in (("base", gains & False), ("dana", gains))]
     folds = np.arange(400) // 100
-    cells = [replace(one, predictions=replace(one.predictions, folds=folds), adaptations=4) for one in cells]
+    cells = [
+        replace(one, predictions=replace(one.predictions, folds=folds), adaptations=4)
+        for one in cells
+    ]
     row = compare(*cells)["dana", "base"]
     assert (row.basis, row.verdict) == ("4 folds", "undecided")
     assert np.isnan(row.units_needed)
@@ -176,7 +201,9 @@ def test_nobody_is_advised_more_seeds_where_adaptations_are_missing():
 
 
 def test_arms_with_a_collapsed_seed_or_made_differently():
-    row = compare(cell("base", grid(0.4), collapsed_seeds=frozenset({2})), dana=grid(0.8))["dana", "base"]
+    row = compare(cell("base", grid(0.4), collapsed_seeds=frozenset({2})), dana=grid(0.8))[
+        "dana", "base"
+    ]
     assert (row.verdict, row.reasons) == ("undecided", "1 of 16 models collapsed")
     base = cell("base", grid(0.4, 6), settings={"preset.epochs": 2})
     rows = compare(base, random=grid(0.4, 6), dana=grid(0.8, 6))
@@ -190,8 +217,16 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
     ("shares", "horizon", "reason"),
     [
         ((0.2, 0.2, 0.8), 5, "2 of 2 questions are decided"),
-        ((0.2, 0.8, 0.8), 5, "1 of 2 questions are decided; the chance that the rest would decide another is "),
-        ((0.5, 0.5, 0.5), 5, "0 of 2 questions are decided; the chance that the rest would decide another is "),
+        (
+            (0.2, 0.8, 0.8),
+            5,
+            "1 of 2 questions are decided; the chance that the rest would decide another is ",
+        ),
+        (
+            (0.5, 0.5, 0.5),
+            5,
+            "0 of 2 questions are decided; the chance that the rest would decide another is ",
+        ),
         ((0.2, 0.78, 0.8), 5, ""),
         ((0.8, 0.78, 0.8), 5, ""),
         ((0.5, 0.5, 0.5), 3, ""),
@@ -207,7 +242,9 @@ def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, h
     assert bool(stop) == bool(reason)
     asked = [row for row in rows if row.asked]
     undecided = [row for row in asked if row.verdict == "undecided" and horizon == 5]
-    chances = [difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided]
+    chances = [
+        difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided
+    ]
     assert [row.chance for row in undecided] == chances
     assert all(row.p_holm >= row.p > 0 for row in asked)
     levels = [difference(cells["dana"], cells[row.other]).level(len(asked)) for row in asked]
@@ -219,7 +256,10 @@ def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, h
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():
     arms = {"base": grid(0.5, 3), "dana": grid(0.55, 3)}
-    cells = [cell(arm, right, adaptations=3, horizon=9, collapsed_seeds=frozenset({0})) for arm, right in arms.items()]
+    cells = [
+        cell(arm, right, adaptations=3, horizon=9, collapsed_seeds=frozenset({0}))
+        for arm, right in arms.items()
+    ]
     assert reason_to_stop(compare_arms(cells)).endswith("another is 0, below 0.1")
     alone = [cells[0], replace(cells[1], metric="macro_f1")]
     assert reason_to_stop(compare_arms(alone)) == ""
@@ -239,7 +279,9 @@ def test_a_floor_counts_on_the_folds_that_the_arms_have():
 
 
 def test_the_best_floor_is_by_the_direction_of_the_metric():
-    low, high = (cell(name, np.arange(80)[None] % size > 0) for name, size in (("low", 2), ("high", 5)))
+    low, high = (
+        cell(name, np.arange(80)[None] % size > 0) for name, size in (("low", 2), ("high", 5))
+    )
     assert best_floor([low, high], "t") is high
     assert best_floor([replace(one, direction="lower") for one in (low, high)], "t").arm == "low"
     assert best_floor([low], "another") is None
@@ -257,9 +299,19 @@ def test_the_best_floor_is_by_the_direction_of_the_metric():
         ((0.1, 0.0, 0.9), {"unit": "adaptation", "n": 1}, "adaptations"),
     ],
 )
-def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adaptation(shares, fields, remedy):
+def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adaptation(
+    shares, fields, remedy
+):
     parts = dict(zip(("unit_share", "seed_share", "text_share"), shares, strict=True))
-    row = ArmComparison("t", "accuracy", "dana", "base", verdict="undecided", error=0.1, **{"n": 3, **parts, **fields})
+    row = ArmComparison(
+        "t",
+        "accuracy",
+        "dana",
+        "base",
+        verdict="undecided",
+        error=0.1,
+        **{"n": 3, **parts, **fields},
+    )
     assert row.remedy == remedy
     analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), cells=()))
     assert next_step(analysis) == f"more {remedy}"

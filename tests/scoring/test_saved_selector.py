@@ -18,10 +18,19 @@ from tests.stages.two_topics import SELECTION, write_scores
 
 ENCODER = {"encoder": SELECTION.encoder}
 KNN = {"selector": "detector", "detector": "knn", **ENCODER}
-RUNS = {"knn in int8": {**KNN, "store_dtype": "int8"}, "knn without a store": {**KNN, "store": "none"}}
-RUNS |= {"contrastive": {"selector": "lda", **ENCODER}, "another library's": {"selector": "pyod:HBOS", **ENCODER}}
+RUNS = {
+    "knn in int8": {**KNN, "store_dtype": "int8"},
+    "knn without a store": {**KNN, "store": "none"},
+}
+RUNS |= {
+    "contrastive": {"selector": "lda", **ENCODER},
+    "another library's": {"selector": "pyod:HBOS", **ENCODER},
+}
 RUNS |= {"two encoders": {"selector": "cascade:first=hashing", "detector": "knn", **ENCODER}}
-RUNS |= {"several": {"selector": "auto:lexical+lda,folds=2", **ENCODER}, "n-gram models": {"selector": "moore_lewis"}}
+RUNS |= {
+    "several": {"selector": "auto:lexical+lda,folds=2", **ENCODER},
+    "n-gram models": {"selector": "moore_lewis"},
+}
 RUNS |= {"hashed n-grams": {"selector": "dsir"}}
 
 
@@ -60,14 +69,20 @@ def test_the_folder_alone_gives_the_scores_of_the_run_to_the_bit(texts, tmp_path
     shutil.rmtree(run)
     selector = dana.load_selector(tmp_path / "alone")
     assert pa.concat_tables(selector.tables(documents)).equals(scores.combine_chunks())
-    table = selector.score([document.text for document in documents], [document.doc_id for document in documents])
+    table = selector.score(
+        [document.text for document in documents], [document.doc_id for document in documents]
+    )
     for column in ("score", "start"):
         assert table[column].tolist() == scores[column].to_pylist()
 
 
 def test_text_of_the_task_scores_lower_and_rows_say_which_text(run, moved):
     selector = load_selector(run)
-    texts = ["The court heard the appeal. The judge read the motion.", "  ", " The gene binds the protein.\r\n"]
+    texts = [
+        "The court heard the appeal. The judge read the motion.",
+        "  ",
+        " The gene binds the protein.\r\n",
+    ]
     table = selector.score(texts)
     assert table.columns.tolist() == ["doc_id", "source", "unit", "start", "end", "score"]
     assert table["unit"].tolist() == [0, 1, 0]
@@ -108,7 +123,11 @@ def test_ids_are_normalised_as_those_of_a_corpus_and_bad_ones_are_named(run):
     scores = selector.score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
     assert scores["doc_id"].tolist() == ["\u00e1", normalise("b\ud800"), document_id("", "A cell.")]
     wrong = {"texts": ("one text",), r"texts\[1\]": (["a", 3],)}
-    for name, arguments in {**wrong, "ids": (["a"], ["x", "y"]), r"ids\[0\]": (["a"], [None])}.items():
+    for name, arguments in {
+        **wrong,
+        "ids": (["a"], ["x", "y"]),
+        r"ids\[0\]": (["a"], [None]),
+    }.items():
         with pytest.raises(DataError, match=name):
             selector.score(*arguments)
 
@@ -127,7 +146,12 @@ def test_damaged_files_other_formats_and_unknown_selectors_are_named(moved):
     check_refused(PluginError, "'nobodys'", moved)
     change(moved, format=2, dana="9.1")
     check_refused(ArtifactError, r"format 2, .*dana 9\.1", moved)
-    for content in ("", "[1]", '{"format": 1}', text.replace('"language": "en"', '"language": "de"')):
+    for content in (
+        "",
+        "[1]",
+        '{"format": 1}',
+        text.replace('"language": "en"', '"language": "de"'),
+    ):
         (moved / SAVED).write_text(content, encoding="utf-8")
         check_refused(ArtifactError, SAVED, moved)
     (moved / SAVED).write_text(text, encoding="utf-8")

@@ -67,7 +67,11 @@ def scoring(inputs, tmp_path):
 
 def rows_of(folder):
     """The bytes of all files but the manifest, which holds times."""
-    return {name: content for name, content in contents(folder).items() if not name.endswith("manifest.json")}
+    return {
+        name: content
+        for name, content in contents(folder).items()
+        if not name.endswith("manifest.json")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,11 @@ def by_one(inputs, tmp_path_factory):
     """What one process leaves: the table, and no shards."""
     job = Scoring(*inputs, SELECTION, KNN, tmp_path_factory.mktemp("one") / "scores")
     artifact = job.run()
-    assert pq.read_table(job.folder / "part-00000.parquet").num_rows == artifact.manifest["counts"]["units"] > 200
+    assert (
+        pq.read_table(job.folder / "part-00000.parquet").num_rows
+        == artifact.manifest["counts"]["units"]
+        > 200
+    )
     assert not job.shards.path.exists()
     assert job.run().fingerprint == artifact.fingerprint, "a second call finds it"
     return rows_of(job.folder)
@@ -91,10 +99,14 @@ def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, by_one
     assert rows_of(many.merge().path) == by_one
 
 
-def test_the_size_of_shards_and_batches_changes_no_score(scoring, by_one, texts, tmp_path, monkeypatch):
+def test_the_size_of_shards_and_batches_changes_no_score(
+    scoring, by_one, texts, tmp_path, monkeypatch
+):
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
     split = sharded.split_documents
-    monkeypatch.setattr(sharded, "split_documents", lambda documents, splitter: split(documents, splitter, 7))
+    monkeypatch.setattr(
+        sharded, "split_documents", lambda documents, splitter: split(documents, splitter, 7)
+    )
     general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
     assert rows_of(scoring("other", general=general).run().path) == by_one
 
@@ -156,7 +168,9 @@ def test_the_seconds_of_scores_hold_fitting_and_every_shard(scored_job):
     folder.write(0, pq.read_table(folder.file(0)).replace_schema_metadata(None), 1000.0)
     assert 1000 < folder.seconds(shards) < 1000 + seconds
     path = folder.path / "selector" / MANIFEST
-    manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
+    manifest = {
+        key: value for key, value in json.loads(path.read_text()).items() if key != "digest"
+    }
     path.write_text(json.dumps(add_seal({**manifest, "seconds": 500.0})))
     assert 1500 < scored_job.run().manifest["seconds"] < 1600
 
@@ -167,13 +181,19 @@ def test_damage_of_shards_and_selector_is_named(scored_job):
     assert len(files) == 5
     for file in [*files, folder / "held_out_task.parquet"]:
         before = flip(file, -2)
-        for step in (scored_job.load_prepared, scored_job.prepare, scored_job.merge):  # merging would seal it anew
+        for step in (
+            scored_job.load_prepared,
+            scored_job.prepare,
+            scored_job.merge,
+        ):  # merging would seal it anew
             with pytest.raises(ArtifactError, match=re.escape(file.name)):
                 step()
         file.write_bytes(before)
     shard = scored_job.shards.file(3)
     flip(shard, 40)
-    with pytest.raises(ArtifactError, match=r"shard-000003-\w+\.parquet: damaged .*remove it and score again"):
+    with pytest.raises(
+        ArtifactError, match=r"shard-000003-\w+\.parquet: damaged .*remove it and score again"
+    ):
         scored_job.merge()
     assert not scored_job.is_done
     assert not scored_job.folder.exists()
@@ -199,8 +219,14 @@ def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda scores: np.where(np.arange(scores.size) == 2, np.nan, scores), r"the score of unit 2 of \d+ is nan"),
-        (lambda scores: np.where(np.arange(scores.size) == 0, np.inf, scores), r"the score of unit 0 of \d+ is inf"),
+        (
+            lambda scores: np.where(np.arange(scores.size) == 2, np.nan, scores),
+            r"the score of unit 2 of \d+ is nan",
+        ),
+        (
+            lambda scores: np.where(np.arange(scores.size) == 0, np.inf, scores),
+            r"the score of unit 0 of \d+ is inf",
+        ),
         (lambda scores: scores[:-1], "expected scores of shape"),
         (lambda scores: scores[:, None], "expected scores of shape"),
     ],
@@ -208,17 +234,23 @@ def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
 def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch, change, message):
     job, score = scoring(selector=build_selector("random", "", SELECTION)), FittedRandom.score
     monkeypatch.setattr(FittedRandom, "score", lambda model, units: change(score(model, units)))
-    with pytest.raises(PluginError, match=f"selector 'FittedRandom' of dana: ValueError: .*{message}"):
+    with pytest.raises(
+        PluginError, match=f"selector 'FittedRandom' of dana: ValueError: .*{message}"
+    ):
         job.run()
     assert not job.folder.exists()
     assert not job.shards.path.exists()
 
 
-def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(tmp_path, monkeypatch):
+def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(
+    tmp_path, monkeypatch
+):
     monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 1024)
     documents = [Document(f"d{number}", "s", f"text {number}") for number in range(2500)]
     tables = list(document_tables(documents))
-    pieces = [table.slice(first, 333) for table in tables for first in range(0, table.num_rows, 333)]
+    pieces = [
+        table.slice(first, 333) for table in tables for first in range(0, table.num_rows, 333)
+    ]
     for name, batches in (("tables", tables), ("pieces", pieces)):
         assert write_parts(batches, tmp_path / name, DOCUMENTS, rows_per_part=1500) == 2500
     assert rows_of(tmp_path / "tables") == rows_of(tmp_path / "pieces")
@@ -231,12 +263,21 @@ def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(tm
 
 
 def command(texts, out, *flags):
-    sources = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)]
+    sources = [
+        "--task",
+        str(texts / "cells.txt"),
+        "--general",
+        str(texts / "pool.jsonl"),
+        "--out",
+        str(out),
+    ]
     return ["score", *sources, "--selector", "detector:knn", "--encoder", SELECTION.encoder, *flags]
 
 
 def launch(*arguments):
-    subprocess.run([sys.executable, "-m", *arguments], check=True, capture_output=True, text=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", *arguments], check=True, capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.mark.slow
@@ -285,9 +326,18 @@ def test_the_fingerprint_of_scores_holds_all_that_decides_them_and_no_more(scori
         job = scoring(selection=selection, selector=build_selector(selector, "knn", selection))
         return fingerprint(job.depends_on)
 
-    changes = [{}, {"seed": 1}, {"units": "window:8"}, {"units": "window:9"}, {"geometry": "l2"}, {"max_task_units": 9}]
+    changes = [
+        {},
+        {"seed": 1},
+        {"units": "window:8"},
+        {"units": "window:9"},
+        {"geometry": "l2"},
+        {"max_task_units": 9},
+    ]
     assert len({print_of("detector", **change) for change in changes}) == len(changes)
-    assert print_of("random") == print_of("random", encoder="hashing", geometry="l2", general_share=0.1)
+    assert print_of("random") == print_of(
+        "random", encoder="hashing", geometry="l2", general_share=0.1
+    )
     assert print_of("random") != print_of("random", max_task_units=7)
     assert print_of("detector:geometry=l2") == print_of("detector:geometry=l2", geometry="none")
 
@@ -321,12 +371,18 @@ class _Slow(Selector):
 
 def test_an_estimate_extrapolates_small_fits_of_the_selector_and_its_scores(monkeypatch):
     units = Units.join(
-        list(split_documents([Document(f"{n}", "s", f"Text {n}.") for n in range(900)], Selection().splitter()))
+        list(
+            split_documents(
+                [Document(f"{n}", "s", f"Text {n}.") for n in range(900)], Selection().splitter()
+            )
+        )
     )
     slow = _Slow()
     monkeypatch.setattr(estimating.time, "monotonic", lambda: slow.clock[0])
     assert estimating._probe(slow, units.first(50), units, 1e6) == pytest.approx((51, 0.002))
-    assert estimating._probe(slow, units.first(50), units, 700) == pytest.approx((7.08, 0.002)), "a small pool"
+    assert estimating._probe(slow, units.first(50), units, 700) == pytest.approx((7.08, 0.002)), (
+        "a small pool"
+    )
 
 
 def test_a_dry_run_writes_nothing_and_is_near_the_truth(inputs, texts, tmp_path, capsys):

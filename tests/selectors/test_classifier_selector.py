@@ -61,20 +61,29 @@ def test_transformers_opens_the_saved_model(classifier, tmp_path):
 
 def test_least_similar_is_by_cosine():
     task = torch.tensor([[1.0, 0.0], [1.0, 0.2]])
-    general = torch.tensor([[0.1, 0.0], [-1.0, 0.0], [5.0, 0.0], [0.0, 9.0], [0.5, -0.5], [-2.0, -0.1]])
+    general = torch.tensor(
+        [[0.1, 0.0], [-1.0, 0.0], [5.0, 0.0], [0.0, 9.0], [0.5, -0.5], [-2.0, -0.1]]
+    )
     assert sorted(least_similar(task, general)) == [1, 3, 4, 5]
     assert least_similar(task, general)[0] in (1, 5)
 
 
 def test_pre_ranking_excludes_task_text():
     task, general = texts(TASK, 30), texts(OTHER, 60) + texts(TASK, 30, 1)
-    by_rank, by_chance = ClassifierSelector(context=CONTEXT), ClassifierSelector(negatives="random", context=CONTEXT)
-    negatives, random = (selector.draw_negatives(task, general, 0) for selector in (by_rank, by_chance))
+    by_rank, by_chance = (
+        ClassifierSelector(context=CONTEXT),
+        ClassifierSelector(negatives="random", context=CONTEXT),
+    )
+    negatives, random = (
+        selector.draw_negatives(task, general, 0) for selector in (by_rank, by_chance)
+    )
     assert len(negatives) == len(set(negatives)) == len(random) == 30
     assert set(negatives).isdisjoint(general[60:])
     assert not set(random).isdisjoint(general[60:])
     assert by_rank.samples(60) == {"background": 90}
-    assert ClassifierSelector(ratio=2.0, negatives="random", context=CONTEXT).samples(60) == {"background": 120}
+    assert ClassifierSelector(ratio=2.0, negatives="random", context=CONTEXT).samples(60) == {
+        "background": 120
+    }
 
 
 def test_classes_have_equal_weight(tiny):
@@ -85,6 +94,8 @@ def test_classes_have_equal_weight(tiny):
 
 def test_the_default_model_is_the_runs_encoder(tiny, tmp_path):
     by_run = ClassifierSelector(context=SelectorContext(encoder=f"transformer:{tiny}"))
-    assert by_run.identity()["model"] == ClassifierSelector(tiny, context=CONTEXT).identity()["model"]
+    assert (
+        by_run.identity()["model"] == ClassifierSelector(tiny, context=CONTEXT).identity()["model"]
+    )
     with pytest.raises(ArtifactError, match="none"):
         ClassifierSelector(str(tmp_path / "none"), context=CONTEXT).identity()

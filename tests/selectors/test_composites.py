@@ -15,18 +15,27 @@ SELECTOR = CascadeSelector(keep=0.3, encoder="hashing:dims=64", first="hashing:d
 
 @pytest.fixture(scope="module")
 def cascade():
-    general = {"contamination": texts("other", 10, 1), "geometry": texts("other", 150, 2) + texts("task", 50, 3)}
+    general = {
+        "contamination": texts("other", 10, 1),
+        "geometry": texts("other", 150, 2) + texts("task", 50, 3),
+    }
     general |= {"audit": texts("other", 160, 4) + texts("task", 40, 5)}
     return SELECTOR.fit(texts("task", 100, 0), general, 0)
 
 
 def test_best_units_have_the_real_score_the_others_the_expected(cascade, tmp_path):
     units = Units.of_texts(texts("task", 30, 6) + texts("other", 70, 7))
-    scores, first, real = cascade.score(units), cascade.cheap.score(units), cascade.good.score(units)
+    scores, first, real = (
+        cascade.score(units),
+        cascade.cheap.score(units),
+        cascade.good.score(units),
+    )
     best = first <= cascade.threshold
     assert 0 < best.sum() < len(units)
     np.testing.assert_allclose(scores[best], real[best], rtol=1e-6)
-    np.testing.assert_allclose(scores[~best], np.interp(first[~best], cascade.knots, cascade.values))
+    np.testing.assert_allclose(
+        scores[~best], np.interp(first[~best], cascade.knots, cascade.values)
+    )
     assert scores[:30].mean() < scores[30:].mean()
     assert np.corrcoef(scores, real)[0, 1] > 0.8, "one unit for both kinds"
     assert set(cascade.notes["audit"]["recall"]) == {"0.05", "0.1", "0.2"}
@@ -62,7 +71,9 @@ POOL = Units.of_texts(texts("other", 260, 1) + texts("task", 40, 2))
 
 def fit(spec, pool, task=60, **context):
     selector = create_selector(spec, SelectorContext(encoder="hashing:dims=64", **context))
-    sizes = {name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())}
+    sizes = {
+        name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())
+    }
     return selector.fit(texts("task", task, 0), draw([pool], sizes, selector.runs()), 0)
 
 

@@ -22,7 +22,9 @@ class MemoryModel(FittedSelector):
 
     def score_units(self, units):
         words = [text.split() for text in units.texts]
-        return np.array([sum((w in self.background) - (w in self.task) for w in unit) / 1 for unit in words])
+        return np.array(
+            [sum((w in self.background) - (w in self.task) for w in unit) / 1 for unit in words]
+        )
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,9 @@ class Memory(Selector):
 
     def learn(self, task, general, seed):
         sides = (task, general["background"])
-        return MemoryModel(*(sorted({word for text in side.texts for word in text.split()}) for side in sides))
+        return MemoryModel(
+            *(sorted({word for text in side.texts for word in text.split()}) for side in sides)
+        )
 
 
 def corpus(documents=200):
@@ -45,7 +49,11 @@ def corpus(documents=200):
     lines = [(0, 6), (7, 13), (14, 20)]
     texts = ("\n".join(f"w{3 * d + u:05d}" for u in range(3)) for d in range(documents))
     return Units.join(
-        list(split_documents([Document(f"d{d}", "s", text) for d, text in enumerate(texts)], lambda _: lines))
+        list(
+            split_documents(
+                [Document(f"d{d}", "s", text) for d, text in enumerate(texts)], lambda _: lines
+            )
+        )
     )
 
 
@@ -75,12 +83,17 @@ def test_plain_texts_are_halved_by_seed():
 
 def test_one_document_is_fitted_whole_with_a_warning(heard):
     pool = corpus(1)
-    assert CrossFitted(Memory()).fit(["task"], {"background": pool}).score(pool).tolist() == [1.0] * 3
+    assert (
+        CrossFitted(Memory()).fit(["task"], {"background": pool}).score(pool).tolist() == [1.0] * 3
+    )
     assert "too few general documents" in heard.text
 
 
 def test_selectors_with_a_background_are_cross_fitted(monkeypatch):
-    monkeypatch.setattr("dana.core.registry.Registry.create", lambda self, spec: Memory() if spec == "memory" else None)
+    monkeypatch.setattr(
+        "dana.core.registry.Registry.create",
+        lambda self, spec: Memory() if spec == "memory" else None,
+    )
     selector = create_selector("memory", SelectorContext(geometry="l2"))
     assert isinstance(selector, CrossFitted)
     assert selector.samples(10) == {"background": 1000}

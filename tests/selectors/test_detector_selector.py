@@ -36,7 +36,9 @@ def fits(monkeypatch):
     arguments = []
     for detector in (KNearestNeighbours, CentroidDistance):
         fit = detector.fit
-        monkeypatch.setattr(detector, "fit", lambda self, *rows, fit=fit: arguments.append(rows) or fit(self, *rows))
+        monkeypatch.setattr(
+            detector, "fit", lambda self, *rows, fit=fit: arguments.append(rows) or fit(self, *rows)
+        )
     return arguments
 
 
@@ -50,7 +52,9 @@ def test_the_detector_is_fitted_on_task_and_contamination(fits, share):
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_a_contrastive_detector_gets_its_background(fits, share):
     selector = DetectorSelector("distance", "hashing:dims=16", "center+l2", general_share=share)
-    assert selector.samples(len(TASK)) == {"background": BACKGROUND}, "no general units among the task's"
+    assert selector.samples(len(TASK)) == {"background": BACKGROUND}, (
+        "no general units among the task's"
+    )
     background = GENERAL["geometry"]
     geometry = selector.fit(TASK, {**GENERAL, "background": background}, 0).geometry
     task, general = (selector.settings.embed(texts) for texts in (TASK, background))
@@ -80,7 +84,10 @@ def raise_error(self, rows, seed):
 @pytest.mark.parametrize(
     ("fit", "message"),
     [
-        (lambda *_: Broken(torch.tensor([1.0, float("nan"), 2.0])), "the score of unit 1 of 3 is nan"),
+        (
+            lambda *_: Broken(torch.tensor([1.0, float("nan"), 2.0])),
+            "the score of unit 1 of 3 is nan",
+        ),
         (lambda *_: Broken(torch.zeros(3, 1)), r"scores of shape \(3,\), got \(3, 1\)"),
         (lambda *_: Broken(np.zeros(3)), "AttributeError"),
         (raise_error, "ZeroDivisionError: by zero"),
@@ -100,8 +107,12 @@ def test_plain_lists_are_fitted_and_scored():
     general = [f"court judge {number}" for number in range(60)]
     near, far = selector.fit(iter(task), general, seed=3).score(["cell gene", "court tort"])
     assert near < far
-    by_name = selector.fit(task, {"geometry": general[::-1]}, seed=3).score(["cell gene", "court tort"])
-    np.testing.assert_allclose(by_name, [near, far], rtol=1e-5)  # one sample takes all that there is
+    by_name = selector.fit(task, {"geometry": general[::-1]}, seed=3).score(
+        ["cell gene", "court tort"]
+    )
+    np.testing.assert_allclose(
+        by_name, [near, far], rtol=1e-5
+    )  # one sample takes all that there is
     of_a_run = build_selector("detector", "knn", Selection(encoder="hashing:dims=16"))
     assert type(of_a_run) is DetectorSelector
     assert of_a_run.identity() == selector.identity()
@@ -109,20 +120,34 @@ def test_plain_lists_are_fitted_and_scored():
 
 def test_parameters_override_the_run():
     run = Selection(encoder="hashing:dims=16", geometry="l2", general_share=0.1, store="somewhere")
-    by_run, by_spec = (build_selector(spec, "lof", run) for spec in ("detector", "detector:knn,geometry=none"))
+    by_run, by_spec = (
+        build_selector(spec, "lof", run) for spec in ("detector", "detector:knn,geometry=none")
+    )
     assert by_run.uses == ("detector", "encoder", "geometry", "general_share")
     assert (by_run.settings.detector, by_run.settings.geometry) == ("lof", "l2")
     assert by_spec.uses == ("encoder", "general_share")
     settings = by_spec.settings
-    assert (settings.detector, settings.geometry, settings.encoder) == ("knn", "none", "hashing:dims=16")
+    assert (settings.detector, settings.geometry, settings.encoder) == (
+        "knn",
+        "none",
+        "hashing:dims=16",
+    )
     cascade = build_selector("cascade:keep=0.5,first='hashing:dims=8'", "lof", run)
     assert (cascade.uses, cascade.keep, cascade.context.store) == (by_run.uses, 0.5, "somewhere")
     for name, dims in (("first", 8), ("second", 16)):
         part = cascade.identity()[name]
-        shares = (part["detector"], part["geometry"], part["general_share"], part["encoder"]["dims"])
+        shares = (
+            part["detector"],
+            part["geometry"],
+            part["general_share"],
+            part["encoder"]["dims"],
+        )
         assert shares == ("lof", "l2", 0.1, dims)
     for selector in (by_run, cascade):
         assert "contamination" in selector.samples(100)
-    assert by_run.identity() != build_selector("detector", "lof", replace(run, general_share=0.2)).identity()
+    assert (
+        by_run.identity()
+        != build_selector("detector", "lof", replace(run, general_share=0.2)).identity()
+    )
     with pytest.raises(ConfigError, match="general_share=nan"):
         Selection(general_share=float("nan"))

@@ -12,14 +12,27 @@ from sklearn.pipeline import FeatureUnion
 from dana.corpus.hashed_ngrams import HashedNgrams
 from dana.selectors.hashed_words import DSIRSelector, LexicalSelector, plain_words
 
-TASK = ["The cell binds a gene, and the gene binds.", "A kinase binds the cell (twice).", "Genes of a cell: 3 of 4."]
+TASK = [
+    "The cell binds a gene, and the gene binds.",
+    "A kinase binds the cell (twice).",
+    "Genes of a cell: 3 of 4.",
+]
 GENERAL = ["The court denied the motion.", "Trains leave at 10:45.", "A judge of the court ruled."]
 GENERAL += ["The cell phone rang."]
-PROBES = ["A gene of the cell binds and binds and binds.", "The judge denied it.", "Nothing known here", "", "... !"]
+PROBES = [
+    "A gene of the cell binds and binds and binds.",
+    "The judge denied it.",
+    "Nothing known here",
+    "",
+    "... !",
+]
 
 
 PLAIN_BY_HAND = [("It does n't end", "it doesnt end"), ("it doesn\u2019t end", "it doesnt end")]
-PLAIN_BY_HAND += [("He 's the film 's star", "hes the films star"), ("<< EGFR >> and [[ ZD1839 ]]", "egfr and zd 0")]
+PLAIN_BY_HAND += [
+    ("He 's the film 's star", "hes the films star"),
+    ("<< EGFR >> and [[ ZD1839 ]]", "egfr and zd 0"),
+]
 PLAIN_BY_HAND += [("a dose of @.@ mg to @ - @ of @", "a dose of 0 mg to 0 0 of 0")]
 PLAIN_BY_HAND += [("a dose of 1,000.5 mg to 4 - 5 of 6", "a dose of 0 mg to 0 0 of 0")]
 PLAIN_BY_HAND += [("-LRB- see Fig. 2a -RRB- , e.g. user@host", "see fig 0 a e g user host")]
@@ -38,7 +51,9 @@ def word_grams(text):
 
 def character_grams(text):
     words = [f" {word} " for word in plain_words(text)]
-    return [word[at : at + n] for word in words for n in (2, 3, 4) for at in range(len(word) - n + 1)]
+    return [
+        word[at : at + n] for word in words for n in (2, 3, 4) for at in range(len(word) - n + 1)
+    ]
 
 
 def lexical(general=GENERAL, **parameters):
@@ -46,12 +61,19 @@ def lexical(general=GENERAL, **parameters):
 
 
 def test_scores_are_scikit_learns():
-    kinds = [(of.__name__, TfidfVectorizer(analyzer=of, sublinear_tf=True)) for of in (word_grams, character_grams)]
+    kinds = [
+        (of.__name__, TfidfVectorizer(analyzer=of, sublinear_tf=True))
+        for of in (word_grams, character_grams)
+    ]
     vectorizer = FeatureUnion(kinds)
     rows = vectorizer.fit_transform(TASK + GENERAL)
     model = LogisticRegression(C=2.0, class_weight="balanced", solver="liblinear", max_iter=1000)
     model.fit(rows, [1] * len(TASK) + [0] * len(GENERAL))
-    known_texts = [probe for probe in [*PROBES, *TASK] if set(word_grams(probe)) <= set(kinds[0][1].vocabulary_)]
+    known_texts = [
+        probe
+        for probe in [*PROBES, *TASK]
+        if set(word_grams(probe)) <= set(kinds[0][1].vocabulary_)
+    ]
     assert len(known_texts) > len(TASK)
     reference = -model.decision_function(vectorizer.transform(known_texts))
     scores = lexical(characters=4, c=2.0).score(known_texts)
@@ -67,13 +89,21 @@ def test_unknown_repeated_and_rare_text_is_between():
     inside, outside = lexical(GENERAL * 20).score(PROBES[:2])
     assert inside < 0 < outside, "class sizes do not move the border"
     once, often = lexical(order=1).score(["gene kinase", "gene kinase " * 50])
-    assert once == pytest.approx(often, rel=0.02)  # runs of characters that both words have are damped, not scaled
+    assert once == pytest.approx(
+        often, rel=0.02
+    )  # runs of characters that both words have are damped, not scaled
 
 
-DSIR_TASK = ["The enzyme binds its ligand; the receptor doesn't move.", "A kinase phosphorylates the receptor (twice)."]
+DSIR_TASK = [
+    "The enzyme binds its ligand; the receptor doesn't move.",
+    "A kinase phosphorylates the receptor (twice).",
+]
 DSIR_TASK += ["Ligand-binding assays: 3 of 4 enzymes were inhibited!"]
 DSIR_GENERAL = ["The court denied the motion, and counsel appealed."]
-DSIR_GENERAL += ["Trains leave at 10:45; the receptor of this phone is broken.", "The enzyme court rests."]
+DSIR_GENERAL += [
+    "Trains leave at 10:45; the receptor of this phone is broken.",
+    "The enzyme court rests.",
+]
 DSIR_GENERAL += ["\u00c9t\u00e9 in Paris: caf\u00e9s, na\u00efve tourists..."]
 PUBLISHED = [-228.4433407728877, -295.85464896343154, -72.0188014698358, -227.09122561627436]
 PUBLISHED += [230.29458359872615, 172.9119623348341, 300.1503401673988]
@@ -86,7 +116,10 @@ def test_dsir_scores_are_the_published_log_weights():
     dsir.fit_importance_estimator(num_tokens_to_fit="all")
     [float(dsir.importance_estimator(dsir.featurizer(text))) for text in DSIR_GENERAL + DSIR_TASK]
     """
-    texts, ngrams = DSIR_GENERAL + DSIR_TASK, HashedNgrams().counts(DSIR_GENERAL + DSIR_TASK).sum(axis=1)
+    texts, ngrams = (
+        DSIR_GENERAL + DSIR_TASK,
+        HashedNgrams().counts(DSIR_GENERAL + DSIR_TASK).sum(axis=1),
+    )
     by_sum = DSIRSelector(normalise="none").fit(DSIR_TASK, {"background": DSIR_GENERAL})
     by_token = DSIRSelector().fit(DSIR_TASK, {"background": DSIR_GENERAL})
     np.testing.assert_allclose(-by_sum.score(texts), PUBLISHED, rtol=0, atol=1e-6)
@@ -97,5 +130,7 @@ def test_dsir_scores_are_the_published_log_weights():
 
 
 def test_dsir_smoothing_by_hand():
-    model = DSIRSelector(order=1, buckets=1000, smoothing=0.25).fit(["cell cell gene"], {"background": ["gene"]})
+    model = DSIRSelector(order=1, buckets=1000, smoothing=0.25).fit(
+        ["cell cell gene"], {"background": ["gene"]}
+    )
     assert model.score(["cell"]) == pytest.approx([-math.log((2 / 3 + 0.25) / 0.25)])

@@ -9,9 +9,19 @@ from dana.core.errors import PluginError
 from dana.models.ngram.model import text_entropies
 from dana.selectors.moore_lewis import MooreLewisSelector
 
-TASK = ["the kinase binds the receptor", "a ligand binds the kinase", "the enzyme cuts the protein"] * 4
+TASK = [
+    "the kinase binds the receptor",
+    "a ligand binds the kinase",
+    "the enzyme cuts the protein",
+] * 4
 GENERAL = ["the court heard the appeal", "a judge read the verdict", "the kinase of the court"] * 4
-TEXTS = ["the ligand binds the enzyme", "the judge heard the appeal", "wholly other words", "", "the the the"]
+TEXTS = [
+    "the ligand binds the enzyme",
+    "the judge heard the appeal",
+    "wholly other words",
+    "",
+    "the the the",
+]
 
 
 def fit(task=TASK, general=GENERAL, **parameters):
@@ -40,12 +50,16 @@ def test_models_share_a_vocabulary():
 def test_a_cutoff_drops_rare_ngrams():
     models = [fit(order=4, cutoff=cutoff) for cutoff in (0, 4)]
     for side in ("task", "background"):
-        every, cut = ([level.keys.size for level in getattr(model, side).levels] for model in models)
+        every, cut = (
+            [level.keys.size for level in getattr(model, side).levels] for model in models
+        )
         assert cut[:2] == every[:2]
         assert cut[2:] < every[2:]
 
 
-@pytest.mark.parametrize("task", [["the ligand binds", "a kinase", "the enzyme cuts"], ["the same text"] * 50])
+@pytest.mark.parametrize(
+    "task", [["the ligand binds", "a kinase", "the enzyme cuts"], ["the same text"] * 50]
+)
 def test_small_and_uniform_tasks_are_learnt(task):
     scores = fit(task, order=5).score([task[0], *GENERAL[:3], ""])
     assert np.isfinite(scores).all()
@@ -54,7 +68,9 @@ def test_small_and_uniform_tasks_are_learnt(task):
     assert apart.score(TASK[:3]).max() < 0 < apart.score(["nothing shared"])[0]
 
 
-@pytest.mark.parametrize(("parameters", "size"), [({}, 5000), ({"background": 700}, 700), ({"background": "task"}, 60)])
+@pytest.mark.parametrize(
+    ("parameters", "size"), [({}, 5000), ({"background": 700}, 700), ({"background": "task"}, 60)]
+)
 def test_the_background_is_a_sample_of_its_size(parameters, size):
     assert MooreLewisSelector(**parameters).samples(60) == {"background": size}
 
@@ -63,7 +79,9 @@ def test_kenlm_gives_the_same_scores():
     pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana-lm[kenlm]'")
     for parameters in ({}, {"normalise": "none"}, {"score": "perplexity", "order": 2}):
         reference = fit(**parameters).score(TEXTS)
-        assert fit(**parameters, engine="kenlm").score(TEXTS) == pytest.approx(reference, rel=1e-4, abs=1e-4)
+        assert fit(**parameters, engine="kenlm").score(TEXTS) == pytest.approx(
+            reference, rel=1e-4, abs=1e-4
+        )
 
 
 def test_missing_kenlm_is_refused_first(monkeypatch):

@@ -15,13 +15,17 @@ QUICK = {"epochs": 4, "learning_rate": 1e-2, "batch_size": 16}
 
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory):
-    return str(toy_task.write_decoder(tmp_path_factory.mktemp("decoder") / "model", [*TASK, *OTHER]))
+    return str(
+        toy_task.write_decoder(tmp_path_factory.mktemp("decoder") / "model", [*TASK, *OTHER])
+    )
 
 
 @pytest.fixture(scope="module")
 def fitted(decoder):
     random = np.random.default_rng(1)
-    return PerplexityGapSelector(decoder, **QUICK).fit([" ".join(random.choice(TASK, 6)) for _ in range(60)])
+    return PerplexityGapSelector(decoder, **QUICK).fit(
+        [" ".join(random.choice(TASK, 6)) for _ in range(60)]
+    )
 
 
 def test_perplexity_gap_passes_the_checks(decoder):
@@ -35,10 +39,15 @@ def test_a_score_is_the_difference_of_transformers_losses(fitted, decoder, tmp_p
 
     fitted.save(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    models = [AutoModelForCausalLM.from_pretrained(folder).eval() for folder in (tmp_path / "model", decoder)]
+    models = [
+        AutoModelForCausalLM.from_pretrained(folder).eval()
+        for folder in (tmp_path / "model", decoder)
+    ]
     texts = ["cell gene protein", "court", "judge assay " * 9]
     for text, score in zip(texts, fitted.score(texts), strict=True):
-        ids = torch.tensor([[tokenizer.pad_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]])
+        ids = torch.tensor(
+            [[tokenizer.pad_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]]
+        )
         with torch.no_grad():
             adapted, base = (model(input_ids=ids, labels=ids).loss for model in models)
         assert score == pytest.approx(float(adapted - base), abs=1e-5)
@@ -50,10 +59,15 @@ def test_the_decoder_itself_is_not_trained_and_the_seed_orders_the_steps(fitted,
     from transformers import AutoModelForCausalLM
 
     original = AutoModelForCausalLM.from_pretrained(decoder).state_dict()
-    assert all(torch.equal(value, original[name]) for name, value in fitted.selector.base.model.state_dict().items())
+    assert all(
+        torch.equal(value, original[name])
+        for name, value in fitted.selector.base.model.state_dict().items()
+    )
     again = PerplexityGapSelector(decoder, **QUICK)
     task = ["cell gene", "kinase assay ligand", "enzyme", "receptor protein"] * 10
-    assert not np.array_equal(again.fit(task, seed=1).score(task), again.fit(task, seed=2).score(task))
+    assert not np.array_equal(
+        again.fit(task, seed=1).score(task), again.fit(task, seed=2).score(task)
+    )
 
 
 def test_the_cost_is_said_before_the_work(decoder, heard, monkeypatch):

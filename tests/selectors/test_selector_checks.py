@@ -14,7 +14,14 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 from dana.selectors.checks import SelectorChecks, check_selector, checks_of
 
-BUILT_IN = ["detector", "random", "cascade:first='hashing:dims=16'", "dsir", "lexical", "moore_lewis"]
+BUILT_IN = [
+    "detector",
+    "random",
+    "cascade:first='hashing:dims=16'",
+    "dsir",
+    "lexical",
+    "moore_lewis",
+]
 BUILT_IN += ["moore_lewis:order=1", "moore_lewis:score=perplexity"]
 BUILT_IN += ["moore_lewis:normalise=none,vocabulary=task,cutoff=1"]
 BUILT_IN += ["fusion:parts=lexical+lda,weights=0.4+0.6", "auto:dsir+lda,folds=2"]
@@ -26,17 +33,26 @@ def failures(candidate):
 
 @pytest.mark.parametrize("spec", BUILT_IN)
 def test_built_in_selectors_pass_every_check(spec, monkeypatch):
-    monkeypatch.setattr("dana.scoring.ranking.measures.PRECISION_REPLICATES", 9)  # its intervals decide nothing
+    monkeypatch.setattr(
+        "dana.scoring.ranking.measures.PRECISION_REPLICATES", 9
+    )  # its intervals decide nothing
     results = check_selector(spec)
-    assert [(result.name, result.passed) for result in results] == [(name, True) for name in checks_of(SelectorChecks)]
+    assert [(result.name, result.passed) for result in results] == [
+        (name, True) for name in checks_of(SelectorChecks)
+    ]
     exempt = [result.name for result in results if "exempt" in result.detail]
     assert exempt == (["task_text_scores_lower"] if spec == "random" else [])
 
 
 def test_every_selector_of_the_core_is_checked():
-    ours = [claims[0] for claims in SELECTORS.entries().values() if claims[0].dist.name == "dana-lm"]
+    ours = [
+        claims[0] for claims in SELECTORS.entries().values() if claims[0].dist.name == "dana-lm"
+    ]
     core = {claim.name for claim in ours if not claim.value.startswith("dana.studies.")}
-    elsewhere = {"classifier", "perplexity_gap"}  # in test_classifier_selector.py and test_perplexity_gap.py
+    elsewhere = {
+        "classifier",
+        "perplexity_gap",
+    }  # in test_classifier_selector.py and test_perplexity_gap.py
     assert {spec.partition(":")[0] for spec in BUILT_IN} | elsewhere == core
 
 
@@ -49,13 +65,17 @@ class FlawedModel(FittedSelector):
     calls: list = field(default_factory=list, compare=False, metadata={"saved": False})
 
     def score_units(self, units):
-        scores = np.array([np.mean([word not in self.words for word in text.split()]) for text in units.texts])
+        scores = np.array(
+            [np.mean([word not in self.words for word in text.split()]) for text in units.texts]
+        )
         self.calls.append(1)
         flaws = {
             "wrong sign": lambda: -scores,
             "float32": lambda: scores.astype(np.float32),
             "one too few": lambda: scores[1:],
-            "batch-dependent": lambda: scores - (scores.mean() if len(scores) else 0) + np.arange(len(scores)),
+            "batch-dependent": lambda: (
+                scores - (scores.mean() if len(scores) else 0) + np.arange(len(scores))
+            ),
             "nothing for nothing": lambda: scores if len(scores) else None,
             "counts its calls": lambda: scores + len(self.calls),
         }
@@ -87,12 +107,24 @@ class FlawedSelector(Selector):
         return {"of": np.ones(1)} if self.flaw == "opaque" else super().identity()
 
 
-FLAWS = [("wrong sign", "task_text_scores_lower"), ("float32", "results_are_finite_and_of_their_type")]
-FLAWS += [("one too few", "results_are_finite_and_of_their_type"), ("batch-dependent", "order_and_batch_do_not_matter")]
+FLAWS = [
+    ("wrong sign", "task_text_scores_lower"),
+    ("float32", "results_are_finite_and_of_their_type"),
+]
+FLAWS += [
+    ("one too few", "results_are_finite_and_of_their_type"),
+    ("batch-dependent", "order_and_batch_do_not_matter"),
+]
 FLAWS += [("nothing for nothing", "no_items_give_no_results")]
-FLAWS += [("counts its calls", "calling_and_fitting_change_nothing"), ("pickles", "saved_and_loaded_scores_equal")]
+FLAWS += [
+    ("counts its calls", "calling_and_fitting_change_nothing"),
+    ("pickles", "saved_and_loaded_scores_equal"),
+]
 FLAWS += [("half a sample", "samples_are_named_sizes"), ("global state", "same_seed_same_scores")]
-FLAWS += [("undeclared setting", "settings_not_used_decide_nothing"), ("opaque", "identity_is_plain_and_stable")]
+FLAWS += [
+    ("undeclared setting", "settings_not_used_decide_nothing"),
+    ("opaque", "identity_is_plain_and_stable"),
+]
 
 
 @pytest.mark.parametrize(("flaw", "check"), FLAWS)
@@ -128,11 +160,17 @@ def test_parameters_out_of_range_are_refused(selector):
 TASK, GENERAL = ["the kinase binds the receptor"] * 12, ["the court heard the appeal"] * 12
 
 
-UNTEACHABLE = [("detector:knn", ["a", 3], ["a"], r"task\[1\]"), ("detector:knn", TASK, ["b", None], r"general\[1\]")]
+UNTEACHABLE = [
+    ("detector:knn", ["a", 3], ["a"], r"task\[1\]"),
+    ("detector:knn", TASK, ["b", None], r"general\[1\]"),
+]
 UNTEACHABLE += [("detector:knn", TASK, [], "geometry"), ("lexical", [], GENERAL, "task")]
 UNTEACHABLE += [("lexical", TASK, ["!", "..."], "background"), ("dsir", ["", " "], GENERAL, "task")]
 UNTEACHABLE += [("dsir", TASK, [" "], "background"), ("classifier", [], GENERAL, "task")]
-UNTEACHABLE += [("moore_lewis", TASK, [], "background"), ("moore_lewis", TASK, {"geometry": GENERAL}, "background")]
+UNTEACHABLE += [
+    ("moore_lewis", TASK, [], "background"),
+    ("moore_lewis", TASK, {"geometry": GENERAL}, "background"),
+]
 UNTEACHABLE += [("moore_lewis:min_count=99", TASK, GENERAL, "min_count=99")]
 UNTEACHABLE += [("moore_lewis:min_count=99", [" "], GENERAL, r"training texts$")]
 UNTEACHABLE += [("moore_lewis:min_count=1,vocabulary=task", [" "], GENERAL, r"training texts$")]
@@ -172,7 +210,10 @@ def test_a_bad_spec_is_told_before_text_is_read(tmp_path, monkeypatch, capsys):
     for setting, message in UNREAD.items():
         ranks = setting.startswith("ranking")
         Path("recipe.yaml").write_text(recipe + ("selector: detector\n" if ranks else ""))
-        assert main(["score", *["--rank-only"] * ranks, "--config", "recipe.yaml", "--set", setting]) == 2
+        assert (
+            main(["score", *["--rank-only"] * ranks, "--config", "recipe.yaml", "--set", setting])
+            == 2
+        )
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert message in line
         assert not Path("out").exists()

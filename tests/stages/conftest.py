@@ -46,7 +46,9 @@ def encoder_texts(monkeypatch):
     """List every text that the hashing encoder is asked for."""
     texts = []
     encode = HashingEncoder.encode
-    monkeypatch.setattr(HashingEncoder, "encode", lambda self, more: texts.extend(more) or encode(self, more))
+    monkeypatch.setattr(
+        HashingEncoder, "encode", lambda self, more: texts.extend(more) or encode(self, more)
+    )
     return texts
 
 
@@ -78,14 +80,20 @@ def ran(monkeypatch):
 def inputs(tmp_path_factory, repository_texts):
     """Write a corpus, held-out texts of a task, and general ones."""
     folder = tmp_path_factory.mktemp("inputs")
-    names = {"corpus": repository_texts[20:], "task": repository_texts[:10], "general": repository_texts[10:20]}
+    names = {
+        "corpus": repository_texts[20:],
+        "task": repository_texts[:10],
+        "general": repository_texts[10:20],
+    }
     return [write_documents(folder / name, texts) for name, texts in names.items()]
 
 
 @pytest.fixture(scope="session")
 def base(inputs, tmp_path_factory):
     """Pretrain a small model on the corpus."""
-    return pretrain_stage("tiny", *inputs, PRETRAIN, tmp_path_factory.mktemp("pretrained") / "base").path
+    return pretrain_stage(
+        "tiny", *inputs, PRETRAIN, tmp_path_factory.mktemp("pretrained") / "base"
+    ).path
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +103,9 @@ def adapted_to(base, inputs, tmp_path_factory):
 
     def artifact_of(settings):
         if repr(settings) not in artifacts:
-            artifacts[repr(settings)] = adapt(base, inputs, tmp_path_factory.mktemp("adapt") / "out", settings)
+            artifacts[repr(settings)] = adapt(
+                base, inputs, tmp_path_factory.mktemp("adapt") / "out", settings
+            )
         return artifacts[repr(settings)]
 
     return artifact_of

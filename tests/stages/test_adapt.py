@@ -20,7 +20,16 @@ from dana.train.evaluation import HeldOut
 from dana.train.objectives import batch
 from dana.train.settings import AdaptSettings, Execution
 from tests.conftest import write_documents
-from tests.stages.tiny_training import ADAPT, BATCH, PAIRS, PRETRAIN, REPOSITORY, adapt, assert_same_weights, records
+from tests.stages.tiny_training import (
+    ADAPT,
+    BATCH,
+    PAIRS,
+    PRETRAIN,
+    REPOSITORY,
+    adapt,
+    assert_same_weights,
+    records,
+)
 
 
 def is_complete(model_class, folder):
@@ -34,7 +43,9 @@ def weights_of(artifact):
 @pytest.fixture
 def unit_weights(write_weights):
     """Write weights: the first documents count, the others do not."""
-    return lambda count, weight: write_weights([(f"corpus-{n}", 0, 0, 60, 0, weight) for n in range(count)])
+    return lambda count, weight: write_weights(
+        [(f"corpus-{n}", 0, 0, 60, 0, weight) for n in range(count)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +60,11 @@ def backbone(base, tmp_path_factory):
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 def test_pretraining_from_scratch_lowers_both_losses(base, inputs, tmp_path, architecture):
     settings = replace(PRETRAIN, architecture=architecture)
-    folder = base if architecture == "bert" else pretrain_stage("tiny", *inputs, settings, tmp_path / "base").path
+    folder = (
+        base
+        if architecture == "bert"
+        else pretrain_stage("tiny", *inputs, settings, tmp_path / "base").path
+    )
     before, *_, after = records(folder, "evaluation")
     assert after["task_loss"] < before["task_loss"] - 0.3
     assert after["general_loss"] < before["general_loss"] - 0.3
@@ -65,49 +80,79 @@ def test_adapting_writes_a_folder_that_loads_without_dana(inputs, base, tmp_path
     assert AutoTokenizer.from_pretrained(artifact.path)("weights")["input_ids"]
     counts = artifact.manifest["counts"]
     assert (counts["documents_kept"], counts["steps"]) == (40, 4)
-    assert counts["documents_in"] == 40 + counts["documents_left_out"] + counts["documents_excluded"]
+    assert (
+        counts["documents_in"] == 40 + counts["documents_left_out"] + counts["documents_excluded"]
+    )
     assert artifact.manifest["losses"]["after"] == records(artifact.path, "evaluation")[-1]
     assert artifact.manifest["speed"]["tokens_per_second"] > 0
     card = (artifact.path / "README.md").read_text()
     assert "| tokens seen |" in card
     assert f"effective sample size {artifact.manifest['effective_sample_size']:,.0f}" in card
     first = records(artifact.path, "step")[0]
-    assert first["loss"] == pytest.approx(first["plain_loss"] / 2, rel=0.1), "`batch` halves it with every weight"
+    assert first["loss"] == pytest.approx(first["plain_loss"] / 2, rel=0.1), (
+        "`batch` halves it with every weight"
+    )
     assert not (tmp_path / "logs").exists(), "no tracker was named"
 
 
-def test_the_base_is_tested_on_the_selected_and_on_random_text(inputs, base, tmp_path, unit_weights, monkeypatch):
+def test_the_base_is_tested_on_the_selected_and_on_random_text(
+    inputs, base, tmp_path, unit_weights, monkeypatch
+):
     weights, settings = unit_weights(40, 0.5), replace(ADAPT, dropout=0.3)
     inputs = [write_documents(tmp_path / "corpus", ["the " * 40] * 40), *inputs[1:]]
     artifact = adapt(base, inputs, tmp_path / "adapted", settings, weights)
     losses = artifact.manifest["base_losses"]
     assert losses["selected"] < losses["random"] - 1, "the most frequent word is the best known"
-    assert "base_losses" not in adapt(base, inputs, tmp_path / "all", settings).manifest, "all text is not selected"
+    assert "base_losses" not in adapt(base, inputs, tmp_path / "all", settings).manifest, (
+        "all text is not selected"
+    )
     monkeypatch.setattr(HeldOut, "with_selected", lambda heldout, *_: heldout)
-    assert weights_of(adapt(base, inputs, tmp_path / "without", settings, weights)) == weights_of(artifact)
+    assert weights_of(adapt(base, inputs, tmp_path / "without", settings, weights)) == weights_of(
+        artifact
+    )
 
 
-def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(inputs, adapted_to, tmp_path):
+def test_next_sentence_is_one_more_objective_and_all_else_is_as_it_was(
+    inputs, adapted_to, tmp_path
+):
     plain, pairs = adapted_to(ADAPT), adapted_to(PAIRS)
-    assert all(is_complete(kind, pairs.path) for kind in (AutoModelForMaskedLM, AutoModel, BertForPreTraining))
-    codes = [artifact.manifest["depends_on"]["settings"]["objective"]["code"] for artifact in (plain, pairs)]
-    assert [(code["class"], code["version"]) for code in codes] == [("MaskedTokens", 1), ("NextSentence", 1)]
+    assert all(
+        is_complete(kind, pairs.path)
+        for kind in (AutoModelForMaskedLM, AutoModel, BertForPreTraining)
+    )
+    codes = [
+        artifact.manifest["depends_on"]["settings"]["objective"]["code"]
+        for artifact in (plain, pairs)
+    ]
+    assert [(code["class"], code["version"]) for code in codes] == [
+        ("MaskedTokens", 1),
+        ("NextSentence", 1),
+    ]
     assert all("next_sentence_loss" not in line for line in records(plain.path, "step"))
     losses = [line["next_sentence_loss"] for line in records(pairs.path, "step")]
     assert losses == pytest.approx([math.log(2)] * 4, abs=0.1), "four small steps of a new head"
     assert pairs.manifest["losses"]["before"] == plain.manifest["losses"]["before"]
     assert pairs.manifest["execution"]["shape"]["layout"] == "padded"
-    assert "| objective | masked tokens and next sentence, mask rate 0.15 |" in (pairs.path / "README.md").read_text()
+    assert (
+        "| objective | masked tokens and next sentence, mask rate 0.15 |"
+        in (pairs.path / "README.md").read_text()
+    )
     assert "| objective | masked tokens, mask rate 0.15 |" in (plain.path / "README.md").read_text()
     settings = replace(PRETRAIN, steps=1, evaluations=0, objective="next_sentence")
-    assert is_complete(BertForPreTraining, pretrain_stage("tiny", *inputs, settings, tmp_path / "scratch").path)
+    assert is_complete(
+        BertForPreTraining, pretrain_stage("tiny", *inputs, settings, tmp_path / "scratch").path
+    )
 
 
-def test_the_same_settings_give_the_same_bytes_and_a_second_call_reuses_them(inputs, base, adapted_to, tmp_path):
+def test_the_same_settings_give_the_same_bytes_and_a_second_call_reuses_them(
+    inputs, base, adapted_to, tmp_path
+):
     artifact = adapted_to(ADAPT)
     assert weights_of(adapt(base, inputs, tmp_path / "again")) == weights_of(artifact)
     changes = ({"seed": 1}, {"dropout": 0.0}, {"dropout": 0.5})
-    other_seed, no_dropout, dropout = (weights_of(adapted_to(replace(ADAPT, **change))) for change in changes)
+    other_seed, no_dropout, dropout = (
+        weights_of(adapted_to(replace(ADAPT, **change))) for change in changes
+    )
     assert no_dropout == weights_of(artifact), "the small model was made without"
     assert len({no_dropout, dropout, other_seed}) == 3
     time = (artifact.path / MANIFEST).stat().st_mtime_ns
@@ -137,7 +182,9 @@ def test_a_backbone_gets_a_new_head_alone_or_one_that_arms_share(inputs, base, b
     before = AutoModel.from_pretrained(backbone, add_pooling_layer=False).state_dict()
     assert all(value.equal(before[name]) for name, value in body.items()), "the rest is untouched"
     with pytest.raises(ArtifactError, match=r"mask_rate: 0\.15 there, 0\.3 now"):
-        head_stage(backbone, data, replace(ADAPT, objective="masked:mask_rate=0.3"), tmp_path / "head")
+        head_stage(
+            backbone, data, replace(ADAPT, objective="masked:mask_rate=0.3"), tmp_path / "head"
+        )
 
 
 @pytest.mark.parametrize("name", ["adapt", "pretrain"])
@@ -149,12 +196,17 @@ def test_the_recipes_yaml_explains_every_setting_of_the_step(name):
 
 
 def test_text_of_which_the_tokenizer_knows_no_word_is_refused(inputs, write_corpus, tmp_path):
-    corpus, settings = write_corpus("new", ["supercalifragilistic"] * 20), replace(PRETRAIN, vocabulary=64, steps=1)
+    corpus, settings = (
+        write_corpus("new", ["supercalifragilistic"] * 20),
+        replace(PRETRAIN, vocabulary=64, steps=1),
+    )
     with pytest.raises(DataError, match="no step had a token to predict"):
         pretrain_stage("tiny", corpus, *inputs[1:], settings, tmp_path / "base")
 
 
-def test_many_times_through_little_text_is_a_warning(inputs, base, adapted_to, tmp_path, unit_weights):
+def test_many_times_through_little_text_is_a_warning(
+    inputs, base, adapted_to, tmp_path, unit_weights
+):
     settings = replace(ADAPT, epochs=30.0, steps=None, evaluations=0)
     little = adapt(base, inputs, tmp_path / "little", settings, unit_weights(4, 1.0))
     warning = "the run has 30 epochs over 4 examples"
@@ -168,9 +220,14 @@ def test_many_times_through_little_text_is_a_warning(inputs, base, adapted_to, t
 def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weights, monkeypatch):
     original, weights_of_steps = batch.loss_scale, []
     monkeypatch.setattr(
-        batch, "loss_scale", lambda weights, *rest: weights_of_steps.append(weights) or original(weights, *rest)
+        batch,
+        "loss_scale",
+        lambda weights, *rest: weights_of_steps.append(weights) or original(weights, *rest),
     )
-    settings, weights = replace(ADAPT, evaluations=0, steps=None, tokens=3000), unit_weights(40, 0.5)
+    settings, weights = (
+        replace(ADAPT, evaluations=0, steps=None, tokens=3000),
+        unit_weights(40, 0.5),
+    )
     mixed = replace(settings, mix={"general": 0.25, "selected": 0.75})
     mixture = adapt(base, inputs, tmp_path / "mixed", mixed, weights)
     steps = [step for step in weights_of_steps if step.size == 16 and 0.5 in step]
@@ -178,16 +235,24 @@ def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weigh
     assert all(0 < (step == 1).sum() < 8 for step in steps)
     counts = mixture.manifest["counts"]
     assert counts["windows_of_general"] > 200 > 100 > counts["examples"]
-    assert mixture.manifest["effective_sample_size"] == counts["examples"], "that of what was selected"
+    assert mixture.manifest["effective_sample_size"] == counts["examples"], (
+        "that of what was selected"
+    )
     plain = adapt(base, inputs, tmp_path / "plain", settings, weights)
-    assert abs(plain.manifest["counts"]["tokens_seen"] - counts["tokens_seen"]) <= 48, "equal tokens"
+    assert abs(plain.manifest["counts"]["tokens_seen"] - counts["tokens_seen"]) <= 48, (
+        "equal tokens"
+    )
     assert plain.manifest["epochs"] > mixture.manifest["epochs"]
     assert "| mixture | 75% selected, 25% general |" in (mixture.path / "README.md").read_text()
-    with pytest.raises(ConfigError, match=r"mix=.*: must be without selected, as there are no weights"):
+    with pytest.raises(
+        ConfigError, match=r"mix=.*: must be without selected, as there are no weights"
+    ):
         adapt(base, inputs, tmp_path / "none", mixed)
 
 
-def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(inputs, base, tmp_path, unit_weights):
+def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(
+    inputs, base, tmp_path, unit_weights
+):
     corpus, _, general = inputs
     task = write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
     held_out = write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30])
@@ -205,24 +270,37 @@ def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(inputs, 
     assert after[0] < after[1] < alone.manifest["losses"]["before"]["task_loss"]
 
 
-def test_phases_train_on_the_text_of_each_and_the_model_says_so(inputs, base, tmp_path, unit_weights):
+def test_phases_train_on_the_text_of_each_and_the_model_says_so(
+    inputs, base, tmp_path, unit_weights
+):
     corpus, _, general = inputs
     write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
     texts = corpus, write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30]), general
     phases = [
         {"tokens": 2400},
-        {"tokens": 1600, "mix": {"task": 0.5, "general": 0.5}, "mask_rate": 0.3, "optimizer": "reset"},
+        {
+            "tokens": 1600,
+            "mix": {"task": 0.5, "general": 0.5},
+            "mask_rate": 0.3,
+            "optimizer": "reset",
+        },
         {"tokens": 1000, "mix": {"task": 1}, "schedule": "1-sqrt", "learning_rate": 1e-3},
     ]
     values = {**BATCH, "learning_rate": 2e-5, "phases": phases}
-    artifact = adapt(base, texts, tmp_path / "phases", load(AdaptSettings, values), unit_weights(40, 0.5))
+    artifact = adapt(
+        base, texts, tmp_path / "phases", load(AdaptSettings, values), unit_weights(40, 0.5)
+    )
     manifest, card = artifact.manifest, (artifact.path / "README.md").read_text()
     assert manifest["depends_on"]["mix"] == {"selected": 0.48, "task": 0.36, "general": 0.16}
     assert "| mixture | 48% selected, 36% task, 16% general |" in card
     assert (
-        "| phases | 2,400 tokens of 100% selected, then 1,600 tokens of 50% task, 50% general, optimizer rese" in card
+        "| phases | 2,400 tokens of 100% selected, then 1,600 tokens of 50% task, 50% general, optimizer rese"
+        in card
     )
-    assert "| 2e-05 at its peak, schedule `linear`, then 0.001 at its peak, schedule `1-sqrt` |" in card
+    assert (
+        "| 2e-05 at its peak, schedule `linear`, then 0.001 at its peak, schedule `1-sqrt` |"
+        in card
+    )
     assert (
         "| masked tokens, mask rate 0.15, then masked tokens, mask rate 0.3, then masked tokens, mask rate 0.15 |"
         in card
@@ -231,16 +309,22 @@ def test_phases_train_on_the_text_of_each_and_the_model_says_so(inputs, base, tm
     assert counts["windows_of_general"] > counts["windows_of_task"] > 0
     assert 5000 <= counts["tokens_seen"] < 5000 + 3 * 48
     evaluations = {line["phase"]: line for line in records(artifact.path, "evaluation")}
-    assert evaluations[2]["task_loss"] < evaluations[1]["task_loss"] < evaluations[0]["task_loss"], "the task's last"
+    assert (
+        evaluations[2]["task_loss"] < evaluations[1]["task_loss"] < evaluations[0]["task_loss"]
+    ), "the task's last"
     one = {**values, "phases": phases[:1]}
-    plain = adapt(base, inputs, tmp_path / "plain", load(AdaptSettings, {**one, "tokens": 2400, "phases": []}))
+    plain = adapt(
+        base, inputs, tmp_path / "plain", load(AdaptSettings, {**one, "tokens": 2400, "phases": []})
+    )
     alone = adapt(base, inputs, tmp_path / "alone", load(AdaptSettings, one))
     assert weights_of(alone) == weights_of(plain), "one phase is the run"
     assert not [line for line in records(alone.path, "step") if "phase" in line]
     assert "| phases |" not in (plain.path / "README.md").read_text()
 
 
-def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, base, adapted_to, tmp_path):
+def test_models_on_the_way_are_those_of_their_step_and_change_nothing(
+    inputs, base, adapted_to, tmp_path
+):
     execution = Execution(export_every=2, gradient_checkpointing=True)
     artifact = adapt(base, inputs, tmp_path / "out", replace(ADAPT, execution=execution))
     assert artifact.fingerprint == adapted_to(ADAPT).fingerprint
@@ -254,9 +338,13 @@ def test_models_on_the_way_are_those_of_their_step_and_change_nothing(inputs, ba
 
 
 def test_a_run_that_cannot_save_leaves_no_handler_of_signals(inputs, base, tmp_path, monkeypatch):
-    monkeypatch.setattr(Checkpoints, "save", lambda *args: Path(tmp_path / "missing" / "file").touch())
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda *args: Path(tmp_path / "missing" / "file").touch()
+    )
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(OSError, match="missing") as kept:  # as a grid keeps the error of a failed cell
+    with pytest.raises(
+        OSError, match="missing"
+    ) as kept:  # as a grid keeps the error of a failed cell
         adapt(base, inputs, tmp_path / "out", replace(ADAPT, execution=Execution(save_every=1)))
     assert (kept.type, signal.getsignal(signal.SIGTERM)) == (FileNotFoundError, before)
 
@@ -276,7 +364,9 @@ EXTENSIONS = {
 
 
 @pytest.mark.parametrize(("first", "longer", "shared_steps"), EXTENSIONS.values(), ids=EXTENSIONS)
-def test_an_extended_run_is_to_the_bit_the_longer_run(inputs, base, adapted_to, tmp_path, first, longer, shared_steps):
+def test_an_extended_run_is_to_the_bit_the_longer_run(
+    inputs, base, adapted_to, tmp_path, first, longer, shared_steps
+):
     once, target = adapted_to(first), adapted_to(longer)
     states = once.path.with_name("out-extend").iterdir()
     assert [path.name for path in states] == [f"step-{shared_steps:08d}"]
@@ -287,7 +377,10 @@ def test_an_extended_run_is_to_the_bit_the_longer_run(inputs, base, adapted_to, 
     assert extension.manifest["extended"] == {"from": str(once.path), "at": shared_steps}
     assert extension.manifest["epochs"] == target.manifest["epochs"] > once.manifest["epochs"]
     names = ("step", "tokens", "loss", "lr", "grad_norm")
-    steps = [[[line[name] for name in names] for line in records(run.path, "step")] for run in (extension, target)]
+    steps = [
+        [[line[name] for name in names] for line in records(run.path, "step")]
+        for run in (extension, target)
+    ]
     assert steps[0] == steps[1]
 
 
@@ -296,17 +389,37 @@ def test_a_run_that_was_extended_can_be_extended_again(inputs, base, adapted_to,
     short = replace(STABLE, schedule="wsd", steps=6, cooldown=0.4)  # no further than the first
     execution = Execution(extend=str(once.path), extendable=True)
     twice = adapt(base, inputs, tmp_path / "two", replace(short, execution=execution))
-    thrice = adapt(base, inputs, tmp_path / "three", replace(longest, execution=Execution(extend=str(twice.path))))
+    thrice = adapt(
+        base,
+        inputs,
+        tmp_path / "three",
+        replace(longest, execution=Execution(extend=str(twice.path))),
+    )
     assert weights_of(thrice) == weights_of(adapted_to(longest))
 
 
 def test_what_would_not_be_the_longer_run_is_refused(inputs, base, adapted_to, tmp_path):
     first = adapted_to(WSD).path
     for folder, changes, error, message in (
-        (first, {"learning_rate": 2e-3}, ArtifactError, r"settings\.learning_rate: 0\.001 there, 0\.002 now"),
+        (
+            first,
+            {"learning_rate": 2e-3},
+            ArtifactError,
+            r"settings\.learning_rate: 0\.001 there, 0\.002 now",
+        ),
         (first, {"warmup_steps": 3}, ArtifactError, r"settings\.warmup_steps: 2 there, 3 now"),
-        (tmp_path / "none", {}, ArtifactError, "none-extend: nothing to extend; the first run needs execution"),
-        (first, {"steps": 4}, ConfigError, "steps=4: must be more: its rate is constant for 2 steps"),
+        (
+            tmp_path / "none",
+            {},
+            ArtifactError,
+            "none-extend: nothing to extend; the first run needs execution",
+        ),
+        (
+            first,
+            {"steps": 4},
+            ConfigError,
+            "steps=4: must be more: its rate is constant for 2 steps",
+        ),
         (None, {"steps": 1}, ConfigError, r"extendable=True: must be false: the run has 1 step"),
     ):
         execution = Execution(extend=folder and str(folder), extendable=folder is None)

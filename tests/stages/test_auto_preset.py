@@ -33,7 +33,9 @@ def relations(tmp_path):
     return str(card)
 
 
-def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(checkpoint, card, tmp_path, ran, heard, monkeypatch):
+def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(
+    checkpoint, card, tmp_path, ran, heard, monkeypatch
+):
     """The grid runs the first seed; a stopped run and further seeds take the rate that was found."""
     found, sizes, original = replace(BRIEF, learning_rate="auto"), [], finetune.run_seed
 
@@ -50,7 +52,9 @@ def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(checkpoint, car
     finetune_stage(checkpoint, card, found, tmp_path / "out")
     finetune_stage(checkpoint, card, replace(found, seeds=[4, 2, 1], save=True), tmp_path / "out")
     assert ran[:5] == [4, 4, 4, 4, 4]
-    assert len(ran) in (7, 8), "seeds 2 and 1, and the best once more if its weights were not stored"
+    assert len(ran) in (7, 8), (
+        "seeds 2 and 1, and the best once more if its weights were not stored"
+    )
     text = next(line for line in heard.messages if "learning_rate=" in line)
     rates = [float(pair.split()[0]) for pair in text.split("training texts: ")[1].split(", ")]
     assert rates == [1e-4, 3e-4, 1e-3, 3e-3], "around that of width 32"
@@ -66,12 +70,16 @@ def test_marked_texts_are_pooled_at_their_markers_and_so_labelled(relations, che
     rows = label(tmp_path / "out-model", Path(relations).parent / "toy" / "test.jsonl")
     table = finetune.read_results(tmp_path / "out", finetune.load_card(relations).target)[0].outputs
     assert [row["probability"] for row in rows] == pytest.approx(table.max(1).tolist(), abs=1e-6)
-    finetune_stage(checkpoint, relations, replace(settings, pooling="mean", save=False), tmp_path / "mean")
+    finetune_stage(
+        checkpoint, relations, replace(settings, pooling="mean", save=False), tmp_path / "mean"
+    )
     assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
 
 
 def test_markers_are_refused_where_texts_have_none(checkpoint, card, tmp_path):
-    with pytest.raises(ConfigError, match=r"pooling='markers': must be cls or mean: .*'<<', '\[\['"):
+    with pytest.raises(
+        ConfigError, match=r"pooling='markers': must be cls or mean: .*'<<', '\[\['"
+    ):
         finetune_stage(checkpoint, card, replace(BRIEF, pooling="markers"), tmp_path / "out")
     assert not list(tmp_path.glob("out*"))
 
@@ -82,10 +90,15 @@ def test_a_collapsed_model_says_so_in_table_log_card_and_labels(checkpoint, card
         result = finetune_stage(checkpoint, card, settings, tmp_path / "out")
         tables = finetune_text(result).splitlines()[1:3]
         rows = label(tmp_path / "out-model", Path(card).parent / "toy" / "test.jsonl")
-    assert all(line.endswith("collapsed: not above the largest class, or nearly one answer") for line in tables)
+    assert all(
+        line.endswith("collapsed: not above the largest class, or nearly one answer")
+        for line in tables
+    )
     [warning] = {row["warning"] for row in rows}
     assert warning.startswith("Beware: 2 of 2 models (seed 4, 2) do not beat the largest class")
-    assert sum(warning in message for message in heard.messages) == 2, "after the training, and before labels are read"
+    assert sum(warning in message for message in heard.messages) == 2, (
+        "after the training, and before labels are read"
+    )
     assert warning in (tmp_path / "out-model" / "README.md").read_text()
 
 

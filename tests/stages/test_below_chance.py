@@ -38,11 +38,20 @@ def planted(monkeypatch):
 @pytest.fixture
 def command(texts, tmp_path):
     """Arguments of ``dana score``."""
-    files = ["--task", f"{texts}/cells.txt", "--general", f"{texts}/pool.jsonl", "--encoder", SELECTION.encoder]
+    files = [
+        "--task",
+        f"{texts}/cells.txt",
+        "--general",
+        f"{texts}/pool.jsonl",
+        "--encoder",
+        SELECTION.encoder,
+    ]
     return ["score", *files, "--out", str(tmp_path / "run"), "--selector"]
 
 
-def test_score_and_weigh_refuse_it_and_take_it_with_the_flag_of_that_call(command, tmp_path, capsys):
+def test_score_and_weigh_refuse_it_and_take_it_with_the_flag_of_that_call(
+    command, tmp_path, capsys
+):
     run = str(tmp_path / "run")
     assert main([*command, "detector:upside"]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
@@ -57,8 +66,12 @@ def test_score_and_weigh_refuse_it_and_take_it_with_the_flag_of_that_call(comman
         assert REFUSED in capsys.readouterr().err
     assert main([*command, "detector:knn", "--out", f"{tmp_path}/other"]) == 0
     with pytest.raises(DataError, match=REFUSED):
-        weigh_targets_stage([tmp_path / "run", tmp_path / "other"], [0.5, 0.5], WeighSettings(), tmp_path / "both")
-    assert not {"weights", "both"} & {path.name for path in (tmp_path / "run", tmp_path) for path in path.iterdir()}
+        weigh_targets_stage(
+            [tmp_path / "run", tmp_path / "other"], [0.5, 0.5], WeighSettings(), tmp_path / "both"
+        )
+    assert not {"weights", "both"} & {
+        path.name for path in (tmp_path / "run", tmp_path) for path in path.iterdir()
+    }
     assert main(["weigh", run, "--gamma", "3", ALLOW]) == 0
     assert "length    rank correlation of score and length" in capsys.readouterr().err
 
@@ -75,13 +88,32 @@ def test_a_ranking_prints_it_marked_and_no_scores_follow(command, tmp_path, prot
     assert main([*command, *ranked]) == 2
     assert "detector upside: " + REFUSED in capsys.readouterr().err
     assert not (tmp_path / "run" / "scores-shards").exists(), "nothing is fitted"
-    assert main([*command, *ranked[:1], "--set", "ranking.detectors=[upside,knn]", "--out", f"{tmp_path}/two"]) == 0
+    assert (
+        main(
+            [
+                *command,
+                *ranked[:1],
+                "--set",
+                "ranking.detectors=[upside,knn]",
+                "--out",
+                f"{tmp_path}/two",
+            ]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize("detector", ["upside", "auto"])
 def test_a_run_refuses_it_in_its_cells(texts, tmp_path, detector):
-    settings = {"out": str(tmp_path), "task": f"{texts}/cells.txt", "general": [f"{texts}/pool.jsonl"]}
-    settings |= {"arms": {"mine": {"selector": "detector", "detector": detector}}, "cards": ["chemprot"]}
+    settings = {
+        "out": str(tmp_path),
+        "task": f"{texts}/cells.txt",
+        "general": [f"{texts}/pool.jsonl"],
+    }
+    settings |= {
+        "arms": {"mine": {"selector": "detector", "detector": detector}},
+        "cards": ["chemprot"],
+    }
     settings |= {"selection": SELECTION, "ranking": RunSettings().ranking.__class__(["upside"])}
     for allowed in (False, True):
         run = RunSettings(**settings, allow_below_chance=allowed)
@@ -112,4 +144,7 @@ def test_python_refuses_it_and_takes_it_with_the_keyword(texts, tmp_path):
     assert len(dana.weigh(out, allow_below_chance=True, gamma=3)) == len(table)
     ranking = dana.rank(*both, detectors=["upside", "knn"], encoder=SELECTION.encoder)
     assert ranking.set_index("name")["chosen"].to_dict() == {"knn": True, "upside": False}
-    assert (ranking.set_index("name")["auroc_high"] < 0.5).to_dict() == {"knn": False, "upside": True}
+    assert (ranking.set_index("name")["auroc_high"] < 0.5).to_dict() == {
+        "knn": False,
+        "upside": True,
+    }

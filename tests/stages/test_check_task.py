@@ -21,7 +21,10 @@ def folder(tmp_path, monkeypatch):
 def clean(split, count):
     """Texts with no word in common."""
     labels = list(toy_task.SIGNS)
-    return [{"id": f"{split}-{at}", "text": f"{split} text number{at}", "label": labels[at % 3]} for at in range(count)]
+    return [
+        {"id": f"{split}-{at}", "text": f"{split} text number{at}", "label": labels[at % 3]}
+        for at in range(count)
+    ]
 
 
 def write(folder, split, rows):
@@ -46,24 +49,46 @@ def without(label, rows):
     return [row for row in rows if row["label"] != label]
 
 
-BIRD_IN_DEV, BIRD_IN_TRAIN = ({"text": f"{split} text number0", "label": "bird"} for split in ("dev", "train"))
+BIRD_IN_DEV, BIRD_IN_TRAIN = (
+    {"text": f"{split} text number0", "label": "bird"} for split in ("dev", "train")
+)
 
 
 @pytest.mark.parametrize(
     ("split", "rows", "message"),
     [
-        ("dev", clean("dev", 27), "dev: 27 examples where the card expects 30: get the whole split, or"),
-        ("test", [*clean("test", 59), {"text": " \n", "label": "bird"}], "test: 1 of 60 texts are empty: remove"),
+        (
+            "dev",
+            clean("dev", 27),
+            "dev: 27 examples where the card expects 30: get the whole split, or",
+        ),
+        (
+            "test",
+            [*clean("test", 59), {"text": " \n", "label": "bird"}],
+            "test: 1 of 60 texts are empty: remove",
+        ),
         ("train", without("metal", clean("train", 180)), "no example of metal: no model"),
         ("test", without("metal", clean("test", 90)), "no example of metal: they count 0"),
-        ("train", [*clean("train", 119), clean("train", 1)[0]], "train: 1 of 120 examples (0.8%) repeat an earlier"),
+        (
+            "train",
+            [*clean("train", 119), clean("train", 1)[0]],
+            "train: 1 of 120 examples (0.8%) repeat an earlier",
+        ),
         (
             "dev",
             [*clean("dev", 29), BIRD_IN_DEV],
             "dev: 2 of 30 examples (6.7%) have another label for the same text in",
         ),
-        ("test", [*clean("test", 59), clean("train", 1)[0]], "test: 1 of 60 examples (1.7%) are also in train: remove"),
-        ("test", [*clean("test", 59), BIRD_IN_TRAIN], "have another label for the same text in train"),
+        (
+            "test",
+            [*clean("test", 59), clean("train", 1)[0]],
+            "test: 1 of 60 examples (1.7%) are also in train: remove",
+        ),
+        (
+            "test",
+            [*clean("test", 59), BIRD_IN_TRAIN],
+            "have another label for the same text in train",
+        ),
     ],
 )
 def test_a_flaw_is_warned_of_with_what_to_do(folder, split, rows, message):
@@ -82,7 +107,10 @@ def test_empty_texts_are_counted_and_not_taken_for_one_text(folder):
     for split, count in (("train", 120), ("test", 60)):
         empty = [{"text": " ", "label": label} for label in ("bird", "metal")]
         write(folder, split, [*clean(split, count - 2), *empty])
-    assert [warning.partition(" of ")[0] for warning in check(folder).warnings] == ["train: 2", "test: 2"]
+    assert [warning.partition(" of ")[0] for warning in check(folder).warnings] == [
+        "train: 2",
+        "test: 2",
+    ]
 
 
 def test_text_that_the_corpus_shares_is_a_row_and_a_warning(folder, tmp_path):
@@ -94,7 +122,9 @@ def test_text_that_the_corpus_shares_is_a_row_and_a_warning(folder, tmp_path):
     (row,) = result.tables["corpus"]
     assert [row[name] for name in ("examples", "documents", "of_documents")] == [1, 1, 1]
     (warning,) = result.warnings
-    assert warning.startswith("test: 1 of 60 examples (1.7%) share text with the corpus (documents: 1)")
+    assert warning.startswith(
+        "test: 1 of 60 examples (1.7%) share text with the corpus (documents: 1)"
+    )
     assert warning.endswith("rank and score with --decontaminate toy")
 
 
@@ -107,4 +137,6 @@ def test_of_a_card_with_folds_the_first_is_checked_and_all_texts_against_a_corpu
     check = check_task(str(card), corpus=[str(tmp_path / "corpus.txt")])
     assert [row["examples"] for row in check.tables["splits"]] == [54, 6, 20]
     assert check.tables["corpus"][0]["of"] == 60, "texts of fold -1 are never tested"
-    assert [warning.partition(" share ")[0] for warning in check.warnings] == ["test: 60 of 60 examples (100.0%)"]
+    assert [warning.partition(" share ")[0] for warning in check.warnings] == [
+        "test: 60 of 60 examples (100.0%)"
+    ]

@@ -28,17 +28,29 @@ def sources(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ay.txt").write_text("one\nzwölf\n", encoding="utf-8")
     rows = [{"id": "x", "text": "three"}, {"text": "one"}, {"text": " "}]
-    (tmp_path / "in" / "bee.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    (tmp_path / "in" / "bee.jsonl.gz").write_bytes(
+        gzip.compress("\n".join(map(json.dumps, rows)).encode())
+    )
     return tmp_path / "in"
 
 
 def test_documents_and_counts_by_hand(sources, tmp_path):
     corpus = corpus_stage([str(sources)], tmp_path / "out")
     documents = list(iterate_documents(corpus.path))
-    assert [(d.source, d.text) for d in documents] == [("ay", "one"), ("ay", "zwölf"), ("bee", "three")]
+    assert [(d.source, d.text) for d in documents] == [
+        ("ay", "one"),
+        ("ay", "zwölf"),
+        ("bee", "three"),
+    ]
     assert documents[2].doc_id == "x"
     by_source = {"ay": {"documents": 2, "characters": 8}, "bee": {"documents": 1, "characters": 5}}
-    counts = {"in": 5, "kept": 3, "dropped": {"duplicate": 1, "empty": 1}, "rejected": {}, "by_source": by_source}
+    counts = {
+        "in": 5,
+        "kept": 3,
+        "dropped": {"duplicate": 1, "empty": 1},
+        "rejected": {},
+        "by_source": by_source,
+    }
     assert corpus.manifest["counts"] == counts
     assert pq.read_schema(part_files(corpus.path)[0]).names == DOCUMENTS.names
     assert corpus.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
@@ -51,10 +63,14 @@ def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path, monkeyp
     two = corpus_stage([str(folder / "*")], tmp_path / "two")
     assert one.fingerprint == two.fingerprint
     assert part_files(one.path)[0].read_bytes() == part_files(two.path)[0].read_bytes()
-    three = corpus_stage([str(one.path)], tmp_path / "three")  # a corpus is a source of documents itself
+    three = corpus_stage(
+        [str(one.path)], tmp_path / "three"
+    )  # a corpus is a source of documents itself
     assert list(iterate_documents(three.path)) == list(iterate_documents(one.path))
     monkeypatch.setattr(stage, "read_documents", None)
-    assert corpus_stage([str(folder)], tmp_path / "one").manifest == one.manifest, "a rerun reads no document"
+    assert corpus_stage([str(folder)], tmp_path / "one").manifest == one.manifest, (
+        "a rerun reads no document"
+    )
 
 
 def test_another_order_is_another_corpus(sources, tmp_path):
@@ -70,7 +86,10 @@ def test_another_order_is_another_corpus(sources, tmp_path):
     ("content", "message"),
     [
         ('{"text": "a"}\n' * 6 + '{"text": \n', r"chem\.jsonl:7: not JSON: "),
-        ('{"id": 1, "body": "b"}\n', r"chem\.jsonl:1: the field 'text' is missing; available: id, body"),
+        (
+            '{"id": 1, "body": "b"}\n',
+            r"chem\.jsonl:1: the field 'text' is missing; available: id, body",
+        ),
         ('{"text": " "}\n', r"chem\.jsonl: no document left: 1 records in = 0 kept \+ 1 dropped"),
     ],
 )
@@ -92,7 +111,9 @@ def test_bad_records_are_skipped_and_counted_when_asked(tmp_path):
 def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
     monkeypatch.setattr(documents_module, "ROWS_AT_ONCE", 2)
     documents = [Document(str(n), "s", f"text {n}") for n in range(count)]
-    rows = [row for table in documents_module.document_tables(documents) for row in table.to_pylist()]
+    rows = [
+        row for table in documents_module.document_tables(documents) for row in table.to_pylist()
+    ]
     assert [row["text"] for row in rows] == [document.text for document in documents]
 
 
@@ -117,7 +138,9 @@ def test_real_text_adds_up(dana_data, tmp_path):
         (8, ["small.txt.gz"] * 3, 8),
     ],
 )
-def test_several_processes_read_only_where_that_pays(tmp_path, monkeypatch, cores, names, processes):
+def test_several_processes_read_only_where_that_pays(
+    tmp_path, monkeypatch, cores, names, processes
+):
     monkeypatch.setattr(slices, "cores", lambda: cores)
     monkeypatch.setattr(slices, "PARALLEL_BYTES", 1000)
     monkeypatch.setattr(slices, "PACKED_BYTES", 500)
@@ -130,7 +153,16 @@ def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, 
     task = tmp_path / "task.jsonl"
     task.write_text('{"body": "no text here"}\n')
     pool = str(texts / "pool.jsonl")
-    flags = ["--task", str(task), "--general", pool, "--encoder", "hashing", "--selector", "detector:knn"]
+    flags = [
+        "--task",
+        str(task),
+        "--general",
+        pool,
+        "--encoder",
+        "hashing",
+        "--selector",
+        "detector:knn",
+    ]
     assert main(["score", *flags, "--on-bad-record", "skip", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "task.jsonl:1:" in error
@@ -146,7 +178,9 @@ class _Pool:
     def submit(self, function, part, inputs):
         self.waiting.append(part.path)
         self.most = max(self.most, len(set(self.waiting)))
-        return SimpleNamespace(result=lambda: self.waiting.remove(part.path) or function(part, inputs))
+        return SimpleNamespace(
+            result=lambda: self.waiting.remove(part.path) or function(part, inputs)
+        )
 
 
 @pytest.mark.parametrize("source", ["", "*.jsonl", "each"])
@@ -166,7 +200,9 @@ def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monk
     corpora = corpus_stage(sources, tmp_path / "out")
     assert pool.most == 3 + 2
     assert not pool.waiting
-    assert pq.read_table(part_files(corpora.path)[0])["text"].to_pylist() == [f"text {number}" for number in range(10)]
+    assert pq.read_table(part_files(corpora.path)[0])["text"].to_pylist() == [
+        f"text {number}" for number in range(10)
+    ]
 
 
 @pytest.fixture
@@ -176,9 +212,17 @@ def mixed_sources(tmp_path):
     folder.mkdir()
     rows = [json.dumps({"id": n, "text": f"row {n} {n**9}"}) for n in range(200)]
     (folder / "a.jsonl").write_text("\n".join([*rows[:50], "{broken", *rows[50:]]))
-    (folder / "b.jsonl.gz").write_bytes(gzip.compress("\n".join([*rows[150:], '{"text": "packed"}']).encode()))
-    pq.write_table(pa.table({"text": [f"cell {n}" for n in range(200)]}), folder / "c.parquet", row_group_size=20)
-    (folder / "d.csv").write_text("id,text\n" + "".join(f'{n},"line {n}\nand more"\n' for n in range(30)))
+    (folder / "b.jsonl.gz").write_bytes(
+        gzip.compress("\n".join([*rows[150:], '{"text": "packed"}']).encode())
+    )
+    pq.write_table(
+        pa.table({"text": [f"cell {n}" for n in range(200)]}),
+        folder / "c.parquet",
+        row_group_size=20,
+    )
+    (folder / "d.csv").write_text(
+        "id,text\n" + "".join(f'{n},"line {n}\nand more"\n' for n in range(30))
+    )
     (folder / "e.txt").write_text("one\n\ntwo\n\nrow 7 40353607\n")
     (folder / "f.jsonl").touch()
     (folder / "g.jsonl.gz").write_bytes((folder / "b.jsonl.gz").read_bytes()[:-20])
@@ -213,7 +257,9 @@ def test_what_is_wrong_first_is_said_by_however_many_processes(tmp_path):
             list(read_documents(sources, "skip", Tally(), count))
 
 
-@pytest.mark.parametrize(("name", "make"), [("read_documents", corpus_stage), ("plain_texts", stage.task_stage)])
+@pytest.mark.parametrize(
+    ("name", "make"), [("read_documents", corpus_stage), ("plain_texts", stage.task_stage)]
+)
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, name, make):
     path, reader = tmp_path / "pool.txt", getattr(stage, name)
     path.write_text("".join(f"Line {n} of the pool.\n" for n in range(40)))

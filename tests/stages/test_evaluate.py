@@ -60,7 +60,10 @@ def test_every_checkpoint_has_a_row_on_every_task_with_its_seeds_mean_and_interv
 def test_the_same_again_runs_nothing_and_writes_the_same_bytes(folder, capsys):
     board = folder / "board"
     files = [board / name for name in ("leaderboard.csv", "leaderboard.json", "report.html")]
-    before, cell = [file.read_bytes() for file in files], board / "finetune" / "toy" / "one" / "metrics.json"
+    before, cell = (
+        [file.read_bytes() for file in files],
+        board / "finetune" / "toy" / "one" / "metrics.json",
+    )
     time = cell.stat().st_mtime_ns
     assert evaluate(folder) == 0
     assert [file.read_bytes() for file in files] == before
@@ -94,7 +97,9 @@ def test_the_text_has_the_best_mean_over_tasks_first():
 def test_with_an_error_among_the_metrics_the_best_mean_rank_is_first():
     rows = [("a", "x", "accuracy", 0.9), ("b", "x", "accuracy", 0.8), ("c", "x", "accuracy", 0.7)]
     rows += [("a", "y", "mae", 300.0), ("b", "y", "mae", 100.0), ("c", "y", "mae", 200.0)]
-    table = pd.DataFrame(rows, columns=["checkpoint", "task", "metric", "mean"]).assign(n=1, collapsed=0)
+    table = pd.DataFrame(rows, columns=["checkpoint", "task", "metric", "mean"]).assign(
+        n=1, collapsed=0
+    )
     head, *lines = leaderboard(table).splitlines()
     assert head.split("  ")[:2] == ["checkpoint", "mean rank"]
     assert [line.split()[:2] for line in lines] == [["b", "1.5"], ["a", "2.0"], ["c", "2.5"]]

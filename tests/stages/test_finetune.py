@@ -33,13 +33,26 @@ def predictions(folder):
 def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, card, tmp_path):
     finetune_stage(checkpoint, card, FinetuneSettings(preset="quick"), tmp_path / "out")
     results, table = metrics(tmp_path / "out"), predictions(tmp_path / "out")
-    assert list(table.columns) == ["adaptation", "seed", "id", "label", "prediction", "probabilities"]
+    assert list(table.columns) == [
+        "adaptation",
+        "seed",
+        "id",
+        "label",
+        "prediction",
+        "probabilities",
+    ]
     assert table.groupby("seed")["id"].nunique().to_dict() == {0: 60, 1: 60}
-    assert [max(range(3), key=list(row).__getitem__) for row in table["probabilities"]] == table["prediction"].tolist()
+    assert [max(range(3), key=list(row).__getitem__) for row in table["probabilities"]] == table[
+        "prediction"
+    ].tolist()
     for seed, row in enumerate(results["seeds"]):
         part = table[table["seed"] == seed]
         f1 = f1_score(part["label"], part["prediction"], average="macro")
-        assert row["accuracy"] == row["micro_f1"] == pytest.approx((part["label"] == part["prediction"]).mean())
+        assert (
+            row["accuracy"]
+            == row["micro_f1"]
+            == pytest.approx((part["label"] == part["prediction"]).mean())
+        )
         assert row["score"] == row["macro_f1"] == pytest.approx(f1)
         assert (row["seed"], row["epoch"], row["degenerate"]) == (seed, 6, False)
         assert row["dev_score"] == row["dev_scores"][-1]
@@ -48,9 +61,21 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     assert results["mean"] == pytest.approx(fmean(scores))
     assert results["mean"] > 0.9
     assert results["std"] == pytest.approx(stdev(scores))
-    identity = {"task": "toy", "version": 1, "metric": "macro_f1", "direction": "higher", "model": "base"}
+    identity = {
+        "task": "toy",
+        "version": 1,
+        "metric": "macro_f1",
+        "direction": "higher",
+        "model": "base",
+    }
     identity |= {"preset": "quick", "ddof": 1, "n": 2, "untrained_labels": []}
-    identity["split_overlap"] = {"test_in_train": 0, "test_in_dev": 0, "seen": 0, "unseen": 60, "unseen_mean": None}
+    identity["split_overlap"] = {
+        "test_in_train": 0,
+        "test_in_dev": 0,
+        "seen": 0,
+        "unseen": 60,
+        "unseen_mean": None,
+    }
     assert {name: results[name] for name in identity} == identity
     defaults = {"steps": 0, "warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
     assert results["settings"] == {**toy_task.PRESET, **defaults}
@@ -62,15 +87,22 @@ def test_seeds_do_not_depend_on_each_other_and_the_mean_of_tokens_may_stand_for_
     finetune_stage(checkpoint, card, replace(BRIEF, seeds=[5, 0]), tmp_path / "both")
     assert [row["seed"] for row in metrics(tmp_path / "both")["seeds"]] == [5, 0]
     table = predictions(tmp_path / "both")
-    together, alone = table[table["seed"] == 0]["probabilities"], predictions(brief)["probabilities"]
+    together, alone = (
+        table[table["seed"] == 0]["probabilities"],
+        predictions(brief)["probabilities"],
+    )
     assert [list(row) for row in together] == [list(row) for row in alone]
     assert metrics(brief)["std"] is None, "one seed has no standard deviation"
     finetune_stage(checkpoint, card, replace(BRIEF, pooling="mean"), tmp_path / "mean")
-    assert [list(row) for row in predictions(tmp_path / "mean")["probabilities"]] != [list(row) for row in alone]
+    assert [list(row) for row in predictions(tmp_path / "mean")["probabilities"]] != [
+        list(row) for row in alone
+    ]
     assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
 
 
-def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_learn(checkpoint, card, tmp_path, caplog):
+def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_learn(
+    checkpoint, card, tmp_path, caplog
+):
     settings = replace(BRIEF, seeds=[3], learning_rate=1e-9, max_train=1)
     result = finetune_stage(checkpoint, card, settings, tmp_path / "out")
     task = load_card(card)
@@ -96,17 +128,23 @@ WRITES = {
 def test_what_decides_the_outcome_is_part_of_the_fingerprint(brief, checkpoint, tmp_path, part):
     card = str(toy_task.write_task(tmp_path, tags=["fruit"], notes="Made up.", citation="Nobody"))
     before = (brief / "metrics.json").stat().st_mtime_ns
-    assert finetune_stage(checkpoint, card, BRIEF, brief).manifest["counts"], "tags and notes decide nothing"
+    assert finetune_stage(checkpoint, card, BRIEF, brief).manifest["counts"], (
+        "tags and notes decide nothing"
+    )
     if part in WRITES:
         WRITES[part](tmp_path)
     model = toy_task.write_checkpoint(tmp_path / "other", seed=1) if part == "model" else checkpoint
     settings = replace(BRIEF, epochs=2) if part == "epochs" else BRIEF
-    with pytest.raises(ArtifactError, match=rf"was made from other settings \(.*{part}.* there, .* now"):
+    with pytest.raises(
+        ArtifactError, match=rf"was made from other settings \(.*{part}.* there, .* now"
+    ):
         finetune_stage(str(model), card, settings, brief)
     assert (brief / "metrics.json").stat().st_mtime_ns == before
 
 
-def test_a_subset_of_the_training_data_is_the_same_for_every_model(checkpoint, card, tmp_path, monkeypatch):
+def test_a_subset_of_the_training_data_is_the_same_for_every_model(
+    checkpoint, card, tmp_path, monkeypatch
+):
     subsets = []
 
     def remember(model, splits, *rest):
@@ -141,7 +179,9 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(checkpoint, card,
 def test_data_that_change_while_they_are_read_are_refused(checkpoint, tmp_path, monkeypatch):
     card = toy_task.write_task(tmp_path)
     train = tmp_path / "toy" / "train.jsonl"
-    monkeypatch.setattr("dana.stages.finetune.read_splits", lambda *of: (read_splits(*of), train.touch())[0])
+    monkeypatch.setattr(
+        "dana.stages.finetune.read_splits", lambda *of: (read_splits(*of), train.touch())[0]
+    )
     with pytest.raises(DataError, match=r"train\.jsonl: changed while it was read"):
         finetune_stage(checkpoint, str(card), BRIEF, tmp_path / "out")
     assert not (tmp_path / "out").exists()

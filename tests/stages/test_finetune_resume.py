@@ -57,7 +57,9 @@ finetune.finetune_stage(sys.argv[1], sys.argv[2], settings, Path(sys.argv[3]))
 """
 
 
-def test_killed_in_seed_2_the_rerun_runs_2_and_3_and_writes_the_same(four_seeds, checkpoint, card, tmp_path, ran):
+def test_killed_in_seed_2_the_rerun_runs_2_and_3_and_writes_the_same(
+    four_seeds, checkpoint, card, tmp_path, ran
+):
     out = tmp_path / "out"
     command = [sys.executable, "-c", DIES_IN_SEED_2, checkpoint, card, str(out), str(REPOSITORY)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
@@ -69,8 +71,12 @@ def test_killed_in_seed_2_the_rerun_runs_2_and_3_and_writes_the_same(four_seeds,
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
-@pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, "learning_rate_at"), (signal.SIGUSR1, "predict")])
-def test_told_to_stop_it_keeps_what_is_finished(checkpoint, card, tmp_path, ran, monkeypatch, number, step):
+@pytest.mark.parametrize(
+    ("number", "step"), [(signal.SIGTERM, "learning_rate_at"), (signal.SIGUSR1, "predict")]
+)
+def test_told_to_stop_it_keeps_what_is_finished(
+    checkpoint, card, tmp_path, ran, monkeypatch, number, step
+):
     """In the training of seed 1, or in its evaluation."""
     original, calls, out = getattr(loop, step), [], tmp_path / "out"
 
@@ -107,9 +113,16 @@ def half_done(checkpoint, card, tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
-def test_a_finished_seed_is_of_any_number_of_seeds_but_not_of_other_settings(checkpoint, card, half_done, ran):
-    for changes, difference in (({"epochs": 2}, "preset.epochs: 1 there, 2"), ({"max_train": 9}, "null there, 9 now")):
-        with pytest.raises(ArtifactError, match=f"out-seeds was made from other settings .*{difference}"):
+def test_a_finished_seed_is_of_any_number_of_seeds_but_not_of_other_settings(
+    checkpoint, card, half_done, ran
+):
+    for changes, difference in (
+        ({"epochs": 2}, "preset.epochs: 1 there, 2"),
+        ({"max_train": 9}, "null there, 9 now"),
+    ):
+        with pytest.raises(
+            ArtifactError, match=f"out-seeds was made from other settings .*{difference}"
+        ):
             finetune_stage(checkpoint, card, replace(TWO, **changes), half_done)
     assert ran == []
     finetune_stage(checkpoint, card, replace(BRIEF, seeds=[3, 0]), half_done)
@@ -136,7 +149,9 @@ def test_a_damaged_result_is_not_extended(checkpoint, card, tmp_path, file):
         finetune_stage(checkpoint, card, TWO, out)
 
 
-def test_a_finished_result_is_extended_by_more_seeds_and_not_cut(four_seeds, checkpoint, card, tmp_path, ran):
+def test_a_finished_result_is_extended_by_more_seeds_and_not_cut(
+    four_seeds, checkpoint, card, tmp_path, ran
+):
     out = tmp_path / "out"
     finetune_stage(checkpoint, card, TWO, out)
     finetune_stage(checkpoint, card, BRIEF, out)
@@ -164,7 +179,9 @@ def test_a_result_is_there_until_the_longer_one_is_whole(checkpoint, card, tmp_p
 
 
 @pytest.mark.parametrize("renames", [0, 1])
-def test_killed_while_a_result_is_replaced_it_runs_nothing_again(checkpoint, card, tmp_path, ran, monkeypatch, renames):
+def test_killed_while_a_result_is_replaced_it_runs_nothing_again(
+    checkpoint, card, tmp_path, ran, monkeypatch, renames
+):
     out = tmp_path / "out"
     finetune_stage(checkpoint, card, ONE, out)
     original, calls = Path.rename, []
@@ -190,8 +207,25 @@ def test_killed_while_a_result_is_replaced_it_runs_nothing_again(checkpoint, car
 def test_two_processes_extend_what_one_began(four_seeds, checkpoint, card, tmp_path):
     finetune_stage(checkpoint, card, ONE, tmp_path / "out")
     recipe = str(REPOSITORY / "recipes" / "finetune.py")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", recipe]
-    arguments = ["--model", checkpoint, "--task", card, "--preset", "quick", "--out", str(tmp_path / "out")]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        recipe,
+    ]
+    arguments = [
+        "--model",
+        checkpoint,
+        "--task",
+        card,
+        "--preset",
+        "quick",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     arguments += ["--set", "finetune.epochs=1", "--seeds", "4"]
     process = subprocess.run([*launch, *arguments], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr

@@ -25,7 +25,11 @@ ENCODER = "hashing:dims=64,words=1"
 
 def floors(card, out, names=FLOORS, **settings):
     floors_stage(str(card), out, FinetuneSettings(**settings), names, ENCODER)
-    return {name: json.loads((out / name / "metrics.json").read_text()) for name in names if (out / name).exists()}
+    return {
+        name: json.loads((out / name / "metrics.json").read_text())
+        for name in names
+        if (out / name).exists()
+    }
 
 
 def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
@@ -37,8 +41,14 @@ def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
     for name in FLOORS:
         table = pq.read_table(tmp_path / "floors" / name / "predictions.parquet").to_pydict()
         assert table["id"] == [row["id"] for row in toy_task.rows(60, 3)]
-        assert scores[name]["mean"] == pytest.approx(f1_score(table["label"], table["prediction"], average="macro"))
-        assert (scores[name]["n"], scores[name]["folds"], scores[name]["metric"]) == (60, None, "macro_f1")
+        assert scores[name]["mean"] == pytest.approx(
+            f1_score(table["label"], table["prediction"], average="macro")
+        )
+        assert (scores[name]["n"], scores[name]["folds"], scores[name]["metric"]) == (
+            60,
+            None,
+            "macro_f1",
+        )
     same = floors(card, tmp_path / "again")
     assert same == scores
     assert floors(card, tmp_path / "few", max_train=9)["tfidf"]["mean"] < scores["tfidf"]["mean"]
@@ -49,14 +59,23 @@ def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
     [
         ("multi_label", "micro_f1", lambda row: [row["label"]], list(toy_task.SIGNS)),
         ("regression", "pearson", lambda row: float(len(row["text"].split())), []),
-        ("token_labels", "span_f1", lambda row: [TAGS[word in MARKED] for word in row["text"].split()], TAGS),
+        (
+            "token_labels",
+            "span_f1",
+            lambda row: [TAGS[word in MARKED] for word in row["text"].split()],
+            TAGS,
+        ),
     ],
 )
 def test_other_kinds_of_target(tmp_path, kind, metric, label, labels):
     card = toy_task.write_task(tmp_path, kind=kind, metric=metric, labels=labels)
     for seed, (split, count) in enumerate({"train": 120, "dev": 30, "test": 60}.items(), 1):
         rows = [{**row, "label": label(row)} for row in toy_task.rows(count, seed)]
-        rows = [{**row, "text": row["text"].split()} for row in rows] if kind == "token_labels" else rows
+        rows = (
+            [{**row, "text": row["text"].split()} for row in rows]
+            if kind == "token_labels"
+            else rows
+        )
         toy_task.write_split(tmp_path / "toy", split, rows)
     scores = floors(card, tmp_path / "floors")
     assert set(scores) == ({"majority"} if kind == "token_labels" else set(FLOORS))
@@ -67,7 +86,9 @@ def test_other_kinds_of_target(tmp_path, kind, metric, label, labels):
 def test_floors_of_the_settings():
     assert RunSettings().floor_names == list(FLOORS)
     assert RunSettings(floors="none").floor_names == []
-    with pytest.raises(ConfigError, match=r"floors=.*none, or a list of some of majority, tfidf, vectors"):
+    with pytest.raises(
+        ConfigError, match=r"floors=.*none, or a list of some of majority, tfidf, vectors"
+    ):
         RunSettings(floors=["forest"])
 
 
@@ -79,16 +100,32 @@ def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
         answers = np.where(right, labels, 0)
         folder = tmp_path / "floors" / "toy" / name
         folder.mkdir(parents=True)
-        columns = {"adaptation": texts * 0, "id": [f"t{text:03d}" for text in texts], "label": labels}
-        pq.write_table(pa.table({**columns, "prediction": answers}).take(texts[::-1]), folder / "predictions.parquet")
-        head = {"task": "toy", "metric": "macro_f1", "direction": "higher", "kind": "single_label", "folds": None}
+        columns = {
+            "adaptation": texts * 0,
+            "id": [f"t{text:03d}" for text in texts],
+            "label": labels,
+        }
+        pq.write_table(
+            pa.table({**columns, "prediction": answers}).take(texts[::-1]),
+            folder / "predictions.parquet",
+        )
+        head = {
+            "task": "toy",
+            "metric": "macro_f1",
+            "direction": "higher",
+            "kind": "single_label",
+            "folds": None,
+        }
         (folder / "metrics.json").write_text(json.dumps({**head, "labels": ["a", "b", "c"]}))
     analysis = analyse(read_run(tmp_path))
     rows = {row.other: row for row in analysis.questions}
     assert list(rows) == ["base", "TF-IDF"]
     assert (rows["TF-IDF"].verdict, rows["TF-IDF"].n) == ("worse", 8)
     assert rows["base"].p_holm == pytest.approx(2 * max(rows["base"].p, rows["TF-IDF"].p), rel=1)
-    assert headline(analysis) == "Adapted 0.71 beats not adapted 0.51, does not beat TF-IDF 0.94 on toy."
+    assert (
+        headline(analysis)
+        == "Adapted 0.71 beats not adapted 0.51, does not beat TF-IDF 0.94 on toy."
+    )
     assert next_step(analysis).startswith("use TF-IDF, which needs no adaptation")
     result = json.loads(json.dumps(summary(analysis)))
     assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)

@@ -20,7 +20,9 @@ from tests.stages.tiny_training import ADAPT, adapt
 @pytest.fixture
 def unit_weights(write_weights):
     """Write weights: the first documents count, ten others have weight 0."""
-    return lambda count: write_weights([(f"corpus-{n}", 0, 0, 60, 0, float(n < count)) for n in range(count + 10)])
+    return lambda count: write_weights(
+        [(f"corpus-{n}", 0, 0, 60, 0, float(n < count)) for n in range(count + 10)]
+    )
 
 
 def keys(*folders):
@@ -39,7 +41,9 @@ def test_a_model_lists_the_documents_that_it_was_trained_on(inputs, base, tmp_pa
     artifact = adapt(base, [new, task, general], tmp_path / "adapted", weights=unit_weights(5))
     assert artifact.manifest["known_to_base"] == 0
     known = read_known_text(str(artifact.path))
-    assert set(known.tolist()) == of_base | set(map(text_key, texts[:5])), "its base's, and those with a weight"
+    assert set(known.tolist()) == of_base | set(map(text_key, texts[:5])), (
+        "its base's, and those with a weight"
+    )
     assert (np.diff(known.astype(object)) > 0).all(), "sorted, each once"
     again = adapt(artifact.path, [new, task, general], tmp_path / "again", weights=unit_weights(8))
     sizes = [len(text) for text in texts]
@@ -51,14 +55,20 @@ def test_a_model_lists_the_documents_that_it_was_trained_on(inputs, base, tmp_pa
 def test_the_text_of_the_task_is_read_too(inputs, base, tmp_path):
     texts = ["a sentence of the task", "and a second one"]
     write_documents(tmp_path / "task" / "fit", texts)
-    held_out = write_documents(tmp_path / "task" / "held_out", ["one of the held-out sentences of the task"])
+    held_out = write_documents(
+        tmp_path / "task" / "held_out", ["one of the held-out sentences of the task"]
+    )
     settings = replace(ADAPT, steps=1, evaluations=0, mix={"task": 1.0})
     artifact = adapt(base, [inputs[0], held_out, inputs[2]], tmp_path / "adapted", settings)
-    read = set(read_known_text(str(artifact.path)).tolist()) - set(read_known_text(str(base)).tolist())
+    read = set(read_known_text(str(artifact.path)).tolist()) - set(
+        read_known_text(str(base)).tolist()
+    )
     assert read == set(map(text_key, texts))
 
 
-def test_nothing_is_said_of_a_base_that_does_not_say_and_a_damaged_list_is_named(inputs, base, tmp_path):
+def test_nothing_is_said_of_a_base_that_does_not_say_and_a_damaged_list_is_named(
+    inputs, base, tmp_path
+):
     unknown = tmp_path / "base"
     unknown.mkdir()
     for file in base.glob("*.*"):
@@ -78,7 +88,9 @@ def test_nothing_is_said_of_a_base_that_does_not_say_and_a_damaged_list_is_named
     assert not (tmp_path / "none").exists()
 
 
-def test_a_gate_measures_what_adapting_measures_before_its_first_step(inputs, base, tmp_path, unit_weights):
+def test_a_gate_measures_what_adapting_measures_before_its_first_step(
+    inputs, base, tmp_path, unit_weights
+):
     corpus, task, general = inputs
     weights = unit_weights(30)
     write_documents(task.parent / "fit", ["weights and tokens of the task"])
@@ -88,10 +100,14 @@ def test_a_gate_measures_what_adapting_measures_before_its_first_step(inputs, ba
     assert gate.manifest["known_to_base"] == adapted.manifest["known_to_base"] == 1
     assert gate.manifest["in_domain"] is None, "these weights were not estimated"
     assert 0 < gate.manifest["vocabulary"] <= 1
-    again = gate_stage(str(base), corpus, weights, task, general, replace(ADAPT, steps=9), tmp_path / "gate")
+    again = gate_stage(
+        str(base), corpus, weights, task, general, replace(ADAPT, steps=9), tmp_path / "gate"
+    )
     assert again.fingerprint == gate.fingerprint, "the training that follows does not matter"
     assert read_manifest(tmp_path / "gate")["seconds"] == gate.manifest["seconds"]
-    other = gate_stage(str(base), corpus, unit_weights(20), task, general, ADAPT, tmp_path / "other")
+    other = gate_stage(
+        str(base), corpus, unit_weights(20), task, general, ADAPT, tmp_path / "other"
+    )
     assert other.manifest["base_losses"]["selected"] != gate.manifest["base_losses"]["selected"]
 
 
@@ -102,9 +118,12 @@ def test_the_distance_of_words_is_that_of_jensen_and_shannon(tmp_path):
 
     assert distance("The cell, the cell", "THE cell") == pytest.approx(0, abs=1e-7)
     assert distance("cell", "court") == pytest.approx(1)
-    # half of M is (1/4 a, 1/2 b, 1/4 c): each has a divergence of 1/2 · log2(1/2 ÷ 1/4) + 1/2 · log2(1/2 ÷ 1/2) = 1/2
+    # half of M is (1/4 a, 1/2 b, 1/4 c): each has a divergence of 1/2 · log2(1/2 ÷ 1/4) + 1/2 ·
+    # log2(1/2 ÷ 1/2) = 1/2
     assert distance("a b", "b c") == pytest.approx(math.sqrt(0.5))
-    assert distance("a " * 20_000 + "b " * 20_000, "a") == pytest.approx(0), "of each the first 20,000"
+    assert distance("a " * 20_000 + "b " * 20_000, "a") == pytest.approx(0), (
+        "of each the first 20,000"
+    )
 
 
 def test_what_is_unknown_is_left_out_of_the_sentence():

@@ -16,7 +16,9 @@ from dana.stages.harvest import harvest_stage
 from dana.tasks.card import TaskCard
 from dana.tasks.settings import HarvestSettings
 
-SMALL = HarvestSettings(general_documents=100, task_documents=100, min_characters=50, max_characters=400)
+SMALL = HarvestSettings(
+    general_documents=100, task_documents=100, min_characters=50, max_characters=400
+)
 SPLITS = ("train", "dev", "test")
 
 
@@ -26,7 +28,10 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def module(name: str, functions: int) -> str:
     """Write source with docstrings of 40 random words each."""
-    texts = [" ".join(f"w{word}" for word in line) for line in generator(0, name).integers(0, 10**6, (functions, 40))]
+    texts = [
+        " ".join(f"w{word}" for word in line)
+        for line in generator(0, name).integers(0, 10**6, (functions, 40))
+    ]
     return "\n".join(f'def f{number}():\n    """{text}"""' for number, text in enumerate(texts))
 
 
@@ -50,9 +55,14 @@ def world(tmp_path, monkeypatch):
     for number in range(10):
         name = f"other{number}"
         files = {f"{name}/a.py": module(name, 30)}
-        files |= {f"{name}/LICENSE-{k}.txt": f"{name} {k} may be used by all who want to. " * 3 for k in "ab"}
+        files |= {
+            f"{name}/LICENSE-{k}.txt": f"{name} {k} may be used by all who want to. " * 3
+            for k in "ab"
+        }
         present[name] = distribution(tmp_path / "w", name, files)
-    present["dana-lm"] = distribution(tmp_path / "w", "dana-lm", {"dana/a.py": module("dana", 30)})  # is left out
+    present["dana-lm"] = distribution(
+        tmp_path / "w", "dana-lm", {"dana/a.py": module("dana", 30)}
+    )  # is left out
     monkeypatch.setattr(harvest, "list_distributions", lambda: dict(present))
     return present
 
@@ -73,7 +83,9 @@ def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_pla
     for split in SPLITS:
         examples = rows(Path(card.files(None, [split])[0]))
         assert len(examples) == card.splits[split]
-        assert Counter(row["label"] for row in examples) == dict.fromkeys(card.labels, card.splits[split] // 2)
+        assert Counter(row["label"] for row in examples) == dict.fromkeys(
+            card.labels, card.splits[split] // 2
+        )
         assert all(row["id"].startswith(f"scipy/scipy/{row['label']}/") for row in examples)
         texts |= {row["text"] for row in examples}
         ids |= {row["id"] for row in examples}
@@ -87,17 +99,32 @@ def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_pla
 
 def test_a_source_gives_more_where_there_are_few(small, tmp_path):
     """Of 1000, 4 % are more than the 30 each has; of 100, 4 from each of 10 are not enough, and 12 are."""
-    assert harvest_stage(tmp_path / "a", replace(SMALL, general_documents=1000)).manifest["counts"]["general"] == 320
+    assert (
+        harvest_stage(tmp_path / "a", replace(SMALL, general_documents=1000)).manifest["counts"][
+            "general"
+        ]
+        == 320
+    )
     assert small.manifest["counts"]["general"] == 100
 
 
 def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
     def content(folder: str, seed: int) -> dict[str, bytes]:
         path = harvest_stage(tmp_path / folder, replace(SMALL, seed=seed)).path
-        return {file.name: file.read_bytes() for file in path.rglob("*.*") if file.name != "manifest.json"}
+        return {
+            file.name: file.read_bytes()
+            for file in path.rglob("*.*")
+            if file.name != "manifest.json"
+        }
 
     first = content("a", 0)
-    assert set(first) == {"general.jsonl.gz", "train.jsonl.gz", "dev.jsonl.gz", "test.jsonl.gz", "card.yaml"}
+    assert set(first) == {
+        "general.jsonl.gz",
+        "train.jsonl.gz",
+        "dev.jsonl.gz",
+        "test.jsonl.gz",
+        "card.yaml",
+    }
     assert first == content("b", 0)
     other = content("c", 1)
     assert all(other[name] != first[name] for name in first if name.endswith(".gz"))
@@ -105,7 +132,10 @@ def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
 
 def test_another_version_of_a_distribution_is_another_harvest(world, tmp_path):
     harvest_stage(tmp_path / "out", SMALL)
-    assert harvest_stage(tmp_path / "out", SMALL).manifest["depends_on"]["distributions"]["other3"] == "1.0"
+    assert (
+        harvest_stage(tmp_path / "out", SMALL).manifest["depends_on"]["distributions"]["other3"]
+        == "1.0"
+    )
     world["other3"] = distribution(tmp_path / "new", "other3", {})
     (tmp_path / "new/other3-1.0.dist-info/METADATA").write_text("Name: other3\nVersion: 2.0\n")
     with pytest.raises(ArtifactError, match=r'other3: "1.0" there, "2.0" now'):
@@ -127,7 +157,9 @@ def test_too_little_of_the_target_is_an_error_with_its_counts(world, tmp_path, c
     world["scipy"] = distribution(tmp_path / "few", "scipy", {"scipy/io/a.py": module("io", count)})
     if not count:
         del world["scipy"]
-    with pytest.raises(DataError, match=r"scipy gives \{.*\} documents by sub-package.*at least 40"):
+    with pytest.raises(
+        DataError, match=r"scipy gives \{.*\} documents by sub-package.*at least 40"
+    ):
         harvest_stage(tmp_path / "out", SMALL)
     assert not (tmp_path / "out").exists()
 
@@ -140,11 +172,20 @@ def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
     card = TaskCard.read(artifact.path / "card.yaml")
     assert {"optimize", "signal", "stats"} <= set(card.labels)
     for split in SPLITS:
-        assert {row["label"] for row in rows(artifact.path / "task" / f"{split}.jsonl.gz")} == set(card.labels)
+        assert {row["label"] for row in rows(artifact.path / "task" / f"{split}.jsonl.gz")} == set(
+            card.labels
+        )
     general = rows(artifact.path / "general.jsonl.gz")
     sources = Counter(row["source"] for row in general)
     assert sources.pop("scipy (planted)") >= 80
     assert max(sources.values()) <= 0.12 * settings.general_documents
     assert sources["licences"] <= 100
-    assert all(settings.min_characters <= len(row["text"]) <= settings.max_characters for row in general)
-    assert not [row["id"] for row in general for line in row["text"].splitlines() if line.strip().startswith(">>>")]
+    assert all(
+        settings.min_characters <= len(row["text"]) <= settings.max_characters for row in general
+    )
+    assert not [
+        row["id"]
+        for row in general
+        for line in row["text"].splitlines()
+        if line.strip().startswith(">>>")
+    ]

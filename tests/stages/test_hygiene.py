@@ -27,7 +27,14 @@ TEST = "Only the test split has this one: nineteen or more words which nobody sh
 SHORT = "Eight words make this a sentence that counts."
 OWN = "What the pool has of its own is neither here nor there, so it stays where it is and is read by all."
 TRAIN = "The training text of " * 5
-POOL = [OWN, f"It said: {DEV.upper()}", f"{OWN} {SHORT}", f"Quoting «{TEST[:90]}", DEV[:40], f"{DEV} {TEST}"]
+POOL = [
+    OWN,
+    f"It said: {DEV.upper()}",
+    f"{OWN} {SHORT}",
+    f"Quoting «{TEST[:90]}",
+    DEV[:40],
+    f"{DEV} {TEST}",
+]
 
 
 def write_card(folder, name, dev, test, train=(TRAIN,)):
@@ -68,14 +75,19 @@ def removals(folder):
 
 
 @pytest.mark.parametrize(("at_once", "characters"), [(256, 1 << 19), (1, 1 << 19), (2, 100)])
-def test_documents_that_share_text_go_counted_by_task(pool, cards, tmp_path, monkeypatch, at_once, characters):
+def test_documents_that_share_text_go_counted_by_task(
+    pool, cards, tmp_path, monkeypatch, at_once, characters
+):
     monkeypatch.setattr(hygiene, "DOCUMENTS_AT_ONCE", at_once)
     monkeypatch.setattr(hygiene, "CHARACTERS_AT_ONCE", characters)
     artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards)))
     assert documents(artifact.path) == ["d0", "d4"]
     counts = artifact.manifest["counts"]
     assert (counts["in"], counts["kept"], counts["dropped"]) == (6, 2, {"overlap": 4})
-    assert counts["overlap"] == {"alpha": {"shared": 3, "dropped": 3}, "zeta": {"shared": 3, "dropped": 1}}
+    assert counts["overlap"] == {
+        "alpha": {"shared": 3, "dropped": 3},
+        "zeta": {"shared": 3, "dropped": 1},
+    }
     assert counts["by_source"] == {"pool": {"documents": 2, "characters": len(OWN) + 40}}
     lines = removals(artifact.path)
     assert [(line["doc_id"], line["task"], line["match"], line["tokens"]) for line in lines] == [
@@ -88,7 +100,9 @@ def test_documents_that_share_text_go_counted_by_task(pool, cards, tmp_path, mon
     ]
     assert set(lines[0]) == {"doc_id", "match", "task", "tokens", "digest"}
     assert lines[2]["digest"] == lines[3]["digest"] != lines[0]["digest"]
-    again = corpus_stage([pool], tmp_path / "two", cleaner=Cleaner(Hygiene([*cards[::-1], cards[0]])))
+    again = corpus_stage(
+        [pool], tmp_path / "two", cleaner=Cleaner(Hygiene([*cards[::-1], cards[0]]))
+    )
     assert again.fingerprint == artifact.fingerprint
     assert again.manifest["counts"] == counts
 
@@ -100,7 +114,9 @@ def test_a_cleaned_corpus_is_a_source_itself_and_so_is_a_users_removed_jsonl(car
     assert documents(corpus_stage([str(one.path)], tmp_path / "two").path) == ["d0", "d4", "d6"]
     (tmp_path / "mine").mkdir()
     write_pool(tmp_path / "mine" / "removed.jsonl", ["mine"])
-    assert corpus_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
+    assert (
+        corpus_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
+    )
 
 
 def test_without_settings_artifacts_are_what_they_were(pool, tmp_path):
@@ -121,13 +137,26 @@ def test_sentences_of_evaluation_texts_end_by_the_rules_of_the_language(tmp_path
     card = write_card(tmp_path / "cards", "kino", dev=[f"{sentence}. Danach war Ruhe."], test=[OWN])
     general = [write_pool(tmp_path / "pool.jsonl", [f"«{sentence}», sagt sie.", DEV])]
     selection = Selection(encoder="hashing", language=language)
-    settings = RunSettings(str(tmp_path / "run"), card, general, hygiene=Hygiene([card]), selection=selection)
+    settings = RunSettings(
+        str(tmp_path / "run"), card, general, hygiene=Hygiene([card]), selection=selection
+    )
     assert documents(open_texts(settings)[1].artifact.path) == ids
 
 
 def test_fingerprints_follow_every_setting_and_the_evaluation_text(cards, tmp_path):
-    settings = [Hygiene(), Hygiene(cards[:1]), Hygiene(cards), Hygiene(cards, ngram=12), Hygiene(cards, sentence=9)]
-    settings += [Hygiene(near_duplicates=0.8), Hygiene(near_duplicates=0.9), Hygiene(sample=0.5), Hygiene(sample=0.25)]
+    settings = [
+        Hygiene(),
+        Hygiene(cards[:1]),
+        Hygiene(cards),
+        Hygiene(cards, ngram=12),
+        Hygiene(cards, sentence=9),
+    ]
+    settings += [
+        Hygiene(near_duplicates=0.8),
+        Hygiene(near_duplicates=0.9),
+        Hygiene(sample=0.5),
+        Hygiene(sample=0.25),
+    ]
     identities = [json.dumps(Cleaner(each).identity(general=True)) for each in settings]
     write_split(tmp_path / "cards" / "zeta", "dev", [{"text": "another", "label": "fruit"}])
     identities.append(json.dumps(Cleaner(Hygiene(cards)).identity(general=True)))
@@ -137,7 +166,9 @@ def test_fingerprints_follow_every_setting_and_the_evaluation_text(cards, tmp_pa
 
 
 def test_a_card_that_reads_another_field_is_read_again(tmp_path):
-    card = write_card(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=[OWN, f"{OWN} More."])
+    card = write_card(
+        tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=[OWN, f"{OWN} More."]
+    )
     task_stage(card, tmp_path / "task")
     before = Cleaner(Hygiene([card])).identity(general=True)
     text = Path(card).read_text(encoding="utf-8")
@@ -167,21 +198,30 @@ def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_
 
 
 def test_the_estimate_of_a_scoring_counts_the_sample(tmp_path):
-    texts = [f"Document {number}. It has two sentences, {number} and so on." for number in range(400)]
+    texts = [
+        f"Document {number}. It has two sentences, {number} and so on." for number in range(400)
+    ]
     pool = write_pool(tmp_path / "pool.jsonl", texts)
 
     def estimate(share):
-        settings = RunSettings(str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share))
+        settings = RunSettings(
+            str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share)
+        )
         with announcements(dry=True):
             what = estimate_score(settings).what
-        return [float(re.search(rf"([\d,]+) {unit}", what)[1].replace(",", "")) for unit in ("documents", "units")]
+        return [
+            float(re.search(rf"([\d,]+) {unit}", what)[1].replace(",", ""))
+            for unit in ("documents", "units")
+        ]
 
     documents, units = estimate(None)
     assert documents > 300
     assert estimate(0.25) == pytest.approx([documents / 4, units / 4], rel=0.02)
 
 
-def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_what_is_held_out(tmp_path):
+def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_what_is_held_out(
+    tmp_path,
+):
     """A task is neither sampled nor freed of near duplicates."""
     train = [OWN, f"{DEV} Again.", f"{OWN} Twice, but in other words."]
     card = write_card(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=train)
@@ -193,9 +233,16 @@ def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_wha
     assert counts["fit_documents"] == {"in": 3, "kept": 2, "dropped": {"overlap": 1}}
     assert (counts["fit"], counts["overlap"]) == (2, {"alpha": {"shared": 1, "dropped": 1}})
     assert [line["match"] for line in removals(artifact.path)] == ["ngram"]
-    assert list(artifact.manifest["depends_on"]["hygiene"]) == ["language", "ngram", "sentence", "tasks"]
+    assert list(artifact.manifest["depends_on"]["hygiene"]) == [
+        "language",
+        "ngram",
+        "sentence",
+        "tasks",
+    ]
     card = write_card(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=train[1:2])
-    with pytest.raises(DataError, match="every document to fit on shares text with evaluation splits of alpha"):
+    with pytest.raises(
+        DataError, match="every document to fit on shares text with evaluation splits of alpha"
+    ):
         task_stage(card, tmp_path / "none", cleaner=Cleaner(Hygiene([card])))
     assert not (tmp_path / "none").exists()
 
@@ -209,38 +256,76 @@ def test_a_task_of_plain_text_is_cleaned_too(pool, cards, tmp_path):
 
 def test_near_duplicates_go_the_first_stays_and_overlaps_are_no_first(tmp_path, cards):
     base = " ".join(f"word{number}" for number in range(60))
-    pool = write_pool(tmp_path / "x.jsonl", [f"{DEV} {base}", f"{base} one", f"{base} two", OWN, f"{base} three"])
+    pool = write_pool(
+        tmp_path / "x.jsonl", [f"{DEV} {base}", f"{base} one", f"{base} two", OWN, f"{base} three"]
+    )
     artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, 13, 8, 0.8)))
     assert documents(artifact.path) == ["d1", "d3"]
     counts = artifact.manifest["counts"]
-    assert (counts["in"], counts["kept"], counts["dropped"]) == (5, 2, {"overlap": 1, "near duplicate": 2})
+    assert (counts["in"], counts["kept"], counts["dropped"]) == (
+        5,
+        2,
+        {"overlap": 1, "near duplicate": 2},
+    )
     lines = [(line["doc_id"], line["match"], line.get("of")) for line in removals(artifact.path)]
-    assert lines == [("d0", "ngram", None), ("d2", "near_duplicate", "d1"), ("d4", "near_duplicate", "d1")]
+    assert lines == [
+        ("d0", "ngram", None),
+        ("d2", "near_duplicate", "d1"),
+        ("d4", "near_duplicate", "d1"),
+    ]
 
 
 def test_hostile_text_is_looked_through_like_any_other(cards, tmp_path):
     texts = ["\ud800", "?!", "עברית 👩‍👩‍👧 " * 9, "y" * 100_000]
     texts += ["word " * 200_000 + DEV.upper().replace(" ", "\u0000 "), OWN]
     pool = write_pool(tmp_path / "x.jsonl", texts)
-    artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, near_duplicates=0.8)))
-    assert [len(text) for text in documents(artifact.path, "text")] == [2, 9 * 12 - 1, 100_000, len(OWN)]
+    artifact = corpus_stage(
+        [pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, near_duplicates=0.8))
+    )
+    assert [len(text) for text in documents(artifact.path, "text")] == [
+        2,
+        9 * 12 - 1,
+        100_000,
+        len(OWN),
+    ]
     assert artifact.manifest["counts"]["dropped"] == {"empty": 1, "overlap": 1}
 
 
 def test_what_cannot_be_read_is_named_and_the_command_line_takes_several_tasks(cards, tmp_path):
     with pytest.raises(DataError, match="task alpha: no dev data"):
         Cleaner(Hygiene(cards), data=str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"decontaminate: alpha and zeta would both read .*alpha/dev\.jsonl"):
+    with pytest.raises(
+        ConfigError, match=r"decontaminate: alpha and zeta would both read .*alpha/dev\.jsonl"
+    ):
         Cleaner(Hygiene(cards), data=str(tmp_path / "cards" / "alpha"))
     with pytest.raises(ConfigError, match="sentence=0: must be at least 1"):
         Hygiene(sentence=0)
-    line = ["score", "--task", "x", "--general", "y", "--decontaminate", "sst2", "chemprot", "--near-duplicates", "0.8"]
-    assert settings_from(build_parser().parse_args(line)).hygiene == Hygiene(["sst2", "chemprot"], near_duplicates=0.8)
+    line = [
+        "score",
+        "--task",
+        "x",
+        "--general",
+        "y",
+        "--decontaminate",
+        "sst2",
+        "chemprot",
+        "--near-duplicates",
+        "0.8",
+    ]
+    assert settings_from(build_parser().parse_args(line)).hygiene == Hygiene(
+        ["sst2", "chemprot"], near_duplicates=0.8
+    )
 
 
 def test_one_planted_document_is_found_in_real_text(dana_data, tmp_path):
     text = max((example.text for example in read_split(load_card("chemprot"), "test")), key=len)
     (tmp_path / "planted.txt").write_text(text, encoding="utf-8")
     sources = [str(dana_data / "general" / "tech_peps.jsonl.gz"), str(tmp_path / "planted.txt")]
-    counts = corpus_stage(sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"]))).manifest["counts"]
-    assert (counts["in"], counts["kept"], counts["overlap"]["chemprot"]["shared"]) == (1135, 1134, 1)
+    counts = corpus_stage(
+        sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"]))
+    ).manifest["counts"]
+    assert (counts["in"], counts["kept"], counts["overlap"]["chemprot"]["shared"]) == (
+        1135,
+        1134,
+        1,
+    )

@@ -18,13 +18,20 @@ from dana.stages.settings import QUICK, RunSettings, read_recipe
 from dana.tasks.card import TaskCard
 from tests.toy_task import rows, write_checkpoint
 
-WORDS = [f"{letter}{vowel}{end}" for letter in "bdfgklmnprst" for vowel in "aeiou" for end in ("n", "r", "sk")]
+WORDS = [
+    f"{letter}{vowel}{end}"
+    for letter in "bdfgklmnprst"
+    for vowel in "aeiou"
+    for end in ("n", "r", "sk")
+]
 TOPICS = WORDS[:60], WORDS[30:90], WORDS[90:]
 
 
 def draw(topic, seed):
     """A text of 14 words of a topic."""
-    return " ".join(np.random.default_rng([topic, seed]).choice(TOPICS[topic], 14)).capitalize() + "."
+    return (
+        " ".join(np.random.default_rng([topic, seed]).choice(TOPICS[topic], 14)).capitalize() + "."
+    )
 
 
 TEXTS = [draw(n % 2, n) for n in range(80)]
@@ -60,7 +67,10 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
     out, err = capfd.readouterr()
     assert out == "next:    dana run tickets --quick   # then without --quick\n"
     classes = "80 of 80 rows, in 2 classes: fruit (40), metal (40)"
-    assert all(words in err for words in (classes, "separated by semicolons", "5 folds", "3 of the first 30")), err
+    assert all(
+        words in err
+        for words in (classes, "separated by semicolons", "5 folds", "3 of the first 30")
+    ), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
 
 
@@ -85,8 +95,15 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
     assert (settings.seeds.adaptations, settings.out) == (3, "deep/tickets/quick")
     assert {*QUICK} <= {*vars(settings)}
     dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
-    assert read_recipe("deep/other")[0]["general"] == ["deep/other/../../pool/*.jsonl", str(home / "pool")]
-    recipe = (home / "deep/other/recipe.yaml").read_text().replace("../../pool/*.jsonl", "s3://bucket/*.jsonl.gz")
+    assert read_recipe("deep/other")[0]["general"] == [
+        "deep/other/../../pool/*.jsonl",
+        str(home / "pool"),
+    ]
+    recipe = (
+        (home / "deep/other/recipe.yaml")
+        .read_text()
+        .replace("../../pool/*.jsonl", "s3://bucket/*.jsonl.gz")
+    )
     (home / "deep/other/recipe.yaml").write_text(recipe)
     assert read_recipe("deep/other")[0]["general"][0] == "s3://bucket/*.jsonl.gz"
     for folder in (home, home / "nope"):
@@ -95,9 +112,13 @@ def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatc
 
 
 def test_a_named_column_is_that_of_the_pool_too(home, capfd):
-    (home / "other.jsonl").write_text("".join(json.dumps({"body": draw(2, n), "n": n}) + "\n" for n in range(30)))
+    (home / "other.jsonl").write_text(
+        "".join(json.dumps({"body": draw(2, n), "n": n}) + "\n" for n in range(30))
+    )
     assert main(["init", "tickets.csv", "--pool", "other.jsonl"]) == 2
-    assert "other.jsonl:1: the field 'text' is missing; available: body, n; " in capfd.readouterr().err
+    assert (
+        "other.jsonl:1: the field 'text' is missing; available: body, n; " in capfd.readouterr().err
+    )
     assert main(["init", "tickets.csv", "--pool", "other.jsonl", "pool", "--text", "body"]) == 0
     assert load(RunSettings, read_recipe("tickets")[0]).inputs.text_field == ["body", "text"]
 
@@ -106,9 +127,13 @@ def test_a_table_in_memory_gives_the_bytes_of_its_file(home):
     dana.init("tickets.csv", "pool", out="one")
     assert str(dana.init(table(), ["pool"])) == "table"
     assert (home / "one" / "texts.parquet").read_bytes() != b""
-    one, two = (pd.read_parquet(f"{name}/texts.parquet").drop(columns="id") for name in ("one", "table"))
+    one, two = (
+        pd.read_parquet(f"{name}/texts.parquet").drop(columns="id") for name in ("one", "table")
+    )
     pd.testing.assert_frame_equal(one, two)
-    assert (home / "one" / "recipe.yaml").read_bytes() == (home / "table" / "recipe.yaml").read_bytes()
+    assert (home / "one" / "recipe.yaml").read_bytes() == (
+        home / "table" / "recipe.yaml"
+    ).read_bytes()
 
 
 def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
@@ -148,7 +173,9 @@ def test_a_folder_a_label_is_not_overwritten_by_its_run(home):
 
 
 def test_the_pool_is_compared_with_the_texts():
-    near, far = ([Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2))
+    near, far = (
+        [Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2)
+    )
     shares = [survey_pool([*near[:count], *far[count:]], TEXTS)["like"] for count in (0, 20, 80)]
     assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
     assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
@@ -156,14 +183,32 @@ def test_the_pool_is_compared_with_the_texts():
 
 def test_two_commands_lead_from_a_table_to_predictions_of_each_text(home):
     pd.DataFrame(rows(60, 1)).to_csv("toy.csv", index=False)
-    (home / "pool" / "more.jsonl").write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9)))
-    model, small = write_checkpoint(home / "model"), ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"]
+    (home / "pool" / "more.jsonl").write_text(
+        "".join(json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9))
+    )
+    model, small = (
+        write_checkpoint(home / "model"),
+        ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"],
+    )
     tuning = ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
     assert main(["init", "toy.csv", "--pool", "pool"]) == 0
     seeds = ["seeds.adaptations=2", "seeds.finetunings=1"]
-    line = ["run", "toy", "--quick", "--set", f"model={model}", "selector=random", *small, *tuning, *seeds]
+    line = [
+        "run",
+        "toy",
+        "--quick",
+        "--set",
+        f"model={model}",
+        "selector=random",
+        *small,
+        *tuning,
+        *seeds,
+    ]
     assert main(line) == 0
-    texts, results = pd.read_parquet("toy/texts.parquet"), home / "toy" / "quick" / "finetune" / "toy"
+    texts, results = (
+        pd.read_parquet("toy/texts.parquet"),
+        home / "toy" / "quick" / "finetune" / "toy",
+    )
     for arm in ("base", "random", "dana"):
         table = pd.read_parquet(results / arm / "predictions.parquet")
         assert sorted(table["id"]) == sorted(texts["id"][texts["fold"] < 2])

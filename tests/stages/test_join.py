@@ -38,15 +38,26 @@ def parts(folder, *indices):
 def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folder, tmp_path):
     join_stage(parts(folder, 0, 1, 2), tmp_path / "union")
     results = metrics(tmp_path / "union")
-    rows = [{**row, "adaptation": index} for index in range(3) for row in metrics(parts(folder, index)[index])["seeds"]]
+    rows = [
+        {**row, "adaptation": index}
+        for index in range(3)
+        for row in metrics(parts(folder, index)[index])["seeds"]
+    ]
     assert results["seeds"] == rows
     assert [row["seed"] for row in rows] == results["settings"]["seeds"] == [0, 1, 2, 3, 4, 5]
     assert results["mean"] == pytest.approx(sum(row["score"] for row in rows) / 6)
-    assert [results[name] for name in ("folds", "adaptations", "finetunings", "n")] == [None, 3, 2, 6]
+    assert [results[name] for name in ("folds", "adaptations", "finetunings", "n")] == [
+        None,
+        3,
+        2,
+        6,
+    ]
     table = pd.read_parquet(tmp_path / "union" / "predictions.parquet")
     for index, part in parts(folder, 0, 1, 2).items():
         rows = table[table["adaptation"] == index].reset_index(drop=True)
-        pd.testing.assert_frame_equal(rows, pd.read_parquet(part / "predictions.parquet").assign(adaptation=index))
+        pd.testing.assert_frame_equal(
+            rows, pd.read_parquet(part / "predictions.parquet").assign(adaptation=index)
+        )
 
 
 def test_it_is_replaced_by_a_join_of_more_parts_or_new_ones_but_not_of_fewer(folder, tmp_path):
@@ -56,37 +67,65 @@ def test_it_is_replaced_by_a_join_of_more_parts_or_new_ones_but_not_of_fewer(fol
         assert metrics(union)["adaptations"] == adaptations
     join_stage({0: folder / "other"}, union)
     assert metrics(union)["settings"]["epochs"] == 2
-    with pytest.raises(ArtifactError, match=r"other does not go with .*dana \(preset.epochs: 1 there, 2 now\)"):
+    with pytest.raises(
+        ArtifactError, match=r"other does not go with .*dana \(preset.epochs: 1 there, 2 now\)"
+    ):
         join_stage({**parts(folder, 0), 1: folder / "other"}, tmp_path / "unlike")
     assert not (tmp_path / "unlike").exists()
 
 
 def test_a_run_is_joined_as_far_as_all_its_arms_got(folder, tmp_path):
-    for index, arm in ((0, "base"), (1, "base"), (2, "base"), (0, "dana"), (2, "dana"), (0, "gone")):
+    for index, arm in (
+        (0, "base"),
+        (1, "base"),
+        (2, "base"),
+        (0, "dana"),
+        (2, "dana"),
+        (0, "gone"),
+    ):
         copy = tmp_path / f"nested/{index}/finetune/toy/{arm}"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.symlink_to(parts(folder, index)[index])
     results = tmp_path / "finetune" / "toy"
     join_run(tmp_path, ["base", "dana"])
-    assert [sorted(read_manifest(results / arm)["parts"]) for arm in ("base", "dana")] == [["0", "2"]] * 2
+    assert [sorted(read_manifest(results / arm)["parts"]) for arm in ("base", "dana")] == [
+        ["0", "2"]
+    ] * 2
     join_run(tmp_path)
     assert [metrics(results / arm)["adaptations"] for arm in ("base", "dana", "gone")] == [2, 2, 1]
 
 
-def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_together(folder, tmp_path):
+def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_together(
+    folder, tmp_path
+):
     card = str(write_folds(tmp_path / "tasks"))
-    finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result", with_floors=True)
-    results, table = metrics(tmp_path / "result"), pd.read_parquet(tmp_path / "result" / "predictions.parquet")
+    finetune_stage(
+        str(folder / "model-0"),
+        card,
+        replace(TWICE, seeds=[3, 5]),
+        tmp_path / "result",
+        with_floors=True,
+    )
+    results, table = (
+        metrics(tmp_path / "result"),
+        pd.read_parquet(tmp_path / "result" / "predictions.parquet"),
+    )
     assert [results[name] for name in ("folds", "adaptations", "finetunings")] == [3, 3, 2]
     assert [row["seed"] for row in results["seeds"]] == [3, 5, 9, 11, 15, 17]
-    assert set(table.groupby("id").size()) == {2}, "each text is predicted once by each fine-tuning of its fold"
+    assert set(table.groupby("id").size()) == {2}, (
+        "each text is predicted once by each fine-tuning of its fold"
+    )
     assert len(set(table["id"])) == 60
     pools = [table[table["seed"].isin(seeds)] for seeds in ((3, 9, 15), (5, 11, 17))]
     scores = [f1_score(pool["label"], pool["prediction"], average="macro") for pool in pools]
     assert results["mean"] == pytest.approx(sum(scores) / 2)
-    assert results["mean"] != pytest.approx(sum(row["score"] for row in results["seeds"]) / 6), "not that of the folds"
+    assert results["mean"] != pytest.approx(sum(row["score"] for row in results["seeds"]) / 6), (
+        "not that of the folds"
+    )
     floors = floors_stage(card, tmp_path / "floors", TWICE, ["majority", "tfidf"], "", folds=3).path
-    assert results["floors"] == {name: metrics(floors / name)["mean"] for name in ("majority", "tfidf")}
+    assert results["floors"] == {
+        name: metrics(floors / name)["mean"] for name in ("majority", "tfidf")
+    }
     assert results_table(results).splitlines()[-1] == "floors majority 0.2607, tfidf 1.0000"
     before = (tmp_path / "result" / "metrics.json").read_bytes()
     finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")

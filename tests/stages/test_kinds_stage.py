@@ -34,7 +34,9 @@ def run_of(checkpoint, tmp_path_factory):
 
     def run(kind):
         if kind not in runs:
-            runs[kind] = toy_kinds.finetuned(checkpoint, tmp_path_factory.mktemp(kind), kind, seeds=2)
+            runs[kind] = toy_kinds.finetuned(
+                checkpoint, tmp_path_factory.mktemp(kind), kind, seeds=2
+            )
         return runs[kind]
 
     return run
@@ -53,12 +55,16 @@ def test_a_task_of_a_kind_is_learnt_and_its_data_has_no_warning(run_of, kind):
     out = run_of(kind)
     results = toy_kinds.metrics(out)
     sign = 1 if results["direction"] == "higher" else -1
-    assert all(sign * row["score"] > sign * LEARNT[kind] for row in results["seeds"]), results["seeds"]
+    assert all(sign * row["score"] > sign * LEARNT[kind] for row in results["seeds"]), results[
+        "seeds"
+    ]
     assert not any(row["degenerate"] for row in results["seeds"])
     assert results["kind"] == kind == read_manifest(out)["depends_on"]["task"]["kind"]
     assert set(KINDS[kind].metrics) <= set(results["seeds"][0])
     check = check_task(str(card_of(out)))
-    assert not [warning for warning in check.warnings if "shared out" in warning or "no example" in warning]
+    assert not [
+        warning for warning in check.warnings if "shared out" in warning or "no example" in warning
+    ]
     assert {row["split"] for row in check.tables["labels"]} == {"train", "dev", "test"}
 
 
@@ -79,7 +85,9 @@ def test_predictions_of_the_model_are_those_of_the_run(run_of, kind):
 
 
 @by_kind
-def test_the_best_seed_is_kept_and_an_epoch_is_chosen_the_right_way_round(checkpoint, tmp_path, ran, kind):
+def test_the_best_seed_is_kept_and_an_epoch_is_chosen_the_right_way_round(
+    checkpoint, tmp_path, ran, kind
+):
     out = toy_kinds.finetuned(checkpoint, tmp_path, kind, seeds=3, epochs=3, evaluate="best")
     results = toy_kinds.metrics(out)
     best = max if results["direction"] == "higher" else min
@@ -98,11 +106,17 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
     if kind == "token_labels":
         rows = [{**row, "tags": row["tags"][::-1]} for row in rows]
     else:
-        rows = [{**row, "label": other["label"]} for row, other in zip(rows, [rows[-1], *rows[:-1]], strict=True)]
+        rows = [
+            {**row, "label": other["label"]}
+            for row, other in zip(rows, [rows[-1], *rows[:-1]], strict=True)
+        ]
     toy_task.write_split(tmp_path / "tasks" / "toy", "test", rows)
     settings = FinetuneSettings(preset="quick", seeds=1)
     finetune_stage(checkpoint, str(tmp_path / "tasks" / "toy.yaml"), settings, tmp_path / "out")
-    tables = [pq.read_table(out / "predictions.parquet").slice(0, 60) for out in (tmp_path / "out", run_of(kind))]
+    tables = [
+        pq.read_table(out / "predictions.parquet").slice(0, 60)
+        for out in (tmp_path / "out", run_of(kind))
+    ]
     assert tables[0].drop(["label"]).equals(tables[1].drop(["label"]))
     assert not tables[0]["label"].equals(tables[1]["label"])
     first, second = (toy_kinds.metrics(out)["seeds"][0] for out in (tmp_path / "out", run_of(kind)))
@@ -113,14 +127,18 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
 def test_the_report_reads_it_and_compares_arms(run_of, kind):
     cell = read_cell(run_of(kind) / "metrics.json", "dana")
     worse = cell.predictions.answers.copy()
-    worse[:, 0] = worse[:, 1] if kind != "token_labels" else [(0,) * len(codes) for codes in worse[:, 0]]
+    worse[:, 0] = (
+        worse[:, 1] if kind != "token_labels" else [(0,) * len(codes) for codes in worse[:, 0]]
+    )
     scorer = cell.predictions.kind.scorer
     [scores] = scorer(worse, cell.predictions.labels, cell.metric)(np.ones((1, 60)))
     predictions = replace(cell.predictions, answers=worse)
     scores = dict(zip(cell.scores, map(float, scores), strict=True))
     base = replace(cell, arm="base", predictions=predictions, scores=scores)
     row = measure_pair(cell, base)
-    assert row.mean == pytest.approx(np.mean([cell.scores[seed] - base.scores[seed] for seed in cell.seeds]))
+    assert row.mean == pytest.approx(
+        np.mean([cell.scores[seed] - base.scores[seed] for seed in cell.seeds])
+    )
     assert row.low <= row.mean <= row.high
 
 
@@ -132,7 +150,9 @@ def test_a_pipeline_gives_each_label_its_probability(run_of):
     for scores, row in zip(classify(texts), rows, strict=True):
         probabilities = {score["label"]: score["score"] for score in scores}
         assert {name for name, value in probabilities.items() if value >= 0.5} == set(row["label"])
-        assert [probabilities[name] for name in row["label"]] == pytest.approx(row["probability"], abs=1e-5)
+        assert [probabilities[name] for name in row["label"]] == pytest.approx(
+            row["probability"], abs=1e-5
+        )
 
 
 def test_words_beyond_the_cut_have_no_label(run_of, tmp_path):
@@ -145,8 +165,12 @@ def test_words_beyond_the_cut_have_no_label(run_of, tmp_path):
 
 def test_a_head_without_a_bias_is_refused_for_numbers_before_training(tmp_path):
     model, settings = str(tmp_path / "gpt2"), FinetuneSettings(preset="quick", epochs=1, seeds=1)
-    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy")).save_pretrained(model)
-    config = AutoConfig.for_model("gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2)
+    AutoTokenizer.from_pretrained(toy_task.write_checkpoint(tmp_path / "toy")).save_pretrained(
+        model
+    )
+    config = AutoConfig.for_model(
+        "gpt2", vocab_size=toy_task.SIZE["vocab_size"], n_embd=32, n_layer=1, n_head=2
+    )
     AutoModel.from_config(config).save_pretrained(model)
     card = str(toy_kinds.write_task(tmp_path / "tasks", "regression"))
     with pytest.raises(ArtifactError, match=r"no bias.*pooling=mean"):

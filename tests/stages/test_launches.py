@@ -22,7 +22,8 @@ from tests.stages.tiny_training import ADAPT, PAIRS, REPOSITORY, adapt, assert_s
 ADAPT_RECIPE = REPOSITORY / "recipes" / "adapt.py"
 ONE = ["torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
 TWO = [*ONE[:-1], "2"]
-# As slurmstepd does: it starts the tasks, and a signal of the time limit reaches them and not their children.
+# As slurmstepd does: it starts the tasks, and a signal of the time limit reaches them and not their
+# children.
 SRUN = """#!{python}
 import os, subprocess, sys
 places = [dict(SLURM_PROCID=str(n), SLURM_LOCALID=str(n)) for n in range(int(os.environ["SLURM_NTASKS"]))]
@@ -57,12 +58,26 @@ def write_run(base, inputs, out, settings, execution):
     execution = {"micro_batch_tokens": 256, "trackers": [], **execution}
     values = {**asdict(settings), "head_warmup": {"steps": 3}, "execution": execution}
     (run / "recipe.yaml").write_text(yaml.safe_dump({"adapt": values}))
-    return [str(part) for part in (run, "--config", run / "recipe.yaml", "--model", base, "--unweighted", "--out", out)]
+    return [
+        str(part)
+        for part in (
+            run,
+            "--config",
+            run / "recipe.yaml",
+            "--model",
+            base,
+            "--unweighted",
+            "--out",
+            out,
+        )
+    ]
 
 
 def launch(launcher, *arguments, **environment):
     command = [sys.executable, "-m", *launcher, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=400, env={**os.environ, **environment})
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=400, env={**os.environ, **environment}
+    )
 
 
 @pytest.fixture
@@ -86,26 +101,39 @@ def test_two_processes_give_the_weights_of_one(adapted_to, launch_recipe, settin
     assert_same_weights(one, out)
     for first, second in zip(records(one, "step"), records(out, "step"), strict=True):
         assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
-        assert second.get("next_sentence_loss") == pytest.approx(first.get("next_sentence_loss"), abs=1e-6)
+        assert second.get("next_sentence_loss") == pytest.approx(
+            first.get("next_sentence_loss"), abs=1e-6
+        )
         assert second["grad_norm"] == pytest.approx(first["grad_norm"], rel=1e-5)
 
 
-@pytest.mark.parametrize(("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)])
+@pytest.mark.parametrize(
+    ("stage", "settings"), [(1, ADAPT), (2, ADAPT), (3, ADAPT), (2, PAIRS), (3, PAIRS)]
+)
 def test_zero_gives_the_weights_of_one_process(adapted_to, launch_recipe, stage, settings):
     assert_same_weights(adapted_to(settings).path, launch_recipe(zero(stage), settings)[1])
 
 
-@pytest.mark.parametrize(("stage", "adapter"), [(0, None), (3, None), (2, "lora:r=2"), (3, "lora:r=2")])
+@pytest.mark.parametrize(
+    ("stage", "adapter"), [(0, None), (3, None), (2, "lora:r=2"), (3, "lora:r=2")]
+)
 def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage, adapter):
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     tokenizer, decoder = AutoTokenizer.from_pretrained(base), str(tmp_path / "decoder")
     with torch_seed(1):
-        LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape)).save_pretrained(
-            decoder
-        )
+        LlamaForCausalLM(
+            LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape)
+        ).save_pretrained(decoder)
     tokenizer.save_pretrained(decoder)
     settings, out = replace(ADAPT, objective="causal", adapter=adapter), tmp_path / "launched"
-    outcome = launch(zero(stage) if stage else TWO, ADAPT_RECIPE, *write_run(decoder, inputs, out, settings, {}))
+    outcome = launch(
+        zero(stage) if stage else TWO, ADAPT_RECIPE, *write_run(decoder, inputs, out, settings, {})
+    )
     assert outcome.returncode == 0, outcome.stderr
     assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
 
@@ -126,16 +154,31 @@ def test_zero_in_bf16_saves_the_weights_it_keeps_in_float32(launch_recipe, tmp_p
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [("2", "2"), ("2", "1"), ("1", "2"), ("2", "zero2"), ("zero1", "zero3"), ("zero3", "2"), ("zero2", "zero2")],
+    [
+        ("2", "2"),
+        ("2", "1"),
+        ("1", "2"),
+        ("2", "zero2"),
+        ("zero1", "zero3"),
+        ("zero3", "2"),
+        ("zero2", "zero2"),
+    ],
 )
-def test_a_run_stopped_on_any_launch_goes_on_under_any_other(adapted_to, base, inputs, tmp_path, before, after):
+def test_a_run_stopped_on_any_launch_goes_on_under_any_other(
+    adapted_to, base, inputs, tmp_path, before, after
+):
     first, second = ({"1": ONE, "2": TWO}.get(name) or zero(name[-1]) for name in (before, after))
     arguments = write_run(base, inputs, tmp_path / "out", ADAPT, {})
-    outcome = launch(first, REPOSITORY / "tests" / "stages" / "stopping_recipe.py", *arguments, STOP_AFTER="2")
+    outcome = launch(
+        first, REPOSITORY / "tests" / "stages" / "stopping_recipe.py", *arguments, STOP_AFTER="2"
+    )
     assert outcome.returncode != 0
     assert re.search("stopped by a signal .*after step 2.*; saved", outcome.stderr), outcome.stderr
     manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
-    assert json.loads(manifest.read_text())["files"].keys() == {"state.safetensors", "training.jsonl"}
+    assert json.loads(manifest.read_text())["files"].keys() == {
+        "state.safetensors",
+        "training.jsonl",
+    }
     outcome = launch(second, ADAPT_RECIPE, *arguments)
     assert outcome.returncode == 0, outcome.stderr
     assert "resumed at step 2" in outcome.stderr
@@ -182,7 +225,9 @@ def stop(command, folder, signal_workers, environment):
     """Signal the workers once a checkpoint is there; return the exit code, the log and the processes that are alive."""
     log = folder / "log"
     with log.open("w") as stream:
-        job = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=stream, stderr=stream)
+        job = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdout=stream, stderr=stream
+        )
         try:
             deadline = time.monotonic() + 150
             while not any((folder / "out-checkpoints").glob("step-*")):

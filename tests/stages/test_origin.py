@@ -65,7 +65,10 @@ def edit(tmp_path, monkeypatch):
     original = registry.entry_points
 
     def entries(group):
-        return [*original(group=group), EntryPoint("edited", f"edited_plugin.{group[5:-1]}:Edited", group)]
+        return [
+            *original(group=group),
+            EntryPoint("edited", f"edited_plugin.{group[5:-1]}:Edited", group),
+        ]
 
     monkeypatch.setattr(registry, "entry_points", entries)
 
@@ -79,15 +82,26 @@ def edit(tmp_path, monkeypatch):
     return write
 
 
-def test_scores_and_a_ranking_of_an_edited_detector_are_refused_and_it_is_named(texts, tmp_path, edit):
+def test_scores_and_a_ranking_of_an_edited_detector_are_refused_and_it_is_named(
+    texts, tmp_path, edit
+):
     edit("1", 1)
     task, general, _ = write_scores(texts, tmp_path, "edited")
     write_scores(texts, tmp_path, "edited")
-    arguments = (task, general, SELECTION, RankSettings(["edited"], seeds=1), tmp_path / "ranking", 0.2)
+    arguments = (
+        task,
+        general,
+        SELECTION,
+        RankSettings(["edited"], seeds=1),
+        tmp_path / "ranking",
+        0.2,
+    )
     ranking = rank_stage(*arguments)
     assert rank_stage(*arguments).manifest["seconds"] == ranking.manifest["seconds"], "reused"
     edit("-1", 2)
-    with pytest.raises(ArtifactError, match=r"selector\.detector_code\.made_by\.version: .* there, .* now"):
+    with pytest.raises(
+        ArtifactError, match=r"selector\.detector_code\.made_by\.version: .* there, .* now"
+    ):
         write_scores(texts, tmp_path, "edited")
     with pytest.raises(ArtifactError, match=r"code\.edited\.made_by\.version: "):
         rank_stage(*arguments)
@@ -107,15 +121,23 @@ def test_an_edited_encoder_reads_nothing_that_the_old_one_stored(tmp_path, edit)
 def test_every_component_of_ours_and_what_wraps_one_states_a_version_of_its_own():
     classes = [CrossFitted, Convention, ComponentDistance]
     for one in REGISTRIES:
-        present = [name for name, (entry, *_) in one.entries().items() if is_importable(entry.module)]
+        present = [
+            name for name, (entry, *_) in one.entries().items() if is_importable(entry.module)
+        ]
         classes += [component for name in present for component in classes_of(one.load(name))]
-    assert [component for component in classes if not isinstance(vars(component).get("version"), int)] == []
+    assert [
+        component for component in classes if not isinstance(vars(component).get("version"), int)
+    ] == []
 
 
 def test_our_own_components_are_known_by_their_version_and_not_by_the_release(monkeypatch):
     knn, encoder = as_detector(DETECTORS.create("knn")), ENCODERS.create("hashing")
     assert origin_of(knn) == {"package": "dana", "class": "KNearestNeighbours", "version": 1}
-    assert encoder_identity(encoder)["code"] == {"package": "dana", "class": "HashingEncoder", "version": 1}
+    assert encoder_identity(encoder)["code"] == {
+        "package": "dana",
+        "class": "HashingEncoder",
+        "version": 1,
+    }
     monkeypatch.setattr(type(knn), "version", 2)
     registry._origin_of_class.cache_clear()
     assert origin_of(knn)["version"] == 2

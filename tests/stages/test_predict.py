@@ -61,7 +61,9 @@ def seed_of(out):
 
 
 def write_lines(path, *rows):
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
     return path
 
 
@@ -76,19 +78,27 @@ def test_the_model_of_the_best_seed_is_kept_and_nothing_else(run, model, best):
     assert config.id2label == {0: "fruit", 1: "metal", 2: "bird"}
 
 
-def test_predictions_on_the_test_split_are_those_of_the_run_in_any_batches(run, model, best, card, monkeypatch):
+def test_predictions_on_the_test_split_are_those_of_the_run_in_any_batches(
+    run, model, best, card, monkeypatch
+):
     table = pq.read_table(run / "predictions.parquet").to_pandas()
     run_rows = table[table["seed"] == best]
     rows = label(model, Path(card).parent / "toy" / "test.jsonl")
     assert [row["id"] for row in rows] == run_rows["id"].tolist()
-    assert [list(toy_task.SIGNS).index(row["label"]) for row in rows] == run_rows["prediction"].tolist()
+    assert [list(toy_task.SIGNS).index(row["label"]) for row in rows] == run_rows[
+        "prediction"
+    ].tolist()
     assert [row["probability"] for row in rows] == [max(row) for row in run_rows["probabilities"]]
     monkeypatch.setattr(predict, "BATCH", 7)
     parts = label(model, Path(card).parent / "toy" / "test.jsonl")
-    assert parts == [{**row, "probability": pytest.approx(row["probability"], abs=1e-6)} for row in rows]
+    assert parts == [
+        {**row, "probability": pytest.approx(row["probability"], abs=1e-6)} for row in rows
+    ]
 
 
-def test_asked_for_afterwards_the_best_seed_alone_is_run_again(checkpoint, card, model, best, tmp_path, ran):
+def test_asked_for_afterwards_the_best_seed_alone_is_run_again(
+    checkpoint, card, model, best, tmp_path, ran
+):
     out = tmp_path / "out"
     finetune_stage(checkpoint, card, replace(SAVE, save=False), out)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -119,13 +129,17 @@ def test_a_killed_run_still_has_the_best_model(checkpoint, card, best, tmp_path,
     assert seed_of(tmp_path / "out") == best
 
 
-def test_a_better_seed_added_later_replaces_the_model_and_other_settings_do_not(checkpoint, card, best, tmp_path, ran):
+def test_a_better_seed_added_later_replaces_the_model_and_other_settings_do_not(
+    checkpoint, card, best, tmp_path, ran
+):
     out, worse = tmp_path / "out", (best + 1) % 3
     finetune_stage(checkpoint, card, replace(SAVE, seeds=[worse]), out)
     assert seed_of(out) == worse
     finetune_stage(checkpoint, card, replace(SAVE, seeds=[worse, best]), out)
     assert seed_of(out) == best
-    with pytest.raises(ArtifactError, match=r"out-model was made from other settings \(preset\.epochs: 4 there, 1"):
+    with pytest.raises(
+        ArtifactError, match=r"out-model was made from other settings \(preset\.epochs: 4 there, 1"
+    ):
         finetune_stage(checkpoint, card, replace(SAVE, epochs=1), out)
     (tmp_path / "mine-model").mkdir()
     (tmp_path / "mine-model" / "notes").write_text("x")
@@ -152,7 +166,10 @@ def test_fields_and_documents_are_what_is_asked_for(model, tmp_path, caplog):
 def test_the_field_the_model_was_trained_on_comes_first(checkpoint, tmp_path):
     card = toy_task.write_task(tmp_path / "tasks", text="sentence", id="key")
     for seed, split in enumerate(("train", "dev", "test"), 1):
-        rows = [{**row, "sentence": row["text"], "key": n} for n, row in enumerate(toy_task.rows(12, seed))]
+        rows = [
+            {**row, "sentence": row["text"], "key": n}
+            for n, row in enumerate(toy_task.rows(12, seed))
+        ]
         toy_task.write_split(tmp_path / "tasks" / "toy", split, rows)
     finetune_stage(checkpoint, str(card), replace(SAVE, seeds=1, epochs=1), tmp_path / "out")
     record = {"text": "other", "sentence": TEXTS[2], "key": 5, "id": 6}
@@ -169,16 +186,25 @@ def test_the_command_writes_a_file_or_lines_to_standard_output(model, tmp_path, 
         assert stdout == f"written: {out} (3 texts)\n"
         assert [path.name for path in out.parent.iterdir()] == [out.name]
     lines = out.read_text() if suffix == "jsonl" else stdout
-    rows = pq.read_table(out).to_pylist() if suffix == "parquet" else [json.loads(line) for line in lines.splitlines()]
+    rows = (
+        pq.read_table(out).to_pylist()
+        if suffix == "parquet"
+        else [json.loads(line) for line in lines.splitlines()]
+    )
     assert [list(row) for row in rows] == [["id", "text", "label", "probability"]] * 3
     assert [row["text"] for row in rows] == TEXTS
     assert all(1 / 3 <= row["probability"] <= 1 for row in rows)
 
 
 def test_bad_records_can_be_left_out_but_not_all_of_them(model, tmp_path, monkeypatch, capsys):
-    half_bad = write_lines(tmp_path / "mixed.jsonl", {"text": "an apple"}, {"text": ""}, "nonsense", {"text": "an owl"})
+    half_bad = write_lines(
+        tmp_path / "mixed.jsonl", {"text": "an apple"}, {"text": ""}, "nonsense", {"text": "an owl"}
+    )
     bad = write_lines(tmp_path / "bad.jsonl", "nonsense")
-    assert [row["id"] for row in label(model, half_bad, on_bad_record="skip")] == ["mixed-1", "mixed-4"]
+    assert [row["id"] for row in label(model, half_bad, on_bad_record="skip")] == [
+        "mixed-1",
+        "mixed-4",
+    ]
     assert main(["predict", model, str(bad), "--on-bad-record", "skip"]) == 2
     assert "bad.jsonl: no text to label; 1 bad record(s)" in capsys.readouterr().err
     monkeypatch.setattr(predict, "BATCH", 1)
@@ -197,18 +223,26 @@ def pairs_run(tmp_path_factory):
     """Fine-tune on pairs, beside their card."""
     folder = tmp_path_factory.mktemp("pairs")
     checkpoint = toy_pairs.write_checkpoint(folder / "base")
-    finetune_stage(str(checkpoint), str(toy_pairs.write_task(folder / "tasks")), BRIEF, folder / "out")
+    finetune_stage(
+        str(checkpoint), str(toy_pairs.write_task(folder / "tasks")), BRIEF, folder / "out"
+    )
     return folder
 
 
-def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_any_name(pairs_run, tmp_path):
+def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_any_name(
+    pairs_run, tmp_path
+):
     test, out = pairs_run / "tasks" / "toy" / "test.jsonl", tmp_path / "x.parquet"
     rows = label(pairs_run / "out-model", test)
     run_rows = pq.read_table(pairs_run / "out" / "predictions.parquet").to_pylist()
     assert [row["id"] for row in rows] == [row["id"] for row in run_rows]
-    assert [list(toy_task.SIGNS).index(row["label"]) for row in rows] == [row["prediction"] for row in run_rows]
+    assert [list(toy_task.SIGNS).index(row["label"]) for row in rows] == [
+        row["prediction"] for row in run_rows
+    ]
     assert [row["probability"] for row in rows] == [max(row["probabilities"]) for row in run_rows]
-    assert [row["text_pair"] for row in rows] == [row["hypothesis"] for row in toy_pairs.rows(24, 3)]
+    assert [row["text_pair"] for row in rows] == [
+        row["hypothesis"] for row in toy_pairs.rows(24, 3)
+    ]
     assert main(["predict", str(pairs_run / "out-model"), str(test), "--out", str(out)]) == 0
     assert list(rows[0]) == pq.read_schema(out).names == COLUMNS, "the last: it collapsed"
     manifest = read_manifest(pairs_run / "out-model")
@@ -216,7 +250,9 @@ def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_an
     assert manifest["depends_on"]["task"]["text_pair"] == "hypothesis"
     assert "It reads pairs of texts" in (pairs_run / "out-model" / "README.md").read_text()
     pair = toy_pairs.rows(1, 9)[0]
-    new = write_lines(tmp_path / "new.jsonl", {"text": pair["premise"], "claim": pair["hypothesis"]})
+    new = write_lines(
+        tmp_path / "new.jsonl", {"text": pair["premise"], "claim": pair["hypothesis"]}
+    )
     (row,) = label(pairs_run / "out-model", new, text_pair_field="claim")
     assert (row["text"], row["text_pair"]) == (pair["premise"], pair["hypothesis"])
 
@@ -229,17 +265,33 @@ def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_an
         ("run", '{"body": "x"}\n', "1: no 'text'; found body; --text-field names the field"),
         ("run", '{"text": 3}\n', "1: 'text' is int, not text"),
         ("run", '{"text": "  "}\n', "1: the text is empty"),
-        ("pairs", '{"premise": "a"}', "1: no 'hypothesis'; found premise; --text-pair-field names the field"),
-        ("pairs", '{"hypothesis": "a"}', "1: no 'premise'; found hypothesis; --text-field names the field"),
+        (
+            "pairs",
+            '{"premise": "a"}',
+            "1: no 'hypothesis'; found premise; --text-pair-field names the field",
+        ),
+        (
+            "pairs",
+            '{"hypothesis": "a"}',
+            "1: no 'premise'; found hypothesis; --text-field names the field",
+        ),
         ("pairs", '{"premise": "a", "hypothesis": ["b"]}', "1: 'hypothesis' is list, not text"),
         ("pairs", '{"premise": "a", "hypothesis": ""}', "1: the second text is empty"),
     ],
 )
-def test_what_cannot_be_labelled_is_one_line(model, pairs_run, tmp_path, capsys, model_of, content, message):
+def test_what_cannot_be_labelled_is_one_line(
+    model, pairs_run, tmp_path, capsys, model_of, content, message
+):
     (tmp_path / "new.jsonl").write_text(content)
-    command = ["predict", model if model_of == "run" else str(pairs_run / "out-model"), str(tmp_path / "new.jsonl")]
+    command = [
+        "predict",
+        model if model_of == "run" else str(pairs_run / "out-model"),
+        str(tmp_path / "new.jsonl"),
+    ]
     assert main([*command, "--out", str(tmp_path / "out" / "x.parquet")]) == 2
-    (error,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error:")]
+    (error,) = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("dana: error:")
+    ]
     assert f"new.jsonl:{message}" in error
     assert not (tmp_path / "out").exists()
 
@@ -257,7 +309,9 @@ def test_a_changed_model_labels_nothing(model, tmp_path):
     assert rows["id"].to_pylist() == ["a"], "a lone surrogate is no letter"
 
 
-@pytest.mark.parametrize("change", [{"id2label": {"0": "a", "1": "b", "5": "c"}}, {"architectures": [1]}])
+@pytest.mark.parametrize(
+    "change", [{"id2label": {"0": "a", "1": "b", "5": "c"}}, {"architectures": [1]}]
+)
 def test_a_classifier_with_an_odd_configuration_is_refused(model, tmp_path, change):
     copy = shutil.copytree(model, tmp_path / "copy", ignore=shutil.ignore_patterns("__dana__"))
     open_classifier(str(copy))
@@ -282,7 +336,9 @@ def test_a_template_goes_with_the_model(checkpoint, tmp_path):
     assert label(model, new, text_field="text")[0]["text"] == "a pear"
     assert label(model, notes)[0]["text"] == "an owl"
     assert main(["predict", str(model), str(new)]) == 2
-    with pytest.raises(ConfigError, match=re.escape("--text-pair-field='body': must be left out: ")):
+    with pytest.raises(
+        ConfigError, match=re.escape("--text-pair-field='body': must be left out: ")
+    ):
         label(model, new, text_pair_field="body")
 
 
@@ -301,12 +357,31 @@ def test_two_processes_keep_the_model_that_one_keeps(checkpoint, card, run, mode
     """The best seed is run by the second process: it is the second of the list."""
     first, last = sorted({0, 1, 2} - {best})
     recipe = str(REPOSITORY / "recipes" / "finetune.py")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", recipe]
-    arguments = ["--model", checkpoint, "--task", card, "--preset", "quick", "--out", str(tmp_path / "out")]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        recipe,
+    ]
+    arguments = [
+        "--model",
+        checkpoint,
+        "--task",
+        card,
+        "--preset",
+        "quick",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     arguments += ["--set", "finetune.epochs=4", f"finetune.seeds=[{first},{best},{last}]", "--save"]
     process = subprocess.run([*launch, *arguments], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert "run again" not in process.stderr
     assert seed_of(tmp_path / "out") == best
-    two, one = (load_file(folder / "model.safetensors") for folder in (tmp_path / "out-model", Path(model)))
+    two, one = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "out-model", Path(model))
+    )
     assert all(np.allclose(two[name], one[name], atol=1e-5) for name in one)

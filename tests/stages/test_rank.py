@@ -77,7 +77,8 @@ def test_ranking_is_written_reused_and_refused_after_a_change(topics, tmp_path):
     assert rows[content["chosen"]]["tied"]
     for row in rows.values():
         assert 0 <= row["recall_low"] <= row["recall"] <= row["recall_high"] <= 1
-    # an eighth of the general units is planted, and a fifth is within the budget: nearly all of the task is, too
+    # an eighth of the general units is planted, and a fifth is within the budget: nearly all of the
+    # task is, too
     assert rows["knn"]["recall"] > 0.9
     assert 0.88 < rows["knn"]["auroc_mean"] < 0.97
     near = [{**row, "tied": True} for row in content["detectors"]]
@@ -125,14 +126,27 @@ def test_a_small_corpus_is_shared_by_geometry_background_and_negatives(topics, t
     content = rank(topics, tmp_path, RankSettings(["lda", "knn"]))
     counts = content["counts"]
     assert min(counts[name] for name in ("geometry", "background", "negatives")) >= 50
-    samples = [{tuple(unit) for unit in ids} for ids in read_json(tmp_path / "ranking" / SAMPLES).values()]
-    assert sum(map(len, samples)) == len(set().union(*samples)), "no general unit is scored by what was fitted on it"
-    assert {row["name"]: row["auroc_mean"] > 0.9 for row in content["detectors"]} == {"lda": True, "knn": True}
+    samples = [
+        {tuple(unit) for unit in ids} for ids in read_json(tmp_path / "ranking" / SAMPLES).values()
+    ]
+    assert sum(map(len, samples)) == len(set().union(*samples)), (
+        "no general unit is scored by what was fitted on it"
+    )
+    assert {row["name"]: row["auroc_mean"] > 0.9 for row in content["detectors"]} == {
+        "lda": True,
+        "knn": True,
+    }
 
 
-def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(topics, tmp_path, held_out, fits):
+def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(
+    topics, tmp_path, held_out, fits
+):
     content = rank(topics, tmp_path, RankSettings(["knn"], seeds=3))
-    assert content["counts"]["task_groups"] == content["counts"]["task_documents"] < content["counts"]["task_units"]
+    assert (
+        content["counts"]["task_groups"]
+        == content["counts"]["task_documents"]
+        < content["counts"]["task_units"]
+    )
     repetitions = [held_out.rows[start : start + 5] for start in (0, 5, 10)]
     for rows in repetitions:
         assert sorted(np.concatenate(rows)) == list(range(held_out.groups.size))
@@ -143,7 +157,9 @@ def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(topics,
     assert len({seed for *_, seed in fits}) == 15
 
 
-def test_the_papers_protocol_holds_out_each_tenth_and_chooses_by_f1(topics, tmp_path, fits, held_out):
+def test_the_papers_protocol_holds_out_each_tenth_and_chooses_by_f1(
+    topics, tmp_path, fits, held_out
+):
     settings = RankSettings(["knn", "pca"], protocol="paper", seeds=2, prevalence=0.5)
     content = rank(topics, tmp_path, settings, replace(SELECTION, general_share=0.1))
     units = content["counts"]["task_units"]
@@ -152,7 +168,9 @@ def test_the_papers_protocol_holds_out_each_tenth_and_chooses_by_f1(topics, tmp_
     assert {round(rows / units, 1) for _, rows, _, _ in fits} == {0.9}
     repetitions = [held_out.rows[start : start + 10] for start in range(0, 40, 10)]
     assert all(sorted(np.concatenate(rows)) == list(range(units)) for rows in repetitions)
-    assert len({tuple(rows[0]) for rows in repetitions}) == 2, "folds for each repetition, the same for each detector"
+    assert len({tuple(rows[0]) for rows in repetitions}) == 2, (
+        "folds for each repetition, the same for each detector"
+    )
     best = max(content["detectors"], key=lambda row: (row["f1_mean"], row["auroc_mean"]))
     assert content["chosen"] == best["name"]
     assert "recall" not in best
@@ -169,7 +187,9 @@ def test_units_with_the_same_words_are_fitted_on_once_and_not_held_out(tmp_path)
         assert not words & {text.replace("<< PROTEIN >>", "Protein") for text in batch.texts}
 
 
-def test_a_task_of_one_long_document_and_one_like_the_general_text_are_told_of(topics, tmp_path, heard):
+def test_a_task_of_one_long_document_and_one_like_the_general_text_are_told_of(
+    topics, tmp_path, heard
+):
     random = np.random.default_rng(0)
     for name in ("cells", "book", "courts"):
         (tmp_path / name).mkdir()
@@ -210,7 +230,11 @@ BAD += [(name, f"{__name__}:{name}") for name in ("nan", "many", "raises")]
 def test_broken_plug_ins_are_left_out_of_all_with_a_warning_and_refused_where_none_is_left(
     topics, tmp_path, monkeypatch, heard
 ):
-    others = [entry.name for entry in entry_points(group="dana.detectors") if entry.name not in ("knn", "lof", "lda")]
+    others = [
+        entry.name
+        for entry in entry_points(group="dana.detectors")
+        if entry.name not in ("knn", "lof", "lda")
+    ]
     monkeypatch.setattr(registry, "entry_points", claims(*BAD, ("knn", f"{__name__}:raises")))
     monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", tuple(others))
     content = rank(topics, tmp_path, RankSettings())
@@ -227,7 +251,9 @@ def test_broken_plug_ins_are_left_out_of_all_with_a_warning_and_refused_where_no
         assert f"detector  {name} is skipped: " in heard.text
     monkeypatch.setattr(registry, "entry_points", claims(*BAD))
     monkeypatch.setattr("dana.scoring.settings.LEFT_OUT", (*others, "knn", "lof", "lda"))
-    with pytest.raises(PluginError, match=r"no detector could be ranked: .*'absent' of toy.*ZeroDivisionError"):
+    with pytest.raises(
+        PluginError, match=r"no detector could be ranked: .*'absent' of toy.*ZeroDivisionError"
+    ):
         rank(topics, tmp_path / "none", RankSettings())
 
 
@@ -243,4 +269,11 @@ def test_names_are_checked_before_any_work():
         RankSettings([])
     with pytest.raises(ConfigError, match="detectors="):
         RankSettings(["knn", "knn"]).specs()
-    assert set(RankSettings().specs()) >= {"iforest", "lof", "ocsvm", "knn", "pca", "robust_covariance"}
+    assert set(RankSettings().specs()) >= {
+        "iforest",
+        "lof",
+        "ocsvm",
+        "knn",
+        "pca",
+        "robust_covariance",
+    }

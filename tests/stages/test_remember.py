@@ -54,15 +54,39 @@ def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypa
     program, *weigh = next_command(capsys)
     assert weigh == ["weigh", out]
     assert main([*weigh, "--gamma", "5", "--beta", "0.3"]) == 0
-    assert next_command(capsys) == ["dana", "adapt", out, "--model", "bert-base-uncased", "--steps", "1000"]
+    assert next_command(capsys) == [
+        "dana",
+        "adapt",
+        out,
+        "--model",
+        "bert-base-uncased",
+        "--steps",
+        "1000",
+    ]
     assert main(weigh) == 0, "the same weights are reused without their flags"
     assert read_settings(tmp_path / out)["weigh"] == {"gamma": 5, "beta": 0.3}
 
 
-def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(texts, tmp_path, capsys):
+def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
+    texts, tmp_path, capsys
+):
     out = ["--out", str(tmp_path / "my run")]
     names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl")]
-    assert main(["score", *names, *out, "--encoder", "hashing", "--selector", "detector:knn", "--prepare"]) == 0
+    assert (
+        main(
+            [
+                "score",
+                *names,
+                *out,
+                "--encoder",
+                "hashing",
+                "--selector",
+                "detector:knn",
+                "--prepare",
+            ]
+        )
+        == 0
+    )
     shard = next_command(capsys)[1:]
     assert shard == ["score", *out, "--shard", "1/1"]
     for part in (shard, ["score", *out, "--merge"]):
@@ -93,8 +117,14 @@ def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
         ([*rank, "--geometry", "l2"], 'selection.geometry: "center+l2" there, "l2" now'),
         ([*rank, "--set", "ranking.seeds=3"], "seeds: 2 there, 3 now"),
         ([*rank, "--seed", "7"], "seed: 0 there, 7 now"),
-        ([*rank, "--set", "selection.max_task_units=50"], "selection.max_task_units: 4000 there, 50 now"),
-        ([*weigh, "--gamma", "4", "--beta", "0.1"], "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4"),
+        (
+            [*rank, "--set", "selection.max_task_units=50"],
+            "selection.max_task_units: 4000 there, 50 now",
+        ),
+        (
+            [*weigh, "--gamma", "4", "--beta", "0.1"],
+            "(settings.beta: 0.2 there, 0.1 now; settings.gamma: 5 there, 4",
+        ),
     ):
         assert main(line) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]
@@ -112,7 +142,13 @@ def test_defaults_then_memory_then_config_then_flags_then_set(tmp_path):
     (run / SETTINGS).write_text(yaml.safe_dump(memory))
     words = ["weigh", run, "--config", recipe, "--sharpness", "5", "--set", "weigh.min_tail=6"]
     weigh = settings_of(*words).weigh
-    assert (weigh.seed, weigh.beta, weigh.gamma, weigh.sharpness, weigh.min_tail) == (0, 0.3, 8, 5, 6)
+    assert (weigh.seed, weigh.beta, weigh.gamma, weigh.sharpness, weigh.min_tail) == (
+        0,
+        0.3,
+        8,
+        5,
+        6,
+    )
 
 
 def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
@@ -123,21 +159,37 @@ def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
 
 
 def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
-    (tmp_path / SETTINGS).write_text("model: some/base\ncards: [sst2]\nfinetune: {epochs: 2}\ndata: there\n")
-    settings = settings_of("finetune", "--model", "m", "--out", tmp_path / "finetune" / "sst2" / "dana")
-    assert (settings.model, settings.cards, settings.finetune.epochs, settings.data) == (None, ["sst2"], 2, "there")
+    (tmp_path / SETTINGS).write_text(
+        "model: some/base\ncards: [sst2]\nfinetune: {epochs: 2}\ndata: there\n"
+    )
+    settings = settings_of(
+        "finetune", "--model", "m", "--out", tmp_path / "finetune" / "sst2" / "dana"
+    )
+    assert (settings.model, settings.cards, settings.finetune.epochs, settings.data) == (
+        None,
+        ["sst2"],
+        2,
+        "there",
+    )
     assert settings_of("finetune", "--out", tmp_path / "finetune" / "sst2" / "dana").model is None
     assert settings_of("adapt", tmp_path).model == "some/base"
 
 
 def test_only_what_differs_is_written_and_comes_back(tmp_path):
-    settings = RunSettings(out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None)
+    settings = RunSettings(
+        out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None
+    )
     remember(with_store(settings), tmp_path)
     assert read_settings(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
-    assert differences(settings_of("score", "--rank-only", "--out", tmp_path), with_store(settings)) == {}
+    assert (
+        differences(settings_of("score", "--rank-only", "--out", tmp_path), with_store(settings))
+        == {}
+    )
     adapt = settings_of("adapt", tmp_path / "other", "--resume", "never", "--steps", "3")
     remember(adapt, tmp_path / "other")
-    assert read_settings(tmp_path / "other") == {"adapt": {"steps": 3}}, "how a training began is not remembered"
+    assert read_settings(tmp_path / "other") == {"adapt": {"steps": 3}}, (
+        "how a training began is not remembered"
+    )
 
 
 @pytest.mark.parametrize("flags", [("--beta", "0.5"), ("--budget", "9 units"), ("--below", "0.1")])
@@ -145,19 +197,27 @@ def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, fla
     for before in ({"beta": 0.3}, {"budget": "40 units"}, {"below": 0.7}):
         (tmp_path / SETTINGS).write_text(yaml.safe_dump({"weigh": before}))
         weigh, usual = settings_of("weigh", tmp_path, *flags).weigh, WeighSettings()
-        changes = [name for name in ("beta", "budget", "below") if getattr(weigh, name) != getattr(usual, name)]
+        changes = [
+            name
+            for name in ("beta", "budget", "below")
+            if getattr(weigh, name) != getattr(usual, name)
+        ]
         assert changes == [flags[0].removeprefix("--")]
 
 
 @pytest.mark.parametrize("store", ["somewhere", "none"])
 def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
-    settings = settings_of("score", "--rank-only", "--out", tmp_path, "--task", "a.txt", "--store", store)
+    settings = settings_of(
+        "score", "--rank-only", "--out", tmp_path, "--task", "a.txt", "--store", store
+    )
     remember(settings, tmp_path)
     assert read_settings(tmp_path)["selection"] == {"store": store}
     assert settings_of("score", "--out", tmp_path).selection.store == settings.selection.store
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "weigh: {beata: 1}", "weigh: {beta: 9}", "\xff", "a: [", "weigh: 3"])
+@pytest.mark.parametrize(
+    "content", ["", "[1]", "weigh: {beata: 1}", "weigh: {beta: 9}", "\xff", "a: [", "weigh: 3"]
+)
 def test_a_broken_memory_is_named(content, tmp_path, capsys):
     (tmp_path / SETTINGS).write_bytes(content.encode("latin-1"))
     with pytest.raises(ConfigError, match=SETTINGS):

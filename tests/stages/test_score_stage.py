@@ -44,7 +44,11 @@ def test_every_unit_is_scored_once_and_its_span_holds_it(topics):
     documents = {document.doc_id: document for document in iterate_documents(topics[2] / "corpus")}
     assert list(dict.fromkeys(scores["doc_id"])) == list(documents)
     for doc_id, rows in scores.groupby("doc_id"):
-        assert rows["unit"].tolist() == list(range(len(rows))) == list(range(1 + int(doc_id.split("-")[1]) % 9))
+        assert (
+            rows["unit"].tolist()
+            == list(range(len(rows)))
+            == list(range(1 + int(doc_id.split("-")[1]) % 9))
+        )
         text = documents[doc_id].text
         assert " ".join(text[a:b] for a, b in zip(rows["start"], rows["end"], strict=True)) == text
     manifest = open_artifact(topics[2] / "scores", "scores").manifest
@@ -68,11 +72,17 @@ def test_other_libraries_open_the_tables_folders_as_they_are(topics, tmp_path, m
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     weights = write_weights_of(topics, tmp_path / "weights").path
     assert (weights / SELECTED_TEXT).is_file()
-    for folder, text in ((topics[2] / "corpus", "text"), (topics[2] / "scores", "score"), (weights, "weight")):
+    for folder, text in (
+        (topics[2] / "corpus", "text"),
+        (topics[2] / "scores", "score"),
+        (weights, "weight"),
+    ):
         frame = frame_of(folder)
         assert pd.read_parquet(folder).equals(frame), folder
         for arguments in ({"path": "parquet", "data_dir": str(folder)}, {"path": str(folder)}):
-            table = datasets.load_dataset(**arguments, split="train", cache_dir=str(tmp_path / "cache"))
+            table = datasets.load_dataset(
+                **arguments, split="train", cache_dir=str(tmp_path / "cache")
+            )
             assert table[text] == frame[text].tolist(), arguments
 
 
@@ -82,7 +92,11 @@ def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
         for policy in ("segments", "sampled", "sigmoid"):
             write_weights_of(run, run[2] / policy, policy=policy)
         held_out_stage(run[2] / "corpus", run[2] / "held_out")
-    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    files = sorted(
+        path.relative_to(tmp_path / "one")
+        for path in (tmp_path / "one").rglob("*")
+        if path.is_file()
+    )
     assert len(files) > 20
     for file in files:
         one, two = (tmp_path / name / file for name in ("one", "two"))
@@ -105,11 +119,15 @@ def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(topics, tmp_
     (tmp_path / "corpus").symlink_to(topics[2] / "corpus")
     with pytest.raises(ArtifactError, match="o was made from other settings"):
         TrainingData(tmp_path / "corpus", None, tmp_path, tmp_path / "o").hold_out()
-    TrainingData(topics[2] / "corpus", None, tmp_path, tmp_path / "o").hold_out()  # an arm may train on other text
+    TrainingData(
+        topics[2] / "corpus", None, tmp_path, tmp_path / "o"
+    ).hold_out()  # an arm may train on other text
 
 
 def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
-    (tmp_path / "small.txt").write_text("\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8")
+    (tmp_path / "small.txt").write_text(
+        "\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8"
+    )
     task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
     selector = build_selector("detector", "knn", SELECTION)
     with pytest.raises(DataError, match=r"the task has 1\d units; scoring needs at least 20"):
@@ -125,8 +143,14 @@ def test_selectors_see_no_entity_markers_and_the_text_of_the_task_keeps_them(tmp
     task = TaskText(task_stage(str(tmp_path / "marked.txt"), tmp_path / "task"))
     held_out = [text for batch in task.held_out_units(SELECTION) for text in batch.texts]
     assert held_out
-    assert {*task.units(SELECTION).texts, *held_out} == {f"Cell {n} binds factor {n} ." for n in range(40)}
-    stored = [document.text for part in ("fit", "held_out") for document in iterate_documents(tmp_path / "task" / part)]
+    assert {*task.units(SELECTION).texts, *held_out} == {
+        f"Cell {n} binds factor {n} ." for n in range(40)
+    }
+    stored = [
+        document.text
+        for part in ("fit", "held_out")
+        for document in iterate_documents(tmp_path / "task" / part)
+    ]
     assert sorted(stored) == sorted(lines)
 
 
@@ -134,7 +158,9 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
     (tmp_path / "few.txt").write_text("One.\nTwo.\nThree.", encoding="utf-8")
     (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")
     for seed in range(8):
-        counts = task_stage(str(tmp_path / "few.txt"), tmp_path / f"{seed}", seed=seed).manifest["counts"]
+        counts = task_stage(str(tmp_path / "few.txt"), tmp_path / f"{seed}", seed=seed).manifest[
+            "counts"
+        ]
         assert (counts["fit"], counts["held_out"]) in ((1, 2), (2, 1))
     with pytest.raises(DataError, match="1 distinct documents"):
         task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
@@ -143,7 +169,9 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
 
 def settings(texts, out, store, general="pool.jsonl", task="cells.txt", **selection):
     selection = replace(SELECTION, store=store and str(store), **selection)
-    return RunSettings(str(out), str(texts / task), [str(texts / general)], detector="knn", selection=selection)
+    return RunSettings(
+        str(out), str(texts / task), [str(texts / general)], detector="knn", selection=selection
+    )
 
 
 def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts):
@@ -151,9 +179,14 @@ def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts)
     assert len(encoder_texts) == len(set(encoder_texts)) > 500
     encoder_texts.clear()
     lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
-    (tmp_path / "other.txt").write_text("\n\n".join(line.replace("ell", "all") for line in lines), encoding="utf-8")
+    (tmp_path / "other.txt").write_text(
+        "\n\n".join(line.replace("ell", "all") for line in lines), encoding="utf-8"
+    )
     run_score(settings(texts, tmp_path / "two", tmp_path / "store", task=tmp_path / "other.txt"))
-    documents = {document.doc_id: document.text for document in iterate_documents(tmp_path / "one" / "corpus")}
+    documents = {
+        document.doc_id: document.text
+        for document in iterate_documents(tmp_path / "one" / "corpus")
+    }
     scores = frame_of(tmp_path / "one" / "scores").itertuples()
     assert encoder_texts
     assert not {documents[row.doc_id][row.start : row.end] for row in scores} & set(encoder_texts)
@@ -162,7 +195,9 @@ def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts)
 def test_more_documents_encode_only_themselves(texts, tmp_path, encoder_texts):
     lines = (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "less.jsonl").write_text("".join(lines[:80]), encoding="utf-8")
-    run_score(settings(texts, tmp_path / "less", tmp_path / "store", general=tmp_path / "less.jsonl"))
+    run_score(
+        settings(texts, tmp_path / "less", tmp_path / "store", general=tmp_path / "less.jsonl")
+    )
     encoder_texts.clear()
     run_score(settings(texts, tmp_path / "more", tmp_path / "store"))
     new = [json.loads(line) for line in lines[80:]]
@@ -172,10 +207,14 @@ def test_more_documents_encode_only_themselves(texts, tmp_path, encoder_texts):
 
 def test_the_place_of_a_store_changes_no_byte_and_rounding_only_a_little(texts, tmp_path):
     def scores(name, store, **selection):
-        artifact = run_score(settings(texts, tmp_path / name, store and tmp_path / store, **selection))
+        artifact = run_score(
+            settings(texts, tmp_path / name, store and tmp_path / store, **selection)
+        )
         return artifact.fingerprint, (artifact.path / "part-00000.parquet").read_bytes()
 
-    runs = [scores(name, store) for name, store in (("a", "x"), ("b", "x"), ("c", "y/z"))]  # filled, read, elsewhere
+    runs = [
+        scores(name, store) for name, store in (("a", "x"), ("b", "x"), ("c", "y/z"))
+    ]  # filled, read, elsewhere
     assert runs[0] == runs[1] == runs[2]
     scores("exact", None)
     scores("int8", "x", store_dtype="int8")

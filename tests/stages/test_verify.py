@@ -6,7 +6,14 @@ import shutil
 import pytest
 
 from dana.cli.main import main
-from dana.core.artifacts import INVENTORY, MANIFEST, add_seal, list_files, open_artifact, read_inventory
+from dana.core.artifacts import (
+    INVENTORY,
+    MANIFEST,
+    add_seal,
+    list_files,
+    open_artifact,
+    read_inventory,
+)
 from dana.core.errors import ArtifactError
 from dana.core.schemas import iterate_documents, read_table
 from dana.stages.pack import pack_for
@@ -73,8 +80,13 @@ def test_each_damaged_file_is_named_with_exit_code_2(run, verify):
 
 def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(run, verify):
     (run / "corpus" / "below").mkdir()
-    shutil.copytree(run / "task", run / "scores" / "copy")  # an artifact of its own, but opening finds its parts
-    parts = [path.relative_to(run).as_posix() for path in sorted((run / "scores" / "copy").rglob("part-*"))]
+    shutil.copytree(
+        run / "task", run / "scores" / "copy"
+    )  # an artifact of its own, but opening finds its parts
+    parts = [
+        path.relative_to(run).as_posix()
+        for path in sorted((run / "scores" / "copy").rglob("part-*"))
+    ]
     strangers = ["corpus/below/notes.txt", "scores/extra", "scores/__dana__/part-00009.parquet"]
     for name in (*strangers, "corpus/__dana__/sources.json", "corpus/.hidden", "notes.txt"):
         (run / name).write_text("{}")
@@ -89,7 +101,9 @@ def test_files_that_nobody_wrote_there_are_named_and_what_steps_remember_is_not(
 
 def test_torn_manifests_and_damaged_checkpoints_are_problems(topics, tmp_path, verify):
     code, *_, error = verify(tmp_path)
-    assert (code, "__dana__/manifest.json" in error) == (2, True), "a folder without anything of dana"
+    assert (code, "__dana__/manifest.json" in error) == (2, True), (
+        "a folder without anything of dana"
+    )
     assert "run: no such folder" in verify(tmp_path / "run")[-1]
     shutil.copytree(topics[2] / "task", tmp_path / "task")
     (tmp_path / "task" / MANIFEST).write_text("{")
@@ -100,12 +114,17 @@ def test_torn_manifests_and_damaged_checkpoints_are_problems(topics, tmp_path, v
     problems = verify(tmp_path)[2]
     assert len(problems) == 2
     assert "state: its bytes" in problems[1]
-    (tmp_path / "adapted-checkpoints" / "step-00000005" / "manifest.json").write_text(json.dumps([1]))
+    (tmp_path / "adapted-checkpoints" / "step-00000005" / "manifest.json").write_text(
+        json.dumps([1])
+    )
     assert "manifest.json: 'files' is '[1]'" in verify(tmp_path)[2][-1]
 
 
 def test_a_flipped_bit_in_a_table_is_found_by_whoever_reads_it(run):
-    for name, read in (("corpus", lambda folder: list(iterate_documents(folder))), ("scores", read_table)):
+    for name, read in (
+        ("corpus", lambda folder: list(iterate_documents(folder))),
+        ("scores", read_table),
+    ):
         flip(run / name / "part-00000.parquet", 60)
         with pytest.raises(ArtifactError, match=r"part-00000\.parquet: damaged"):
             read(run / name)
@@ -113,7 +132,14 @@ def test_a_flipped_bit_in_a_table_is_found_by_whoever_reads_it(run):
 
 def test_a_changed_manifest_ranking_or_embedding_is_named(texts, tmp_path, verify):
     out = tmp_path / "run"
-    names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl"), "--out", str(out)]
+    names = [
+        "--task",
+        str(texts / "cells.txt"),
+        "--general",
+        str(texts / "pool.jsonl"),
+        "--out",
+        str(out),
+    ]
     settings = ["--encoder", "hashing:dims=64", "--set", "ranking.detectors=[pca]"]
     assert main(["score", "--rank-only", *names, *settings]) == 0
     assert verify(out)[0] == 0
@@ -151,16 +177,34 @@ def _of_another_run(run, _):
 
 
 CHANGES = {
-    "a folder is gone": (lambda run, _: shutil.rmtree(run / "scores"), f"scores/{MANIFEST}: is missing"),
+    "a folder is gone": (
+        lambda run, _: shutil.rmtree(run / "scores"),
+        f"scores/{MANIFEST}: is missing",
+    ),
     "a link hides damage": (_copy, f"scores/part-00000.parquet: {CHANGED}"),
     "a manifest without its digest": (_without_digest, f"{MANIFEST}: "),
     "weights of another run": (_of_another_run, f"weights/{MANIFEST}: "),
-    "a table is cut": (lambda run, _: (run / "tables/separation.csv").write_text("x"), "separation.csv: 1 bytes"),
+    "a table is cut": (
+        lambda run, _: (run / "tables/separation.csv").write_text("x"),
+        "separation.csv: 1 bytes",
+    ),
     "a report is gone": (lambda run, _: (run / "report.html").unlink(), "report.html: is missing"),
-    "settings are cut": (lambda run, _: (run / "settings.yaml").write_text("# cut"), "settings.yaml: 5 bytes"),
-    "a note that nobody wrote": (lambda run, _: (run / "scores/__dana__/x").touch(), "x: does not belong there"),
-    "the list is changed": (lambda run, _: (run / INVENTORY).write_text('{"files": {}}'), f"{INVENTORY}: changed"),
-    "the list is no JSON": (lambda run, _: (run / INVENTORY).write_text("[" * 100_000), f"{INVENTORY}: cannot be read"),
+    "settings are cut": (
+        lambda run, _: (run / "settings.yaml").write_text("# cut"),
+        "settings.yaml: 5 bytes",
+    ),
+    "a note that nobody wrote": (
+        lambda run, _: (run / "scores/__dana__/x").touch(),
+        "x: does not belong there",
+    ),
+    "the list is changed": (
+        lambda run, _: (run / INVENTORY).write_text('{"files": {}}'),
+        f"{INVENTORY}: changed",
+    ),
+    "the list is no JSON": (
+        lambda run, _: (run / INVENTORY).write_text("[" * 100_000),
+        f"{INVENTORY}: cannot be read",
+    ),
     "the list holds no seals": (
         lambda run, _: (run / INVENTORY).write_text(json.dumps(add_seal({"files": {"a": None}}))),
         f"{INVENTORY}: 'a' is 'None'",
@@ -174,13 +218,19 @@ def whole_run(topics, tmp_path_factory):
     run = tmp_path_factory.mktemp("whole") / "run"
     for name in ("corpus", "task", "scores"):
         shutil.copytree(topics[2] / name, run / name)
-    for line in (f"weigh {run} --gamma 3", f"weigh {run} --beta 0.5 --out {run}/other", f"report {run}"):
+    for line in (
+        f"weigh {run} --gamma 3",
+        f"weigh {run} --beta 0.5 --out {run}/other",
+        f"report {run}",
+    ):
         assert main(line.split()) == 0
     return run
 
 
 @pytest.mark.parametrize(("change", "problem"), CHANGES.values(), ids=CHANGES)
-def test_what_is_missing_changed_or_of_another_run_is_damage(whole_run, tmp_path, verify, change, problem):
+def test_what_is_missing_changed_or_of_another_run_is_damage(
+    whole_run, tmp_path, verify, change, problem
+):
     run = shutil.copytree(whole_run, tmp_path / "run")
     assert verify(run)[0] == 0
     change(run, tmp_path)
@@ -196,7 +246,9 @@ def test_a_command_lists_what_it_wrote_and_nothing_else(whole_run, tmp_path, ver
     assert main(["weigh", str(run), "--beta", "0.3", "--out", str(run / "third")]) == 0
     assert main(["report", str(run)]) == 0
     list_files(run, [], [run / "weights" / MANIFEST])
-    assert [problem.partition(": ")[0] for problem in verify(run)[2]] == [str(run / "weights" / MANIFEST)]
+    assert [problem.partition(": ")[0] for problem in verify(run)[2]] == [
+        str(run / "weights" / MANIFEST)
+    ]
     for name in ("weights", "other"):
         shutil.rmtree(run / name)
         assert verify(run)[0] == 2
@@ -212,7 +264,9 @@ def test_nothing_is_written_into_an_artifact_and_weights_of_other_scores_train_n
     assert f"{run / 'corpus'}, which would be damaged" in capsys.readouterr().err
     assert verify(run)[0] == 0
     manifest = json.loads((run / "scores" / MANIFEST).read_text())
-    (run / "scores" / MANIFEST).write_text(json.dumps({**manifest, "fingerprint": "of other scores"}))
+    (run / "scores" / MANIFEST).write_text(
+        json.dumps({**manifest, "fingerprint": "of other scores"})
+    )
     capsys.readouterr()
     assert main(["adapt", str(run), "--model", "dana-mini", "--steps", "1"]) == 2
     assert f"{run / 'weights'}: made from other scores" in capsys.readouterr().err

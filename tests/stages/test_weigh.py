@@ -9,7 +9,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from two_topics import CELLS, COURTS, frame_of, one_document, read_selected, write_scores, write_weights_of
+from two_topics import (
+    CELLS,
+    COURTS,
+    frame_of,
+    one_document,
+    read_selected,
+    write_scores,
+    write_weights_of,
+)
 
 import dana
 from dana.cli.main import main
@@ -62,13 +70,19 @@ def test_sigmoid_weighs_every_unit_and_falls_with_the_score(topics, tmp_path):
 @pytest.mark.parametrize("stream", [False, True])
 @by_segments
 def test_selected_lines_are_the_kept_units_and_never_cross_a_gap(topics, tmp_path, policy, stream):
-    artifact = write_weights_of(topics, tmp_path / "w", policy=policy, beta=0.4, gamma=2, sharpness=0.5, stream=stream)
+    artifact = write_weights_of(
+        topics, tmp_path / "w", policy=policy, beta=0.4, gamma=2, sharpness=0.5, stream=stream
+    )
     lines = read_selected(artifact.path)
     weights = frame_of(artifact.path).set_index(["doc_id", "unit"])
-    documents = {document.doc_id: document.text for document in iterate_documents(topics[2] / "corpus")}
+    documents = {
+        document.doc_id: document.text for document in iterate_documents(topics[2] / "corpus")
+    }
     selection, units_of_lines = set(weights.index[weights["weight"] > 0]), set()
     for line in lines:
-        units = {(line["doc_id"], unit) for unit in range(line["first_unit"], line["last_unit"] + 1)}
+        units = {
+            (line["doc_id"], unit) for unit in range(line["first_unit"], line["last_unit"] + 1)
+        }
         assert units <= selection
         assert (line["doc_id"], line["first_unit"] - 1) not in selection
         assert (line["doc_id"], line["last_unit"] + 1) not in selection
@@ -80,18 +94,26 @@ def test_selected_lines_are_the_kept_units_and_never_cross_a_gap(topics, tmp_pat
 
 
 def test_counts_add_up_and_a_tokenizer_is_read_for_tokens_alone(topics, tmp_path):
-    artifact = write_weights_of(topics, tmp_path / "w", budget="40 units", min_tail=2, tokenizer="no/such")
+    artifact = write_weights_of(
+        topics, tmp_path / "w", budget="40 units", min_tail=2, tokenizer="no/such"
+    )
     counts = artifact.manifest["counts"]["units"]
     assert 37 < counts["kept"] <= 40  # a segment has at most three
-    assert counts["in"] == counts["kept"] + counts["dropped_by_weight"] + counts["dropped_short_tail"]
+    assert (
+        counts["in"] == counts["kept"] + counts["dropped_by_weight"] + counts["dropped_short_tail"]
+    )
     assert counts["dropped_short_tail"] == (frame_of(artifact.path)["segment"] == -1).sum() > 0
     assert set(artifact.manifest["depends_on"]) == {"scores", "settings"}
-    weights = frame_of(write_weights_of(topics, tmp_path / "long", gamma=10**11).path)  # beyond int32
+    weights = frame_of(
+        write_weights_of(topics, tmp_path / "long", gamma=10**11).path
+    )  # beyond int32
     assert (weights["segment"] == 0).all(), "each document is a segment"
     assert (weights.groupby("doc_id")["weight"].nunique() == 1).all()
 
 
-def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(topics, tmp_path, tiny_tokenizer, byte_level):
+def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(
+    topics, tmp_path, tiny_tokenizer, byte_level
+):
     folder, artifacts = tmp_path / "tokenizer", []
     settings = {"gamma": 1, "budget": "1000 tokens", "tokenizer": str(folder)}
     # A space between units is a byte of no unit.
@@ -100,8 +122,15 @@ def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(topics,
         tokenizer.save_pretrained(folder)
         artifacts.append(write_weights_of(topics, tmp_path / f"w{high}", **settings))
         texts = [line["text"] for line in read_selected(artifacts[-1].path)]
-        assert low < sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts) <= high
-        assert write_weights_of(topics, tmp_path / f"w{high}", **settings).manifest == artifacts[-1].manifest
+        assert (
+            low
+            < sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
+            <= high
+        )
+        assert (
+            write_weights_of(topics, tmp_path / f"w{high}", **settings).manifest
+            == artifacts[-1].manifest
+        )
     assert artifacts[0].fingerprint != artifacts[1].fingerprint
     before = sorted(path.stat().st_mtime_ns for path in artifacts[0].path.rglob("*"))
     with pytest.raises(Contradiction, match=r'tokenizer: "[0-9a-f]+" there, "[0-9a-f]+" now'):
@@ -134,16 +163,26 @@ def planted_run(tmp_path_factory):
     (folder / "cells.txt").write_text(task, encoding="utf-8")
     kinds = ["planted"] * 60 + ["court"] * 540
     records = [
-        {"id": f"{kind}-{n}", "source": kind, "text": one_document(CELLS if kind == "planted" else COURTS, random, 3)}
+        {
+            "id": f"{kind}-{n}",
+            "source": kind,
+            "text": one_document(CELLS if kind == "planted" else COURTS, random, 3),
+        }
         for n, kind in enumerate(kinds)
     ]
-    (folder / "pool.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    (folder / "pool.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
+    )
     return write_scores(folder, folder / "run")
 
 
 @by_policy
-def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_of(planted_run, tmp_path, heard, policy):
-    artifact = write_weights_of(planted_run, tmp_path / "w", policy=policy, beta=0.2, sharpness=20.0)
+def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_of(
+    planted_run, tmp_path, heard, policy
+):
+    artifact = write_weights_of(
+        planted_run, tmp_path / "w", policy=policy, beta=0.2, sharpness=20.0
+    )
     in_domain, sources = artifact.manifest["in_domain"], artifact.manifest["counts"]["by_source"]
     truth = sources["planted"]["kept_units"] / sum(row["kept_units"] for row in sources.values())
     assert 0.3 < truth < 0.6
@@ -151,12 +190,18 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     assert in_domain["kept"]["value"] == pytest.approx(truth, abs=0.12)
     percent = 100 * in_domain["kept"]["value"]
     assert f"at most about {percent:.0f} % of the selected text" in heard.text
-    assert policy == "sigmoid" or re.search("20 % is selected, and about .* % of the pool scores so", heard.text)
-    beta = float(re.search(r"--beta (0\.\d+) ends where other text becomes more likely", heard.text)[1])
+    assert policy == "sigmoid" or re.search(
+        "20 % is selected, and about .* % of the pool scores so", heard.text
+    )
+    beta = float(
+        re.search(r"--beta (0\.\d+) ends where other text becomes more likely", heard.text)[1]
+    )
     assert beta == pytest.approx(in_domain["mostly"], rel=0.05) == pytest.approx(0.1, abs=0.02)
     assert f"at most about {percent:.0f}% of the selected text" in describe_purity(in_domain)
     heard.clear()
-    lean = write_weights_of(planted_run, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0)
+    lean = write_weights_of(
+        planted_run, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0
+    )
     assert lean.manifest["in_domain"]["kept"]["value"] > 0.8
     assert "like held-out" not in heard.text
 
@@ -167,12 +212,18 @@ def test_of_a_pool_that_is_selected_whole_the_share_is_the_pools(planted_run, tm
 
 
 @pytest.mark.parametrize(
-    ("recall_low", "low", "reason"), [(0.15, 0.3, "than a random one"), (0.25, 0.02, "leave it between 2% and 95%")]
+    ("recall_low", "low", "reason"),
+    [(0.15, 0.3, "than a random one"), (0.25, 0.02, "leave it between 2% and 95%")],
 )
-def test_what_may_be_chance_is_not_told(planted_run, tmp_path, monkeypatch, recall_low, low, reason):
+def test_what_may_be_chance_is_not_told(
+    planted_run, tmp_path, monkeypatch, recall_low, low, reason
+):
     estimates = Estimate(0.1, 0.05, 0.2), Estimate(0.5, recall_low, 0.7), Estimate(0.5, low, 0.95)
     monkeypatch.setattr("dana.weighting.mixture.in_domain", lambda *_: InDomain(*estimates, 0.1))
-    assert reason in write_weights_of(planted_run, tmp_path / "w", beta=0.2).manifest["in_domain"]["unknown"]
+    assert (
+        reason
+        in write_weights_of(planted_run, tmp_path / "w", beta=0.2).manifest["in_domain"]["unknown"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,21 +234,36 @@ def test_what_may_be_chance_is_not_told(planted_run, tmp_path, monkeypatch, reca
         (0.01, 0.004, "--beta 0.004 ends where other text becomes more likely"),
     ],
 )
-def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(heard, pool, mostly, message):
-    warn_of_low_purity({"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly})
+def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(
+    heard, pool, mostly, message
+):
+    warn_of_low_purity(
+        {"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly}
+    )
     assert message in heard.text
     assert "filler" not in heard.text
     heard.clear()
     for mostly, target in ((0.06, "the task"), (0.004, "law")):
-        shares = {"pool": {"value": 0.01}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly}
+        shares = {
+            "pool": {"value": 0.01},
+            "kept": {"value": 0.02},
+            "kept_share": 0.05,
+            "mostly": mostly,
+        }
         warn_of_low_purity(shares, target)
     assert "scores like held-out text of law" in heard.text
-    assert "--beta" not in heard.text, "where it is larger than the budget, or that of one of several targets"
+    assert "--beta" not in heard.text, (
+        "where it is larger than the budget, or that of one of several targets"
+    )
 
 
-def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run, tmp_path, monkeypatch):
+def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
+    planted_run, tmp_path, monkeypatch
+):
     def with_chance(table, seed):
-        return table.set_column(5, "score", pa.array(np.random.default_rng(seed).random(table.num_rows)))
+        return table.set_column(
+            5, "score", pa.array(np.random.default_rng(seed).random(table.num_rows))
+        )
 
     def in_domain(name, held_out, **settings):
         monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: held_out)
@@ -222,7 +288,14 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(planted_run,
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"policy": "sampled"}, {"policy": "sigmoid"}, {"beta": "auto"}, {"stream": True, "gamma": 7}]
+    "settings",
+    [
+        {},
+        {"policy": "sampled"},
+        {"policy": "sigmoid"},
+        {"beta": "auto"},
+        {"stream": True, "gamma": 7},
+    ],
 )
 def test_no_byte_depends_on_how_much_is_in_memory(planted_run, tmp_path, monkeypatch, settings):
     at_once = write_weights_of(planted_run, tmp_path / "at once", **settings)
@@ -230,18 +303,26 @@ def test_no_byte_depends_on_how_much_is_in_memory(planted_run, tmp_path, monkeyp
     monkeypatch.setattr("dana.weighting.selection.PIECE", 64)
     in_pieces = write_weights_of(planted_run, tmp_path / "in pieces", **settings)
     one, two = (
-        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*") if path.name != "manifest.json"}
+        {
+            path.relative_to(folder): path.read_bytes()
+            for path in folder.rglob("*.*")
+            if path.name != "manifest.json"
+        }
         for folder in (at_once.path, in_pieces.path)
     )
     assert one == two
-    one, two = ({**artifact.manifest, "seconds": 0, "digest": 0} for artifact in (at_once, in_pieces))
+    one, two = (
+        {**artifact.manifest, "seconds": 0, "digest": 0} for artifact in (at_once, in_pieces)
+    )
     assert one == two
 
 
 @by_policy
 def test_beta_auto_keeps_about_as_much_as_there_is_of_the_task(planted_run, tmp_path, policy):
     """A tenth of the pool is like the task. Written on one half of the held-out documents, reported on the other."""
-    artifact = write_weights_of(planted_run, tmp_path / "w", policy=policy, beta="auto", sharpness=100.0)
+    artifact = write_weights_of(
+        planted_run, tmp_path / "w", policy=policy, beta="auto", sharpness=100.0
+    )
     amount = artifact.manifest["beta"]
     assert amount["by_likeness"] == pytest.approx(0.1, abs=0.02)
     assert amount["beta"] == min(amount["by_likeness"], amount["by_perplexity"])
@@ -250,7 +331,9 @@ def test_beta_auto_keeps_about_as_much_as_there_is_of_the_task(planted_run, tmp_
     weights = frame_of(artifact.path)
     assert weights["weight"].sum() == pytest.approx(amount["beta"] * len(weights), rel=0.1)
     assert (weights[weights["weight"] > 0.5]["source"] == "planted").mean() > 0.85
-    again = write_weights_of(planted_run, tmp_path / "same", policy=policy, beta=amount["beta"], sharpness=100.0)
+    again = write_weights_of(
+        planted_run, tmp_path / "same", policy=policy, beta=amount["beta"], sharpness=100.0
+    )
     np.testing.assert_array_equal(frame_of(again.path)["weight"], weights["weight"])
     curve = pd.read_csv(artifact.path / CURVE)
     assert curve["share"].tolist() == [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0]
@@ -263,12 +346,17 @@ def test_beta_auto_keeps_about_as_much_as_there_is_of_the_task(planted_run, tmp_
     text = weights_text(artifact)
     assert f"beta {amount['beta']:.3g}: a model of the best" in text
     assert f"{100 * amount['by_likeness']:.3g} % of the pool is like the task" in text
-    assert (artifact.path / CURVE).with_suffix(".svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert (
+        (artifact.path / CURVE).with_suffix(".svg").read_text(encoding="utf-8").startswith("<svg ")
+    )
 
 
 def test_beta_auto_is_one_choice_of_command_function_and_arm(planted_run, tmp_path, capsys):
     run, copy = planted_run[2], tmp_path / "run"
-    assert main(["weigh", str(run), "--beta", "auto", "--gamma", "3", "--out", str(tmp_path / "w")]) == 0
+    assert (
+        main(["weigh", str(run), "--beta", "auto", "--gamma", "3", "--out", str(tmp_path / "w")])
+        == 0
+    )
     manifest = read_manifest(tmp_path / "w")
     assert manifest["beta"]["reason"] in capsys.readouterr().out
     assert manifest["depends_on"]["settings"]["beta"] == "auto"
@@ -276,7 +364,10 @@ def test_beta_auto_is_one_choice_of_command_function_and_arm(planted_run, tmp_pa
     table = dana.weigh(copy, beta="auto", gamma=3)
     np.testing.assert_array_equal(table["weight"], frame_of(tmp_path / "w")["weight"])
     (arm,) = parse_arms(
-        {"mine": {"weigh": {"beta": "auto"}}}, "detector", WeighSettings(budget="9 units"), AdaptSettings()
+        {"mine": {"weigh": {"beta": "auto"}}},
+        "detector",
+        WeighSettings(budget="9 units"),
+        AdaptSettings(),
     )
     assert arm.weigh.is_auto
     with pytest.raises(ConfigError, match="beta='auto'"):
@@ -308,7 +399,9 @@ def test_the_halves_of_held_out_text_share_no_document(planted_run):
     assert abs(len(one) - len(two)) <= 1
     assert set(split_held_out(task, 1)[0]["doc_id"].to_pylist()) != one
     assert [half.num_rows for half in split_held_out(task.slice(0, 39), 0)] == [39, 0]
-    assert [half.num_rows for half in split_held_out(task.slice(0, 40), 0)] == [21, 19], "the last has one unit"
+    assert [half.num_rows for half in split_held_out(task.slice(0, 40), 0)] == [21, 19], (
+        "the last has one unit"
+    )
 
 
 def test_weights_of_another_version_of_the_policy_are_refused(topics, tmp_path, monkeypatch):

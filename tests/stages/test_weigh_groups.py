@@ -21,13 +21,20 @@ def run(topics, tmp_path):
 def genres(run, tmp_path):
     """Write a table of groups: each unit's is the source of its document."""
     path = tmp_path / "genres.parquet"
-    units = pd.read_parquet(run / "scores")[["doc_id", "unit", "source"]].rename(columns={"source": "group"})
+    units = pd.read_parquet(run / "scores")[["doc_id", "unit", "source"]].rename(
+        columns={"source": "group"}
+    )
     units.astype({"group": str}).to_parquet(path)
     return path
 
 
 def kept_units(run, genres):
-    return pd.read_parquet(run / "weights")["weight"].groupby(pd.read_parquet(genres)["group"]).sum().to_dict()
+    return (
+        pd.read_parquet(run / "weights")["weight"]
+        .groupby(pd.read_parquet(genres)["group"])
+        .sum()
+        .to_dict()
+    )
 
 
 def weigh(run, balance):
@@ -48,12 +55,16 @@ def test_the_budget_is_spread_over_the_groups_of_a_file(run, genres, kind, capsy
     assert kept_units(run, genres) == {"court": 27, "planted": 63}
 
 
-def test_a_table_in_the_runs_folder_goes_by_its_name_and_another_content_is_refused(run, genres, capsys):
+def test_a_table_in_the_runs_folder_goes_by_its_name_and_another_content_is_refused(
+    run, genres, capsys
+):
     (run / "genres").mkdir()
     genres.rename(run / "genres" / "part-00000.parquet")
     assert weigh(run, "genres") == 0
     assert weigh(run, "genres") == 0
-    pd.read_parquet(run / "genres").assign(group="one").to_parquet(run / "genres" / "part-00000.parquet")
+    pd.read_parquet(run / "genres").assign(group="one").to_parquet(
+        run / "genres" / "part-00000.parquet"
+    )
     assert weigh(run, "genres") == 2
     assert "groups" in capsys.readouterr().err.splitlines()[-1]
 

@@ -32,19 +32,29 @@ def runs(tmp_path_factory):
     kinds = random.permutation(["cells"] * 30 + ["stars"] * 30 + ["courts"] * 180).tolist()
     vocabulary = {"cells": CELLS, "stars": STARS, "courts": COURTS}
     records = [
-        {"id": f"{kind}-{n}", "source": kind, "text": one_document(vocabulary[kind], random, 1 + n % 5)}
+        {
+            "id": f"{kind}-{n}",
+            "source": kind,
+            "text": one_document(vocabulary[kind], random, 1 + n % 5),
+        }
         for n, kind in enumerate(kinds)
     ]
-    (folder / "pool.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    (folder / "pool.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records), encoding="utf-8"
+    )
     for name in ("cells", "stars"):
         texts = "\n\n".join(one_document(vocabulary[name], random, 3) for _ in range(100))
         (folder / f"{name}.txt").write_text(texts, encoding="utf-8")
-        dana.score(folder / f"{name}.txt", folder / "pool.jsonl", out=folder / "runs" / name, **SCORING)
+        dana.score(
+            folder / f"{name}.txt", folder / "pool.jsonl", out=folder / "runs" / name, **SCORING
+        )
     return [folder / "runs" / "cells", folder / "runs" / "stars"]
 
 
 def write_targets(runs, folder, proportions=(0.75, 0.25), **settings):
-    return weigh_targets_stage(runs, proportions, WeighSettings(**{"gamma": 2, "beta": 0.15, **settings}), folder)
+    return weigh_targets_stage(
+        runs, proportions, WeighSettings(**{"gamma": 2, "beta": 0.15, **settings}), folder
+    )
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -59,24 +69,36 @@ def test_each_target_keeps_its_own_text_in_its_proportion(runs, tmp_path, policy
     assert not weights.duplicated(["doc_id", "unit"]).any()
     assert round(0.15 * len(weights)) - 4 < len(selection) <= round(0.15 * len(weights))
     lines = read_selected(artifact.path)
-    documents = {document.doc_id: document.text for document in iterate_documents(runs[0] / "corpus")}
-    assert all(line["text"] == documents[line["doc_id"]][line["start"] : line["end"]] for line in lines)
+    documents = {
+        document.doc_id: document.text for document in iterate_documents(runs[0] / "corpus")
+    }
+    assert all(
+        line["text"] == documents[line["doc_id"]][line["start"] : line["end"]] for line in lines
+    )
     assert sum(line["last_unit"] - line["first_unit"] + 1 for line in lines) == len(selection)
     assert {line["target"] for line in lines} == {"cells", "stars"}
-    scores = {run.name: frame_of(run / "scores").set_index(["doc_id", "unit"])["score"] for run in runs}
+    scores = {
+        run.name: frame_of(run / "scores").set_index(["doc_id", "unit"])["score"] for run in runs
+    }
     for line in lines:
-        units = [(line["doc_id"], unit) for unit in range(line["first_unit"], line["last_unit"] + 1)]
+        units = [
+            (line["doc_id"], unit) for unit in range(line["first_unit"], line["last_unit"] + 1)
+        ]
         assert line["score"] == pytest.approx(scores[line["target"]].loc[units].mean())
     assert artifact.manifest["targets"]["cells"]["weight"] == (selection["target"] == "cells").sum()
     assert artifact.manifest["targets"]["stars"]["in_domain"]["kept"]["value"] > 0.8
 
 
 def test_a_target_that_gets_nothing_is_warned_of(runs, tmp_path, heard):
-    artifact = write_targets(runs, tmp_path / "w", beta=1.0, gamma=10**6, stream=True)  # one segment
+    artifact = write_targets(
+        runs, tmp_path / "w", beta=1.0, gamma=10**6, stream=True
+    )  # one segment
     assert set(frame_of(artifact.path)["target"]) == {"cells"}
     cells, stars = (artifact.manifest["targets"][name]["in_domain"] for name in ("cells", "stars"))
     assert cells["recall"]["value"] == 1
-    assert stars == {"unknown": "the selection would hold no more held-out task text than a random one"}
+    assert stars == {
+        "unknown": "the selection would hold no more held-out task text than a random one"
+    }
     assert heard.text.count("nothing is kept for target") == 1
     assert "nothing is kept for target stars: others take all that it wants" in heard.text
 
@@ -91,14 +113,20 @@ def test_targets_share_out_a_budget_in_tokens(runs, tmp_path, tiny_tokenizer, by
         artifacts.append(write_targets(runs, tmp_path / f"w{high}", **settings))
         tokens = {"cells": 0, "stars": 0}
         for line in read_selected(artifacts[-1].path):
-            tokens[line["target"]] += len(tokenizer(line["text"], add_special_tokens=False)["input_ids"])
+            tokens[line["target"]] += len(
+                tokenizer(line["text"], add_special_tokens=False)["input_ids"]
+            )
         assert low < sum(tokens.values()) <= high
         assert tokens["cells"] / sum(tokens.values()) == pytest.approx(0.75, abs=0.02)
     assert artifacts[0].fingerprint != artifacts[1].fingerprint
     with pytest.raises(Contradiction, match=r"tokenizer: .* there, .* now"):
         write_targets(runs, artifacts[0].path, **settings)
     assert write_targets(runs, artifacts[1].path, **settings).manifest == artifacts[1].manifest
-    assert set(write_targets(runs, tmp_path / "units").manifest["depends_on"]) == {"scores", "proportions", "settings"}
+    assert set(write_targets(runs, tmp_path / "units").manifest["depends_on"]) == {
+        "scores",
+        "proportions",
+        "settings",
+    }
 
 
 @pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
@@ -108,7 +136,9 @@ def test_the_order_of_the_runs_changes_no_byte(runs, tmp_path, policy):
     assert one.fingerprint == two.fingerprint
     assert one.manifest["counts"] == two.manifest["counts"]
     assert one.manifest["targets"] == two.manifest["targets"]
-    assert [file_digest(part) for part in part_files(one.path)] == [file_digest(part) for part in part_files(two.path)]
+    assert [file_digest(part) for part in part_files(one.path)] == [
+        file_digest(part) for part in part_files(two.path)
+    ]
 
 
 def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatch):
@@ -117,7 +147,9 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatc
     other = tmp_path / "other"
     (tmp_path / "pool.txt").write_text("A cell divides.\nA court rules.", encoding="utf-8")
     dana.score(runs[0].parent.parent / "cells.txt", tmp_path / "pool.txt", out=other, **SCORING)
-    with pytest.raises(ConfigError, match=r"other: its scores are not of .*corpus; score the same general text"):
+    with pytest.raises(
+        ConfigError, match=r"other: its scores are not of .*corpus; score the same general text"
+    ):
         write_targets([runs[0], other], tmp_path / "w")
     table = read_table(runs[1] / "scores")
     start = pa.array(table["start"].to_numpy() + (np.arange(len(table)) == 700))
@@ -125,7 +157,9 @@ def test_runs_that_do_not_belong_together_are_refused(runs, tmp_path, monkeypatc
     for stars in (table.slice(1), moved):
         pools = {runs[0] / "scores": Pool(runs[0] / "scores"), runs[1] / "scores": Pool(stars)}
         monkeypatch.setattr("dana.stages.weigh.scored_pool", pools.get)
-        with pytest.raises(ConfigError, match=r"stars: cut into other units than .*cells; score both with the same"):
+        with pytest.raises(
+            ConfigError, match=r"stars: cut into other units than .*cells; score both with the same"
+        ):
             write_targets(runs, tmp_path / "w")
     assert not (tmp_path / "w").exists()
 
@@ -134,10 +168,27 @@ def test_the_command_and_the_function_leave_the_same_table(runs, tmp_path, capsy
     flags = ["--proportions", "0.75,0.25", "--gamma", "2", "--beta", "0.15"]
     assert main(["weigh", *map(str, runs), *flags, "--out", str(tmp_path / "w")]) == 0
     stdout = capsys.readouterr().out
-    assert all(text in stdout for text in ("cells (75%):", "stars (25%):", f"dana adapt {runs[0]} "))
+    assert all(
+        text in stdout for text in ("cells (75%):", "stars (25%):", f"dana adapt {runs[0]} ")
+    )
     table = dana.weigh(runs, proportions=[0.75, 0.25], to=tmp_path / "v", gamma=2, beta=0.15)
     pd.testing.assert_frame_equal(table, frame_of(tmp_path / "w"))
-    rows = pa.concat_tables([rows for _, rows in weights_by_document(tmp_path / "w")])  # as training reads them
+    rows = pa.concat_tables(
+        [rows for _, rows in weights_by_document(tmp_path / "w")]
+    )  # as training reads them
     np.testing.assert_array_equal(rows["weight"], table["weight"])
-    assert main(["weigh", *map(str, runs), "--proportions", "0.5,0.5", *flags[2:], "--out", str(tmp_path / "w")]) == 2
+    assert (
+        main(
+            [
+                "weigh",
+                *map(str, runs),
+                "--proportions",
+                "0.5,0.5",
+                *flags[2:],
+                "--out",
+                str(tmp_path / "w"),
+            ]
+        )
+        == 2
+    )
     assert "proportions.cells: 0.75 there, 0.5 now" in capsys.readouterr().err

@@ -16,7 +16,8 @@ BATCH = {"batch_size": 16, "max_tokens": 48, "evaluations": 1}
 PRETRAIN = PretrainSettings(
     architecture="bert", steps=30, max_positions=64, vocabulary=800, learning_rate=2e-3, **BATCH
 )
-# So low a rate that Adam, which makes a step of any gradient, cannot blow the rounding of a sum up to 1e-6.
+# So low a rate that Adam, which makes a step of any gradient, cannot blow the rounding of a sum up
+# to 1e-6.
 ADAPT = AdaptSettings(steps=4, learning_rate=2e-5, head_warmup=HeadWarmup(3, 8), **BATCH)
 PAIRS = replace(ADAPT, objective="next_sentence")
 

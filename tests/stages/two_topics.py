@@ -36,7 +36,11 @@ def claims(*more):
     def entries(group):
         real = list(entry_points(group=group))
         ours = [entry for entry in real if entry.dist and entry.dist.name == registry.DISTRIBUTION]
-        return ours + [EntryPoint(*one, group)._for(owner) for one in more] if group == "dana.detectors" else real
+        return (
+            ours + [EntryPoint(*one, group)._for(owner) for one in more]
+            if group == "dana.detectors"
+            else real
+        )
 
     return entries
 
@@ -51,7 +55,9 @@ def write_scores(texts, out, detector="knn", selection=SELECTION):
 
 def write_weights_of(topics, folder, **settings):
     out = topics[2]
-    return weigh_stage(out / "scores", out / "corpus", WeighSettings(**{"gamma": 3, **settings}), folder)
+    return weigh_stage(
+        out / "scores", out / "corpus", WeighSettings(**{"gamma": 3, **settings}), folder
+    )
 
 
 def read_selected(folder):

@@ -29,7 +29,9 @@ COMPARE = "studies compare --task {task} --general {pool} --out {out} "
 PAIRS = "{folder}/pairs.de {folder}/pairs.en"
 SPLIT = f"studies splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
 TRANSLATE = "studies translation --out {out} " + " ".join(
-    f"--{split} {name} {{folder}}/pairs.de {{folder}}/pairs.en" for split in ("train", "test") for name in ("a", "b")
+    f"--{split} {name} {{folder}}/pairs.de {{folder}}/pairs.en"
+    for split in ("train", "test")
+    for name in ("a", "b")
 )
 AUDIT = "studies splits audit {folder}/audited "
 
@@ -62,7 +64,10 @@ FLAGS = [
     (TRANSLATE + " --dev c {folder}/pairs.de {folder}/pairs.en", "dev=['c']"),
     (TRANSLATE + " --test c {folder}/other.de {folder}/pairs.en", "other.de"),
     (TRANSLATE + " --selectors knnn", "knnn"),
-    (TRANSLATE + " --sides de fr --catalogues it --test it {folder}/pairs.de {folder}/pairs.en", "sides=['de', 'fr']"),
+    (
+        TRANSLATE + " --sides de fr --catalogues it --test it {folder}/pairs.de {folder}/pairs.en",
+        "sides=['de', 'fr']",
+    ),
     (TRANSLATE + " --share 0", "share=0"),
     (TRANSLATE, "held_out=500 pairs"),
 ]
@@ -85,13 +90,17 @@ LATE = [
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), FLAGS, ids=[line.replace("{", "").replace("}", "") for line, _ in FLAGS])
+@pytest.mark.parametrize(
+    ("line", "says"), FLAGS, ids=[line.replace("{", "").replace("}", "") for line, _ in FLAGS]
+)
 def test_bad_flags_of_studies(line, says, workspace, capfd, monkeypatch):
     monkeypatch.chdir(workspace.folder)
     refuse(line, says, workspace, capfd)
 
 
-@pytest.mark.parametrize(("line", "says", "damage"), BROKEN, ids=[f"{at}-{case[1]}" for at, case in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    ("line", "says", "damage"), BROKEN, ids=[f"{at}-{case[1]}" for at, case in enumerate(BROKEN)]
+)
 def test_bad_files_of_studies(line, says, damage, workspace_copy, capfd, monkeypatch):
     monkeypatch.chdir(workspace_copy.folder)
     damage(workspace_copy)

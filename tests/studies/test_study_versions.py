@@ -24,8 +24,16 @@ from tests.studies.few_shot.test_local_chat import TALK, write_chat_model
 from tests.studies.topics.planted_topics import known_topics
 
 PINS = Path(__file__).with_name("versions.json")
-GROUPS = ("dana.selectors", "dana.topic_models", "dana.chat_models", "dana.generators", "dana.topic_gap_arms")
-COMPONENTS = [(group, name, one) for group in GROUPS for name, one in components(group, in_studies=True)]
+GROUPS = (
+    "dana.selectors",
+    "dana.topic_models",
+    "dana.chat_models",
+    "dana.generators",
+    "dana.topic_gap_arms",
+)
+COMPONENTS = [
+    (group, name, one) for group in GROUPS for name, one in components(group, in_studies=True)
+]
 PAIRS = [((text.split()[0], text.split()[3]), text) for text in sentences(tuple(WORDS), 8, 0)]
 KEYWORDS = [("word1", "word2"), ("word3",), ()]
 
@@ -45,7 +53,9 @@ def topics(spec: str, seed: int) -> dict[str, Any]:
 
 
 def texts(spec: str, seed: int) -> dict[str, Any]:
-    return {"texts": letters(GENERATORS.create(spec).fit(PAIRS, seed).generate(KEYWORDS, [seed, 5, 6]))}
+    return {
+        "texts": letters(GENERATORS.create(spec).fit(PAIRS, seed).generate(KEYWORDS, [seed, 5, 6]))
+    }
 
 
 def reply(spec: str, seed: int) -> dict[str, Any]:
@@ -56,9 +66,14 @@ def trained_on(spec: str, seed: int) -> dict[str, Any]:
     """The texts of a topic-gap arm, of twelve documents about one of three topics."""
     with TemporaryDirectory() as name:
         few_topics().save(Path(name) / "topics")
-        rows = [(f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2]) for at in range(16)]
+        rows = [
+            (f"d{at:02}", f"Enzyme {at} of a yeast cell, verdict {at % 3}", "xy"[at % 2])
+            for at in range(16)
+        ]
         documents = pd.DataFrame(rows, columns=["id", "whole", "label"])
-        documents = documents.assign(text=documents["whole"], stripped=documents["whole"].map(strip_to_letters))
+        documents = documents.assign(
+            text=documents["whole"], stripped=documents["whole"].map(strip_to_letters)
+        )
         sets = [*["test"] * 2, *["on"] * 4, *["unused"] * 4, *["off"] * 4, *["validation"] * 2]
         documents = documents.assign(share=np.linspace(0.9, 0.1, 16).astype(np.float32), set=sets)
         case = TopicCase(CELLS, 2, documents, Path(name) / "topics")
@@ -68,16 +83,32 @@ def trained_on(spec: str, seed: int) -> dict[str, Any]:
 
 # What computes, and the specs by which the parameters show.
 COMPUTED = {
-    "clusters": (clusters, ["k=3,pca=4,seeds=2", "k=2,pca=24,seeds=1", "k=3,pca=0,seeds=1,smoothing=9.0"]),
-    # at the default rate ten steps make 6 % of what CPUs round otherwise: Adam's steps are as long for gradients near 0
-    "etm": (topics, [f"learning_rate=0.001,dims=8,hidden=8,{own}" for own in ("steps=3", "steps=4,batch=50,spread=1")]),
+    "clusters": (
+        clusters,
+        ["k=3,pca=4,seeds=2", "k=2,pca=24,seeds=1", "k=3,pca=0,seeds=1,smoothing=9.0"],
+    ),
+    # at the default rate ten steps make 6 % of what CPUs round otherwise: Adam's steps are as long
+    # for gradients near 0
+    "etm": (
+        topics,
+        [
+            f"learning_rate=0.001,dims=8,hidden=8,{own}"
+            for own in ("steps=3", "steps=4,batch=50,spread=1")
+        ],
+    ),
     "lda": (topics, ["", "batch=50,alpha=0.1"]),
     "t5": (texts, ["{t5},epochs=3,tokens=8", "{t5},epochs=2,tokens=8,top_k=3,top_p=0.5"]),
-    "chat": (texts, ["{chat},tokens=8,shots=1", "{chat},tokens=8,temperature=0.3,top_p=0.7,batch=2"]),
+    "chat": (
+        texts,
+        ["{chat},tokens=8,shots=1", "{chat},tokens=8,temperature=0.3,top_p=0.7,batch=2"],
+    ),
     "embedded": (texts, [""]),
     "local": (reply, ["{chat},max_new_tokens=8", "{chat},max_new_tokens=8,temperature=3.0"]),
     "scripted": (reply, ["{replies}"]),
-    **{arm: (trained_on, [""]) for arm in ("on", "off", "repeated", "random_keywords", "augmented_baseline")},
+    **{
+        arm: (trained_on, [""])
+        for arm in ("on", "off", "repeated", "random_keywords", "augmented_baseline")
+    },
     **{arm: (trained_on, ["", "keywords=2,ratio=2"]) for arm in ("augmented", "shuffled")},
     "http": (reply, ["{url},model=m", "{url},model=m,temperature=0.5,max_tokens=7"]),
 }
@@ -89,19 +120,31 @@ def spec_paths(tmp_path_factory):
     folder = tmp_path_factory.mktemp("versions")
     lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
     (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    outputs = {"t5": write_small_t5(folder / "t5"), "chat": write_chat_model(folder / "chat", positions=256)}
+    outputs = {
+        "t5": write_small_t5(folder / "t5"),
+        "chat": write_chat_model(folder / "chat", positions=256),
+    }
     with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
         yield {**outputs, "replies": folder / "replies.jsonl", "url": endpoint.url}
 
 
-@pytest.mark.parametrize(("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS])
+@pytest.mark.parametrize(
+    ("group", "name", "component"), COMPONENTS, ids=[one[1] for one in COMPONENTS]
+)
 def test_a_version_computes_what_it_always_did_of_studies(group, name, component, spec_paths):
     compute, variants = COMPUTED[name]
 
     def numbers(seed: int) -> dict[str, Any]:
-        specs = {variant: f"{name}:{variant.format_map(spec_paths)}" if variant else name for variant in variants}
+        specs = {
+            variant: f"{name}:{variant.format_map(spec_paths)}" if variant else name
+            for variant in variants
+        }
         outcomes = {variant: compute(spec, seed) for variant, spec in specs.items()}
-        return {f"{variant} {part}".strip(): outcomes[variant][part] for variant in specs for part in outcomes[variant]}
+        return {
+            f"{variant} {part}".strip(): outcomes[variant][part]
+            for variant in specs
+            for part in outcomes[variant]
+        }
 
     assert isinstance(vars(component).get("version"), int), "a version of its own"
     check_pin(PINS, group, name, pin_of(component.version, parameters(component), numbers))

@@ -18,13 +18,19 @@ def write_pool(folder, *more):
         for topic, vocabulary in (("cells", CELLS), ("courts", COURTS))
     ]
     path = folder / "pool.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in [*records, *more]), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps(record) + "\n" for record in [*records, *more]), encoding="utf-8"
+    )
     return path
 
 
 def content(folder):
     """Bytes of the files of an artifact, without its manifest, which has the time."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "manifest.json"]
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "manifest.json"
+    ]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -39,7 +45,9 @@ def word_tokenizer(words, post_processor=None, **special):
     inner.pre_tokenizer = WhitespaceSplit()
     if post_processor:
         inner.post_processor = post_processor
-    return PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", **special)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="<pad>", unk_token="<unk>", **special
+    )
 
 
 def write_moods(folder, topics, labels, document):

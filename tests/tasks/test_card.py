@@ -29,7 +29,11 @@ def card_with(folder, **changes):
 
 
 def test_a_card_is_a_path_a_name_or_an_alias(toy_card, tmp_path):
-    assert (toy_card.labels, toy_card.text, toy_card.direction) == (["fruit", "metal", "bird"], "text", "higher")
+    assert (toy_card.labels, toy_card.text, toy_card.direction) == (
+        ["fruit", "metal", "bird"],
+        "text",
+        "higher",
+    )
     assert load_card("citation_intent") == load_card("acl_arc")
     assert "acl_arc" in card_names()
     assert "citation_intent" not in card_names()
@@ -40,7 +44,14 @@ def test_a_card_is_a_path_a_name_or_an_alias(toy_card, tmp_path):
         assert hint in str(error.value)
 
 
-PRESET = {"seeds": 0, "evaluate": "first", "warmup": 1.0, "learning_rate": 0.0, "batch_size": 0, "max_tokens": 2}
+PRESET = {
+    "seeds": 0,
+    "evaluate": "first",
+    "warmup": 1.0,
+    "learning_rate": 0.0,
+    "batch_size": 0,
+    "max_tokens": 2,
+}
 
 
 @pytest.mark.parametrize(
@@ -66,10 +77,22 @@ PRESET = {"seeds": 0, "evaluate": "first", "warmup": 1.0, "learning_rate": 0.0, 
         ({"text_pair": " "}, "text_pair=' '"),
         ({"template": "{title} {body}", "text": "body"}, "text='body'"),
         ({"presets": ["quick"]}, "presets=['quick']"),
-        ({"presets": {"quick": {"epoch": 3}}}, "presets.quick: unknown key 'epoch'; did you mean 'epochs'"),
-        *(({"presets": {"quick": {key: value}}}, f"presets.quick: {key}={value!r}") for key, value in PRESET.items()),
-        *(({"presets": {"quick": {"seeds": seeds}}}, f"presets.quick: seeds={seeds}") for seeds in ([], [1, 1], [-1])),
-        *(({"template": text}, f"template={text!r}") for text in ("", "no field", "{", "{ }", "{a!r}", "{a:>9}", "{a")),
+        (
+            {"presets": {"quick": {"epoch": 3}}},
+            "presets.quick: unknown key 'epoch'; did you mean 'epochs'",
+        ),
+        *(
+            ({"presets": {"quick": {key: value}}}, f"presets.quick: {key}={value!r}")
+            for key, value in PRESET.items()
+        ),
+        *(
+            ({"presets": {"quick": {"seeds": seeds}}}, f"presets.quick: seeds={seeds}")
+            for seeds in ([], [1, 1], [-1])
+        ),
+        *(
+            ({"template": text}, f"template={text!r}")
+            for text in ("", "no field", "{", "{ }", "{a!r}", "{a:>9}", "{a")
+        ),
     ],
 )
 def test_a_bad_card_is_refused_by_file_and_key(tmp_path, changes, key):
@@ -80,7 +103,9 @@ def test_a_bad_card_is_refused_by_file_and_key(tmp_path, changes, key):
 
 
 def test_presets_override_single_values(tmp_path):
-    card = card_with(tmp_path, labels=[0, 1], presets={"default": {"epochs": 9}, "mine": {"batch_size": 3}})
+    card = card_with(
+        tmp_path, labels=[0, 1], presets={"default": {"epochs": 9}, "mine": {"batch_size": 3}}
+    )
     assert card.labels == ["0", "1"], "YAML reads them as numbers"
     assert card.preset("default") == Preset(epochs=9, batch_size=16, seeds=8, evaluate="best")
     assert card.preset("mine") == Preset(batch_size=3)
@@ -91,8 +116,13 @@ def test_presets_override_single_values(tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["deeper", "."])
-def test_data_is_searched_in_the_named_folder_beside_the_card_then_in_dana_data(tmp_path, monkeypatch, inside):
-    card, other = card_with(tmp_path / "card", data={"file": "deeper/toy_{split}"}), load_card("sciie")
+def test_data_is_searched_in_the_named_folder_beside_the_card_then_in_dana_data(
+    tmp_path, monkeypatch, inside
+):
+    card, other = (
+        card_with(tmp_path / "card", data={"file": "deeper/toy_{split}"}),
+        load_card("sciie"),
+    )
     monkeypatch.setenv("DANA_DATA", str(tmp_path / "data"))
     path = toy_task.write_split(tmp_path / "folder" / inside, "toy_dev", [])
     assert card.files(str(tmp_path / "folder"), ["dev"]) == [str(path)]
@@ -101,7 +131,10 @@ def test_data_is_searched_in_the_named_folder_beside_the_card_then_in_dana_data(
         assert card.files(None, ["test"]) == [str(path)]
     path = toy_task.write_split(tmp_path / "data" / "tasks" / "sciie", "test", [])
     assert other.files(None, ["test"]) == [str(path)]
-    for missing, hint in ((card, "deeper/toy_{split}.jsonl into"), (other, "$DANA_DATA/tasks/sciie")):
+    for missing, hint in (
+        (card, "deeper/toy_{split}.jsonl into"),
+        (other, "$DANA_DATA/tasks/sciie"),
+    ):
         with pytest.raises(DataError, match=r"no train data .*--data") as error:
             missing.files(None, ["train"])
         assert hint in str(error.value)
@@ -114,12 +147,16 @@ def test_one_file_is_split_by_a_hash_of_ids_or_texts(tmp_path):
         toy_task.write_split(tmp_path, "every", records)
         return [read_split(card, split) for split in SPLITS]
 
-    records = [{"id": f"d{at % 900}", "text": f"an owl {at}", "label": "bird"} for at in range(1000)]
+    records = [
+        {"id": f"d{at % 900}", "text": f"an owl {at}", "label": "bird"} for at in range(1000)
+    ]
     parts = [[example.id for example in part] for part in splits(records)]
     assert sum(map(len, parts)) == 1000
     assert sum(len(set(part)) for part in parts) == 900, "two examples of one id are in one split"
     assert [len(set(part)) / 900 for part in parts] == pytest.approx([0.7, 0.12, 0.18], abs=0.03)
-    assert [{example.id for example in part} for part in splits(records[::-1])] == [set(part) for part in parts]
+    assert [{example.id for example in part} for part in splits(records[::-1])] == [
+        set(part) for part in parts
+    ]
     parts = splits([{"text": f"an owl {at % 90}", "label": "bird"} for at in range(180)])
     texts = [{example.text for example in part} for part in parts]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 90
@@ -154,7 +191,12 @@ def test_local_splits_in_the_layout_of_the_hub_are_read(tmp_path):
 
 def test_the_identity_of_texts_has_what_they_depend_on(toy_card):
     assert toy_card.text_identity == {"version": toy_card.version}
-    changes = [{"text": "body"}, {"text_pair": "more"}, {"template": "{title} {body}"}, {"id": "number"}]
+    changes = [
+        {"text": "body"},
+        {"text_pair": "more"},
+        {"template": "{title} {body}"},
+        {"id": "number"},
+    ]
     changes += [{"version": toy_card.version + 1}, {"kind": "multi_label", "metric": "micro_f1"}]
     identities = {str(replace(toy_card, **change).text_identity) for change in changes}
     assert len({*identities, str(toy_card.text_identity)}) == len(changes) + 1
@@ -167,7 +209,13 @@ def test_a_text_may_be_made_of_several_fields(tmp_path):
     assert template.fields == ["title", "meta.body"]
     assert template.fill({"title": "a", "meta.body": "b {title}"}) == "a: b {title} (a, {as is})"
     card = card_with(tmp_path, template="{title}\n{meta.body}")
-    record = {"id": 1, "title": "Birds", "meta": {"body": " a wren "}, "text": "zinc", "label": "bird"}
+    record = {
+        "id": 1,
+        "title": "Birds",
+        "meta": {"body": " a wren "},
+        "text": "zinc",
+        "label": "bird",
+    }
     toy_task.write_split(tmp_path / "toy", "test", [record])
     assert read_split(card, "test") == [Example("1", "Birds\n a wren", 2)]
 
@@ -205,7 +253,10 @@ def test_folders_are_added_once_as_absolute_paths(tmp_path, monkeypatch):
     monkeypatch.setenv(TASK_PATH, str(tmp_path / "link"))
     add_to_task_path(["cards", "link"])
     add_to_task_path(["cards"])
-    assert os.environ[TASK_PATH].split(os.pathsep) == [str(tmp_path / "link"), str(tmp_path / "cards")]
+    assert os.environ[TASK_PATH].split(os.pathsep) == [
+        str(tmp_path / "link"),
+        str(tmp_path / "cards"),
+    ]
     assert load_card("toy").name == "toy"  # the link and its target are one folder
 
 
@@ -224,12 +275,32 @@ def test_a_name_of_two_cards_and_a_bad_card_of_the_path_are_refused(tmp_path):
 
 
 def test_keys_of_the_including_card_win_and_three_mappings_are_merged(tmp_path):
-    base = {"presets": {"quick": {"epochs": 9, "seeds": 1}, "long": {"epochs": 50}}, "tags": ["law"], "notes": "Base."}
+    base = {
+        "presets": {"quick": {"epochs": 9, "seeds": 1}, "long": {"epochs": 50}},
+        "tags": ["law"],
+        "notes": "Base.",
+    }
     toy_task.write_task(tmp_path / "base", **base)
-    more = {"presets": {"quick": {"batch_size": 2}}, "splits": {"dev": 31}, "data": {"hub": "org/name"}}
-    path = write(tmp_path / "mine.yaml", include="base/toy.yaml", name="mine", metric="accuracy", tags=["news"], **more)
+    more = {
+        "presets": {"quick": {"batch_size": 2}},
+        "splits": {"dev": 31},
+        "data": {"hub": "org/name"},
+    }
+    path = write(
+        tmp_path / "mine.yaml",
+        include="base/toy.yaml",
+        name="mine",
+        metric="accuracy",
+        tags=["news"],
+        **more,
+    )
     card = TaskCard.read(path)
-    assert (card.name, card.metric, card.tags, card.notes) == ("mine", "accuracy", ["news"], "Base.")
+    assert (card.name, card.metric, card.tags, card.notes) == (
+        "mine",
+        "accuracy",
+        ["news"],
+        "Base.",
+    )
     assert card.splits == {"train": 120, "dev": 31, "test": 60}
     assert card.data == {"local": "toy", "hub": "org/name"}
     assert card.preset("long").epochs == 50
@@ -256,7 +327,10 @@ def test_a_shipped_card_is_included_by_name_without_its_names(tmp_path):
     assert lines[:2] == [f"# file: {path}", f"# includes: {card.origins[1]}"]
     assert not [line for line in lines if line.startswith("include:")]
     write(tmp_path / "outer.yaml", include="mine.yaml", name="outer", title="nearest")
-    assert (load_card(str(tmp_path / "outer.yaml")).title, card.title) == ("nearest", load_card("acl_arc").title)
+    assert (load_card(str(tmp_path / "outer.yaml")).title, card.title) == (
+        "nearest",
+        load_card("acl_arc").title,
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,15 @@ def test_examples_have_id_text_and_class_number(toy_card, pairs):
 
 
 def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
-    card = load_card(str(toy_task.write_task(tmp_path, text="meta.body", label="meta.topic", id="meta.uid")))
-    record = {"id": 1, "meta": {"body": "a wren", "topic": "bird", "uid": 7}, "text": "zinc", "label": "metal"}
+    card = load_card(
+        str(toy_task.write_task(tmp_path, text="meta.body", label="meta.topic", id="meta.uid"))
+    )
+    record = {
+        "id": 1,
+        "meta": {"body": "a wren", "topic": "bird", "uid": 7},
+        "text": "zinc",
+        "label": "metal",
+    }
     write(card, "test", record, {"meta": {"body": "an owl", "topic": "bird", "uid": "8"}})
     assert read_split(card, "test") == [Example("7", "a wren", 2), Example("8", "an owl", 2)]
     for uid, reason in ((None, "the id is null"), (7, "the id '7' comes twice")):
@@ -64,7 +71,9 @@ def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
 
 def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
     names = "owl", "wren", "crow", "rook"
-    owl, wren, crow, rook = ({"id": name, "text": f" {name}\r\n", "label": "bird"} for name in names)
+    owl, wren, crow, rook = (
+        {"id": name, "text": f" {name}\r\n", "label": "bird"} for name in names
+    )
     for split, records in {"train": [owl], "dev": [wren], "test": [owl, wren, crow, rook]}.items():
         write(toy_card, split, *records)
     assert [example.id for example in read_splits(toy_card)["test"]] == [*names]
@@ -88,7 +97,11 @@ def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
         ("single_label", {"text": "an owl", "label": None}, "no 'label'; found text"),
         ("single_label", {"text": 3, "label": "bird"}, "'text' is int"),
         ("single_label", [1], "expected a JSON object"),
-        ("pairs", {**pair("a", "b"), "hypothesis": None}, "no 'hypothesis'; found uid, premise, label"),
+        (
+            "pairs",
+            {**pair("a", "b"), "hypothesis": None},
+            "no 'hypothesis'; found uid, premise, label",
+        ),
         ("pairs", {**pair("a", "b"), "hypothesis": 7}, "'hypothesis' is int"),
         ("pairs", {**pair("a", "b"), "hypothesis": " \n"}, "the second text is empty"),
         ("pairs", {**pair("a", "b"), "premise": " \n"}, "the text is empty"),
@@ -104,7 +117,9 @@ def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
 def test_a_bad_record_is_refused_by_file_and_line(tmp_path, kind, bad, problem):
     write_task = {"single_label": toy_task.write_task, "pairs": toy_pairs.write_task}.get(kind)
     path = write_task(tmp_path) if write_task else toy_kinds.write_task(tmp_path, kind)
-    split = toy_task.write_split(tmp_path / "toy", "dev", [GOOD, bad] if kind == "single_label" else [bad])
+    split = toy_task.write_split(
+        tmp_path / "toy", "dev", [GOOD, bad] if kind == "single_label" else [bad]
+    )
     line = 2 if kind == "single_label" else 1
     with pytest.raises(DataError) as error:
         read_split(load_card(str(path)), "dev")
@@ -127,7 +142,10 @@ def test_an_unexpected_number_of_examples_is_a_warning_and_none_an_error(toy_car
 
 def test_overlap_counts_test_examples_with_the_text_or_both_texts_of_another_split():
     def splits(**texts):
-        return {split: [Example("", text[0], 0, text[1:] or None) for text in rows] for split, rows in texts.items()}
+        return {
+            split: [Example("", text[0], 0, text[1:] or None) for text in rows]
+            for split, rows in texts.items()
+        }
 
     single = splits(train="abb", dev="c", test="bbcd")
     assert overlap(single) == {"test_in_train": 2, "test_in_dev": 1, "seen": 3, "unseen": 1}
@@ -160,7 +178,9 @@ def test_the_text_of_a_card_is_the_card(tmp_path):
     for card in map(load_card, card_names()):
         (tmp_path / "again.yaml").write_text(card_text(card, None), encoding="utf-8")
         again = TaskCard.read(tmp_path / "again.yaml")
-        assert [key for key in vars(card) if getattr(card, key) != getattr(again, key)] == ["origins"]
+        assert [key for key in vars(card) if getattr(card, key) != getattr(again, key)] == [
+            "origins"
+        ]
 
 
 def test_cards_are_rows_with_expected_sizes_and_availability_filtered_by_tag(tmp_path, monkeypatch):
@@ -168,14 +188,30 @@ def test_cards_are_rows_with_expected_sizes_and_availability_filtered_by_tag(tmp
     splits = {"splits": {"train": 120, "test": [60, 1061]}, "tags": ["law", "topic"]}
     local = load_card(str(toy_task.write_task(tmp_path, **splits)))
     [row] = card_rows([local], None)
-    values = {"name": "toy", "kind": "single_label", "metric": "macro_f1", "labels": 3, "train": "120", "dev": "-"}
-    values |= {"test": "60 or 1,061", "data": "here", "tags": "law, topic", "title": "What is it about?"}
+    values = {
+        "name": "toy",
+        "kind": "single_label",
+        "metric": "macro_f1",
+        "labels": 3,
+        "train": "120",
+        "dev": "-",
+    }
+    values |= {
+        "test": "60 or 1,061",
+        "data": "here",
+        "tags": "law, topic",
+        "title": "What is it about?",
+    }
     assert row == values
     hub = load_card(str(toy_task.write_task(tmp_path, data={"hub": "org/name"}, name="remote")))
     gone = load_card(str(toy_task.write_task(tmp_path, data={"local": "gone"})))
     (tmp_path / "toy" / "dev.jsonl").unlink()
     (tmp_path / "toy" / "test.jsonl").unlink()
-    assert [row["data"] for row in card_rows([local, hub, gone], None)] == ["no dev, test", "hub", "missing"]
+    assert [row["data"] for row in card_rows([local, hub, gone], None)] == [
+        "no dev, test",
+        "hub",
+        "missing",
+    ]
     assert [row["name"] for row in card_rows([local, hub], None, "law")] == ["toy"]
     with pytest.raises(ConfigError, match=r"--tag 'lawn'.*did you mean 'law'"):
         card_rows([local, hub], None, "lawn")
@@ -186,11 +222,17 @@ def test_split_and_label_rows_by_hand(toy_card):
     lengths = [1, 2, 3, *[4] * 16, 90]
     dev = [Example(str(at), " ".join(["w"] * length), 1) for at, length in enumerate(lengths)]
     dev[0] = Example("0", "", 1)
-    first, second = (list(row.values()) for row in split_rows(toy_card, {"train": train, "dev": dev}))
+    first, second = (
+        list(row.values()) for row in split_rows(toy_card, {"train": train, "dev": dev})
+    )
     assert first == ["train", 4, "120", 0, 3, 3, ""]
     assert second == ["dev", 20, "30", 1, 4, 4, "fruit, bird"]
     rows = label_rows(toy_card, {"train": train, "test": dev[:1]})
-    train_rows = [("train", "fruit", 2, 0.5), ("train", "metal", 1, 0.25), ("train", "bird", 1, 0.25)]
+    train_rows = [
+        ("train", "fruit", 2, 0.5),
+        ("train", "metal", 1, 0.25),
+        ("train", "bird", 1, 0.25),
+    ]
     test_rows = [("test", "fruit", 0, 0.0), ("test", "metal", 1, 1.0), ("test", "bird", 0, 0.0)]
     assert [tuple(row.values()) for row in rows] == train_rows + test_rows
 
@@ -204,7 +246,10 @@ def split(name, *texts):
 def matches(train, dev, test):
     rows = overlap_rows({"train": train, "dev": dev, "test": test})
     assert len(rows) == 3 * 2 + 3 * 2
-    return {(row["split"], row["within"], row["kind"]): (row["examples"], row["of"], row["ids"]) for row in rows}
+    return {
+        (row["split"], row["within"], row["kind"]): (row["examples"], row["of"], row["ids"])
+        for row in rows
+    }
 
 
 def test_repeats_and_contradictions_within_and_between_splits():
@@ -221,12 +266,16 @@ def test_repeats_and_contradictions_within_and_between_splits():
     assert rows["test", "dev", "exact"] == (2, 3, "e0 = d1, e2 = d0")
     same = [str(at) for at in range(5)]
     rows = matches(split("t", *same), split("d", "x"), split("e", *same))
-    assert rows["test", "train", "exact"] == (5, 5, "e0 = t0, e1 = t1, e2 = t2"), "at most three ids"
+    assert rows["test", "train", "exact"] == (5, 5, "e0 = t0, e1 = t1, e2 = t2"), (
+        "at most three ids"
+    )
     # Pairs match if both texts do.
     test = split("e", ("a", 1, "b"), ("a", 0, "b more"), ("b", 0, "a"))
     rows = matches(split("t", ("a", 0, "b")), split("d", ("x", 0, "y")), test)
     pairs = {key: ids for key, (_, _, ids) in rows.items() if ids}
-    assert pairs == dict.fromkeys([("test", "train", "exact"), ("test", "train", "contradicting")], "e0 = t0")
+    assert pairs == dict.fromkeys(
+        [("test", "train", "exact"), ("test", "train", "contradicting")], "e0 = t0"
+    )
 
 
 def test_a_corpus_is_searched_for_each_text_of_the_test_split():
@@ -237,5 +286,9 @@ def test_a_corpus_is_searched_for_each_text_of_the_test_split():
     row = corpus_row(test, (Document(doc_id, "s", text) for doc_id, text in texts.items()))
     counts = {"examples": 3, "of": 4, "share": 3 / 4, "documents": 2, "of_documents": 4}
     assert row == {"split": "test", **counts, "ids": "e1 = q, e2 = q, e3 = q"}
-    many = [Example(str(at), f"number {at} {text}", 0) for at in range(33_000)]  # more than sixteen bits count
-    assert corpus_row(many, [Document("p", "s", f"it says number 32999 {text}")])["examples"] == 33_000
+    many = [
+        Example(str(at), f"number {at} {text}", 0) for at in range(33_000)
+    ]  # more than sixteen bits count
+    assert (
+        corpus_row(many, [Document("p", "s", f"it says number 32999 {text}")])["examples"] == 33_000
+    )

@@ -21,7 +21,11 @@ from dana.tasks.kinds.base import is_degenerate
 from dana.tasks.kinds.single_label import _module, score_predictions
 
 TAGS = ["O", "B-per", "I-per", "B-loc", "I-loc"]
-MULTI, NUMBER, WORDS = KINDS["multi_label"](("a", "b", "c")), KINDS["regression"](()), KINDS["token_labels"]((*TAGS,))
+MULTI, NUMBER, WORDS = (
+    KINDS["multi_label"](("a", "b", "c")),
+    KINDS["regression"](()),
+    KINDS["token_labels"]((*TAGS,)),
+)
 ONE = KINDS["single_label"](("a", "b", "c"))
 
 
@@ -60,7 +64,10 @@ READ = [
 REFUSED = [
     *((NAMES, value) for value in (0.5, "1.0", float("inf"), float("nan"), "", " \n", None)),
     *((MULTI, value) for value in ("a", 3, ["a", "d"], ["a", "b", "a"])),
-    *((NUMBER, value) for value in ("high", "", "1_000", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)),
+    *(
+        (NUMBER, value)
+        for value in ("high", "", "1_000", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)
+    ),
     *((WORDS, value) for value in ("O", ["B-zoo"], [5], [True])),
 ]
 
@@ -74,15 +81,23 @@ def test_targets_are_read_or_refused_by_value_and_words_are_a_list_or_split_at_s
     card = load_card(str(toy_kinds.write_task(tmp_path, "token_labels")))
     row = {"tokens": ["a", "wren", "St. Ives"], "tags": ["O", "B-bird", 3]}
     (tmp_path / "toy" / "dev.jsonl").write_text(json.dumps(row) + "\n")
-    assert read_split(card, "dev") == [Example("dev-1", "a wren St. Ives", (0, 1, 3), words=("a", "wren", "St. Ives"))]
+    assert read_split(card, "dev") == [
+        Example("dev-1", "a wren St. Ives", (0, 1, 3), words=("a", "wren", "St. Ives"))
+    ]
     assert WORDS.read_text(" a  wren ") == ("a wren", ("a", "wren"))
 
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        *(("multi_label", change) for change in ({"metric": "accuracy"}, {"direction": "lower"}, {"labels": ["one"]})),
-        *(("regression", change) for change in ({"metric": "f1"}, {"direction": "higher"}, {"labels": ["a", "b"]})),
+        *(
+            ("multi_label", change)
+            for change in ({"metric": "accuracy"}, {"direction": "lower"}, {"labels": ["one"]})
+        ),
+        *(
+            ("regression", change)
+            for change in ({"metric": "f1"}, {"direction": "higher"}, {"labels": ["a", "b"]})
+        ),
         ("token_labels", {"template": "{a} {b}", "text": None}),
         ("token_labels", {"text_pair": "b"}),
         ("token_labels", {"metric": "span_f1", "labels": ["noun", "verb"]}),
@@ -95,7 +110,11 @@ def test_a_card_that_does_not_fit_its_kind_is_refused(tmp_path, kind, changes):
 
 
 def test_the_direction_of_a_card_is_its_metrics(tmp_path):
-    for metric, direction, sign in (("mae", "lower", -1), ("mse", "lower", -1), ("pearson", "higher", 1)):
+    for metric, direction, sign in (
+        ("mae", "lower", -1),
+        ("mse", "lower", -1),
+        ("pearson", "higher", 1),
+    ):
         card = load_card(str(toy_kinds.write_task(tmp_path, "regression", metric=metric)))
         assert (card.direction, card.sign, card.labels) == (direction, sign, [])
         assert is_error(metric) == (direction == "lower")
@@ -105,7 +124,9 @@ def test_losses_by_hand():
     chances = ONE.activate(torch.tensor([[0.0, np.log(2.0), 0.0]]))
     assert chances.tolist() == [pytest.approx([0.25, 0.5, 0.25])]
     targets = torch.from_numpy(ONE.targets([1]))
-    assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), targets).item() == pytest.approx(np.log(2))
+    assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), targets).item() == pytest.approx(
+        np.log(2)
+    )
     targets = torch.from_numpy(MULTI.targets([(1,)]))
     assert targets.tolist() == [[0, 1, 0]]
     loss = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
@@ -121,7 +142,10 @@ def test_losses_by_hand():
 
 def test_mean_and_deviation_fold_into_the_last_layer():
     standard = NUMBER.fit(NUMBER.targets([100.0, 300.0]))
-    layer, states = torch.nn.Linear(4, 1), torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    layer, states = (
+        torch.nn.Linear(4, 1),
+        torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
+    )
     with torch.no_grad():
         before = standard.activate(layer(states))
         plain = standard.fold_into(layer)
@@ -148,11 +172,24 @@ def test_spans_by_hand(text, spans):
 
 def test_scores_by_hand_and_by_sklearn():
     # right: a 2, b 1, c 1; predicted: a 2, b 2, c 1; true: a 2, b 2, c 2
-    scores = {"micro_f1": 2 * 4 / (5 + 6), "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3, "subset_accuracy": 2 / 5}
+    scores = {
+        "micro_f1": 2 * 4 / (5 + 6),
+        "macro_f1": (4 / 4 + 2 / 4 + 2 / 3) / 3,
+        "subset_accuracy": 2 / 5,
+    }
     assert MULTI.scores(SET_GUESS, SETS) == pytest.approx(scores)
-    assert MULTI.scores(sets([], []), sets([], [])) == {"micro_f1": 0, "macro_f1": 0, "subset_accuracy": 1}
+    assert MULTI.scores(sets([], []), sets([], [])) == {
+        "micro_f1": 0,
+        "macro_f1": 0,
+        "subset_accuracy": 1,
+    }
     # ranks of the predictions: 2, 1, 3.5, 3.5
-    scores = {"mse": 7 / 4, "mae": 5 / 4, "pearson": 6.5 / np.sqrt(5 * 12.75), "spearman": 3.5 / np.sqrt(5 * 4.5)}
+    scores = {
+        "mse": 7 / 4,
+        "mae": 5 / 4,
+        "pearson": 6.5 / np.sqrt(5 * 12.75),
+        "spearman": 3.5 / np.sqrt(5 * 4.5),
+    }
     assert NUMBER.scores(NUMBER_GUESS, NUMBERS) == pytest.approx(scores)
     # one span of four predicted and three true is right; five of eight words
     scores = {"span_f1": 2 * 1 / (4 + 3), "accuracy": 5 / 8}
@@ -161,11 +198,18 @@ def test_scores_by_hand_and_by_sklearn():
     assert WORDS.scores(sentences("O"), sentences("O")) == {"span_f1": 0, "accuracy": 1}
     assert WORDS.scores(sentences("O ?"), sentences("O O"))["accuracy"] == 0.5
     nouns = KINDS["token_labels"](("noun", "verb"))
-    assert nouns.scores(nouns.gather([(0, 1)]), nouns.gather([(0, 0)])) == {"accuracy": 0.5}, "not BIO: no spans"
+    assert nouns.scores(nouns.gather([(0, 1)]), nouns.gather([(0, 0)])) == {"accuracy": 0.5}, (
+        "not BIO: no spans"
+    )
     true, guess = np.random.default_rng(0).random((2, 200, 3)) < 0.3
     answers = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
-    f1 = {f"{how}_f1": f1_score(true, guess, average=how, zero_division=0) for how in ("micro", "macro")}
-    assert MULTI.scores(*answers) == pytest.approx(f1 | {"subset_accuracy": accuracy_score(true, guess)})
+    f1 = {
+        f"{how}_f1": f1_score(true, guess, average=how, zero_division=0)
+        for how in ("micro", "macro")
+    }
+    assert MULTI.scores(*answers) == pytest.approx(
+        f1 | {"subset_accuracy": accuracy_score(true, guess)}
+    )
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
@@ -185,24 +229,37 @@ def test_the_three_metrics_of_a_confusion_table_by_hand_without_a_network(monkey
     for owner, name in ((socket, "getaddrinfo"), (socket.socket, "connect")):
         monkeypatch.setattr(owner, name, lambda *arguments: pytest.fail("asked the network"))
     _module.cache_clear()
-    cells = [(true, guess) for true in range(3) for guess in range(3) for _ in range(CONFUSION[true, guess])]
+    cells = [
+        (true, guess)
+        for true in range(3)
+        for guess in range(3)
+        for _ in range(CONFUSION[true, guess])
+    ]
     references, predictions = np.array(cells).T
     # F1 = 2 right / (predicted + true): 6/9, 6/10, 0/1, and 0 for the absent class
     metrics = {"accuracy": 6 / 10, "micro_f1": 6 / 10, "macro_f1": (6 / 9 + 6 / 10 + 0 + 0) / 4}
     assert score_predictions(predictions, references, 4) == pytest.approx(metrics)
-    # sklearn's default would average over 2 classes here and over 3 when one of them is guessed once
+    # sklearn's default would average over 2 classes here and over 3 when one of them is guessed
+    # once
     references = np.array([0, 0, 1, 1])
-    assert score_predictions(np.array([0, 0, 1, 1]), references, 3)["macro_f1"] == pytest.approx(2 / 3)
-    assert score_predictions(np.array([0, 0, 1, 2]), references, 3)["macro_f1"] == pytest.approx((1 + 2 / 3) / 3)
+    assert score_predictions(np.array([0, 0, 1, 1]), references, 3)["macro_f1"] == pytest.approx(
+        2 / 3
+    )
+    assert score_predictions(np.array([0, 0, 1, 2]), references, 3)["macro_f1"] == pytest.approx(
+        (1 + 2 / 3) / 3
+    )
 
 
 BALANCED, LOPSIDED = np.repeat(np.arange(6), 50), np.array([0] * 950 + [1] * 50)
 
 
 def test_one_label_is_a_collapse_which_a_few_strays_do_not_hide_and_chance_is_not():
-    # A tenth of the 250 that are outside the largest class is 25; a careful model of a rare class predicts it rarely.
+    # A tenth of the 250 that are outside the largest class is 25; a careful model of a rare class
+    # predicts it rarely.
     for references, strays in ((BALANCED, (2, 24, 25)), (LOPSIDED, (0, 4, 10))):
-        predictions = [np.repeat([0, references.max()], [references.size - count, count]) for count in strays]
+        predictions = [
+            np.repeat([0, references.max()], [references.size - count, count]) for count in strays
+        ]
         assert [is_degenerate(part, references) for part in predictions] == [True, True, False]
     assert is_degenerate(np.array([2, 2, 2]), np.array([2, 2, 2]))
     assert not is_degenerate(np.random.default_rng(0).integers(0, 6, BALANCED.size), BALANCED)
@@ -212,20 +269,29 @@ MODELS = [
     (ONE, np.array([0, 1, 2, 2, 1]), np.array([[0, 1, 1, 2, 1], [2, 2, 2, 0, 1]])),
     (MULTI, SETS, np.stack([SET_GUESS, sets([0, 1], [1], [], [2], [0])])),
     (NUMBER, NUMBERS, np.stack([NUMBER_GUESS, np.array([3.0, 3.0, 1.0, 2.0])])),
-    (WORDS, SENTENCES, np.stack([SENTENCE_GUESS, sentences("O O O B-loc", "B-loc O", "B-loc I-loc")])),
+    (
+        WORDS,
+        SENTENCES,
+        np.stack([SENTENCE_GUESS, sentences("O O O B-loc", "B-loc O", "B-loc I-loc")]),
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "true", "models", "metric"), [(*row, metric) for row in MODELS for metric in row[0].metrics]
+    ("kind", "true", "models", "metric"),
+    [(*row, metric) for row in MODELS for metric in row[0].metrics],
 )
-def test_a_text_of_count_two_occurs_twice_and_its_influence_is_that_of_leaving_it_out(kind, true, models, metric):
+def test_a_text_of_count_two_occurs_twice_and_its_influence_is_that_of_leaving_it_out(
+    kind, true, models, metric
+):
     draws = np.random.default_rng(1).integers(0, 4, (5, true.size))
     draws[:, 0] += 1
     scores = kind.scorer(models, true, metric)(draws.astype(float))
     for row, counts in zip(scores, draws, strict=True):
         rows = np.repeat(np.arange(true.size), counts)
-        assert row == pytest.approx([kind.scores(model[rows], true[rows])[metric] for model in models])
+        assert row == pytest.approx(
+            [kind.scores(model[rows], true[rows])[metric] for model in models]
+        )
     score = kind.scorer(models, true, metric)
     without, [whole] = score(1 - np.eye(true.size)), score(np.ones((1, true.size)))
     expected = whole + (true.size - 1) * (without.mean(0) - without)
@@ -238,7 +304,9 @@ def test_nearly_one_answer_for_every_text_is_a_collapse():
     assert MULTI.is_collapsed(sets(*[[0, 1]] * 39, [2]), many, "micro_f1")
     assert not MULTI.is_collapsed(many, many, "micro_f1")
     true = np.random.default_rng(0).normal(50, 10, 200)
-    collapses = [NUMBER.is_collapsed(50 + (true - 50) * ratio, true, "pearson") for ratio in (0, 0.09, 0.11)]
+    collapses = [
+        NUMBER.is_collapsed(50 + (true - 50) * ratio, true, "pearson") for ratio in (0, 0.09, 0.11)
+    ]
     assert collapses == [True, True, False]
     words = sentences(*["B-per I-per O O"] * 20)
     assert WORDS.is_collapsed(sentences(*["O O O O"] * 20), words, "span_f1")
@@ -246,7 +314,9 @@ def test_nearly_one_answer_for_every_text_is_a_collapse():
 
 
 CHANCES = np.array([[0.2, 0.7, 0.1], [0.1, 0.3, 0.6]], dtype=np.float32)
-HALVES = np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]], dtype=np.float32)  # a label is predicted from a half on
+HALVES = np.array(
+    [[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]], dtype=np.float32
+)  # a label is predicted from a half on
 VALUES = np.array([[1.5], [2.25]], dtype=np.float32)
 TOKENS = np.zeros((6, 5), dtype=np.float32)
 TOKENS[[0, 1, 2, 3, 5], [1, 2, 0, 3, 0]] = 0.75  # the last word of the second text was truncated
@@ -257,18 +327,34 @@ TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
     ("kind", "outputs", "true", "answers", "columns"),
     [
         (ONE, CHANCES, np.array([0, 1]), [1, 2], {"label": "b", "probability": 0.7}),
-        (MULTI, HALVES, sets([1], []), [(0, 2), ()], {"label": ["a", "c"], "probability": [0.5, 0.9]}),
+        (
+            MULTI,
+            HALVES,
+            sets([1], []),
+            [(0, 2), ()],
+            {"label": ["a", "c"], "probability": [0.5, 0.9]},
+        ),
         (NUMBER, VALUES, np.array([1.0, 2.0]), [1.5, 2.25], {"value": 1.5}),
-        (WORDS, TOKENS, sentences("B-per I-per", "O O O", "O"), [(1, 2), (0, 3, -1), (0,)], TAGS_SHOWN),
+        (
+            WORDS,
+            TOKENS,
+            sentences("B-per I-per", "O O O", "O"),
+            [(1, 2), (0, 3, -1), (0,)],
+            TAGS_SHOWN,
+        ),
     ],
 )
 def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, columns):
     table = pa.table(kind.columns(outputs, true))
     assert kind.answers(table["label"]).tolist() == true.tolist()
     assert kind.answers(table["prediction"]).tolist() == answers
-    assert np.array_equal(kind.outputs_from({name: table[name] for name in table.column_names}), outputs)
+    assert np.array_equal(
+        kind.outputs_from({name: table[name] for name in table.column_names}), outputs
+    )
     rows = pa.table(kind.prediction_columns(outputs, kind.sizes(true.tolist()))).to_pylist()
-    assert rows[0] == {name: pytest.approx(value) if name != "label" else value for name, value in columns.items()}
+    assert rows[0] == {
+        name: pytest.approx(value) if name != "label" else value for name, value in columns.items()
+    }
     if kind is WORDS:
         assert rows[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
     if kind is not NUMBER:
@@ -292,7 +378,11 @@ def test_labels_and_ranges_of_values_are_counted():
     assert WORDS.absent(train) == ["B-loc", "I-loc"]
     fifths = NUMBER.counts([-7, 19, 20, 99, 1000], list(range(100)))
     assert [count for _, count, _ in fifths] == [2, 1, 0, 0, 2]
-    assert [fifths[at][0] for at in (0, 1, -1)] == ["below 19.8", "19.8 to below 39.6", "79.2 and above"]
+    assert [fifths[at][0] for at in (0, 1, -1)] == [
+        "below 19.8",
+        "19.8 to below 39.6",
+        "79.2 and above",
+    ]
     assert {name for name, _, _ in NUMBER.counts([1.0], [3.0, 3.0])} == {"below 3", "3 and above"}
     assert NUMBER.absent([1.0]) == []
 

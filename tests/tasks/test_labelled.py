@@ -11,7 +11,11 @@ from dana.tasks.labelled import find_columns, read_labelled
 
 FRUIT = [f"The größe of pear number {n}, and of an apple" for n in range(20)]
 METAL = [f"Iron; zinc and {n} pieces of lead" for n in range(20)]
-ROWS = [(text, label) for pair in zip(FRUIT, METAL, strict=True) for text, label in zip(pair, ("f", "m"), strict=True)]
+ROWS = [
+    (text, label)
+    for pair in zip(FRUIT, METAL, strict=True)
+    for text, label in zip(pair, ("f", "m"), strict=True)
+]
 
 
 def delimited(separator, header=("body", "class"), quote='"'):
@@ -31,17 +35,24 @@ def write_folder(path):
         (path / label / ".DS_Store").write_text(f"no text of {label}")
 
 
-NESTED = [{"doc": {"body": row[0], "size": n}, "meta": {"class": row[1], "year": n % 3}} for n, row in enumerate(ROWS)]
+NESTED = [
+    {"doc": {"body": row[0], "size": n}, "meta": {"class": row[1], "year": n % 3}}
+    for n, row in enumerate(ROWS)
+]
 FORMS = {
     "comma.csv": lambda path: path.write_text(delimited(","), encoding="utf-8"),
     "semicolon.csv": lambda path: path.write_text(delimited(";"), encoding="latin-1"),
     "mark.csv": lambda path: path.write_text(delimited(";"), encoding="utf-8-sig"),
     "wide.csv": lambda path: path.write_text(delimited("\t"), encoding="utf-16"),
     "big-endian.csv": lambda path: path.write_bytes(f"\ufeff{delimited(',')}".encode("utf-16-be")),
-    "plain.tsv": lambda path: path.write_text(delimited("\t", header=None, quote=""), encoding="utf-8"),
+    "plain.tsv": lambda path: path.write_text(
+        delimited("\t", header=None, quote=""), encoding="utf-8"
+    ),
     "bars": lambda path: path.write_text(f"{delimited('|', quote='')}\n\n", encoding="utf-8"),
     "nested.jsonl": lambda path: path.write_text("\n".join(map(json.dumps, NESTED))),
-    "trailing.csv": lambda path: path.write_text("".join(f'"{a}",{b},\n' for a, b in [("text", "label"), *ROWS])),
+    "trailing.csv": lambda path: path.write_text(
+        "".join(f'"{a}",{b},\n' for a, b in [("text", "label"), *ROWS])
+    ),
     "table.parquet": lambda path: pd.DataFrame(ROWS, columns=["text", "y"]).to_parquet(path),
     "folder": write_folder,
 }
@@ -55,18 +66,25 @@ def test_every_form_of_a_table_gives_the_same_rows(name, tmp_path):
 
 
 def test_the_first_column_has_no_mark_in_its_name_and_a_tsv_is_divided_by_tabs(tmp_path):
-    (tmp_path / "mark.csv").write_text("body,kind\n" + delimited(",", header=None), encoding="utf-8-sig")
+    (tmp_path / "mark.csv").write_text(
+        "body,kind\n" + delimited(",", header=None), encoding="utf-8-sig"
+    )
     assert rows_of(tmp_path / "mark.csv", text="body", label="kind") == sorted(ROWS)
     rows = [(f"{text}, and more", label) for text, label in zip(METAL, "fm" * 10, strict=True)]
     (tmp_path / "even.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
     assert rows_of(tmp_path / "even.tsv") == sorted(rows)
     (tmp_path / "quotes.tsv").write_text("".join(f'"{text}\t{label}\n' for text, label in ROWS))
-    assert rows_of(tmp_path / "quotes.tsv") == sorted((f'"{text}', label) for text, label in ROWS), "open quotes"
+    assert rows_of(tmp_path / "quotes.tsv") == sorted(
+        (f'"{text}', label) for text, label in ROWS
+    ), "open quotes"
 
 
 @pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85"])
 def test_a_text_of_json_may_hold_any_mark_that_ends_a_line_elsewhere(mark, tmp_path):
-    lines = [json.dumps({"text": f"A{mark}{text}", "label": label}, ensure_ascii=False) for text, label in ROWS]
+    lines = [
+        json.dumps({"text": f"A{mark}{text}", "label": label}, ensure_ascii=False)
+        for text, label in ROWS
+    ]
     (tmp_path / "marks.jsonl").write_text("\r\n".join(lines), encoding="utf-8", newline="")
     assert len(read_labelled(tmp_path / "marks.jsonl")[0]) == 40
 
@@ -83,7 +101,9 @@ def notes_of(frame, **names):
 def test_what_cannot_be_used_is_left_out_counted_and_named():
     extra = [("", "f"), ("A text", None), (FRUIT[0], "f"), (METAL[1], "f"), ("Alone", "single")]
     frame, notes, count = read_labelled(frame_of(*extra))
-    assert sorted(zip(frame["text"], frame["label"], strict=True)) == sorted({*ROWS} - {(METAL[1], "m")})
+    assert sorted(zip(frame["text"], frame["label"], strict=True)) == sorted(
+        {*ROWS} - {(METAL[1], "m")}
+    )
     assert (count, len(frame)) == (45, 39)
     reasons = {
         "left out: 1 without a text (row 40)",
@@ -97,7 +117,11 @@ def test_what_cannot_be_used_is_left_out_counted_and_named():
 
 def test_labels_of_any_type_are_names():
     numbers = frame_of()["label"].map({"f": 1.0, "m": 0.0})
-    for labels in (numbers, numbers.astype(int), numbers.astype(int).astype("category").where(numbers.index > 0)):
+    for labels in (
+        numbers,
+        numbers.astype(int),
+        numbers.astype(int).astype("category").where(numbers.index > 0),
+    ):
         assert {*read_labelled(frame_of().assign(label=labels))[0]["label"]} == {"0", "1"}
 
 
@@ -116,7 +140,9 @@ def test_folds_hold_every_text_once_in_the_shares_of_the_labels():
 
 def test_texts_with_the_same_words_or_group_stay_in_one_fold_also_over_others():
     chain = [(f"<<{FRUIT[0]}>>!", "f"), ("A fig", "f"), ("[[A fig]]", "f"), ("Gold", "m")]
-    frame = frame_of(*chain, author=[f"a{n % 13}" for n in range(40)] + ["b", "b", "c", "d"], id="same")
+    frame = frame_of(
+        *chain, author=[f"a{n % 13}" for n in range(40)] + ["b", "b", "c", "d"], id="same"
+    )
     table = read_labelled(frame, group="author")[0].merge(frame.drop(columns="id"), on="text")
     sets = table.replace({"author": {"b": "a0", "c": "a0"}}).groupby("author")["fold"].nunique()
     assert (sets == 1).all()
@@ -143,7 +169,9 @@ def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
 
 def test_a_large_table_has_one_split_and_a_class_with_fewer_texts_than_folds_is_named(monkeypatch):
     extra = [(f"Silk {n}", "cloth") for n in range(3)]
-    assert "fewer texts than the 5 folds, so that some do not test them: cloth (3)" in notes_of(frame_of(*extra))
+    assert "fewer texts than the 5 folds, so that some do not test them: cloth (3)" in notes_of(
+        frame_of(*extra)
+    )
     monkeypatch.setattr("dana.tasks.labelled.MOST_IN_FOLDS", 39)
     assert {*read_labelled(frame_of())[0]["fold"]} == {0, -1}
 
@@ -153,12 +181,18 @@ def test_a_large_table_has_one_split_and_a_class_with_fewer_texts_than_folds_is_
     [
         ([f"{'ab'[n % 2]}-{n}" for n in range(40)], {}, "'a-' is f (row 0, row 2 and 18 more)"),
         ([f"g{n % 6}" for n in range(40)], {"group": "extra"}, "'g1' is m"),
-        ([f"20{10 + n % 2}-03-{n % 28 + 1:02}" for n in range(40)], {}, "'2010-03' is f (row 0, row 2 and 18 more)"),
+        (
+            [f"20{10 + n % 2}-03-{n % 28 + 1:02}" for n in range(40)],
+            {},
+            "'2010-03' is f (row 0, row 2 and 18 more)",
+        ),
     ],
 )
 def test_ids_groups_and_dates_that_give_the_label_away_are_said(column, names, words):
     assert words in notes_of(frame_of(extra=column), **names)
-    assert "gives" not in notes_of(frame_of(extra=[f"{'ab'[n % 2] if n < 4 else chr(99 + n)}-{n}" for n in range(40)]))
+    assert "gives" not in notes_of(
+        frame_of(extra=[f"{'ab'[n % 2] if n < 4 else chr(99 + n)}-{n}" for n in range(40)])
+    )
     mixed = [column[row] for row in np.random.default_rng(0).permutation(40)]
     assert "gives the label away" not in notes_of(frame_of(extra=mixed), **names)
 
@@ -166,19 +200,35 @@ def test_ids_groups_and_dates_that_give_the_label_away_are_said(column, names, w
 def test_columns_are_found_by_looking(monkeypatch):
     monkeypatch.setattr("dana.tasks.labelled.MOST_NUMBERS", 8)
     days, sizes = [f"2024-01-{n % 20 + 1:02}" for n in range(40)], [n % 9 / 7 for n in range(40)]
-    columns = {"title": "short", "when": days, "size": sizes, "body": [*FRUIT, *METAL], "kind": [*"fm"] * 20}
+    columns = {
+        "title": "short",
+        "when": days,
+        "size": sizes,
+        "body": [*FRUIT, *METAL],
+        "kind": [*"fm"] * 20,
+    }
     frame = pd.DataFrame(columns)
     assert find_columns(frame, {}) == {"text": "body", "label": "kind"}
-    assert find_columns(frame.rename(columns={"title": "text"}), {"label": "kind"})["text"] == "text"
+    assert (
+        find_columns(frame.rename(columns={"title": "text"}), {"label": "kind"})["text"] == "text"
+    )
 
 
 REFUSALS = [
     (frame_of(premise="p", hypothesis="h").drop(columns="text"), {}, "a pair of texts"),
     (frame_of(labels=[["f"]] * 40), {"label": "labels"}, "kind: multi_label"),
-    (frame_of(tags=[("a;b", "a", "b", "c;b", "c")[n % 5] for n in range(40)]), {"label": "tags"}, "kind: multi_label"),
+    (
+        frame_of(tags=[("a;b", "a", "b", "c;b", "c")[n % 5] for n in range(40)]),
+        {"label": "tags"},
+        "kind: multi_label",
+    ),
     (frame_of(score=[n / 7 for n in range(40)]), {"label": "score"}, "kind: regression"),
     (frame_of(), {"label": "text"}, "40 values in 40 rows"),
-    (frame_of(a=[*"fm"] * 20, b=[n % 3 for n in range(40)]).drop(columns="label"), {}, "a, b could hold"),
+    (
+        frame_of(a=[*"fm"] * 20, b=[n % 3 for n in range(40)]).drop(columns="label"),
+        {},
+        "a, b could hold",
+    ),
     (frame_of()[["text"]], {}, "no column of text repeats"),
     (frame_of(n=1)[["label", "n"]].assign(label=1), {}, "no column holds text"),
     (frame_of(id="a").assign(text=[["a", "word"]] * 40), {}, "no column holds text"),
@@ -197,13 +247,21 @@ def test_columns_that_are_not_one_text_and_one_class_are_refused(frame, names, w
 FILES = [
     ("empty.csv", b"", "divides its first line"),
     ("one.csv", b"text\nA pear\n", "no comma, tab, semicolon, bar"),
-    ("uneven.csv", b"text,label\nA pear,f\nAn apple, and a plum,f\nIron,m\n", "row 3: 3 cells between commas, but 2"),
+    (
+        "uneven.csv",
+        b"text,label\nA pear,f\nAn apple, and a plum,f\nIron,m\n",
+        "row 3: 3 cells between commas, but 2",
+    ),
     ("nul.csv", "text,label\nA,b\n".encode("utf-16-le"), "NUL"),
     ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text"\n', "bad.jsonl:2: not JSON"),
     ("bad.parquet", b"PAR1", "bad.parquet: cannot be read"),
     ("twice.csv", b"text,text\na,b\nc,d\n", "two columns are named 'text'"),
     ("short.csv", b"text,label\nA pear,f\n", "1 rows"),
-    ("class.csv", b"text,label\n" + b"".join(b"pear %d,f\n" % n for n in range(9)), "9 texts, not of two classes"),
+    (
+        "class.csv",
+        b"text,label\n" + b"".join(b"pear %d,f\n" % n for n in range(9)),
+        "9 texts, not of two classes",
+    ),
 ]
 
 
@@ -216,8 +274,12 @@ def test_tables_that_cannot_be_read_are_refused_by_file_and_row(name, content, w
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("suffix", "package"), [("xlsx", "openpyxl"), ("xls", "xlrd"), ("ods", "odfpy")])
-def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(suffix, package, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("suffix", "package"), [("xlsx", "openpyxl"), ("xls", "xlrd"), ("ods", "odfpy")]
+)
+def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(
+    suffix, package, tmp_path, monkeypatch
+):
     path, readers = (
         tmp_path / f"table.{suffix}",
         iter([frame_of(), ImportError(f"Import {package} failed.\nNo."), ValueError("a\nb")]),
@@ -239,7 +301,10 @@ def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(suffix,
 
 def test_tests_of_which_none_can_be_used_are_refused():
     tests = frame_of().assign(text=lambda frame: "New: " + frame["text"])
-    for labels, words in ((["1.0", "2.0"] * 20, "40 to test, of a class that none trains"), (["f"] + [""] * 39, "39 ")):
+    for labels, words in (
+        (["1.0", "2.0"] * 20, "40 to test, of a class that none trains"),
+        (["f"] + [""] * 39, "39 "),
+    ):
         with pytest.raises(DataError, match=f"with two texts to test on, are left.*{words}"):
             read_labelled(frame_of(), test=tests.assign(label=labels))
 

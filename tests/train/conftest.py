@@ -41,7 +41,12 @@ TEXTS = HeldOut({"task": random_examples(6, 11), "general": random_examples(6, 1
 
 
 def bert(dropout=0.0, next_sentence=False):
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
     config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=16, **shape, **rates)
     with torch_seed(1):
@@ -59,7 +64,9 @@ def new_state(model, settings=SETTINGS, budget=512, **layout):
 
 
 def mean_loss(module, examples, collator, budget=512, **layout):
-    return measure_loss(module, examples, collator, BatchLayout(budget=budget, **layout), Accelerator(cpu=True)).mean
+    return measure_loss(
+        module, examples, collator, BatchLayout(budget=budget, **layout), Accelerator(cpu=True)
+    ).mean
 
 
 def parameters(module):
@@ -87,7 +94,9 @@ def gradient_of_step(state, batch, settings):
 def run(examples, dropout=0.0, budget=512, layout="padded", **settings):
     """Trains a new tiny model; returns its state and records."""
     defaults = {"max_tokens": 16, "batch_size": 8, "evaluations": 0}
-    settings = TrainSettings(**{**defaults, "execution": Execution(micro_batch_tokens=budget), **settings})
+    settings = TrainSettings(
+        **{**defaults, "execution": Execution(micro_batch_tokens=budget), **settings}
+    )
     pairs = settings.objective == "next_sentence"
     model = bert(dropout, pairs)
     if layout == "unpadded":

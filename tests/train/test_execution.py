@@ -33,11 +33,17 @@ CPU = torch.device("cpu")
         ({}, (2, "MULTI_CPU", 2, "DEEPSPEED"), "DEEPSPEED was requested"),
         ({}, (2, "MULTI_CPU", 2, "FSDP"), "FSDP was requested"),
         ({"ACCELERATE_USE_FSDP": "true"}, None, "FSDP needs a GPU"),
-        ({"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_USE_CPU": "true"}, None, "ACCELERATE_USE_CPU"),
+        (
+            {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_USE_CPU": "true"},
+            None,
+            "ACCELERATE_USE_CPU",
+        ),
         ({"ACCELERATE_MIXED_PRECISION": "fp8"}, None, "ACCELERATE_MIXED_PRECISION='fp8'"),
     ],
 )
-def test_a_launch_that_cannot_work_or_that_accelerate_does_not_run_is_refused(monkeypatch, variables, launch, problem):
+def test_a_launch_that_cannot_work_or_that_accelerate_does_not_run_is_refused(
+    monkeypatch, variables, launch, problem
+):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(os, "environ", variables)
     with pytest.raises(ConfigError, match=problem) if problem else nullcontext():
@@ -66,7 +72,10 @@ def test_each_process_gets_its_share_of_the_cores(monkeypatch, variables, thread
 @pytest.mark.parametrize("trackers", [[], ["tensorboard"]])
 def test_trackers_and_their_folder_reach_accelerate(tmp_path, trackers):
     accelerator = make_accelerator(trackers, tmp_path)
-    assert ([str(name) for name in accelerator.log_with], accelerator.logging_dir) == (trackers, str(tmp_path))
+    assert ([str(name) for name in accelerator.log_with], accelerator.logging_dir) == (
+        trackers,
+        str(tmp_path),
+    )
     assert (accelerator.num_processes, accelerator.distributed_type.value) == (1, "NO")
 
 
@@ -95,13 +104,20 @@ def test_the_precision_is_that_of_the_launch_or_else_of_the_device(
 
 @pytest.mark.parametrize(
     ("avx512", "amx", "speed", "fast"),
-    [(False, False, None, False), (False, True, 4.7, True), (True, False, 1.8, True), (True, True, 1.0, False)],
+    [
+        (False, False, None, False),
+        (False, True, 4.7, True),
+        (True, False, 1.8, True),
+        (True, True, 1.0, False),
+    ],
 )
 def test_a_cpu_has_bf16_if_its_instructions_are_faster(monkeypatch, avx512, amx, speed, fast):
     """AVX512-BF16 without AMX was measured at half the speed of float32, and at 1.8 times."""
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr("dana.core.device.bf16_speedup", lambda: pytest.fail("timed") if speed is None else speed)
+    monkeypatch.setattr(
+        "dana.core.device.bf16_speedup", lambda: pytest.fail("timed") if speed is None else speed
+    )
     assert has_bf16(CPU) is fast
     assert not has_bf16(torch.device("meta"))
 
@@ -129,13 +145,17 @@ def batch(examples):
 def test_a_run_computes_in_the_precision_of_its_layout(examples, batch, bf16, dtype):
     dtypes = []
     model = bert()
-    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(lambda *call: dtypes.append(call[2].dtype))
+    model.bert.encoder.layer[0].intermediate.dense.register_forward_hook(
+        lambda *call: dtypes.append(call[2].dtype)
+    )
     state = new_state(model, bf16=bf16)
     loss = mean_loss(state.module, examples, MASKED, bf16=bf16)
     take_step(state, batch, 1e-4, 0, SETTINGS)
     assert len(dtypes) >= 2
     assert set(dtypes) == {dtype}
-    assert {value.dtype for value in model.parameters()} == {torch.float32}, "weights stay in float32"
+    assert {value.dtype for value in model.parameters()} == {torch.float32}, (
+        "weights stay in float32"
+    )
     exact = mean_loss(SelectedLogits(bert()), examples, MASKED)
     assert loss == pytest.approx(exact, rel=1e-2)
     assert (loss == exact) is not bf16
@@ -147,7 +167,14 @@ def step(model, batch, settings=SETTINGS, rate=1e-3, index=0, sgd=False, rank=No
     if sgd:
         state.optimizer = torch.optim.SGD(state.module.parameters(), lr=rate)
     if rank is not None:  # one of two ranks; nothing is summed over the other
-        names = ("device", "distributed_type", "gradient_accumulation_steps", "scaler", "backward", "no_sync")
+        names = (
+            "device",
+            "distributed_type",
+            "gradient_accumulation_steps",
+            "scaler",
+            "backward",
+            "no_sync",
+        )
         values = {name: getattr(state.accelerator, name) for name in (*names, "clip_grad_norm_")}
         ranks = {"process_index": rank, "num_processes": 2, "reduce": lambda tensor: tensor}
         state.accelerator = SimpleNamespace(**values, **ranks)
@@ -158,7 +185,9 @@ def step(model, batch, settings=SETTINGS, rate=1e-3, index=0, sgd=False, rank=No
 
 def test_dropout_depends_on_step_and_rank(batch, monkeypatch):
     micro_batches = loop.micro_batches
-    monkeypatch.setattr(loop, "micro_batches", lambda lengths, layout, rank, world: micro_batches(lengths, layout))
+    monkeypatch.setattr(
+        loop, "micro_batches", lambda lengths, layout, rank, world: micro_batches(lengths, layout)
+    )
     calls = [(0, 0), (0, 1), (1, 0), (0, 0)]
     losses = [step(bert(0.3), batch, index=index, rank=rank)[0].loss for index, rank in calls]
     assert losses[0] == losses[3]
@@ -168,7 +197,8 @@ def test_dropout_depends_on_step_and_rank(batch, monkeypatch):
 
 def test_a_gradient_is_clipped_and_the_record_has_the_norm_before(batch):
     (small, short), (large, long) = (
-        step(bert(), batch, replace(SETTINGS, clip=clip), rate=1.0, sgd=True) for clip in (0.01, 1e6)
+        step(bert(), batch, replace(SETTINGS, clip=clip), rate=1.0, sgd=True)
+        for clip in (0.01, 1e6)
     )
     assert small.grad_norm == large.grad_norm > 0.2
     assert float(short.norm()) == pytest.approx(0.01, rel=1e-3)
@@ -177,15 +207,27 @@ def test_a_gradient_is_clipped_and_the_record_has_the_norm_before(batch):
 
 def test_weight_decay_shrinks_matrices_by_rate_times_decay(batch):
     start = parameters(bert())
-    matrix = torch.cat([torch.full((value.numel(),), value.ndim > 1) for value in bert().parameters()])
-    plain, decay = (step(bert(), batch, replace(SETTINGS, weight_decay=rate))[1] for rate in (0.0, 0.5))
-    torch.testing.assert_close((decay - plain)[matrix], -1e-3 * 0.5 * start[matrix], atol=1e-7, rtol=0)
+    matrix = torch.cat(
+        [torch.full((value.numel(),), value.ndim > 1) for value in bert().parameters()]
+    )
+    plain, decay = (
+        step(bert(), batch, replace(SETTINGS, weight_decay=rate))[1] for rate in (0.0, 0.5)
+    )
+    torch.testing.assert_close(
+        (decay - plain)[matrix], -1e-3 * 0.5 * start[matrix], atol=1e-7, rtol=0
+    )
     assert torch.equal(decay[~matrix], plain[~matrix])
-    assert float(plain.abs().max()) == pytest.approx(1e-3, rel=0.05), "Adam's first step is the rate times the sign"
+    assert float(plain.abs().max()) == pytest.approx(1e-3, rel=0.05), (
+        "Adam's first step is the rate times the sign"
+    )
 
 
-@pytest.mark.parametrize(("training", "what"), [(True, "step 1"), (False, "evaluation after step 0")])
-def test_memory_that_runs_out_is_one_line_with_the_setting(weighted_examples, monkeypatch, training, what):
+@pytest.mark.parametrize(
+    ("training", "what"), [(True, "step 1"), (False, "evaluation after step 0")]
+)
+def test_memory_that_runs_out_is_one_line_with_the_setting(
+    weighted_examples, monkeypatch, training, what
+):
     forward = SelectedLogits.forward
 
     def small(self, input_ids, where, **attention):
@@ -208,6 +250,8 @@ def test_memory_that_runs_out_is_one_line_with_the_setting(weighted_examples, mo
     ],
 )
 def test_other_errors_stay_as_they_are(error, is_memory):
-    kind, message = (DanaError, "a step: out of memory") if is_memory else (type(error), re.escape(str(error)))
+    kind, message = (
+        (DanaError, "a step: out of memory") if is_memory else (type(error), re.escape(str(error)))
+    )
     with pytest.raises(kind, match=message), explain_out_of_memory("a step", 8192):
         raise error

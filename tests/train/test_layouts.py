@@ -26,18 +26,31 @@ HUGE = BatchLayout(budget=1 << 20)
 LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
 
 
-@given(lengths=LENGTHS, budget=st.integers(64, 400), world=st.integers(1, 4), layout=st.sampled_from(LAYOUTS))
+@given(
+    lengths=LENGTHS,
+    budget=st.integers(64, 400),
+    world=st.integers(1, 4),
+    layout=st.sampled_from(LAYOUTS),
+)
 def test_micro_batches_divide_a_step_among_ranks(lengths, budget, world, layout):
     lengths = np.array(lengths)
-    ranks = [micro_batches(lengths, BatchLayout(layout, budget), rank, world) for rank in range(world)]
-    assert len({len(batches) for batches in ranks}) == 1, "collectives need equally many on every rank"
-    assert sorted(row for batches in ranks for rows in batches for row in rows) == list(range(lengths.size))
+    ranks = [
+        micro_batches(lengths, BatchLayout(layout, budget), rank, world) for rank in range(world)
+    ]
+    assert len({len(batches) for batches in ranks}) == 1, (
+        "collectives need equally many on every rank"
+    )
+    assert sorted(row for batches in ranks for rows in batches for row in rows) == list(
+        range(lengths.size)
+    )
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     for rows in (rows for batches in ranks for rows in batches if rows.size):
         size = lay_out(rows, offsets, BatchLayout(layout))[0].size
         assert size <= budget + (lengths.max() if layout == "unpadded" else 0)
     alone = [micro_batches(np.array([5, 5, 5]), BatchLayout(layout, 4), rank, 2) for rank in (0, 1)]
-    assert [[rows.tolist() for rows in batches] for batches in alone] == [[[0], [2]], [[1], []]], "longer than allowed"
+    assert [[rows.tolist() for rows in batches] for batches in alone] == [[[0], [2]], [[1], []]], (
+        "longer than allowed"
+    )
 
 
 def test_padded_micro_batches_have_similar_lengths_unless_a_pass_costs_more():
@@ -47,7 +60,9 @@ def test_padded_micro_batches_have_similar_lengths_unless_a_pass_costs_more():
     lengths = np.array([128] * 16 + [100] * 4 + [40] * 30 + [20] * 10)
     batches = micro_batches(lengths, HUGE)
     assert [sorted({*lengths[rows].tolist()}) for rows in batches] == [[100, 128], [40], [20]]
-    assert len(micro_batches(np.array([100, 10, 10, 5]), HUGE)) == 1, "too few to keep a processor busy twice"
+    assert len(micro_batches(np.array([100, 10, 10, 5]), HUGE)) == 1, (
+        "too few to keep a processor busy twice"
+    )
 
 
 def test_positions_of_two_examples_by_hand():
@@ -62,9 +77,13 @@ def test_positions_of_two_examples_by_hand():
     assert inputs["max_length_q"] == inputs["max_length_k"] == 3
 
 
-@pytest.mark.parametrize(("bounds", "window"), [([0, 4, 5, 9], 0), ([0, 7, 9], 3), ([0, 7, 9], 1), ([0, 8, 9], 2)])
+@pytest.mark.parametrize(
+    ("bounds", "window"), [([0, 4, 5, 9], 0), ([0, 7, 9], 3), ([0, 7, 9], 1), ([0, 8, 9], 2)]
+)
 def test_attention_without_padding_is_that_of_each_example(bounds, window):
-    parts = torch.randn(3, 1, 2, 9, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    parts = torch.randn(
+        3, 1, 2, 9, 4, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
     ends = torch.tensor(bounds, dtype=torch.int32)
     options = {"cu_seq_lens_q": ends, "max_length_q": int(ends.diff().max())}
     options |= {"sliding_window": window} if window else {}
@@ -73,7 +92,9 @@ def test_attention_without_padding_is_that_of_each_example(bounds, window):
     mask = owner[:, None] == owner
     if window:  # transformers counts the position itself
         mask &= (torch.arange(9)[:, None] - torch.arange(9)).abs() < window
-    alone = torch.nn.functional.scaled_dot_product_attention(*parts.unbind(0), attn_mask=mask).transpose(1, 2)
+    alone = torch.nn.functional.scaled_dot_product_attention(
+        *parts.unbind(0), attn_mask=mask
+    ).transpose(1, 2)
     torch.testing.assert_close(output, alone)
     output.square().sum().backward()
     assert torch.isfinite(parts.grad).all(), "also of padding, which sees nothing"
@@ -83,11 +104,15 @@ def kernel_difference(bounds, heads, dims, window=-1):
     """The largest difference of the kernel to the padded product on random vectors, both in bfloat16."""
     generator = torch.Generator(bounds.device).manual_seed(0)
     shape = (3, 1, heads, int(bounds[-1]), dims)
-    query, key, value = torch.randn(shape, generator=generator, device=bounds.device, dtype=torch.bfloat16).unbind(0)
+    query, key, value = torch.randn(
+        shape, generator=generator, device=bounds.device, dtype=torch.bfloat16
+    ).unbind(0)
     longest = int(bounds.diff().max())
     options = {"cu_seq_lens_q": bounds, "max_length_q": longest, "sliding_window": window + 1}
     kernel, _ = attention(torch.nn.Module(), query, key, value, None, **options)
-    product = padded_attention(query.float(), key.float(), value.float(), bounds, longest, sides=(window, window))
+    product = padded_attention(
+        query.float(), key.float(), value.float(), bounds, longest, sides=(window, window)
+    )
     return float((kernel.float() - product).abs().max())
 
 
@@ -129,8 +154,12 @@ def test_a_layout_changes_nothing_that_is_learnt(weighted_examples, budget):
 def choose(model, precision="no", objective="masked", **execution):
     AcceleratorState._reset_state(reset_partial_state=True)
     execution = Execution(**execution)
-    settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective=objective, execution=execution)
-    return choose_execution(model, random_examples(), settings, Accelerator(cpu=True, mixed_precision=precision))
+    settings = TrainSettings(
+        steps=2, batch_size=8, max_tokens=16, objective=objective, execution=execution
+    )
+    return choose_execution(
+        model, random_examples(), settings, Accelerator(cpu=True, mixed_precision=precision)
+    )
 
 
 SMALL = {name: size for name, size in SHAPE.items() if name != "max_position_embeddings"}
@@ -150,12 +179,16 @@ def model_of(config, scale=1.0):
     return model
 
 
-@pytest.mark.parametrize("config", SUPPORTED, ids=lambda config: f"{config.model_type}-{config.num_hidden_layers}")
+@pytest.mark.parametrize(
+    "config", SUPPORTED, ids=lambda config: f"{config.model_type}-{config.num_hidden_layers}"
+)
 def test_a_supported_architecture_has_the_logits_of_padded_rows(config):
     assert choose(model_of(config), layout="unpadded")[0].layout == "unpadded"
     examples = random_examples(40)
     by_length = np.argsort(examples.lengths, kind="stable")
-    batch = MASKED.step_batch(examples.take(by_length[np.linspace(0, 39, 8).astype(int)]), 0, "token_count")
+    batch = MASKED.step_batch(
+        examples.take(by_length[np.linspace(0, 39, 8).astype(int)]), 0, "token_count"
+    )
 
     def logits(layout, rows):
         model = model_of(config, scale=10)
@@ -163,7 +196,9 @@ def test_a_supported_architecture_has_the_logits_of_padded_rows(config):
             use_varlen(model)
         micro = batch.micro(rows, BatchLayout.of(config, 1 << 30, layout))
         with torch.no_grad():
-            return SelectedLogits(model).eval()(**micro.inputs)[torch.argsort(micro.owners, stable=True)]
+            return SelectedLogits(model).eval()(**micro.inputs)[
+                torch.argsort(micro.owners, stable=True)
+            ]
 
     reference = logits("padded", np.arange(8))
     (rows,) = micro_batches(batch.lengths, BatchLayout("unpadded", 1 << 30))
@@ -188,7 +223,9 @@ def test_an_unsupported_architecture_is_padded(config, precision, monkeypatch):
         (True, "bf16", "next_sentence", "padded"),
     ],
 )
-def test_auto_is_unpadded_where_device_precision_and_objective_allow(kernel, precision, objective, layout, monkeypatch):
+def test_auto_is_unpadded_where_device_precision_and_objective_allow(
+    kernel, precision, objective, layout, monkeypatch
+):
     monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: kernel)
     model = bert(next_sentence=objective == "next_sentence")
     shape, reasons = choose(model, precision, objective)
@@ -201,9 +238,15 @@ def test_auto_is_unpadded_where_device_precision_and_objective_allow(kernel, pre
 
 @pytest.mark.parametrize(
     ("has", "launch", "reason"),
-    [(True, None, "bf16: default"), (False, None, "no: default"), (True, "no", "no: set by the launch")],
+    [
+        (True, None, "bf16: default"),
+        (False, None, "no: default"),
+        (True, "no", "no: set by the launch"),
+    ],
 )
-def test_bf16_is_used_where_the_device_has_it_and_the_launch_sets_nothing(has, launch, reason, monkeypatch):
+def test_bf16_is_used_where_the_device_has_it_and_the_launch_sets_nothing(
+    has, launch, reason, monkeypatch
+):
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
     if launch:
         monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)

@@ -54,27 +54,39 @@ both_objectives = pytest.mark.parametrize("objective", ["masked", "next_sentence
 
 @both_objectives
 @pytest.mark.parametrize("denominator", DENOMINATORS)
-def test_the_cut_into_micro_batches_changes_nothing(pair_examples, weighted_examples, objective, denominator):
+def test_the_cut_into_micro_batches_changes_nothing(
+    pair_examples, weighted_examples, objective, denominator
+):
     settings = {"steps": 3, "denominator": denominator, "objective": objective}
     examples = pair_examples if objective == "next_sentence" else weighted_examples
     state, records = run(examples, **settings)
     for budget in (16, 50):
         cut, cut_records = run(examples, budget=budget, **settings)
-        torch.testing.assert_close(parameters(cut.module), parameters(state.module), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            parameters(cut.module), parameters(state.module), atol=1e-6, rtol=0
+        )
         for one, other in zip(steps(records), steps(cut_records), strict=True):
             assert other.loss == pytest.approx(one.loss, abs=1e-6)
             assert other.plain_loss == pytest.approx(one.plain_loss, abs=1e-6)
-            assert other.other_losses == (one.other_losses and pytest.approx(one.other_losses, abs=1e-6))
+            assert other.other_losses == (
+                one.other_losses and pytest.approx(one.other_losses, abs=1e-6)
+            )
             assert other.grad_norm == pytest.approx(one.grad_norm, rel=1e-5)
 
 
 @pytest.mark.parametrize("denominator", ["weight_sum", "token_count"])
 def test_with_equal_weights_the_first_loss_is_that_of_transformers(examples, denominator):
     _, records = run(examples, steps=1, denominator=denominator)
-    rows = Phase(examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16))[0].rows
+    rows = Phase(
+        examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16)
+    )[0].rows
     batch = examples.take(rows)
     masked_inputs, targets = masked.mask(batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking)
-    inputs, attention, labels = torch.zeros(8, 16).long(), torch.zeros(8, 16), torch.full((8, 16), -100)
+    inputs, attention, labels = (
+        torch.zeros(8, 16).long(),
+        torch.zeros(8, 16),
+        torch.full((8, 16), -100),
+    )
     for row, (first, last) in enumerate(pairwise(batch.offsets)):
         inputs[row, : last - first] = torch.from_numpy(masked_inputs[first:last])
         attention[row, : last - first] = 1
@@ -90,7 +102,9 @@ def test_a_step_without_weight_leaves_the_model_as_it_is(pair_examples, examples
     examples = replace(pair_examples if pairs else examples, weights=np.zeros(24, dtype=np.float32))
     state, records = run(examples, steps=2, objective=objective)
     assert torch.equal(parameters(state.module), parameters(bert(next_sentence=pairs)))
-    assert [(record.loss, record.plain_loss, record.other_losses) for record in steps(records)] == [(0, None, None)] * 2
+    assert [(record.loss, record.plain_loss, record.other_losses) for record in steps(records)] == [
+        (0, None, None)
+    ] * 2
 
 
 def test_dropout_follows_the_seed_and_not_the_callers_generator(examples):
@@ -113,13 +127,24 @@ def test_records_tell_what_happened(weighted_examples, monkeypatch):
 
     monkeypatch.setattr(masked.MaskedCollator, "step_batch", record)
     _, records = run(weighted_examples, steps=6, evaluations=2)
-    assert [record.step for record in records if isinstance(record, EvaluationRecord)] == [0, 2, 4, 6]
+    assert [record.step for record in records if isinstance(record, EvaluationRecord)] == [
+        0,
+        2,
+        4,
+        6,
+    ]
     assert [record.step for record in steps(records)] == [1, 2, 3, 4, 5, 6]
     assert steps(records)[2].examples == 24
-    assert steps(records)[2].tokens == weighted_examples.lengths.sum(), "three steps of 8 are one epoch of 24"
+    assert steps(records)[2].tokens == weighted_examples.lengths.sum(), (
+        "three steps of 8 are one epoch of 24"
+    )
     assert all(1 <= record.effective_sample_size < 8 for record in steps(records))
-    assert steps(records)[0].loss < steps(records)[0].plain_loss, "weights below 1 make a smaller loss under batch"
-    assert [epoch for epoch in epochs if epoch == [1]] == [[1]] * 3, "the second epoch has masks of its own"
+    assert steps(records)[0].loss < steps(records)[0].plain_loss, (
+        "weights below 1 make a smaller loss under batch"
+    )
+    assert [epoch for epoch in epochs if epoch == [1]] == [[1]] * 3, (
+        "the second epoch has masks of its own"
+    )
 
 
 def step_loss_of_transformers(model, batch, weights, denominator):
@@ -127,37 +152,56 @@ def step_loss_of_transformers(model, batch, weights, denominator):
     tokens, counts, relation = [0.0] * len(weights), [0] * len(weights), {}
     for row, (first, last) in enumerate(pairwise(batch.examples.offsets)):
         types = torch.from_numpy(batch.pairs.types[first:last])[None]
-        answer = model(torch.from_numpy(batch.inputs[first:last]).long()[None], token_type_ids=types)
+        answer = model(
+            torch.from_numpy(batch.inputs[first:last]).long()[None], token_type_ids=types
+        )
         chances = answer.prediction_logits[0].log_softmax(-1)
         for position in np.flatnonzero(batch.labels[first:last] != IGNORED):
             text = batch.pairs.texts[first + position]
             tokens[text] = tokens[text] - chances[position, batch.examples.tokens[first + position]]
             counts[text] += 1
         if batch.pairs.labels[row] != IGNORED:
-            relation[row] = -answer.seq_relationship_logits[0].log_softmax(-1)[batch.pairs.labels[row]]
+            relation[row] = -answer.seq_relationship_logits[0].log_softmax(-1)[
+                batch.pairs.labels[row]
+            ]
     if denominator == "batch":
-        token_loss = sum(w * s / n for w, s, n in zip(weights, tokens, counts, strict=True) if n) / len(weights)
+        token_loss = sum(
+            w * s / n for w, s, n in zip(weights, tokens, counts, strict=True) if n
+        ) / len(weights)
         pair_loss = sum(weights[row] * loss for row, loss in relation.items()) / len(weights)
     else:
         label_weights = np.array(weights if denominator == "weight_sum" else np.ones(len(weights)))
-        token_loss = sum(w * s for w, s in zip(weights, tokens, strict=True)) / np.dot(label_weights, counts)
-        pair_loss = sum(weights[row] * loss for row, loss in relation.items()) / label_weights[list(relation)].sum()
+        token_loss = sum(w * s for w, s in zip(weights, tokens, strict=True)) / np.dot(
+            label_weights, counts
+        )
+        pair_loss = (
+            sum(weights[row] * loss for row, loss in relation.items())
+            / label_weights[list(relation)].sum()
+        )
     return token_loss + pair_loss, float(sum(relation.values()).detach()) / len(relation)
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
-def test_loss_and_gradient_are_those_of_transformers_summed_pair_by_pair(pair_examples, denominator):
-    sizes = np.where(np.arange(24) % 5 == 1, 1, pair_examples.sizes)  # some are too short to be asked about
+def test_loss_and_gradient_are_those_of_transformers_summed_pair_by_pair(
+    pair_examples, denominator
+):
+    sizes = np.where(
+        np.arange(24) % 5 == 1, 1, pair_examples.sizes
+    )  # some are too short to be asked about
     weights = np.where(np.arange(24) % 4 == 3, 0, pair_examples.weights).astype(np.float32)
     examples = replace(pair_examples, sizes=sizes, weights=weights)
     batch = PAIRS.step_batch(examples.take(np.arange(24)), 0, denominator)
     assert set(batch.pairs.labels.tolist()) == {0, 1, IGNORED}
     model = bert(next_sentence=True)
-    loss, next_sentence = step_loss_of_transformers(model, batch, weights.astype(float).tolist(), denominator)
+    loss, next_sentence = step_loss_of_transformers(
+        model, batch, weights.astype(float).tolist(), denominator
+    )
     loss.backward()
     reference = torch.cat([value.grad.flatten() for value in model.parameters()])
     settings = replace(PAIR_SETTINGS, denominator=denominator)
-    outcome, gradient = gradient_of_step(new_state(bert(next_sentence=True), settings, budget=64), batch, settings)
+    outcome, gradient = gradient_of_step(
+        new_state(bert(next_sentence=True), settings, budget=64), batch, settings
+    )
     assert outcome.loss == pytest.approx(float(loss.detach()), abs=1e-6)
     assert outcome.other_losses["next_sentence"] == pytest.approx(next_sentence, abs=1e-6)
     assert outcome.grad_norm == pytest.approx(float(reference.norm()), rel=1e-5)
@@ -165,7 +209,10 @@ def test_loss_and_gradient_are_those_of_transformers_summed_pair_by_pair(pair_ex
 
 
 def test_without_a_layout_rows_are_padded_to_the_tokens_that_the_settings_allow():
-    settings, model = TrainSettings(steps=1, max_tokens=16, execution=Execution(micro_batch_tokens=48)), bert()
+    settings, model = (
+        TrainSettings(steps=1, max_tokens=16, execution=Execution(micro_batch_tokens=48)),
+        bert(),
+    )
     assert prepare(model, settings, Accelerator(cpu=True)).shape == BatchLayout.of(model.config, 48)
 
 
@@ -177,26 +224,38 @@ def test_ranks_add_up_to_the_whole_step(pair_examples, world):
 
     @torch.no_grad()
     def contribution(rank, ranks):
-        micros = [batch.micro(rows, shape) for rows in micro_batches(batch.lengths, shape, rank, ranks)]
+        micros = [
+            batch.micro(rows, shape) for rows in micro_batches(batch.lengths, shape, rank, ranks)
+        ]
         return [float((micro.losses(module) * micro.coefficients).sum()) for micro in micros]
 
     (total,), shares = [contribution(0, 1)], [contribution(rank, world) for rank in range(world)]
     assert sum(map(sum, shares)) == pytest.approx(sum(total), abs=1e-6)
-    assert any(0.0 in share for share in shares) is (world == 3), "4 rows leave one of 3 idle at the end"
+    assert any(0.0 in share for share in shares) is (world == 3), (
+        "4 rows leave one of 3 idle at the end"
+    )
 
 
-@pytest.mark.parametrize(("denominator", "pairs"), [("batch", 2), ("weight_sum", 1), ("token_count", 2)])
+@pytest.mark.parametrize(
+    ("denominator", "pairs"), [("batch", 2), ("weight_sum", 1), ("token_count", 2)]
+)
 def test_pairs_count_where_no_masked_token_does(denominator, pairs):
     def batches():
         for seed in range(200):  # now and then both masked tokens are of the second text
-            texts = replace(random_examples(2, seed, np.array([1.0, 0.0])), special_tokens=PAIR_TOKENS)
-            batch = replace(texts, starts=np.array([0, 2]), sizes=np.array([2, 2])).take(np.arange(2))
+            texts = replace(
+                random_examples(2, seed, np.array([1.0, 0.0])), special_tokens=PAIR_TOKENS
+            )
+            batch = replace(texts, starts=np.array([0, 2]), sizes=np.array([2, 2])).take(
+                np.arange(2)
+            )
             yield PAIRS.step_batch(batch, 0, denominator)
 
     batch = next(batch for batch in batches() if batch.counts[0] == 0)
     model = bert(next_sentence=True).eval()
     ids, types = (values[None, : batch.lengths[0]] for values in (batch.inputs, batch.pairs.types))
-    answer = model(torch.from_numpy(ids).long(), token_type_ids=torch.from_numpy(types)).seq_relationship_logits[0]
+    answer = model(
+        torch.from_numpy(ids).long(), token_type_ids=torch.from_numpy(types)
+    ).seq_relationship_logits[0]
     loss = float(-answer.log_softmax(-1)[batch.pairs.labels[0]].detach()) / pairs
     outcome = take_step(new_state(model, PAIR_SETTINGS), batch, 1e-4, 0, PAIR_SETTINGS)
     assert outcome.loss == pytest.approx(loss, abs=1e-6)
@@ -209,8 +268,13 @@ def test_mean_and_standard_error_by_hand():
     assert _ratio(np.array([3.0]), np.array([2])) == (1.5, None)
     assert _ratio(np.array([0.0, 0.0]), np.array([0, 0])) == (None, None)
     sums = np.random.default_rng(0).normal(10, 2, 400)
-    assert _ratio(sums, np.ones(400, dtype=int)).standard_error == pytest.approx(sums.std(ddof=1) / 20)
-    assert [str(HeldoutLoss(mean, None)) for mean in (None, 1.25)] == ["nothing to measure", "1.2500 nats"]
+    assert _ratio(sums, np.ones(400, dtype=int)).standard_error == pytest.approx(
+        sums.std(ddof=1) / 20
+    )
+    assert [str(HeldoutLoss(mean, None)) for mean in (None, 1.25)] == [
+        "nothing to measure",
+        "1.2500 nats",
+    ]
 
 
 def test_the_loss_does_not_depend_on_batches_order_or_dropout(examples):
@@ -229,7 +293,10 @@ def test_held_out_masks_do_not_depend_on_the_objective(tiny_tokenizer, repositor
     offsets, keys = np.cumsum([0, *map(len, ids)]), np.arange(8, dtype=np.uint64)
     batch = Batch(np.concatenate(ids).astype(np.int32), offsets, keys, np.ones(8, dtype=np.float32))
     objectives = MaskedTokens(), MaskedTokens(0.5), MaskedTokens(whole_word=True), NextSentence(0.3)
-    labels = [one.heldout_collator(tiny_tokenizer).step_batch(batch, 0, "token_count").labels for one in objectives]
+    labels = [
+        one.heldout_collator(tiny_tokenizer).step_batch(batch, 0, "token_count").labels
+        for one in objectives
+    ]
     assert all(np.array_equal(one, labels[0]) for one in labels[1:])
     assert (labels[0] != IGNORED).mean() == pytest.approx(0.15, abs=0.03)
 
@@ -241,13 +308,17 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
     backwards = examples.rows(np.arange(len(examples))[::-1])
     assert set(heldout_sample(backwards, 50).ids.tolist()) == set(sample.ids.tolist())
     assert heldout_sample(examples, 10**6).lengths.sum() == examples.lengths.sum()
-    heavy = replace(examples, weights=np.where(np.arange(len(examples)) % 2, 1, 1e-6).astype(np.float32))
+    heavy = replace(
+        examples, weights=np.where(np.arange(len(examples)) % 2, 1, 1e-6).astype(np.float32)
+    )
     assert set(heldout_sample(heavy, 50).ids.tolist()) <= set(examples.ids[1::2].tolist())
 
 
 def test_random_text_is_cut_as_short_as_the_selected_text(examples):
     short = replace(examples, sizes=np.full(len(examples), 2))
-    selection = Examples.mixture({"selected": short, "general": examples}, {"selected": 0.5, "general": 0.5})
+    selection = Examples.mixture(
+        {"selected": short, "general": examples}, {"selected": 0.5, "general": 0.5}
+    )
     texts = HeldOut({"general": examples}, None).with_selected(selection, 10**6).texts
     assert texts["selected"].sizes.tolist() == texts["random"].sizes.tolist() == [2] * len(examples)
     few = HeldOut({"general": examples}, None).with_selected(selection, 9).texts
@@ -266,8 +337,17 @@ def poisoned(examples, step=0):
 def test_a_step_without_a_finite_gradient_is_skipped_and_recorded(examples, caplog):
     examples, _ = poisoned(examples, step=2)
     state, records = run(examples, steps=6, batch_size=4)
-    assert [record.skipped for record in steps(records)] == [False, False, True, False, False, False]
-    assert "step 3: skipped, its gradient is not finite (loss nan, gradient norm nan)" in caplog.text
+    assert [record.skipped for record in steps(records)] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert (
+        "step 3: skipped, its gradient is not finite (loss nan, gradient norm nan)" in caplog.text
+    )
     line = json.loads(to_line(steps(records)[2]))
     assert (line["skipped"], line["loss"], line["grad_norm"]) == (True, None, None)
     weights, moments = parameters(state.module), deepcopy(state.optimizer.state_dict()["state"])
@@ -295,11 +375,16 @@ def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
     save_state(state, tmp_path / "sound")
     with torch.no_grad():
         next(iter(state.module.parameters()))[0, 0] = math.inf
-    for save in (lambda path: save_state(state, path), lambda path: save_model(state, tiny_tokenizer, path)):
+    for save in (
+        lambda path: save_state(state, path),
+        lambda path: save_model(state, tiny_tokenizer, path),
+    ):
         with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
             save(tmp_path / "spoilt")
         assert not (tmp_path / "spoilt").exists()
-    with pytest.raises(DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"):
+    with pytest.raises(
+        DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"
+    ):
         next(train(state, examples, [MASKED], SETTINGS, TEXTS))
 
 
@@ -362,14 +447,19 @@ def test_steps_by_hand():
     assert list(fit([np.array([1.0])], 1, [1.0], clip=0.5)) == [(4.0, pytest.approx(1.5))]
     batch = np.linspace(-1, 1, 12)
     [(loss, weight)] = fit([batch], 1, [0.1])
-    assert list(fit([batch], 5, [0.1])) == [(pytest.approx(loss), pytest.approx(weight))], "parts are one step"
+    assert list(fit([batch], 5, [0.1])) == [(pytest.approx(loss), pytest.approx(weight))], (
+        "parts are one step"
+    )
 
 
 def test_a_batch_without_a_loss_leaves_the_model_as_it_is():
     layer = torch.nn.Linear(2, 2)
     before = layer.weight.clone()
     optimizer = make_optimizer(layer, 0.1, weight_decay=0.5)
-    assert list(train_supervised(optimizer, [1, 2], lambda batch: [], lambda step: 0.1, "toy")) == [0.0, 0.0]
+    assert list(train_supervised(optimizer, [1, 2], lambda batch: [], lambda step: 0.1, "toy")) == [
+        0.0,
+        0.0,
+    ]
     assert torch.equal(layer.weight, before)
 
 
@@ -385,5 +475,7 @@ def test_batches_have_similar_lengths_and_are_shuffled():
     lengths = np.random.default_rng(0).permutation(8 * 32)
     batches = batches_by_length(lengths, 8, np.random.default_rng(0), together=32)
     longest = [lengths[rows].max() for rows in batches]
-    assert max(np.ptp(lengths[rows]) for rows in batches) == 7  # one bucket, so 8 neighbours in each
+    assert (
+        max(np.ptp(lengths[rows]) for rows in batches) == 7
+    )  # one bucket, so 8 neighbours in each
     assert longest != sorted(longest)

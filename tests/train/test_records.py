@@ -33,7 +33,12 @@ def strict(record):
 
 def test_lines_are_json_and_read_back():
     assert to_line(STEP) == LINE
-    for record in (STEP, PAIRS, EVALUATION, replace(STEP, skipped=True, tokens_per_second=2.0, peak_memory=7)):
+    for record in (
+        STEP,
+        PAIRS,
+        EVALUATION,
+        replace(STEP, skipped=True, tokens_per_second=2.0, peak_memory=7),
+    ):
         assert from_line(to_line(record)) == record
     assert strict(PAIRS)["next_sentence_loss"] == 0.5
     assert strict(replace(STEP, skipped=True))["skipped"] is True
@@ -58,9 +63,21 @@ def test_trackers_are_checked_and_configured_with_flat_settings():
             check_trackers([name])
     check_trackers(["tensorboard"])
     values = {}
-    accelerator = SimpleNamespace(init_trackers=lambda name, config, init_kwargs: values.update(config, run=name))
-    start_trackers(accelerator, "adapted", AdaptSettings(seed=7, phases=[PhaseSettings(5, {"task": 1.0})]))
-    assert values.items() >= {"run": "adapted", "seed": 7, "execution.layout": "auto", "head_warmup.steps": 100}.items()
+    accelerator = SimpleNamespace(
+        init_trackers=lambda name, config, init_kwargs: values.update(config, run=name)
+    )
+    start_trackers(
+        accelerator, "adapted", AdaptSettings(seed=7, phases=[PhaseSettings(5, {"task": 1.0})])
+    )
+    assert (
+        values.items()
+        >= {
+            "run": "adapted",
+            "seed": 7,
+            "execution.layout": "auto",
+            "head_warmup.steps": 100,
+        }.items()
+    )
     assert (values["tokens"], values["phases.0.tokens"]) == (5, 5)
     assert "steps" not in values, "unset"
 
@@ -76,7 +93,13 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
 
     state.module.register_forward_hook(compute)
     records = []
-    for record in train(state, examples, [MASKED], settings, HeldOut({"task": examples, "general": examples}, HELDOUT)):
+    for record in train(
+        state,
+        examples,
+        [MASKED],
+        settings,
+        HeldOut({"task": examples, "general": examples}, HELDOUT),
+    ):
         now[0] += 1000  # the reader of the records saves
         records.append(record)
     assert len(records) - len(steps(records)) == 3
@@ -92,18 +115,34 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
 def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
     settings = TrainSettings(steps=1, batch_size=8, max_tokens=16, evaluations=0)
     special = random_examples(3)
-    texts = {"task": replace(special, stream=np.full_like(special.stream, 3)), "general": random_examples(1, 5)}
+    texts = {
+        "task": replace(special, stream=np.full_like(special.stream, 3)),
+        "general": random_examples(1, 5),
+    }
     examples = random_examples(weights=np.zeros(24))
     with heard.at_level("INFO", logger="dana"):
-        records = list(train(new_state(bert(), settings), examples, [MASKED], settings, HeldOut(texts, HELDOUT)))
+        records = list(
+            train(
+                new_state(bert(), settings), examples, [MASKED], settings, HeldOut(texts, HELDOUT)
+            )
+        )
     assert "task nothing to measure, general" in heard.text
     before, step, _ = map(strict, records)
-    assert (before["task_loss"], before["task_loss_se"], before["general_loss_se"]) == (None, None, None)
+    assert (before["task_loss"], before["task_loss_se"], before["general_loss_se"]) == (
+        None,
+        None,
+        None,
+    )
     assert before["general_loss"] > 3
     assert step["plain_loss"] is None
     assert "tokens_per_second" not in step
     assert speed_of(records) == {}
-    counts, notes = {"examples": 1, "steps": 1, "tokens_seen": 1}, {"effective_sample_size": 1, "epochs": 1}
-    card = model_card("b", {"weighting": "w"}, settings, records[::2], counts, {**notes, "warnings": []})
+    counts, notes = (
+        {"examples": 1, "steps": 1, "tokens_seen": 1},
+        {"effective_sample_size": 1, "epochs": 1},
+    )
+    card = model_card(
+        "b", {"weighting": "w"}, settings, records[::2], counts, {**notes, "warnings": []}
+    )
     assert "| task | nothing to measure" in card
     assert "nan" not in card.lower()

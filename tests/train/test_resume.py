@@ -31,7 +31,10 @@ SETTINGS = TrainSettings(steps=12, batch_size=8, max_tokens=16, evaluations=3, e
 def phased(*optimizers):
     """Three phases of three steps, each but the first with its optimizer."""
     changes = {"learning_rate": 1e-3}, {"schedule": "1-sqrt"}
-    later = [PhaseSettings(200, optimizer=name, **more) for name, more in zip(optimizers, changes, strict=True)]
+    later = [
+        PhaseSettings(200, optimizer=name, **more)
+        for name, more in zip(optimizers, changes, strict=True)
+    ]
     return [PhaseSettings(200), *later]
 
 
@@ -53,17 +56,28 @@ def train(weighted_examples, pair_examples, tmp_path):
             shares = ((Fraction("0.7"), Fraction("0.3")),)
             examples = replace(examples, parts=(len(examples) - 10, 10), shares=shares)
         if len(settings.by_phase()) > 1:
-            parts = (Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)), (Fraction("0.5"), Fraction("0.5"))
+            parts = (
+                (Fraction(1), Fraction(0)),
+                (Fraction(0), Fraction(1)),
+                (Fraction("0.5"), Fraction("0.5")),
+            )
             examples = replace(examples, parts=(len(examples) - 10, 10), shares=parts)
         more = replace(MASKED, masking=replace(MASKED.masking, rate=0.5))
         records = loop.train(
-            state, examples, [PAIRS if pairs else MASKED, more, MASKED], settings, TEXTS, policy.records
+            state,
+            examples,
+            [PAIRS if pairs else MASKED, more, MASKED],
+            settings,
+            TEXTS,
+            policy.records,
         )
         for record in policy.watch(state, records):
             at_record(record)
         policy.finish(state)
         clock = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None}
-        records = [replace(one, **clock) if isinstance(one, StepRecord) else one for one in policy.records]
+        records = [
+            replace(one, **clock) if isinstance(one, StepRecord) else one for one in policy.records
+        ]
         return parameters(state.module), records
 
     return call
@@ -123,7 +137,12 @@ def one_thread():
 
 def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thread, tmp_path):
     execution = Execution(save_every=1, micro_batch_tokens=64)
-    long = replace(PHASED, tokens=None, phases=[replace(one, tokens=900) for one in PHASED.phases], execution=execution)
+    long = replace(
+        PHASED,
+        tokens=None,
+        phases=[replace(one, tokens=900) for one in PHASED.phases],
+        execution=execution,
+    )
     start = time.monotonic()
     straight = train("straight", long)
     seconds = time.monotonic() - start
@@ -148,13 +167,18 @@ def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thr
     assert same(train("killed", long), straight)
 
 
-def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments(train, monkeypatch):
+def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments(
+    train, monkeypatch
+):
     moments, shares, original = [], [], loop.take_step
 
     def look(state, *arguments):
         entries = list(state.optimizer.state.values())
         moments.append(
-            (sum(float(one["exp_avg_sq"].sum()) for one in entries), {float(one["step"]) for one in entries})
+            (
+                sum(float(one["exp_avg_sq"].sum()) for one in entries),
+                {float(one["step"]) for one in entries},
+            )
         )
         shares.append(arguments[0].loss_counts["tokens"] / arguments[0].examples.tokens.size)
         return original(state, *arguments)
@@ -164,28 +188,41 @@ def test_what_a_phase_changes_is_in_every_record_and_a_reset_forgets_the_moments
     steps = [one for one in records if isinstance(one, StepRecord)]
     evaluations = {one.step: one.phase for one in records if isinstance(one, EvaluationRecord)}
     first, second = ([one.phase for one in steps].index(phase) for phase in (1, 2))
-    assert [one.phase for one in steps] == [0] * first + [1] * (second - first) + [2] * (len(steps) - second)
+    assert [one.phase for one in steps] == [0] * first + [1] * (second - first) + [2] * (
+        len(steps) - second
+    )
     assert {0: 0, first: 0, second: 1, len(steps): 2}.items() <= evaluations.items()
-    assert max(shares[:first] + shares[second:]) < 0.3 < min(shares[first:second]), "of half of the tokens"
+    assert max(shares[:first] + shares[second:]) < 0.3 < min(shares[first:second]), (
+        "of half of the tokens"
+    )
     assert moments[first][0] > 0
     assert moments[first][1] == {first}
     assert (moments[second], moments[second + 1][1]) == ((0, {0}), {1}), "as if new"
     assert steps[first].lr == 1e-3, "what is carried needs no warm-up"
-    assert not torch.equal(train("carry", replace(PHASED, phases=phased("carry", "carry")))[0], weights)
+    assert not torch.equal(
+        train("carry", replace(PHASED, phases=phased("carry", "carry")))[0], weights
+    )
     one = replace(PHASED, tokens=None, phases=[PhaseSettings(400)])
-    assert same(train("one", one), train("none", replace(one, tokens=400, phases=[]))), "one phase is a run"
+    assert same(train("one", one), train("none", replace(one, tokens=400, phases=[]))), (
+        "one phase is a run"
+    )
 
 
 def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
-    settings = replace(SETTINGS, final="best", learning_rate=0.3, execution=replace(EXECUTION, save_every=0))
+    settings = replace(
+        SETTINGS, final="best", learning_rate=0.3, execution=replace(EXECUTION, save_every=0)
+    )
     weights, records = train("best", settings)
-    losses = {record.step: record.task_loss for record in records if isinstance(record, EvaluationRecord)}
+    losses = {
+        record.step: record.task_loss for record in records if isinstance(record, EvaluationRecord)
+    }
     best = min(losses, key=lambda step: (losses[step], -step))
     assert best < 12, "so high a rate makes it worse"
     assert Checkpoints(tmp_path / "best", {"name": "best"}).newest("best").manifest["step"] == best
     state = load_file(tmp_path / "best" / f"best-{best:08d}" / "state.safetensors")
     assert torch.equal(
-        weights, torch.cat([state[f"parameter.{name}"].flatten() for name, _ in bert().named_parameters()])
+        weights,
+        torch.cat([state[f"parameter.{name}"].flatten() for name, _ in bert().named_parameters()]),
     )
 
 
@@ -193,7 +230,9 @@ def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
     ("launch", "before", "valid"), [("no", "no", True), (None, "no", False), ("bf16", "bf16", True)]
 )
 def test_a_run_resumes_in_its_precision_or_is_refused(launch, before, valid, monkeypatch, tmp_path):
-    checkpoint = SimpleNamespace(path=tmp_path, manifest={"notes": {"execution": {"precision": before}}})
+    checkpoint = SimpleNamespace(
+        path=tmp_path, manifest={"notes": {"execution": {"precision": before}}}
+    )
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     monkeypatch.setattr(os, "environ", {"ACCELERATE_MIXED_PRECISION": launch} if launch else {})
     accelerator = SimpleNamespace(device=torch.device("cpu"), mixed_precision=launch or "no")
@@ -211,7 +250,9 @@ def checkpoints(tmp_path):
 
 
 def save(checkpoints, step, **more):
-    checkpoints.save(step, lambda folder: (folder / "state").write_text(f"state {step}"), {"notes": {}}, **more)
+    checkpoints.save(
+        step, lambda folder: (folder / "state").write_text(f"state {step}"), {"notes": {}}, **more
+    )
 
 
 def names(checkpoints):
@@ -230,13 +271,22 @@ def test_the_two_newest_and_the_best_are_kept_and_the_latest_is_resumed(checkpoi
     assert checkpoints.newest().path.name == "step-00000015", "of two of one step the plain one"
     save(checkpoints, 20, kind="best")
     assert checkpoints.newest().path.name == "best-00000020"
-    files = json.loads((checkpoints.folder / "step-00000015" / "manifest.json").read_text())["files"]
+    files = json.loads((checkpoints.folder / "step-00000015" / "manifest.json").read_text())[
+        "files"
+    ]
     assert (files["state"]["bytes"], len(files["state"]["digest"])) == (8, 32)
 
 
-DAMAGES = {"shorter": ("state", "state"), "flipped": ("state", "state 11"), "missing": ("state", None)}
+DAMAGES = {
+    "shorter": ("state", "state"),
+    "flipped": ("state", "state 11"),
+    "missing": ("state", None),
+}
 DAMAGES |= {"no manifest": ("manifest.json", None), "bad manifest": ("manifest.json", "{")}
-DAMAGES |= {"no inputs": ("manifest.json", '{"files": {}, "step": 10}'), "a list": ("manifest.json", "[1]")}
+DAMAGES |= {
+    "no inputs": ("manifest.json", '{"files": {}, "step": 10}'),
+    "a list": ("manifest.json", "[1]"),
+}
 
 
 @pytest.mark.parametrize(("name", "content"), DAMAGES.values(), ids=DAMAGES)
@@ -272,14 +322,19 @@ def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-WRITES = {"tensors": lambda folder: save_file({"a": torch.zeros(10_000)}, folder / "state.safetensors")}
+WRITES = {
+    "tensors": lambda folder: save_file({"a": torch.zeros(10_000)}, folder / "state.safetensors")
+}
 WRITES |= {"records": lambda folder: (folder / "records").write_text("a" * 10_000)}
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_a_full_disk_is_one_line_and_leaves_the_older_checkpoints(checkpoints, write):
     save(checkpoints, 5)
-    with small_disk(), pytest.raises(ArtifactError, match="step-00000010: cannot be written") as error:
+    with (
+        small_disk(),
+        pytest.raises(ArtifactError, match="step-00000010: cannot be written") as error,
+    ):
         checkpoints.save(10, write, {})
     assert "\n" not in str(error.value)
     assert names(checkpoints) == ["step-00000005"]

@@ -48,7 +48,11 @@ def test_a_setting_may_have_the_edge_of_its_range(setting):
 @pytest.mark.parametrize("setting", BEYOND.split())
 def test_a_setting_beyond_its_range_is_refused_by_its_key(setting):
     key = re.split(r"[.=:]", setting.rpartition("=")[0])[-1]
-    whole = setting.partition("=")[0] if setting.count("=") == 1 and setting != "max_tokens=8193" else ""
+    whole = (
+        setting.partition("=")[0]
+        if setting.count("=") == 1 and setting != "max_tokens=8193"
+        else ""
+    )
     with pytest.raises(ConfigError, match=f"adapt.{whole}=" if whole else f"{key}="):
         load(RunSettings, {}, [f"adapt.{setting}"])
 
@@ -61,8 +65,14 @@ def test_a_setting_beyond_its_range_is_refused_by_its_key(setting):
         ({"epochs": 2.0, "tokens": 5}, "tokens=5: .* epochs"),
         ({"epochs": math.inf}, "epochs=inf"),
         ({"learning_rate": math.inf}, "learning_rate=inf"),
-        ({"execution": Execution(micro_batch_tokens=100)}, "micro_batch_tokens=100: .*max_tokens=256"),
-        ({"objective": "next_sentence", "execution": Execution(layout="unpadded")}, "layout='unpadded': .*next_sent"),
+        (
+            {"execution": Execution(micro_batch_tokens=100)},
+            "micro_batch_tokens=100: .*max_tokens=256",
+        ),
+        (
+            {"objective": "next_sentence", "execution": Execution(layout="unpadded")},
+            "layout='unpadded': .*next_sent",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_or_never_end_are_refused(settings, key):
@@ -76,7 +86,10 @@ def test_settings_that_contradict_each_other_or_never_end_are_refused(settings, 
         ({"schedule": "wsd", "warmup_steps": 0}, {"schedule": "linear", "warmup_steps": 0}),
         ({"schedule": "constant", "warmup": 0.0}, {"schedule": "constant", "warmup": 0.01}),
         ({"schedule": "constant", "warmup_steps": 5}, {"schedule": "cosine", "warmup_steps": 5}),
-        ({"schedule": "inverse-sqrt", "warmup_steps": 5}, {"schedule": "inverse-sqrt", "warmup": 0.1}),
+        (
+            {"schedule": "inverse-sqrt", "warmup_steps": 5},
+            {"schedule": "inverse-sqrt", "warmup": 0.1},
+        ),
     ],
 )
 def test_an_extendable_run_does_not_depend_on_its_length(valid, invalid):
@@ -94,7 +107,9 @@ def test_steps_shared_with_longer_runs_and_those_of_evaluations_by_hand():
     wsd = TrainSettings(schedule="wsd", warmup_steps=2, cooldown=0.2)
     assert wsd.shared_steps(10) == 8, "the last fifth decays"
     for schedule in ("constant", "inverse-sqrt"):
-        assert TrainSettings(schedule=schedule, warmup_steps=2).shared_steps(10) == 9, "the last may be smaller"
+        assert TrainSettings(schedule=schedule, warmup_steps=2).shared_steps(10) == 9, (
+            "the last may be smaller"
+        )
     assert sorted(evaluation_steps(TrainSettings(eval_every=4), 10)) == [0, 4, 8, 10]
     assert sorted(evaluation_steps(TrainSettings(evaluations=1), 10)) == [0, 5, 10]
 
@@ -105,7 +120,9 @@ def test_the_fingerprint_has_every_setting_but_those_of_the_execution():
     assert decisive == TrainSettings(execution=Execution(layout="padded")).decisive()
     for change in ({"schedule": "wsd"}, {"clip": 0.5}, {"weight_decay": 0.0}):
         assert TrainSettings(**change).decisive() == decisive | change
-    assert AdaptSettings(dropout=0.0, mix={"task": 1.0}).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
+    assert AdaptSettings(
+        dropout=0.0, mix={"task": 1.0}
+    ).decisive() == AdaptSettings().decisive() | {"dropout": 0.0}
 
 
 LINEAR = {"warmup": 0.2}
@@ -116,23 +133,37 @@ WSD = {"warmup": 0.2, "schedule": "wsd", "cooldown": 0.4}
     ("settings", "rates"),
     [
         (LINEAR, [0.5, 1, 1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8]),
-        ({"warmup": 0.0, "schedule": "cosine"}, [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
+        (
+            {"warmup": 0.0, "schedule": "cosine"},
+            [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2],
+        ),
         ({"warmup": 0.0, "schedule": "1-sqrt"}, [1, 0.5, 1 - math.sqrt(0.5), 1 - math.sqrt(0.75)]),
         ({"warmup": 0.25, "schedule": "constant"}, [1, 1, 1, 1]),
-        ({"warmup_steps": 2, "schedule": "inverse-sqrt"}, [0.5, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4)]),
-        ({"warmup_steps": 0, "schedule": "inverse-sqrt", "floor": 0.5}, [1, 0.5 + math.sqrt(0.125)]),
+        (
+            {"warmup_steps": 2, "schedule": "inverse-sqrt"},
+            [0.5, 1, math.sqrt(2 / 3), math.sqrt(0.5), math.sqrt(0.4)],
+        ),
+        (
+            {"warmup_steps": 0, "schedule": "inverse-sqrt", "floor": 0.5},
+            [1, 0.5 + math.sqrt(0.125)],
+        ),
         (WSD, [0.5, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25]),
         ({**WSD, "floor": 0.5}, [0.5, 1, 1, 1, 1, 1, 1, 0.875, 0.75, 0.625]),
         ({"warmup_steps": 2, "schedule": "wsd", "cooldown": 1.0}, [0.5, 1, 1, 0.5]),
         ({"warmup": 0.0, "floor": 0.2}, [1, 0.8, 0.6, 0.4]),
-        *(({"warmup_steps": 8, "schedule": schedule}, [1 / 8, 2 / 8, 3 / 8]) for schedule in SCHEDULES),
+        *(
+            ({"warmup_steps": 8, "schedule": schedule}, [1 / 8, 2 / 8, 3 / 8])
+            for schedule in SCHEDULES
+        ),
     ],
 )
 def test_rates_by_hand(settings, rates):
     training, steps = TrainSettings(learning_rate=1.0, **settings), len(rates)
     assert [training.rate_at(step, steps) for step in range(steps)] == pytest.approx(rates)
     if settings is LINEAR:
-        assert [learning_rate_at(step, steps, 1.0, 0.2) for step in range(steps)] == pytest.approx(rates)
+        assert [learning_rate_at(step, steps, 1.0, 0.2) for step in range(steps)] == pytest.approx(
+            rates
+        )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -147,10 +178,18 @@ def test_rates_are_above_0_fall_after_the_warmup_and_reach_the_floor(schedule, s
 
 
 def test_a_run_uses_its_schedule_betas_and_eps(examples):
-    settings = {"schedule": "wsd", "cooldown": 0.5, "warmup_steps": 1, "learning_rate": 1e-3, "floor": 0.5}
+    settings = {
+        "schedule": "wsd",
+        "cooldown": 0.5,
+        "warmup_steps": 1,
+        "learning_rate": 1e-3,
+        "floor": 0.5,
+    }
     state, records = run(examples, steps=4, betas=[0.8, 0.95], eps=1e-6, **settings)
     assert [record.lr for record in steps(records)] == pytest.approx([1e-3, 1e-3, 1e-3, 0.75e-3])
-    assert {(group["betas"], group["eps"]) for group in state.optimizer.param_groups} == {((0.8, 0.95), 1e-6)}
+    assert {(group["betas"], group["eps"]) for group in state.optimizer.param_groups} == {
+        ((0.8, 0.95), 1e-6)
+    }
 
 
 GENERATOR = np.random.default_rng(0)
@@ -168,7 +207,11 @@ def plan(share=None, **settings):
 
 
 def stream(steps):
-    return [(int(epoch), int(row)) for step in steps for epoch, row in zip(step.epochs, step.rows, strict=True)]
+    return [
+        (int(epoch), int(row))
+        for step in steps
+        for epoch, row in zip(step.epochs, step.rows, strict=True)
+    ]
 
 
 def test_the_default_is_one_epoch():
@@ -185,8 +228,12 @@ def test_epochs_follow_each_other_each_in_its_own_order():
     assert stream(plan(batch_size=8, steps=10)) == rows[:80]
     assert orders[0] != orders[1]
     assert orders[0] != epoch_order(IDS, 1, 0).tolist(), "the order depends on the seed"
-    assert [row for _, row in stream(plan(steps=4, batch_size=8, seed=1))] == epoch_order(IDS, 1, 0)[:32].tolist()
-    assert stream(Phase(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [(at, 0) for at in range(6)]
+    assert [row for _, row in stream(plan(steps=4, batch_size=8, seed=1))] == epoch_order(
+        IDS, 1, 0
+    )[:32].tolist()
+    assert stream(Phase(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [
+        (at, 0) for at in range(6)
+    ]
     subset = np.array([30, 2, 17, 5, 9, 11])
     part = IDS[subset][epoch_order(IDS[subset], 4, 1)]
     both = [key for key in IDS[epoch_order(IDS, 4, 1)] if key in set(part)]
@@ -205,8 +252,14 @@ def test_a_token_budget_is_met_to_within_one_example(size, share):
 
 @pytest.mark.parametrize("tokens", [100, 118, 120, 150, 300])
 def test_no_step_of_a_token_budget_is_empty(tokens):
-    lengths = np.array([30, 30, 30, 30])  # 4 start before token 118, the last at 90: a step of 60 would be the third
-    steps = Phase(lengths, np.arange(4, dtype=np.uint64), TrainSettings(max_tokens=30, batch_tokens=60, tokens=tokens))
+    lengths = np.array(
+        [30, 30, 30, 30]
+    )  # 4 start before token 118, the last at 90: a step of 60 would be the third
+    steps = Phase(
+        lengths,
+        np.arange(4, dtype=np.uint64),
+        TrainSettings(max_tokens=30, batch_tokens=60, tokens=tokens),
+    )
     assert all(step.rows.size for step in steps)
     assert sum(int(lengths[step.rows].sum()) for step in steps) == steps.tokens >= tokens
 
@@ -249,7 +302,12 @@ def test_a_part_has_its_share_of_every_step_and_of_every_beginning(share, size):
 
 def test_every_part_of_three_has_its_share_of_every_beginning():
     parts = ((5, Fraction(1, 2)), (7, Fraction(1, 5)), (25, Fraction(3, 10)))
-    rows = [row for _, row in stream(Phase(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts))]
+    rows = [
+        row
+        for _, row in stream(
+            Phase(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts)
+        )
+    ]
     for first, end, share in ((0, 5, 0.5), (5, 12, 0.2), (12, 37, 0.3)):
         count = np.cumsum([first <= row < end for row in rows])
         assert np.abs(count - share * np.arange(1, 241)).max() < 2
@@ -257,8 +315,16 @@ def test_every_part_of_three_has_its_share_of_every_beginning():
 
 def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep_their_text():
     parts = {}
-    for name, token, count, size in (("selected", 7, 90, 10), ("task", 8, 15, 40), ("general", 9, 300, 3)):
-        text, starts, ids = np.full(900, token), np.arange(count) * size, np.arange(count, dtype=np.uint64)
+    for name, token, count, size in (
+        ("selected", 7, 90, 10),
+        ("task", 8, 15, 40),
+        ("general", 9, 300, 3),
+    ):
+        text, starts, ids = (
+            np.full(900, token),
+            np.arange(count) * size,
+            np.arange(count, dtype=np.uint64),
+        )
         parts[name] = Examples(text, starts, np.full(count, size), ids, np.ones(count), FRAME)
     examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "general": 0.2})
     assert Examples.mixture({"task": parts["task"]}, {"task": 1.0}) is parts["task"]
@@ -281,18 +347,36 @@ TWO = {"phases": [{"tokens": 4}, {"tokens": 6}]}
         ({"phases": [{"tokens": 0}]}, r"adapt\.phases\[0\]\.tokens=0: must be from 1 to"),
         ({"phases": [{"tokens": 1.5}]}, r"adapt\.phases\[0\]\.tokens=1\.5: must be a whole number"),
         ({"phases": [{"tokens": 4}, {}]}, r"the key 'adapt\.phases\[1\]\.tokens' is missing"),
-        ({"phases": [{"tokens": 4, "mask_rate": 1.0}]}, r"adapt\.phases\[0\]\.mask_rate=1\.0: must be in \(0, 1\)"),
-        ({"phases": [{"tokens": 4, "learning_rate": 0}]}, r"adapt\.phases\[0\]\.learning_rate=0\.0: must be above 0"),
-        ({"phases": [{"tokens": 4, "schedule": "sqrt"}]}, r"adapt\.phases\[0\]\.schedule='sqrt': .*linear, cosine, 1-"),
-        ({"phases": [{"tokens": 4, "optimizer": "new"}]}, r"adapt\.phases\[0\]\.optimizer='new': .*carry, reset"),
+        (
+            {"phases": [{"tokens": 4, "mask_rate": 1.0}]},
+            r"adapt\.phases\[0\]\.mask_rate=1\.0: must be in \(0, 1\)",
+        ),
+        (
+            {"phases": [{"tokens": 4, "learning_rate": 0}]},
+            r"adapt\.phases\[0\]\.learning_rate=0\.0: must be above 0",
+        ),
+        (
+            {"phases": [{"tokens": 4, "schedule": "sqrt"}]},
+            r"adapt\.phases\[0\]\.schedule='sqrt': .*linear, cosine, 1-",
+        ),
+        (
+            {"phases": [{"tokens": 4, "optimizer": "new"}]},
+            r"adapt\.phases\[0\]\.optimizer='new': .*carry, reset",
+        ),
         ({"phases": [{"tokens": 4, "rate": 1}]}, r"unknown key 'adapt\.phases\[0\]\.rate'"),
         ({"phases": [4]}, r"adapt\.phases\[0\]=4: must be a mapping"),
         ({"phases": None}, r"adapt\.phases=null: must be list"),
         ({**TWO, "tokens": 9}, r"adapt\.tokens=9: must be null, or the 10 of all phases"),
         ({**TWO, "steps": 9}, r"adapt\.steps=9: must be null with phases"),
         ({**TWO, "epochs": 9}, r"adapt\.epochs=9\.0: must be null with phases"),
-        ({**TWO, "execution": {"extend": "a"}}, r"adapt\.execution\.extend='a': must be null with phases"),
-        ({**TWO, "execution": {"extendable": True}}, r"adapt\.execution\.extendable=True: must be false with phases"),
+        (
+            {**TWO, "execution": {"extend": "a"}},
+            r"adapt\.execution\.extend='a': must be null with phases",
+        ),
+        (
+            {**TWO, "execution": {"extendable": True}},
+            r"adapt\.execution\.extendable=True: must be false with phases",
+        ),
     ],
 )
 def test_a_wrong_phase_is_named_by_its_key(settings, message):
@@ -300,7 +384,9 @@ def test_a_wrong_phase_is_named_by_its_key(settings, message):
     with pytest.raises(ConfigError, match=message):
         load(RunSettings, {"adapt": settings})
     with pytest.raises(ConfigError, match=message):
-        load(RunSettings, {}, [f"adapt.{key}={json.dumps(value)}" for key, value in settings.items()])
+        load(
+            RunSettings, {}, [f"adapt.{key}={json.dumps(value)}" for key, value in settings.items()]
+        )
 
 
 def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
@@ -309,12 +395,26 @@ def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
         {"tokens": 10, "learning_rate": 1e-5, "schedule": "1-sqrt"},
         {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}, "optimizer": "reset"},
     ]
-    usual = {"objective": "masked:mask_rate=0.2,whole_word=true", "warmup_steps": 2, "mix": {"task": 1.0}}
+    usual = {
+        "objective": "masked:mask_rate=0.2,whole_word=true",
+        "warmup_steps": 2,
+        "mix": {"task": 1.0},
+    }
     settings = load(AdaptSettings, {**usual, "phases": phases})
     one = load(AdaptSettings, usual)
     of_phases = [
-        {"tokens": 30, "mix": {"selected": 1.0}, "objective": "masked:whole_word=true,mask_rate=0.3"},
-        {"tokens": 10, "learning_rate": 1e-5, "schedule": "1-sqrt", "warmup": 0.0, "warmup_steps": None},
+        {
+            "tokens": 30,
+            "mix": {"selected": 1.0},
+            "objective": "masked:whole_word=true,mask_rate=0.3",
+        },
+        {
+            "tokens": 10,
+            "learning_rate": 1e-5,
+            "schedule": "1-sqrt",
+            "warmup": 0.0,
+            "warmup_steps": None,
+        },
         {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}},
     ]
     assert settings.by_phase() == [replace(one, **changes) for changes in of_phases]
@@ -322,23 +422,42 @@ def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
     assert settings.total_mix == {"selected": 50 / 80, "task": 10 / 80, "general": 20 / 80}
     assert [phase.tokens for phase in settings.without_first(35).phases] == [5, 40]
     assert settings.without_first(35).tokens == 45
-    assert load(AdaptSettings, {**usual, "tokens": 80, "phases": phases}) == settings, "the sum may be given"
+    assert load(AdaptSettings, {**usual, "tokens": 80, "phases": phases}) == settings, (
+        "the sum may be given"
+    )
     assert "phases" not in one.decisive(), "the models of before have the same fingerprint"
-    changes = [{"tokens": 31}, {"mix": {"task": 1.0}}, {"mask_rate": 0.4}, {"schedule": "wsd"}, {"optimizer": "reset"}]
-    others = [load(AdaptSettings, {**usual, "phases": [{**phases[0], **change}, *phases[1:]]}) for change in changes]
+    changes = [
+        {"tokens": 31},
+        {"mix": {"task": 1.0}},
+        {"mask_rate": 0.4},
+        {"schedule": "wsd"},
+        {"optimizer": "reset"},
+    ]
+    others = [
+        load(AdaptSettings, {**usual, "phases": [{**phases[0], **change}, *phases[1:]]})
+        for change in changes
+    ]
     assert len({json.dumps(other.decisive()) for other in (settings, *others)}) == 6
-    monkeypatch.setattr(AdaptSettings, "make_objective", lambda settings: SimpleNamespace(layouts=["padded"]))
+    monkeypatch.setattr(
+        AdaptSettings, "make_objective", lambda settings: SimpleNamespace(layouts=["padded"])
+    )
     with pytest.raises(
-        ConfigError, match=r"phases\[0\]\.mask_rate=0.3: must be null: objective=masked:.* has no mask rate"
+        ConfigError,
+        match=r"phases\[0\]\.mask_rate=0.3: must be null: objective=masked:.* has no mask rate",
     ):
         replace(settings)
 
 
 def test_a_phase_reads_each_text_on_from_where_it_stopped():
     text = Examples(np.zeros(400), np.cumsum(LENGTHS), LENGTHS - 2, IDS, np.ones(37), FRAME)
-    parts = {"selected": text.rows(np.arange(SELECTED)), "general": text.rows(np.arange(SELECTED, 37))}
+    parts = {
+        "selected": text.rows(np.arange(SELECTED)),
+        "general": text.rows(np.arange(SELECTED, 37)),
+    }
     mixes = [{"selected": 1.0}, {"general": 1.0}, {"selected": 0.5, "general": 0.5}]
-    phases = [{"tokens": size, "mix": mix} for size, mix in zip((200, 300, 900), mixes, strict=True)]
+    phases = [
+        {"tokens": size, "mix": mix} for size, mix in zip((200, 300, 900), mixes, strict=True)
+    ]
     settings = load(AdaptSettings, {"phases": phases, "batch_size": 8, "max_tokens": 20})
     examples = Examples.mixture(parts, *mixes)
     plan = Plan.of(examples, settings)
@@ -347,25 +466,42 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
     ends = np.cumsum([len(stream(phase)) for phase in plan.phases])
     assert {row < SELECTED for _, row in rows[: ends[0]]} == {True}
     assert {row < SELECTED for _, row in rows[ends[0] : ends[1]]} == {False}
-    lengths = (examples.lengths[:SELECTED], IDS[:SELECTED]), (examples.lengths[SELECTED:], IDS[SELECTED:])
+    lengths = (
+        (examples.lengths[:SELECTED], IDS[:SELECTED]),
+        (examples.lengths[SELECTED:], IDS[SELECTED:]),
+    )
     for (size, ids), first in zip(lengths, (0, SELECTED), strict=True):
         own = [(epoch, row - first) for epoch, row in rows if (row < SELECTED) == (first == 0)]
-        assert own == stream(Phase(size, ids, TrainSettings(steps=99, batch_size=8, max_tokens=20)))[: len(own)]
+        assert (
+            own
+            == stream(Phase(size, ids, TrainSettings(steps=99, batch_size=8, max_tokens=20)))[
+                : len(own)
+            ]
+        )
     for phase, wanted in zip(plan.phases, (200, 300, 900), strict=True):
         tokens = [int(examples.lengths[row]) for _, row in stream(phase)]
-        assert sum(tokens) == phase.tokens >= wanted > sum(tokens[:-1]), "it ends with the example that reaches it"
+        assert sum(tokens) == phase.tokens >= wanted > sum(tokens[:-1]), (
+            "it ends with the example that reaches it"
+        )
     assert plan.epochs == sum(row < SELECTED for _, row in rows) / SELECTED
     rates = [plan.rate_at(step) for step in range(len(plan))]
-    assert rates == [phase.settings.rate_at(at, len(phase)) for phase in plan.phases for at in range(len(phase))]
+    assert rates == [
+        phase.settings.rate_at(at, len(phase)) for phase in plan.phases for at in range(len(phase))
+    ]
     with pytest.raises(IndexError):
         plan[len(plan)]
 
 
 def test_the_parts_have_their_own_epochs():
     rows = stream(plan("0.5", batch_size=8, steps=20))
-    selection, general = [pair for pair in rows if pair[1] < SELECTED], [pair for pair in rows if pair[1] >= SELECTED]
+    selection, general = (
+        [pair for pair in rows if pair[1] < SELECTED],
+        [pair for pair in rows if pair[1] >= SELECTED],
+    )
     for pairs, size in ((selection, SELECTED), (general, GENERAL)):
         assert [epoch for epoch, _ in pairs] == [at // size for at in range(80)]
-        assert sorted(row for epoch, row in pairs if epoch == 0) == sorted({row for _, row in pairs})
+        assert sorted(row for epoch, row in pairs if epoch == 0) == sorted(
+            {row for _, row in pairs}
+        )
     alone = TrainSettings(max_tokens=20, batch_size=8, steps=10)
     assert selection == stream(Phase(LENGTHS[:SELECTED], IDS[:SELECTED], alone))

@@ -1,8 +1,8 @@
 """Parameters of which each rank holds a part: saved whole, put back in parts, and the same model in the end.
 
-Run by a launcher on two CPU processes, this file trains, saves and goes on with parameters cut up by torch's
-fully_shard, and writes to FOLDER. Accelerate refuses FSDP on CPUs, so the model is cut up here; all else is what a run
-does.
+Run by a launcher on two CPU processes, this file trains, saves and goes on with parameters cut up
+by torch's fully_shard, and writes to FOLDER. Accelerate refuses FSDP on CPUs, so the model is cut
+up here; all else is what a run does.
 """
 
 import os
@@ -44,7 +44,9 @@ def sharded(accelerator):
     module = SelectedLogits(model)
     fully_shard(module)
     assert all(isinstance(value, DTensor) for value in module.parameters())
-    return TrainingState(module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64))
+    return TrainingState(
+        module, make_optimizer(module, 1e-4, 0.01), accelerator, BatchLayout(budget=64)
+    )
 
 
 def train_until(state, until, before=()):
@@ -74,10 +76,19 @@ def main(folder):
 
 @pytest.mark.slow
 def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(examples, tmp_path):
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     command = [*launcher, "-m", "tests.train.test_sharded", tmp_path]
-    process = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, env=environment)
+    process = subprocess.run(
+        command, capture_output=True, text=True, cwd=REPOSITORY, timeout=120, env=environment
+    )
     assert process.returncode == 0, process.stderr
     reference, _ = run(examples, steps=6, budget=64)
     tensors = load_file(tmp_path / "end.safetensors")
@@ -90,11 +101,16 @@ def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(exam
     state = new_state(bert())
     load_state(state, tmp_path / "state.safetensors")
     save_state(state, tmp_path / "again.safetensors")
-    before, after = load_file(tmp_path / "state.safetensors"), load_file(tmp_path / "again.safetensors")
+    before, after = (
+        load_file(tmp_path / "state.safetensors"),
+        load_file(tmp_path / "again.safetensors"),
+    )
     assert before.keys() == after.keys(), "one process goes on from it"
     assert all(torch.equal(value, before[name]) for name, value in after.items())
 
-    model, report = AutoModelForMaskedLM.from_pretrained(tmp_path / "model", output_loading_info=True)
+    model, report = AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
     assert not report["missing_keys"]
     for name, value in model.named_parameters():
         assert torch.equal(value, tensors[f"parameter.{name}"]), name
@@ -103,5 +119,6 @@ def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(exam
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
     sys.stderr.flush()
-    # Without Python's own end, in which a thread of torch's that still runs may abort the process: seen once.
+    # Without Python's own end, in which a thread of torch's that still runs may abort the process:
+    # seen once.
     os._exit(0)

@@ -69,13 +69,20 @@ def equal(one, other):
     return all(torch.equal(value, other[name]) for name, value in one.state_dict().items())
 
 
-def test_what_was_saved_loads_without_dana_and_is_the_same(checkpoint, folder, tiny_tokenizer, tmp_path):
+def test_what_was_saved_loads_without_dana_and_is_the_same(
+    checkpoint, folder, tiny_tokenizer, tmp_path
+):
     assert equal(checkpoint.model, AutoModelForMaskedLM.from_pretrained(folder))
     assert AutoModel.from_pretrained(folder).config.hidden_size == 128
     again = load(folder)
     assert not again.new
-    assert again.tokenizer("Alpha beta")["input_ids"] == checkpoint.tokenizer("Alpha beta")["input_ids"]
-    pairs = new_encoder("bert", "tiny", tiny_tokenizer, 0.0, seed=3, auto_class=NextSentence().auto_class)
+    assert (
+        again.tokenizer("Alpha beta")["input_ids"]
+        == checkpoint.tokenizer("Alpha beta")["input_ids"]
+    )
+    pairs = new_encoder(
+        "bert", "tiny", tiny_tokenizer, 0.0, seed=3, auto_class=NextSentence().auto_class
+    )
     save(pairs, tmp_path / "pairs", objective="next_sentence")
     for kind in (BertForPreTraining, AutoModelForMaskedLM, AutoModel):
         _, report = kind.from_pretrained(tmp_path / "pairs", output_loading_info=True)
@@ -86,10 +93,15 @@ def test_what_was_saved_loads_without_dana_and_is_the_same(checkpoint, folder, t
 def test_an_exported_model_is_complete_and_replaces_one_of_its_name(checkpoint, tmp_path):
     state, record = new_state(checkpoint.model), EvaluationRecord(1, 8, None, None, None, None)
     (tmp_path / "file").write_text("a file")
-    policies = [CheckpointPolicy(Checkpoints(tmp_path / name, {}), SETTINGS, {}, [record]) for name in ("out", "file")]
+    policies = [
+        CheckpointPolicy(Checkpoints(tmp_path / name, {}), SETTINGS, {}, [record])
+        for name in ("out", "file")
+    ]
     for _ in range(2):
         policies[0].export(state, checkpoint.tokenizer, policies[0].checkpoints)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step-00000001"], "nothing half-written is left"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["step-00000001"], (
+        "nothing half-written is left"
+    )
     assert equal(checkpoint.model, load(tmp_path / "out" / "step-00000001").model)
     with pytest.raises(ArtifactError, match="file/step-00000001: cannot be written"):
         policies[1].export(state, checkpoint.tokenizer, policies[1].checkpoints)
@@ -116,7 +128,10 @@ def test_a_new_head_is_tied_and_depends_on_the_seed(backbone, folder):
 def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
     """Warms up a new head; returns the model, its loss, and its held-out losses before and after."""
     tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts[:6])), tiny_tokenizer)
-    collator, heldout = MaskedTokens().collator(tiny_tokenizer, 0), MaskedTokens().heldout_collator(tiny_tokenizer)
+    collator, heldout = (
+        MaskedTokens().collator(tiny_tokenizer, 0),
+        MaskedTokens().heldout_collator(tiny_tokenizer),
+    )
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
 
     def run(warmup, dtype=torch.float32, **settings):
@@ -124,7 +139,9 @@ def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
         head.model.to(dtype)
         module = SelectedLogits(head.model)
         before = mean_loss(module, examples, heldout, 8192)
-        loss = warm_up_head(head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup)
+        loss = warm_up_head(
+            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup
+        )
         return head.model, loss, (before, mean_loss(module, examples, heldout, 8192))
 
     return run
@@ -142,7 +159,9 @@ def test_a_warm_up_lowers_the_loss_and_leaves_the_backbone_alone(warm_up, backbo
     assert after < before - 0.2
     assert equal(load(backbone).model.bert, model.bert)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    assert [rate for rate, _ in rates] == pytest.approx([5e-3, 1e-2, *np.linspace(1e-2, 1e-2 / 18, 18)], rel=1e-6)
+    assert [rate for rate, _ in rates] == pytest.approx(
+        [5e-3, 1e-2, *np.linspace(1e-2, 1e-2 / 18, 18)], rel=1e-6
+    )
     assert all(one == other for one, other in rates)
     model, loss, _ = warm_up(HeadWarmup(steps=0))
     assert loss is None
@@ -158,11 +177,19 @@ def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
         torch.testing.assert_close(value, model.state_dict()[name], atol=1e-5, rtol=0)
 
 
-SMALL = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "pad_token_id": 0}
+SMALL = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+}
 RATES = {"attention_dropout": 0.1, "mlp_dropout": 0.1, "embedding_dropout": 0.1}
 CONFIGS = [RobertaConfig(**SMALL, intermediate_size=32, max_position_embeddings=40)]
 CONFIGS += [DistilBertConfig(vocab_size=60, dim=16, n_layers=1, n_heads=2, hidden_dim=32)]
-CONFIGS += [ModernBertConfig(**SMALL, **RATES, intermediate_size=32, cls_token_id=1, sep_token_id=2)]
+CONFIGS += [
+    ModernBertConfig(**SMALL, **RATES, intermediate_size=32, cls_token_id=1, sep_token_id=2)
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.model_type)
@@ -188,7 +215,9 @@ def test_recomputed_gradients_are_the_same(examples, dropout):
         model = bert(dropout)
         if recompute:
             checkpoint_gradients(model)
-        model.bert.encoder.layer[0].attention.register_forward_hook(lambda *call, calls=calls: calls.append(call))
+        model.bert.encoder.layer[0].attention.register_forward_hook(
+            lambda *call, calls=calls: calls.append(call)
+        )
         gradients.append(gradient_of_step(new_state(model, budget=64), batch, SETTINGS)[1])
     assert len(passes[True]) == 2 * len(passes[False]) > 0, "layers are computed twice"
     assert float(gradients[0].norm()) > 0.1
@@ -221,7 +250,9 @@ def test_what_a_model_cannot_do_is_refused(checkpoint, monkeypatch):
     config = checkpoint.model.config
     check_length(config, 64)
     assert "max_tokens=65" in refusal(ConfigError, check_length, config, 65)
-    assert "512" in refusal(ConfigError, check_length, RobertaConfig(max_position_embeddings=514), 513)
+    assert "512" in refusal(
+        ConfigError, check_length, RobertaConfig(max_position_embeddings=514), 513
+    )
     assert "roberta" in refusal(ConfigError, NextSentence().auto_class, RobertaConfig())
     monkeypatch.setattr(type(checkpoint.model), "supports_gradient_checkpointing", False)
     message = refusal(ConfigError, checkpoint_gradients, checkpoint.model)

@@ -23,7 +23,11 @@ def score_table(scores, documents=None, **columns):
 def segment_numbers(documents, settings):
     """Of each unit, from 0; -1 in a dropped tail."""
     rows = np.arange(documents.size)
-    starts = np.zeros(1, dtype=int) if settings.stream else np.flatnonzero(np.diff(documents, prepend=-1))
+    starts = (
+        np.zeros(1, dtype=int)
+        if settings.stream
+        else np.flatnonzero(np.diff(documents, prepend=-1))
+    )
     of = np.searchsorted(starts, rows, side="right") - 1
     key = np.stack([of, (rows - starts[of]) // settings.gamma], axis=1)
     number = np.unique(key, axis=0, return_inverse=True)[1].reshape(-1)
@@ -53,7 +57,9 @@ def sigmoid_of(values, settings):
     mean = values.mean()
     deviation = (np.square(values - mean).sum() / values.size) ** 0.5
     standard = (values - mean) / deviation if deviation > 0 else np.zeros_like(values)
-    midpoint = np.quantile(standard, settings.share) if settings.midpoint is None else settings.midpoint
+    midpoint = (
+        np.quantile(standard, settings.share) if settings.midpoint is None else settings.midpoint
+    )
     return expit(settings.sharpness * (midpoint - standard))
 
 
@@ -70,7 +76,9 @@ def spread(order, clusters, amounts, settings, shares):
     key = np.full(order.size, np.inf)
     for cluster in np.flatnonzero(shares):
         rows = np.flatnonzero(clusters[order] == cluster)
-        key[rows] = running_amounts(order[rows], amounts, settings.effective_budget) / shares[cluster]
+        key[rows] = (
+            running_amounts(order[rows], amounts, settings.effective_budget) / shares[cluster]
+        )
     return order[np.argsort(key, kind="stable")[: int(np.isfinite(key).sum())]]
 
 
@@ -108,14 +116,22 @@ def weights(table, settings, shares=None):
         order = np.argsort(-key, kind="stable")[: int((relevance > 0).sum())]
     budget = settings.effective_budget
     counts = table["tokens"].to_numpy() if budget.kind == "tokens" else np.ones(score.size)
-    amounts = documents[first] if budget.kind == "documents" else np.bincount(segment[inside], counts[inside])
+    amounts = (
+        documents[first]
+        if budget.kind == "documents"
+        else np.bincount(segment[inside], counts[inside])
+    )
     if shares is not None:
         groups = table["group"].to_numpy()[inside]
-        by_group = np.stack([np.bincount(segment[inside], groups == one) for one in range(len(shares))])
+        by_group = np.stack(
+            [np.bincount(segment[inside], groups == one) for one in range(len(shares))]
+        )
         order = spread(order, by_group.argmax(axis=0), amounts, settings, shares)
     if settings.below is None:
         limit = round(budget.amount * inside.sum()) if budget.kind == "share" else budget.amount
-        rows = order[: max(1, np.searchsorted(running_amounts(order, amounts, budget), limit, side="right"))]
+        rows = order[
+            : max(1, np.searchsorted(running_amounts(order, amounts, budget), limit, side="right"))
+        ]
     else:
         rows = np.flatnonzero(plain < settings.below)
     values = np.append(means, np.inf)[segment]

@@ -31,7 +31,10 @@ def sentences(words, count, random):
 def texts():
     """60 sentences like the task, 240 others, and 20 of the task in five documents; a curve by them."""
     random = np.random.default_rng(0)
-    pool, held_out = sentences(CELLS, 60, random) + sentences(COURTS, 240, random), sentences([*CELLS, "x"], 20, random)
+    pool, held_out = (
+        sentences(CELLS, 60, random) + sentences(COURTS, 240, random),
+        sentences([*CELLS, "x"], 20, random),
+    )
     order = np.random.default_rng(1).permutation(300)
     documents, cuts = np.repeat(np.arange(5), 4), (0.1, 0.2, 0.5, 1.0)
     curve = perplexity_curve(pool, np.arange(300), order, held_out, documents, cuts)
@@ -46,7 +49,10 @@ def test_each_cut_costs_what_its_model_says(texts):
             model = train_ngrams([texts.pool[one] for one in rows], 3, vocabulary)
             perplexity = text_entropies(model, texts.held_out, unknown=False).perplexity
             assert getattr(curve, name)[row] == pytest.approx(np.log(perplexity), rel=1e-6)
-    assert curve.tokens.sum() == sum(word != "x" for text in texts.held_out for word in text.split()) + 20  # each end
+    assert (
+        curve.tokens.sum()
+        == sum(word != "x" for text in texts.held_out for word in text.split()) + 20
+    )  # each end
 
 
 def test_perplexity_is_least_at_the_end_of_similar_text(texts):
@@ -57,8 +63,9 @@ def test_perplexity_is_least_at_the_end_of_similar_text(texts):
 
 
 def test_one_standard_error_by_hand():
-    # differences to the last cut over documents of 10 tokens: 4 and -1, mean 3 / 20, residuals 2.5 and -2.5, error
-    # sqrt(2 / 1 * 12.5) / 20 = 0.25; 10 and 9, mean 0.95, residuals 0.5 and -0.5, error 0.05
+    # differences to the last cut over documents of 10 tokens: 4 and -1, mean 3 / 20, residuals 2.5
+    # and -2.5, error sqrt(2 / 1 * 12.5) / 20 = 0.25; 10 and 9, mean 0.95, residuals 0.5 and -0.5,
+    # error 0.05
     shares, tokens = np.array([0.1, 0.5, 1.0]), np.array([10, 10])
     nats = np.array([[24.0, 19.0], [30.0, 29.0], [20.0, 20.0]])
     curve = PerplexityCurve(shares, nats, nats, tokens)
@@ -76,7 +83,9 @@ def test_one_standard_error_by_hand():
 
 def test_a_cut_without_known_words_is_never_chosen():
     pool = ["zyx", "wvu", *["a cell has a gene"] * 8]
-    curve = perplexity_curve(pool, np.arange(10), np.arange(10), ["a gene"] * 3, np.arange(3), (0.1, 0.2, 0.5, 1.0))
+    curve = perplexity_curve(
+        pool, np.arange(10), np.arange(10), ["a gene"] * 3, np.arange(3), (0.1, 0.2, 0.5, 1.0)
+    )
     assert np.isinf(curve.per_token[:2]).all()
     assert curve.shares[curve.smallest] >= 0.5
     assert np.isfinite(curve.standard_errors).all()
@@ -85,29 +94,42 @@ def test_a_cut_without_known_words_is_never_chosen():
 def score_table(units, scores, folder, size=1):
     """Documents of so many units in a folder, and the scores of the units."""
     groups = [units[first : first + size] for first in range(0, len(units), size)]
-    documents = [Document(f"d{row:04d}", "pool", " ".join(group)) for row, group in enumerate(groups)]
+    documents = [
+        Document(f"d{row:04d}", "pool", " ".join(group)) for row, group in enumerate(groups)
+    ]
     write_parts(document_tables(documents), folder, DOCUMENTS)
     ends = np.concatenate([np.cumsum([len(unit) + 1 for unit in group]) - 1 for group in groups])
-    columns = {"doc_id": np.repeat([one.doc_id for one in documents], size).tolist(), "source": ["pool"] * len(units)}
+    columns = {
+        "doc_id": np.repeat([one.doc_id for one in documents], size).tolist(),
+        "source": ["pool"] * len(units),
+    }
     columns |= {"unit": np.tile(np.arange(size, dtype=np.int32), len(groups))}
     columns |= {"start": ends - [len(unit) for unit in units], "end": ends, "score": scores}
     return pa.table(columns, schema=SCORES)
 
 
-def amount_of(folder, like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings):
+def amount_of(
+    folder, like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings
+):
     """Of units that score like the task and others; the best `like_words`, by default the former, have its words."""
     random, settings = np.random.default_rng(0), WeighSettings(**settings)
     like_words = like if like_words is None else like_words
-    pool = sentences(CELLS, like_words, random) + sentences(COURTS, like + others - like_words, random)
+    pool = sentences(CELLS, like_words, random) + sentences(
+        COURTS, like + others - like_words, random
+    )
     task = sentences(CELLS, held_out, random)
     pool, task = ([text] * len(part) if text else part for part in (pool, task))
-    scores = np.sort(np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)]))
+    scores = np.sort(
+        np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)])
+    )
     order = random.permutation(like + others)
     table = Pool(score_table([pool[row] for row in order], scores[order], folder / "corpus"))
     held_out_table = SCORES.empty_table()
     if task:
         held_out_table = score_table(task, random.normal(0, 1, held_out), folder / "task")
-    return choose_amount(held_out_table, folder / "task", table, gather(table, settings), folder / "corpus", settings)
+    return choose_amount(
+        held_out_table, folder / "task", table, gather(table, settings), folder / "corpus", settings
+    )
 
 
 def test_in_domain_share_caps_the_amount(tmp_path):
@@ -127,7 +149,9 @@ def test_overlapping_scores_count_units_more_likely_in_domain(tmp_path):
     """Normal scores, task at 0 and others at 2: P(task | s) = 1/2 at s = 1 - ln((1 - π) / π) / 2."""
     result = amount_of(tmp_path, like=900, others=2100, held_out=400, distance=2.0)
     middle = 1 - np.log(0.7 / 0.3) / 2
-    assert result.by_likeness == pytest.approx(0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07)
+    assert result.by_likeness == pytest.approx(
+        0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07
+    )
 
 
 def test_perplexity_may_choose_less(tmp_path):
@@ -148,12 +172,18 @@ def test_a_large_pool_is_sampled(tmp_path, monkeypatch):
 def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
     random, orders = np.random.default_rng(0), []
     monkeypatch.setattr(
-        amount, "perplexity_curve", lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments)
+        amount,
+        "perplexity_curve",
+        lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments),
     )
-    pool = Pool(score_table(sentences(COURTS, 280, random), random.normal(size=280), tmp_path / "pool", 14))
+    pool = Pool(
+        score_table(sentences(COURTS, 280, random), random.normal(size=280), tmp_path / "pool", 14)
+    )
     task = score_table(sentences(CELLS, 40, random), random.normal(size=40), tmp_path / "task")
     settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments
-    choose_amount(task, tmp_path / "task", pool, gather(pool, settings), tmp_path / "pool", settings)
+    choose_amount(
+        task, tmp_path / "task", pool, gather(pool, settings), tmp_path / "pool", settings
+    )
     ((order, by_chance),) = orders
     for rows in (order, by_chance):
         np.testing.assert_array_equal(np.sort(rows), np.arange(240))
@@ -178,7 +208,9 @@ def test_perplexity_alone_chooses(tmp_path, texts, likeness):
         assert all(cut["in_domain"] is None for cut in result.curve)
 
 
-@pytest.mark.parametrize("texts", [{"held_out": 0}, {"like": 1, "others": 0, "text": "one short document"}])
+@pytest.mark.parametrize(
+    "texts", [{"held_out": 0}, {"like": 1, "others": 0, "text": "one short document"}]
+)
 def test_too_little_text_is_refused(tmp_path, texts):
     with pytest.raises(DataError, match="beta='auto'"):
         amount_of(tmp_path, **texts)

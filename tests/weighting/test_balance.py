@@ -33,15 +33,32 @@ HALVES = ([0, 0, 0, 1, 1, 1], (0.5, 0.5))
     ("budget", "clusters", "shares", "columns", "rows"),
     [
         ("3 units", CLUSTERS, THIRDS, {}, [0, 5, 9]),
-        ("7 units", CLUSTERS, THIRDS, {}, [0, 1, 2, 5, 6, 7, 9]),  # a third each would be 2 and a bit; 2 has one
+        (
+            "7 units",
+            CLUSTERS,
+            THIRDS,
+            {},
+            [0, 1, 2, 5, 6, 7, 9],
+        ),  # a third each would be 2 and a bit; 2 has one
         ("4 units", CLUSTERS, THIRDS, {}, [0, 1, 5, 9]),  # of equally far ones the better
         ("10 units", CLUSTERS, THIRDS, {}, list(range(10))),
         (0.3, CLUSTERS, THIRDS, {}, [0, 5, 9]),
         ("4 units", CLUSTERS, (0.25, 0.75, 0), {}, [0, 5, 6, 7]),
-        ("8 units", CLUSTERS, (0.25, 0.75, 0), {}, [0, 1, 2, 3, 5, 6, 7, 8]),  # the rest of 1 goes to 0, none to 2
+        (
+            "8 units",
+            CLUSTERS,
+            (0.25, 0.75, 0),
+            {},
+            [0, 1, 2, 3, 5, 6, 7, 8],
+        ),  # the rest of 1 goes to 0, none to 2
         ("3 units", [0] * 10, (1.0,), {}, [0, 1, 2]),
         ("8 tokens", *HALVES, {"tokens": np.array([4.0, 1, 1, 2, 2, 9])}, [0, 3, 4]),
-        ("2 documents", *HALVES, {"documents": [0, 0, 1, 2, 2, 3]}, [0, 1, 3, 4]),  # not both of cluster 0
+        (
+            "2 documents",
+            *HALVES,
+            {"documents": [0, 0, 1, 2, 2, 3]},
+            [0, 1, 3, 4],
+        ),  # not both of cluster 0
     ],
 )
 def test_the_best_of_each_group_are_selected_by_share(budget, clusters, shares, columns, rows):
@@ -60,7 +77,11 @@ def test_groups_smaller_than_the_budget_are_selected_whole(caplog):
 def test_a_segment_has_its_majority_group():
     segment = np.array([0, 0, 0, DROPPED, 1, 1, 2, 2, 2])
     clusters = np.array([4, 1, 4, 0, 3, 2, 0, 0, 5])
-    assert segment_groups(segment, clusters).tolist() == [4, 2, 0]  # of equally frequent ones the first
+    assert segment_groups(segment, clusters).tolist() == [
+        4,
+        2,
+        0,
+    ]  # of equally frequent ones the first
 
 
 @st.composite
@@ -68,7 +89,9 @@ def pools(draw):
     count, k = draw(st.integers(1, 60)), draw(st.integers(1, 5))
     clusters = np.array(draw(st.lists(st.integers(0, k - 1), min_size=count, max_size=count)))
     shares = np.array(draw(st.lists(st.floats(0.05, 1), min_size=k, max_size=k)))
-    scores = np.array(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)), dtype=float)
+    scores = np.array(
+        draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)), dtype=float
+    )
     return clusters, shares / shares.sum(), scores, draw(st.integers(1, count))
 
 
@@ -79,28 +102,43 @@ def test_balance_fills_the_budget_evenly(pool):
     even = WeighSettings(budget=f"{budget} units", gamma=1, shrink=False, balance="clusters")
     inside = apply_policy(score_table(scores, group=clusters), even, shares).weight > 0
     assert inside.sum() == budget
-    counts, sizes = np.bincount(clusters[inside], minlength=shares.size), np.bincount(clusters, minlength=shares.size)
+    counts, sizes = (
+        np.bincount(clusters[inside], minlength=shares.size),
+        np.bincount(clusters, minlength=shares.size),
+    )
     for one in range(shares.size):
-        assert sorted(scores[clusters == one])[: counts[one]] == sorted(scores[(clusters == one) & inside])
+        assert sorted(scores[clusters == one])[: counts[one]] == sorted(
+            scores[(clusters == one) & inside]
+        )
         for other in range(shares.size):
-            if counts[other] and counts[one] < sizes[one]:  # the next unit of `one` would have come later
+            if (
+                counts[other] and counts[one] < sizes[one]
+            ):  # the next unit of `one` would have come later
                 assert counts[other] / shares[other] <= (counts[one] + 1) / shares[one] * (1 + 1e-9)
 
 
 def test_balance_is_parsed():
     assert parse_balance("clusters") == Balance("clusters", {})
     assert parse_balance("clusters:0=0.7,3=.3") == Balance("clusters", {"0": 0.7, "3": 0.3})
-    assert parse_balance("my/genres.parquet:broad news=1") == Balance("my/genres.parquet", {"broad news": 1.0})
+    assert parse_balance("my/genres.parquet:broad news=1") == Balance(
+        "my/genres.parquet", {"broad news": 1.0}
+    )
 
 
 def write_groups(folder, groups):
-    rows = {"doc_id": ["d000000"] * len(groups), "unit": np.arange(len(groups), dtype=np.int32), "group": groups}
+    rows = {
+        "doc_id": ["d000000"] * len(groups),
+        "unit": np.arange(len(groups), dtype=np.int32),
+        "group": groups,
+    }
     path = folder / "groups.parquet"
     pq.write_table(pa.table(rows), path)
     return path
 
 
-@pytest.mark.parametrize("groups", [["law", "art", "law", "news"], [7, -2, 7, 9]], ids=["text", "numbers"])
+@pytest.mark.parametrize(
+    "groups", [["law", "art", "law", "news"], [7, -2, 7, 9]], ids=["text", "numbers"]
+)
 def test_any_parquet_with_keys_and_groups_is_a_table(tmp_path, groups):
     table = Groups.open(write_groups(tmp_path, groups))
     assert table.values == sorted(set(groups))
@@ -118,7 +156,9 @@ def test_any_parquet_with_keys_and_groups_is_a_table(tmp_path, groups):
 @pytest.mark.parametrize("units", [5, 6, 7])
 def test_groups_of_other_units_are_refused(tmp_path, units):
     with pytest.raises(ConfigError, match="its rows"):
-        Groups.open(write_groups(tmp_path, ["a"] * units)).of_pool(Pool(score_table(range(6), [0, 0, 0, 1, 1, 1])))
+        Groups.open(write_groups(tmp_path, ["a"] * units)).of_pool(
+            Pool(score_table(range(6), [0, 0, 0, 1, 1, 1]))
+        )
 
 
 def test_effective_number_by_hand():

@@ -24,7 +24,13 @@ def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
     weight = np.zeros(units)
     weight[np.argsort(pool)[: round(beta * units)]] = 1
     keep = local_mean(pool, weight, task)
-    result = in_domain(UnitScores(task, np.arange(task_units)), keep, UnitScores(pool, np.arange(units)), beta, seed)
+    result = in_domain(
+        UnitScores(task, np.arange(task_units)),
+        keep,
+        UnitScores(pool, np.arange(units)),
+        beta,
+        seed,
+    )
     return result, is_task[weight > 0].mean()
 
 
@@ -32,8 +38,16 @@ def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
 def test_shares_of_a_known_mixture(share, distance):
     results, truth = zip(*(mixed(seed, share, distance) for seed in range(8)), strict=True)
     assert np.mean([one.pool.value for one in results]) == pytest.approx(share, abs=0.03)
-    assert np.mean([one.precision.value for one in results]) == pytest.approx(np.mean(truth), abs=0.06)
-    assert sum(one.precision.low <= true <= one.precision.high for one, true in zip(results, truth, strict=True)) >= 4
+    assert np.mean([one.precision.value for one in results]) == pytest.approx(
+        np.mean(truth), abs=0.06
+    )
+    assert (
+        sum(
+            one.precision.low <= true <= one.precision.high
+            for one, true in zip(results, truth, strict=True)
+        )
+        >= 4
+    )
 
 
 @pytest.mark.parametrize("share", [0.05, 0.11, 0.3])
@@ -43,18 +57,27 @@ def test_a_gap_in_low_scores_hides_nothing(share):
     alike, other = round(share * 1000), round((1 - share) * 1000)
     pool = np.concatenate([np.linspace(-1, 1, alike), np.linspace(5, 6, other)])
     keep = np.ones(task.size)
-    result = in_domain(UnitScores(task, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0)
+    result = in_domain(
+        UnitScores(task, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0
+    )
     assert result.pool.value == pytest.approx(share, rel=0.25)
 
 
 def test_shares_by_hand():
-    # the tenth of ten task documents is the only threshold with ten below: 10 of 40 in the pool, 10 of 10 of the task
+    # the tenth of ten task documents is the only threshold with ten below: 10 of 40 in the pool, 10
+    # of 10 of the task
     task, pool = np.arange(10.0), np.append(np.arange(10.0), np.full(30, 100.0))
-    result = in_domain(UnitScores(task, np.arange(10)), np.ones(10), UnitScores(pool, np.arange(40)), 0.1, 0)
-    assert (result.pool.value, result.recall.value, result.precision.value) == (0.25, 1, 1), "not 0.25 / 0.1"
+    result = in_domain(
+        UnitScores(task, np.arange(10)), np.ones(10), UnitScores(pool, np.arange(40)), 0.1, 0
+    )
+    assert (result.pool.value, result.recall.value, result.precision.value) == (0.25, 1, 1), (
+        "not 0.25 / 0.1"
+    )
     one = Estimate.of(np.array([9.0, 1.0, 1.0]))
     assert one == Estimate(9.0, 1.0, 1.0), "an interval is of the replicates alone"
-    assert [InDomain(Estimate(0.5, 0.2, high), one, one, 0.1).tells_apart for high in (0.94, 0.96)] == [True, False]
+    assert [
+        InDomain(Estimate(0.5, 0.2, high), one, one, 0.1).tells_apart for high in (0.94, 0.96)
+    ] == [True, False]
 
 
 def test_overlapping_scores_give_an_upper_bound():
@@ -67,10 +90,16 @@ def test_overlapping_scores_give_an_upper_bound():
 def test_repeated_units_change_no_share(seed, alike, other):
     """Confidence limits count documents: repeated units would choose another threshold by T (first) or G (second)."""
     rng = np.random.default_rng(seed)
-    task, pool = rng.normal(0, 1, 40), np.concatenate([rng.normal(0, 1, alike), rng.normal(2, 1, other)])
+    task, pool = (
+        rng.normal(0, 1, 40),
+        np.concatenate([rng.normal(0, 1, alike), rng.normal(2, 1, other)]),
+    )
     estimates = []
     for repeats in (1, 20):
-        sides = [UnitScores(np.repeat(one, repeats), np.repeat(np.arange(one.size), repeats)) for one in (task, pool)]
+        sides = [
+            UnitScores(np.repeat(one, repeats), np.repeat(np.arange(one.size), repeats))
+            for one in (task, pool)
+        ]
         estimates.append(in_domain(sides[0], np.ones(40 * repeats), sides[1], 1.0, 0).pool.value)
     assert estimates[1] == pytest.approx(estimates[0])
 
@@ -79,7 +108,9 @@ def test_the_interval_is_over_documents():
     rng = np.random.default_rng(0)
     documents = np.repeat(np.arange(15), 20)
     scores = np.repeat(rng.normal(0, 1, 15), 20) + rng.normal(0, 0.1, 300)
-    pool = UnitScores(np.concatenate([rng.normal(0, 1, 1000), rng.normal(4, 1, 2000)]), np.arange(3000))
+    pool = UnitScores(
+        np.concatenate([rng.normal(0, 1, 1000), rng.normal(4, 1, 2000)]), np.arange(3000)
+    )
     keep, widths = (scores < 0).astype(float), []
     for of in (documents, np.arange(300)):
         recall = in_domain(UnitScores(scores, of), keep, pool, 0.2, 0).recall
@@ -119,10 +150,14 @@ def sample_of(values, documents, starts, size):
     return sample.table()
 
 
-@pytest.mark.parametrize(("size", "fewest_rows", "most_rows"), [(500, 1, 699), (10_000, 2000, 2000)])
+@pytest.mark.parametrize(
+    ("size", "fewest_rows", "most_rows"), [(500, 1, 699), (10_000, 2000, 2000)]
+)
 def test_a_sample_of_whole_documents_does_not_depend_on_blocks(size, fewest_rows, most_rows):
     documents, values = np.repeat(np.arange(400), 5), np.random.default_rng(0).normal(size=2000)
-    one, two = (sample_of(values, documents, starts, size) for starts in ([0], [0, 1, 150, 151, 390]))
+    one, two = (
+        sample_of(values, documents, starts, size) for starts in ([0], [0, 1, 150, 151, 390])
+    )
     assert fewest_rows <= one.num_rows <= most_rows
     assert one.combine_chunks().equals(two.combine_chunks())
     inside = np.isin(values, one["value"].to_numpy())

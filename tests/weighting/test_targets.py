@@ -22,14 +22,18 @@ def apply_targets(tables, shares=(0.5, 0.5), names="ab", **settings):
     rule = make_targets_rule(pools, dict(zip(names, shares, strict=True)), settings)
     blocks = zip(*(pool.blocks(["score"], settings) for pool in pools.values()), strict=True)
     results = [rule.weigh(block) for block in blocks]
-    weight, target = (np.concatenate([getattr(one, name) for one in results]) for name in ("weight", "target"))
+    weight, target = (
+        np.concatenate([getattr(one, name) for one in results]) for name in ("weight", "target")
+    )
     return SimpleNamespace(weight=weight, target=target, counts=rule.counts)
 
 
 def allot(orders, amounts, budget, proportions):
     """Of targets that want the segments in these orders."""
     segments = Segments(np.zeros(amounts.size), amounts, int(amounts.sum()), int(amounts.max()) + 1)
-    return selection.allot([np.argsort(order) * 1.0 for order in orders], segments, proportions, budget)
+    return selection.allot(
+        [np.argsort(order) * 1.0 for order in orders], segments, proportions, budget
+    )
 
 
 @st.composite
@@ -41,7 +45,12 @@ def wishes(draw):
     orders = [random.permutation(segments) for _ in range(targets)]
     orders = [orders[0]] * targets if alike else orders
     proportions = random.dirichlet(np.ones(targets)).round(3) + 0.001
-    return orders, random.integers(1, 16, segments), proportions / proportions.sum(), draw(st.floats(0.01, 1.0))
+    return (
+        orders,
+        random.integers(1, 16, segments),
+        proportions / proportions.sum(),
+        draw(st.floats(0.01, 1.0)),
+    )
 
 
 @given(wishes())
@@ -57,17 +66,25 @@ def test_each_target_has_its_share_to_within_a_segment_and_nothing_is_kept_twice
         free = [one for one in order if owner[one] == NOBODY]
         if free and rows.size:  # the first that nobody has would not have fitted
             assert amount + sizes.max() > budget - 1e-6
-            assert ranks[row, rows].max() < ranks[row, free[0]] or amount + sizes[free[0]] > budget - 1e-6
+            assert (
+                ranks[row, rows].max() < ranks[row, free[0]]
+                or amount + sizes[free[0]] > budget - 1e-6
+            )
     for one in np.flatnonzero(owner != NOBODY):  # the matching is stable
         for row in range(len(orders)):
             worst = ranks[row, owner == row].max(initial=-1.0)
-            assert not (ranks[row, one] < ranks[owner[one], one] - 1e-9 and ranks[row, one] < worst - 1e-9)
+            assert not (
+                ranks[row, one] < ranks[owner[one], one] - 1e-9 and ranks[row, one] < worst - 1e-9
+            )
 
 
 @given(wishes())
 def test_owners_do_not_depend_on_pieces(wish):
     orders, sizes, _, beta = wish
-    sizes, proportions = np.where(sizes > 8, 8, 4), np.full(len(orders), 1 / len(orders))  # ranks are equal often
+    sizes, proportions = (
+        np.where(sizes > 8, 8, 4),
+        np.full(len(orders), 1 / len(orders)),
+    )  # ranks are equal often
     at_once = allot(orders, sizes, Budget(beta), proportions)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "PIECE", 8)
@@ -78,12 +95,17 @@ def tables_of_two_targets(seed, documents=40):
     """A pool with two targets' scores; those of the second vary forty times as much."""
     random = np.random.default_rng(seed)
     of = np.repeat(np.arange(documents), random.integers(1, 12, documents))
-    scores = [random.normal(0, scale, documents)[of] + random.normal(size=of.size) for scale in (1.0, 40.0)]
+    scores = [
+        random.normal(0, scale, documents)[of] + random.normal(size=of.size)
+        for scale in (1.0, 40.0)
+    ]
     return [score_table(score, of) for score in scores]
 
 
 def test_a_target_may_be_called_kept():
-    segments = apply_targets(tables_of_two_targets(0), names=("kept", "in"), beta=0.3).counts["segments"]
+    segments = apply_targets(tables_of_two_targets(0), names=("kept", "in"), beta=0.3).counts[
+        "segments"
+    ]
     assert segments["kept"] == sum(segments["by_target"].values()) < segments["in"]
     assert segments["by_target"].keys() == {"kept", "in"}
 
@@ -95,7 +117,9 @@ def test_the_scale_of_a_targets_scores_does_not_matter(policy):
     assert abs((result.target == 0).sum() - (result.target == 1).sum()) < 3
     for row, table in enumerate(tables):
         alone = apply_policy(table, WeighSettings(gamma=3, beta=0.1)).weight > 0
-        assert alone[result.target == row].mean() > 0.75  # what it would keep alone: a draw so sharp is of the best
+        assert (
+            alone[result.target == row].mean() > 0.75
+        )  # what it would keep alone: a draw so sharp is of the best
     with pytest.raises(DataError, match="min_tail=200"):
         apply_targets(tables, policy=policy, gamma=200, min_tail=200)
 
@@ -116,7 +140,8 @@ def test_sigmoid_takes_the_larger_weight():
 
 TWENTY = list(range(20))
 BY_HAND = {
-    # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at halves of its own
+    # ranks: the first wants segments 0, 1, 2 ... at 1, 2, 3 ... eighths of its share, the second at
+    # halves of its own
     "equal targets take turns by proportion": (
         [TWENTY, TWENTY], [1] * 20, Budget(0.5), [0.8, 0.2], [0] * 8 + [1] * 2 + [-1] * 10
     ),
@@ -143,9 +168,16 @@ BY_HAND = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("orders", "amounts", "budget", "proportions", "owner"), BY_HAND.values(), ids=BY_HAND)
+@pytest.mark.parametrize(
+    ("orders", "amounts", "budget", "proportions", "owner"), BY_HAND.values(), ids=BY_HAND
+)
 def test_allotted_by_hand(orders, amounts, budget, proportions, owner):
-    assert allot([np.array(order) for order in orders], np.array(amounts), budget, proportions).tolist() == owner
+    assert (
+        allot(
+            [np.array(order) for order in orders], np.array(amounts), budget, proportions
+        ).tolist()
+        == owner
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +190,13 @@ def test_bad_proportions_are_refused(proportions, targets):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"beta": "auto"}, {"midpoint": 0.0, "policy": "sigmoid"}, {"below": 0.0}, {"balance": "clusters"}]
+    "settings",
+    [
+        {"beta": "auto"},
+        {"midpoint": 0.0, "policy": "sigmoid"},
+        {"below": 0.0},
+        {"balance": "clusters"},
+    ],
 )
 def test_settings_of_one_target_are_refused(settings):
     with pytest.raises(ConfigError, match=f"{next(iter(settings))}="):
@@ -167,7 +205,9 @@ def test_settings_of_one_target_are_refused(settings):
 
 def test_targets_draw_independently(monkeypatch):
     keys, original = [], selection.allot
-    monkeypatch.setattr(selection, "allot", lambda each, *rest: keys.extend(each) or original(each, *rest))
+    monkeypatch.setattr(
+        selection, "allot", lambda each, *rest: keys.extend(each) or original(each, *rest)
+    )
     table = score_table(np.arange(40.0))
     apply_targets([table, table], policy="sampled", gamma=2, beta=0.3)
     assert (keys[0] != keys[1]).all(), "equal scores, other draws"

@@ -15,7 +15,14 @@ from dana.weighting.pool import Pool
 from dana.weighting.selection import RunningAmount, Segments, argsort_pieces, fill_budget, make_rule
 from dana.weighting.settings import Budget, WeighSettings
 from dana.weighting.tally import WeightTally
-from dana.weighting.weights import DROPPED, Components, segment_ids, segment_means, sigmoid, standardise
+from dana.weighting.weights import (
+    DROPPED,
+    Components,
+    segment_ids,
+    segment_means,
+    sigmoid,
+    standardise,
+)
 from tests.weighting.in_memory import apply_policy, score_table
 
 
@@ -56,7 +63,9 @@ def test_standardise_and_sigmoid_by_hand_and_at_their_limits():
     np.testing.assert_allclose(standardise(scores, Moments.of(scores)), [-(1.5**0.5), 0, 1.5**0.5])
     np.testing.assert_array_equal(standardise(same, Moments.of(same)), np.zeros(4))
     standard = np.array([-2.0, -1.0, 0.0, 5.0])
-    assert sigmoid(standard, 4.0, -1.0)[0] == pytest.approx(1 / (1 + np.exp(-4.0)))  # C (α - Ā) = 4 (-1 + 2)
+    assert sigmoid(standard, 4.0, -1.0)[0] == pytest.approx(
+        1 / (1 + np.exp(-4.0))
+    )  # C (α - Ā) = 4 (-1 + 2)
     np.testing.assert_array_equal(sigmoid(standard, 0.0, -1.0), np.full(4, 0.5))
     np.testing.assert_allclose(sigmoid(standard, 1e6, -0.5), [1, 1, 0, 0], atol=1e-12)
     assert np.isfinite(sigmoid(np.array([1e300, -1e300]), 1e5, 0.0)).all()
@@ -96,7 +105,8 @@ DOCUMENTS = np.array([3.0, 1.0, 2.0, 1.5, 9.0, 1.2]), np.array([7, 7, 8, 8, 9, 7
 @pytest.mark.parametrize(
     ("segments", "budget", "lowest"),
     [
-        # 64 units: a fifth is 13, less than any full segment, so one is kept; 0.54 is 35, enough for 15 + 15 + 4
+        # 64 units: a fifth is 13, less than any full segment, so one is kept; 0.54 is 35, enough
+        # for 15 + 15 + 4
         (TIES, Budget(0.2), [1]),
         (TIES, Budget(0.54), [1, 2, 3]),
         (TIES, Budget(33, "units"), [1, 3]),
@@ -117,8 +127,8 @@ def test_effective_sample_size_by_hand():
 
 
 def test_variance_components_by_hand():
-    # means 1 and 4, residuals -1, 1 and -1, 0, 1: within 4/3; average 2.8, spread 2 * 3.24 + 3 * 1.44 = 10.8 over 1;
-    # (10.8 - 4/3) / (5 - 13/5)
+    # means 1 and 4, residuals -1, 1 and -1, 0, 1: within 4/3; average 2.8, spread 2 * 3.24 + 3 *
+    # 1.44 = 10.8 over 1; (10.8 - 4/3) / (5 - 13/5)
     model = components_of(np.array([0.0, 2, 3, 4, 5, 99]), np.array([0, 0, 1, 1, 1, DROPPED]))
     assert model.within == pytest.approx(4 / 3)
     assert model.between == pytest.approx((10.8 - 4 / 3) / 2.4)
@@ -128,7 +138,10 @@ def test_variance_components_by_hand():
     np.testing.assert_allclose(model.shrink(np.array([1.0, 4.0]), np.array([2, 3])), shrunk)
     alone = components_of(np.array([1.0, 3.0]), np.array([0, 0]))
     assert alone.shrink(np.array([2.0]), np.array([2])) == pytest.approx(2.0)
-    single, means = components_of(np.array([5.0, 3.0, 4.0]), np.arange(3)), np.array([5.0, 3.0, 4.0])
+    single, means = (
+        components_of(np.array([5.0, 3.0, 4.0]), np.arange(3)),
+        np.array([5.0, 3.0, 4.0]),
+    )
     np.testing.assert_allclose(single.shrink(means, np.ones(3)), means)
 
 
@@ -169,8 +182,12 @@ def counts_of(scores, **settings):
 
 @pytest.mark.parametrize("shrink", [True, False])
 def test_below_selects_by_segment_mean(shrink):
-    assert weigh(SCORES, below=0, gamma=2, shrink=shrink) == [1, 1, 0, 0, 0, 0], "a mean of 0 is not below 0"
-    assert weigh(SCORES, below=0, gamma=1, shrink=shrink) == [1, 0, 0, 1, 1, 0], "means that shrink to one value"
+    assert weigh(SCORES, below=0, gamma=2, shrink=shrink) == [1, 1, 0, 0, 0, 0], (
+        "a mean of 0 is not below 0"
+    )
+    assert weigh(SCORES, below=0, gamma=1, shrink=shrink) == [1, 0, 0, 1, 1, 0], (
+        "means that shrink to one value"
+    )
     result = apply_policy(score_table(SCORES), WeighSettings(below=0.1, gamma=2, shrink=shrink))
     assert result.weight.tolist() == [1, 1, 0, 0, 1, 1]
     assert result.counts["segments"] == {"in": 3, "kept": 2}
@@ -192,8 +209,16 @@ def test_dropped_tails_and_weights_that_round_to_0_are_not_selected():
 def test_sampled_draws_by_weight_in_any_order():
     """Units of three scores: the draw is by what the sigmoid gives each, whatever their order in the pool."""
     scores = np.repeat([40.0, 1.0, 0.0], [20, 2000, 2000])
-    units = pa.table({"doc_id": [f"d{row}" for row in range(4020)], "unit": [0] * 4020, "score": scores})
-    settings = {"policy": "sampled", "gamma": 1, "budget": "600 units", "sharpness": 5.0, "midpoint": -0.2}
+    units = pa.table(
+        {"doc_id": [f"d{row}" for row in range(4020)], "unit": [0] * 4020, "score": scores}
+    )
+    settings = {
+        "policy": "sampled",
+        "gamma": 1,
+        "budget": "600 units",
+        "sharpness": 5.0,
+        "midpoint": -0.2,
+    }
     draw = apply_policy(units, WeighSettings(**settings, shrink=False)).weight > 0
     assert draw.sum() == 600
     standard = (np.array([40.0, 1.0, 0.0]) - scores.mean()) / scores.std()
@@ -205,10 +230,14 @@ def test_sampled_draws_by_weight_in_any_order():
     order = np.random.default_rng(0).permutation(4020)
     again = apply_policy(units.take(order), WeighSettings(**settings, shrink=False))
     np.testing.assert_array_equal(again.weight > 0, draw[order])
-    assert (apply_policy(units, WeighSettings(**settings, shrink=False, seed=2)).weight > 0).tolist() != draw.tolist()
+    assert (
+        apply_policy(units, WeighSettings(**settings, shrink=False, seed=2)).weight > 0
+    ).tolist() != draw.tolist()
     sharp = WeighSettings(**settings | {"sharpness": 1e4, "budget": "4020 units"}, shrink=False)
     weighed = np.flatnonzero(apply_policy(units, sharp).weight)
-    np.testing.assert_array_equal(weighed, np.arange(2020, 4020), "what the sigmoid gives nothing is never drawn")
+    np.testing.assert_array_equal(
+        weighed, np.arange(2020, 4020), "what the sigmoid gives nothing is never drawn"
+    )
 
 
 @pytest.mark.parametrize("policy", ["segments", "sigmoid", "sampled"])
@@ -230,23 +259,48 @@ def test_equal_scores_are_said(heard):
 def test_budgets_are_parsed():
     budgets = {"0.2": (0.2,), "50000 units": (50000, "units"), "2e6 tokens": (2e6, "tokens")}
     budgets[" 300  documents "] = (300, "documents")
-    assert {text: Budget.parse(text) for text in budgets} == {text: Budget(*one) for text, one in budgets.items()}
+    assert {text: Budget.parse(text) for text in budgets} == {
+        text: Budget(*one) for text, one in budgets.items()
+    }
 
 
 def test_beta_is_chosen_only_where_it_decides():
     others = [{"budget": "3 units"}, {"below": 0.0}, {"policy": "sigmoid", "midpoint": 0.0}]
-    assert [WeighSettings(beta="auto", **one).is_auto for one in ({}, *others)] == [True, False, False, False]
+    assert [WeighSettings(beta="auto", **one).is_auto for one in ({}, *others)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        *({"budget": budget} for budget in ("0", "1.4", "-3 units", "5 words", "many", "1e400 units")),
-        *({"below": 0, **other} for other in ({"budget": "3 units"}, {"policy": "sampled"}, {"policy": "sigmoid"})),
-        *({"balance": "clusters", **other} for other in ({"policy": "sigmoid"}, {"below": 0.0}, {"beta": "auto"})),
-        *({"balance": text} for text in ("", "clusters:", "clusters:0", "clusters:=1", "clusters:a=b", ":0=1")),
-        *({"balance": f"clusters:{text}"} for text in ("0=nan", "0=1.0,0=0", "0=0.5,1=0.4", "0=1.5,1=-0.5")),
-        *({"balance": f"clusters:{text}"} for text in ("0=0.5,,1=0.5", "0=0.5,1=0.5,", "0=0.5,0=1")),
+        *(
+            {"budget": budget}
+            for budget in ("0", "1.4", "-3 units", "5 words", "many", "1e400 units")
+        ),
+        *(
+            {"below": 0, **other}
+            for other in ({"budget": "3 units"}, {"policy": "sampled"}, {"policy": "sigmoid"})
+        ),
+        *(
+            {"balance": "clusters", **other}
+            for other in ({"policy": "sigmoid"}, {"below": 0.0}, {"beta": "auto"})
+        ),
+        *(
+            {"balance": text}
+            for text in ("", "clusters:", "clusters:0", "clusters:=1", "clusters:a=b", ":0=1")
+        ),
+        *(
+            {"balance": f"clusters:{text}"}
+            for text in ("0=nan", "0=1.0,0=0", "0=0.5,1=0.4", "0=1.5,1=-0.5")
+        ),
+        *(
+            {"balance": f"clusters:{text}"}
+            for text in ("0=0.5,,1=0.5", "0=0.5,1=0.5,", "0=0.5,0=1")
+        ),
     ],
     ids=str,
 )

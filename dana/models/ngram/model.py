@@ -21,11 +21,12 @@ class Level:
     """All k-grams of a model, in ascending order of their keys; for single words, a row is the word's number.
 
     Attributes:
-        keys: int64 of shape (k-grams,): row of the first k - 1 words among the (k-1)-grams times the number of words,
-            plus the last word.
-        log_probs: float32 of shape (k-grams,), log10 p(last word | earlier words), as in an ARPA file.
-        backoffs: float32 of shape (k-grams,), log10 of the probability mass after these k words for words that form no
-            longer n-gram of the model; 0 at the highest order.
+        keys: int64 of shape (k-grams,): row of the first k - 1 words among the (k-1)-grams times
+            the number of words, plus the last word.
+        log_probs: float32 of shape (k-grams,), log10 p(last word | earlier words), as in an ARPA
+            file.
+        backoffs: float32 of shape (k-grams,), log10 of the probability mass after these k words for
+            words that form no longer n-gram of the model; 0 at the highest order.
     """
 
     keys: np.ndarray
@@ -65,7 +66,9 @@ class NgramModel:
         starts = np.flatnonzero(last == BEGIN)
         rows, scores = last, self.levels[0].log_probs[last]
         for shorter, level in zip(self.levels, self.levels[1:], strict=False):
-            before = np.concatenate([[-1], rows[:-1]])  # row of the history at the lower order, -1 where unknown
+            before = np.concatenate(
+                [[-1], rows[:-1]]
+            )  # row of the history at the lower order, -1 where unknown
             before[starts] = -1
             histories = np.flatnonzero(before >= 0)
             matches = find(level.keys, before[histories] * words + last[histories])
@@ -91,7 +94,10 @@ class NgramModel:
     def save(self, folder: Path) -> None:
         """Write ``ngrams.safetensors`` and ``ngrams.json``."""
         columns = ("keys", "log_probs", "backoffs")
-        arrays = [torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels])) for name in columns]
+        arrays = [
+            torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels]))
+            for name in columns
+        ]
         sizes = [part.keys.size for part in self.levels]
         save_tensors(_Columns(list(self.vocabulary.words), sizes, *arrays), folder, FILE)
 
@@ -104,8 +110,14 @@ class NgramModel:
         """
         content = load_tensors(_Columns, folder, FILE)
         ends = np.cumsum(content.sizes)[:-1]
-        columns = [np.split(part.numpy(), ends) for part in (content.keys, content.log_probs, content.backoffs)]
-        return cls(Vocabulary(tuple(content.words)), tuple(Level(*part) for part in zip(*columns, strict=True)))
+        columns = [
+            np.split(part.numpy(), ends)
+            for part in (content.keys, content.log_probs, content.backoffs)
+        ]
+        return cls(
+            Vocabulary(tuple(content.words)),
+            tuple(Level(*part) for part in zip(*columns, strict=True)),
+        )
 
 
 @dataclass(frozen=True)
@@ -150,14 +162,16 @@ class TextEntropies:
         return math.exp(float(self.nats.sum()) / max(int(self.tokens.sum()), 1))
 
 
-def text_entropies(model: NgramModel, texts: Iterable[str] | WordIds, unknown: bool = True) -> TextEntropies:
+def text_entropies(
+    model: NgramModel, texts: Iterable[str] | WordIds, unknown: bool = True
+) -> TextEntropies:
     """Compute the cross-entropy of each text, including the prediction of its end.
 
     Args:
         model: The model.
         texts: Texts, or their numbers by the model's vocabulary.
-        unknown: Whether to count unknown words, with the probability of the unknown word. They are part of histories
-            in any case.
+        unknown: Whether to count unknown words, with the probability of the unknown word. They are
+            part of histories in any case.
 
     Raises:
         DataError: If `texts` is one text.
@@ -172,16 +186,25 @@ def text_entropies(model: NgramModel, texts: Iterable[str] | WordIds, unknown: b
 def write_arpa(model: NgramModel, path: Path) -> None:
     """Write an ARPA file, as SRILM and KenLM read it.
 
-    A header gives the number of n-grams per order. A section per order has a line per n-gram: log10 probability, words
-    and, except at the highest order, log10 back-off. Numbers have all their digits.
+    A header gives the number of n-grams per order. A section per order has a line per n-gram: log10
+    probability, words and, except at the highest order, log10 back-off. Numbers have all their
+    digits.
     """
-    with temp_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+    with (
+        temp_file(path) as temporary,
+        temporary.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
         stream.write("\\data\\\n")
         for order, level in enumerate(model.levels, 1):
             stream.write(f"ngram {order}={level.keys.size}\n")
-        for order, (level, phrases) in enumerate(zip(model.levels, model.phrases(), strict=True), 1):
+        for order, (level, phrases) in enumerate(
+            zip(model.levels, model.phrases(), strict=True), 1
+        ):
             stream.write(f"\n\\{order}-grams:\n")
             rows = zip(level.log_probs.tolist(), phrases, level.backoffs.tolist(), strict=True)
             for log_prob, phrase, backoff in rows:
-                stream.write(f"{log_prob:.9g}\t{phrase}" + (f"\t{backoff:.9g}\n" if order < model.order else "\n"))
+                stream.write(
+                    f"{log_prob:.9g}\t{phrase}"
+                    + (f"\t{backoff:.9g}\n" if order < model.order else "\n")
+                )
         stream.write("\n\\end\\\n")

@@ -15,14 +15,17 @@ from dana.core.errors import DataError
 UNKNOWN, BEGIN, END = 0, 1, 2
 MARKS = ("<unk>", "<s>", "</s>")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
-_ASCII_WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S")  # the same words for ASCII text, 1.5 times as fast
+_ASCII_WORD = re.compile(
+    r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S"
+)  # the same words for ASCII text, 1.5 times as fast
 _BATCH = 8192  # texts at a time, which bounds the memory of their words
 
 
 def split_words(text: str) -> list[str]:
     """Split a text into lower-cased words; runs of digits and other single characters are words too.
 
-    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. Words contain no white space, as ARPA files require.
+    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. Words contain no white space, as
+    ARPA files require.
     """
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
 
@@ -105,9 +108,15 @@ class Vocabulary:
         parts, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
         rest = iter(texts)
         while split := [split_words(text) for text in islice(rest, _BATCH)]:
-            numbers = [chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split]
+            numbers = [
+                chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split
+            ]
             sizes.append(np.array([len(words) + 2 for words in split], dtype=np.int64))
-            parts.append(np.fromiter(chain.from_iterable(numbers), dtype=np.int32, count=int(sizes[-1].sum())))
+            parts.append(
+                np.fromiter(
+                    chain.from_iterable(numbers), dtype=np.int32, count=int(sizes[-1].sum())
+                )
+            )
         return WordIds(np.concatenate(parts), np.concatenate(sizes))
 
 

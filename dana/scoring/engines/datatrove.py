@@ -1,6 +1,7 @@
 """Score documents with a saved selector, or filter them by score or weight, in a datatrove pipeline.
 
-A step holds plain settings, so that it can be sent to Slurm and Ray; each task opens selector and weights itself.
+A step holds plain settings, so that it can be sent to Slurm and Ray; each task opens selector and
+weights itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +34,9 @@ try:
     from datatrove.pipeline.filters.base_filter import BaseFilter
     from datatrove.utils.word_tokenizers import WordTokenizer
 except ImportError as error:
-    raise PluginError(f"datatrove is not installed: pip install 'dana-lm[datatrove]' ({error})") from error
+    raise PluginError(
+        f"datatrove is not installed: pip install 'dana-lm[datatrove]' ({error})"
+    ) from error
 
 __all__ = ["DanaFilter", "DanaScore", "DanaWords", "document_cut", "join_scores"]
 
@@ -61,22 +64,26 @@ def as_document(doc: Any) -> Document | None:
 class DanaScore(PipelineStep):  # type: ignore[misc]
     """Writes ``dana_score``, the mean anomaly score of a document's units, and ``dana_units``, their number.
 
-    Higher is more foreign to the task. Existing values are overwritten; a blank text has None and 0. Text is normalised
-    and cut as by ``dana score``, in shards of 1,024 documents that are not blank, so scores of the same documents in
-    the same order equal those of ``dana score`` bit for bit. The document's text does not change.
+    Higher is more foreign to the task. Existing values are overwritten; a blank text has None and
+    0. Text is normalised and cut as by ``dana score``, in shards of 1,024 documents that are not
+    blank, so scores of the same documents in the same order equal those of ``dana score`` bit for
+    bit. The document's text does not change.
     """
 
     name = "Anomaly scores"
     type = "dana"
 
-    def __init__(self, selector: str | Path, output: Any = None, encoder: str | None = None) -> None:
+    def __init__(
+        self, selector: str | Path, output: Any = None, encoder: str | None = None
+    ) -> None:
         """Store the settings of the step; the selector is opened in :meth:`run`.
 
         Args:
-            selector: Folder of a saved selector, or of the run that fitted it; each task must find it at this path.
+            selector: Folder of a saved selector, or of the run that fitted it; each task must find
+                it at this path.
             output: Folder for tables of documents and scores, one part per task, for
-                :func:`dana.scoring.engines.parts.join_scores`: a path, a URL or another folder of datatrove. None
-                writes no tables.
+                :func:`dana.scoring.engines.parts.join_scores`: a path, a URL or another folder of
+                datatrove. None writes no tables.
             encoder: Spec of the same encoder, to set a device or another path of its checkpoint.
 
         Raises:
@@ -86,25 +93,37 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         self.selector = _local("selector", selector)
         if is_url(str(output)):
             check_url(str(output))
-        self.output = None if output is None else get_datafolder(str(output) if isinstance(output, Path) else output)
+        self.output = (
+            None
+            if output is None
+            else get_datafolder(str(output) if isinstance(output, Path) else output)
+        )
         self.encoder = encoder
 
     def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Yield documents with their scores, in order, with 1,024 in memory.
 
         Raises:
-            ArtifactError: If the selector is missing, damaged or of another encoder; before any document is read.
+            ArtifactError: If the selector is missing, damaged or of another encoder; before any
+                document is read.
             DataError: If a document's text is not a string.
         """
         selector = load_selector(self.selector, self.encoder)
         digest = selector.description["digest"]
-        part = nullcontext() if self.output is None else task_part(self.output, rank, world_size, digest)
+        part = (
+            nullcontext()
+            if self.output is None
+            else task_part(self.output, rank, world_size, digest)
+        )
         with part as writer:
             for shard in _shards(data or ()):
                 yield from self._score_shard(shard, selector, writer)
 
     def _score_shard(
-        self, shard: list[tuple[Any, Document | None]], selector: SavedSelector, writer: PartWriter | None
+        self,
+        shard: list[tuple[Any, Document | None]],
+        selector: SavedSelector,
+        writer: PartWriter | None,
     ) -> Iterator[Any]:
         documents = [document for _, document in shard if document is not None]
         with self.track_time("batch"):
@@ -137,7 +156,9 @@ def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
         yield shard
 
 
-def _score_documents(documents: list[Document], table: pa.Table) -> Iterator[tuple[float | None, int]]:
+def _score_documents(
+    documents: list[Document], table: pa.Table
+) -> Iterator[tuple[float | None, int]]:
     """Yield mean score and number of units of each document; None and 0 if it has no unit."""
     means = zip(*document_means(table, "score"), strict=True)
     name, mean, units = next(means, (None, 0.0, 0))
@@ -155,19 +176,24 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
     name = "Relevance to the task"
 
     def __init__(
-        self, below: float | None = None, weights: str | Path | None = None, exclusion_writer: Any = None
+        self,
+        below: float | None = None,
+        weights: str | Path | None = None,
+        exclusion_writer: Any = None,
     ) -> None:
         """Store the settings of the step; exactly one of `below` and `weights` is needed.
 
         Args:
-            below: Threshold: select documents whose ``dana_score`` is below it, for example :func:`document_cut` of a
-                run. Blank documents are dropped.
-            weights: Folder of weights: select documents with a weight above 0 there, matched by id. Their metadata
-                gets ``dana_weight``, the mean over their units.
-            exclusion_writer: Writer of datatrove for dropped documents; their metadata has a ``filter_reason``.
+            below: Threshold: select documents whose ``dana_score`` is below it, for example
+                :func:`document_cut` of a run. Blank documents are dropped.
+            weights: Folder of weights: select documents with a weight above 0 there, matched by id.
+                Their metadata gets ``dana_weight``, the mean over their units.
+            exclusion_writer: Writer of datatrove for dropped documents; their metadata has a
+                ``filter_reason``.
 
         Raises:
-            ConfigError: If none or both are set, the threshold is not a finite number, or the weights are at a URL.
+            ConfigError: If none or both are set, the threshold is not a finite number, or the
+                weights are at a URL.
         """
         super().__init__(exclusion_writer)
         if (below is None) == (weights is None):
@@ -182,7 +208,8 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
 
         Raises:
             ArtifactError: If the weights are missing or damaged; before any document is read.
-            DataError: If a document lacks the ``dana_score`` that is needed, or no document of the task has a weight.
+            DataError: If a document lacks the ``dana_score`` that is needed, or no document of the
+                task has a weight.
         """
         if self.weights is None:
             yield from super().run(data, rank, world_size)
@@ -194,14 +221,23 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
             nonlocal documents, matches
             for doc in data:
                 document = as_document(doc)
-                weight = None if document is None else weights.get(np.uint64(document_key(document.doc_id)))
-                documents, matches = documents + (document is not None), matches + (weight is not None)
+                weight = (
+                    None
+                    if document is None
+                    else weights.get(np.uint64(document_key(document.doc_id)))
+                )
+                documents, matches = (
+                    documents + (document is not None),
+                    matches + (weight is not None),
+                )
                 doc.metadata[WEIGHT] = weight
                 yield doc
 
         yield from super().run(add_weights(), rank, world_size)
         if documents and not matches:
-            raise DataError(f"{self.weights}: none of the {documents:,} documents of task {rank} has a weight there")
+            raise DataError(
+                f"{self.weights}: none of the {documents:,} documents of task {rank} has a weight there"
+            )
 
     def filter(self, doc: Any) -> bool | tuple[bool, str]:
         """Return True to select a document, or False and the reason to drop it."""
@@ -237,15 +273,17 @@ def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray,
     first = table["unit"].to_numpy() == 0
     document = np.cumsum(first) - 1
     units = np.bincount(document)
-    sums = np.bincount(document, weights=table[column].to_numpy())  # in order: the same bits wherever a document lies
+    sums = np.bincount(
+        document, weights=table[column].to_numpy()
+    )  # in order: the same bits wherever a document lies
     return table["doc_id"].filter(pa.array(first)).to_pylist(), sums / units, units
 
 
 def document_cut(run: str | Path) -> float:
     """Compute the threshold on mean scores that selects as many units of a run as ``dana weigh`` did.
 
-    ``dana weigh`` selects segments with the whole pool known. For a stream of other documents this threshold is the
-    closest rule; use it as ``below`` of :class:`DanaFilter`.
+    ``dana weigh`` selects segments with the whole pool known. For a stream of other documents this
+    threshold is the closest rule; use it as ``below`` of :class:`DanaFilter`.
 
     Args:
         run: Folder of a run, with ``scores`` and ``weights``.
@@ -254,14 +292,23 @@ def document_cut(run: str | Path) -> float:
         ArtifactError: If scores or weights are missing or damaged.
         ConfigError: If the weights are of other scores, or select everything.
     """
-    scores = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
+    scores = open_artifact(
+        Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR"
+    )
     weights = open_artifact(Path(run) / "weights", "weights", f"dana weigh {run}")
     if weights.manifest["depends_on"].get("scores") != scores.fingerprint:
-        raise ConfigError(f"{weights.path} was not made from {scores.path}; weigh these scores first: dana weigh {run}")
+        raise ConfigError(
+            f"{weights.path} was not made from {scores.path}; weigh these scores first: dana weigh {run}"
+        )
     units = weights.manifest["counts"]["units"]
     if units["kept"] == units["in"]:
-        raise ConfigError(f"{weights.path}: all units are selected; weigh with policy segments or sampled")
-    tables = [document_means(table, "score")[1:] for table in _whole_documents(scores.path, SCORES, "score")]
+        raise ConfigError(
+            f"{weights.path}: all units are selected; weigh with policy segments or sampled"
+        )
+    tables = [
+        document_means(table, "score")[1:]
+        for table in _whole_documents(scores.path, SCORES, "score")
+    ]
     means, sizes = (np.concatenate(of_all) for of_all in zip(*tables, strict=True))
     order = np.argsort(means, kind="stable")
     selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
@@ -271,7 +318,8 @@ def document_cut(run: str | Path) -> float:
 def document_weights(folder: Path) -> pd.Series:
     """Average the weights of each document; return them by a hash of its id, 16 bytes per document (48 while reading).
 
-    The index is uint64, ascending. A pool of 10^8 documents has a collision of hashes with probability 1 in 3,700.
+    The index is uint64, ascending. A pool of 10^8 documents has a collision of hashes with
+    probability 1 in 3,700.
 
     Args:
         folder: Folder of weights.

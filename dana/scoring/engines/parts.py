@@ -1,9 +1,9 @@
 """Write scored documents on any fsspec file system, one part per task of a pipeline, and join the parts to a run.
 
-Task 3 writes ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`), ``scores/part-00003.parquet``
-(:data:`dana.core.schemas.SCORES`, one row group per shard) and last ``tasks/00003.json``: the number of tasks, the
-selector's digest and the digests of both tables. Each file is written under a hidden name and renamed when complete.
-:func:`join_scores` joins them.
+Task 3 writes ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`),
+``scores/part-00003.parquet`` (:data:`dana.core.schemas.SCORES`, one row group per shard) and last
+``tasks/00003.json``: the number of tasks, the selector's digest and the digests of both tables.
+Each file is written under a hidden name and renamed when complete. :func:`join_scores` joins them.
 """
 
 import json
@@ -21,7 +21,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.dirfs import DirFileSystem
 
-from dana.core.artifacts import MANIFEST, META_DIR, Artifact, Draft, add_seal, get_notes, is_intact, make, open_artifact
+from dana.core.artifacts import (
+    MANIFEST,
+    META_DIR,
+    Artifact,
+    Draft,
+    add_seal,
+    get_notes,
+    is_intact,
+    make,
+    open_artifact,
+)
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import check_digests, file_digest, text_digest
@@ -42,14 +52,20 @@ def as_folder(location: Any) -> DirFileSystem:
     """Open a folder as a file system with paths relative to it.
 
     Args:
-        location: A path, a URL of fsspec, or such a file system, for example a ``DataFolder`` of datatrove.
+        location: A path, a URL of fsspec, or such a file system, for example a ``DataFolder`` of
+            datatrove.
 
     Raises:
-        ConfigError: If the URL's protocol is unknown or its package is missing, or it holds credentials.
+        ConfigError: If the URL's protocol is unknown or its package is missing, or it holds
+            credentials.
     """
     if isinstance(location, DirFileSystem):
         return location
-    fs, path = open_file_system(str(location)) if is_url(str(location)) else fsspec.url_to_fs(str(location))
+    fs, path = (
+        open_file_system(str(location))
+        if is_url(str(location))
+        else fsspec.url_to_fs(str(location))
+    )
     return DirFileSystem(path=path, fs=fs)
 
 
@@ -58,7 +74,10 @@ class PartWriter:
 
     def __init__(self, folder: DirFileSystem, rank: int) -> None:
         self.documents = self.blank = 0
-        self._folder, tag = folder, uuid4().hex  # an earlier attempt of the task may still be writing
+        self._folder, tag = (
+            folder,
+            uuid4().hex,
+        )  # an earlier attempt of the task may still be writing
         self._files: dict[str, tuple[str, _DigestStream, pq.ParquetWriter]] = {}
         for table, schema in TABLES.items():
             aside = f"{table}/.part-{rank:05d}.parquet.{tag}"
@@ -143,8 +162,13 @@ def _record_name(rank: int) -> str:
 def _clear(folder: DirFileSystem, rank: int) -> None:
     """Remove the files of an earlier attempt of a task, its record first."""
     paths = [_record_name(rank), *(_part_name(table, rank) for table in TABLES)]
-    for table, prefix in ((TASKS, f".{rank:05d}.json."), *((name, f".part-{rank:05d}.parquet.") for name in TABLES)):
-        paths += [path for path in folder.ls(table, detail=False) if Path(path).name.startswith(prefix)]
+    for table, prefix in (
+        (TASKS, f".{rank:05d}.json."),
+        *((name, f".part-{rank:05d}.parquet.") for name in TABLES),
+    ):
+        paths += [
+            path for path in folder.ls(table, detail=False) if Path(path).name.startswith(prefix)
+        ]
     for path in paths:
         with suppress(FileNotFoundError):
             folder.rm_file(path)
@@ -153,8 +177,8 @@ def _clear(folder: DirFileSystem, rank: int) -> None:
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """Join the parts of :class:`dana.scoring.engines.datatrove.DanaScore` to a run that ``dana weigh`` can read.
 
-    The corpus has one part per task, in order, so its shards are those that the tasks scored. Documents are not
-    deduplicated; do that in the pipeline, before scoring.
+    The corpus has one part per task, in order, so its shards are those that the tasks scored.
+    Documents are not deduplicated; do that in the pipeline, before scoring.
 
     Args:
         parts: The step's ``output``: a path, a URL of fsspec, or such a file system.
@@ -165,14 +189,20 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
         The scores.
 
     Raises:
-        ArtifactError: If a task is missing, the number of tasks or the selector differs between tasks, a part is
-            damaged, or `out` holds another run.
+        ArtifactError: If a task is missing, the number of tasks or the selector differs between
+            tasks, a part is damaged, or `out` holds another run.
         ConfigError: If `out` is a URL, or the URL of the parts holds credentials.
         DataError: If two documents have the same id, there is none, or the parts cannot be read.
     """
     require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL afterwards")
-    scores = open_artifact(Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR")
-    selector_files = {name: seal for name, seal in scores.manifest["files"].items() if name.startswith(f"{META_DIR}/")}
+    scores = open_artifact(
+        Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR"
+    )
+    selector_files = {
+        name: seal
+        for name, seal in scores.manifest["files"].items()
+        if name.startswith(f"{META_DIR}/")
+    }
     check_digests(scores.path, selector_files, f"score {run} again, or copy it again")
     all_parts = _Parts.open(as_folder(parts), scores)
     task = open_artifact(Path(run) / "task", "task")
@@ -184,9 +214,23 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
         draft.notes |= get_notes(task.manifest)
 
     make(Path(out) / "task", "task", task.manifest["depends_on"], copy_task)
-    corpus = make(Path(out) / "corpus", "corpus", {"parts": all_parts.digests("corpus")}, all_parts.write_corpus)
-    depends_on = {**scores.manifest["depends_on"], "general": corpus.fingerprint, "parts": all_parts.digests("scores")}
-    return make(Path(out) / "scores", "scores", depends_on, lambda draft: all_parts.write_scores(draft, scores))
+    corpus = make(
+        Path(out) / "corpus",
+        "corpus",
+        {"parts": all_parts.digests("corpus")},
+        all_parts.write_corpus,
+    )
+    depends_on = {
+        **scores.manifest["depends_on"],
+        "general": corpus.fingerprint,
+        "parts": all_parts.digests("scores"),
+    }
+    return make(
+        Path(out) / "scores",
+        "scores",
+        depends_on,
+        lambda draft: all_parts.write_scores(draft, scores),
+    )
 
 
 def _read_records(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
@@ -223,25 +267,40 @@ class _Parts:
         """
         records = with_retries(lambda: _read_records(folder), folder.path, AGAIN)
         if not records:
-            raise ArtifactError(f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output")
-        expected_record = {"format": FORMAT, "tasks": max(record["tasks"] for record in records.values())}
-        expected_record["selector"] = json.loads((scores.path / LEARNED / SAVED).read_text(encoding="utf-8"))["digest"]
+            raise ArtifactError(
+                f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output"
+            )
+        expected_record = {
+            "format": FORMAT,
+            "tasks": max(record["tasks"] for record in records.values()),
+        }
+        expected_record["selector"] = json.loads(
+            (scores.path / LEARNED / SAVED).read_text(encoding="utf-8")
+        )["digest"]
         for rank, record in records.items():
             location = f"{folder.path}/{_record_name(rank)}"
             if any(_part_name(table, rank) not in record["digests"] for table in TABLES):
-                raise ArtifactError(f"{location}: record of another task, {', '.join(record['digests'])}; remove it")
+                raise ArtifactError(
+                    f"{location}: record of another task, {', '.join(record['digests'])}; remove it"
+                )
             for key, value in expected_record.items():
                 if record[key] != value:
                     differs = f"{location}: expected {key} {value}, got {record[key]}"
-                    raise ArtifactError(f"{differs}; write one pipeline's output, by one selector, to one folder")
+                    raise ArtifactError(
+                        f"{differs}; write one pipeline's output, by one selector, to one folder"
+                    )
         if missing := sorted({*range(expected_record["tasks"])} - {*records}):
             problem = f"{len(missing)} of {expected_record['tasks']} tasks are not done, the first is {missing[0]}"
-            raise ArtifactError(f"{folder.path}: {problem}; start the pipeline again to finish them")
+            raise ArtifactError(
+                f"{folder.path}: {problem}; start the pipeline again to finish them"
+            )
         return cls(folder, [*records.values()])
 
     def digests(self, table: str) -> list[str]:
         """Return the digests of the parts of ``corpus`` or ``scores``, in order."""
-        return [record["digests"][_part_name(table, rank)] for rank, record in enumerate(self.records)]
+        return [
+            record["digests"][_part_name(table, rank)] for rank, record in enumerate(self.records)
+        ]
 
     def write_corpus(self, draft: Draft) -> None:
         """Copy the documents of every task and count them."""
@@ -255,7 +314,9 @@ class _Parts:
             for document in iterate_documents(draft.path):
                 digest = text_digest(document.doc_id)
                 if names.get(digest) is not None:
-                    raise DataError(f"{self.folder.path}: two documents have the id {document.doc_id!r}")
+                    raise DataError(
+                        f"{self.folder.path}: two documents have the id {document.doc_id!r}"
+                    )
                 names.add(digest)
                 tally.add(document)
         if not tally.document_count:
@@ -266,7 +327,9 @@ class _Parts:
         """Write the scores of every task, in order."""
         units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
         counts = scores.manifest["counts"].items()
-        draft.counts = {name: units if name == "general_units" else count for name, count in counts} | {"units": units}
+        draft.counts = {
+            name: units if name == "general_units" else count for name, count in counts
+        } | {"units": units}
         draft.seeds = scores.manifest["seeds"]
 
     def _shards(self, path: Path) -> Iterator[pa.Table]:
@@ -282,7 +345,9 @@ class _Parts:
         """Copy a part to a local path and verify its digest."""
         name = _part_name(table, rank)
         url = f"{self.folder.path}/{name}"
-        again = f"to run task {rank} again, remove completions/{rank:05d} of the executor's logging_dir"
+        again = (
+            f"to run task {rank} again, remove completions/{rank:05d} of the executor's logging_dir"
+        )
 
         def copy() -> None:
             try:

@@ -1,8 +1,8 @@
 """Compare selectors on held-out task text and fit the best one or their fusion.
 
-Each candidate is fitted as it will be deployed (:mod:`dana.selectors.build`), on folds of the task and samples of one
-half of the corpus. It scores pieces of held-out task documents and of the other half's documents. The weights of the
-fusion come from stacking.
+Each candidate is fitted as it will be deployed (:mod:`dana.selectors.build`), on folds of the task
+and samples of one half of the corpus. It scores pieces of held-out task documents and of the other
+half's documents. The weights of the fusion come from stacking.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,13 +68,13 @@ class FittedAuto(FittedSelector):
 class AutoSelector(Selector):
     """Selector that scores with the best of several selectors, or with their fusion.
 
-    Every candidate is cross-validated over groups of the task's documents, against pieces of general documents that it
-    was not fitted on (:func:`held_out_scores`). The choice is by average precision (:func:`choose_selector`); the best
-    one is then fitted on the whole task.
+    Every candidate is cross-validated over groups of the task's documents, against pieces of
+    general documents that it was not fitted on (:func:`held_out_scores`). The choice is by average
+    precision (:func:`choose_selector`); the best one is then fitted on the whole task.
 
     Attributes:
-        selectors: Specs of selectors or detectors, joined by ``+``. Of the default, the first two are taken where the
-            vectors of the run's encoder are not installed.
+        selectors: Specs of selectors or detectors, joined by ``+``. Of the default, the first two
+            are taken where the vectors of the run's encoder are not installed.
         folds: Number of folds of the task's documents.
         prevalence: Share of task text in the corpus to which average precision is weighted.
         gamma: Units of a piece; the paper's segments have 15.
@@ -94,7 +94,11 @@ class AutoSelector(Selector):
     @property
     def _specs(self) -> list[str]:
         specs = self.selectors.split("+")
-        return WORDS if self.selectors == AutoSelector.selectors and not has_vectors(self.context.encoder) else specs
+        return (
+            WORDS
+            if self.selectors == AutoSelector.selectors and not has_vectors(self.context.encoder)
+            else specs
+        )
 
     @cached_property
     def _fusion(self) -> FusionSelector:
@@ -117,20 +121,34 @@ class AutoSelector(Selector):
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedAuto:
         """Compare the candidates, log the comparison and its reason, and fit the best one."""
-        require(len(task) >= MIN_TASK_UNITS, "task", f"{len(task)} units", f"at least {MIN_TASK_UNITS} to choose by")
+        require(
+            len(task) >= MIN_TASK_UNITS,
+            "task",
+            f"{len(task)} units",
+            f"at least {MIN_TASK_UNITS} to choose by",
+        )
         if self._specs is WORDS:
-            log.warning("selector  by words: vectors of %s need pip install 'dana-lm[offline]'", self.context.encoder)
+            log.warning(
+                "selector  by words: vectors of %s need pip install 'dana-lm[offline]'",
+                self.context.encoder,
+            )
         texts = texts_to_compare(task, general, self.gamma, seed)
         candidates = self._candidates(RememberedContext.of(self.context))
-        rows, spec, reason = choose_selector(self._specs, candidates, texts, self.folds, self.prevalence, seed)
+        rows, spec, reason = choose_selector(
+            self._specs, candidates, texts, self.folds, self.prevalence, seed
+        )
         table = pd.DataFrame(rows).sort_values("ap", ascending=False, kind="stable")
         text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="")
         log.info("selectors on held-out task text\n%s", text)
         log.info("selector  %s", reason)
         best = create_selector(spec, self.context)
         sample_sizes = best.samples(len(task))
-        model = best.fit(task, {name: general[name].first(size) for name, size in sample_sizes.items()}, seed)
-        return FittedAuto(spec, model, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}})
+        model = best.fit(
+            task, {name: general[name].first(size) for name, size in sample_sizes.items()}, seed
+        )
+        return FittedAuto(
+            spec, model, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}}
+        )
 
     def load(self, folder: Path) -> FittedAuto:
         record = read_json(folder / "selector.json")
@@ -139,7 +157,9 @@ class AutoSelector(Selector):
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters and the candidates' identities."""
-        candidates = [{**one.identity(), "code": origin_of(one)} for one in self._candidates(self.context)]
+        candidates = [
+            {**one.identity(), "code": origin_of(one)} for one in self._candidates(self.context)
+        ]
         numbers = {name: getattr(self, name) for name in ("folds", "prevalence", "gamma")}
         return {"selector": "AutoSelector", **numbers, "candidates": candidates}
 
@@ -172,7 +192,9 @@ class HeldOutScores:
     general: np.ndarray
 
 
-def texts_to_compare(task: Units, general: Mapping[str, Units], gamma: int, seed: int) -> ComparedTexts:
+def texts_to_compare(
+    task: Units, general: Mapping[str, Units], gamma: int, seed: int
+) -> ComparedTexts:
     """Cut texts into pieces and split the corpus into a half to fit on and a half to compare on.
 
     Args:
@@ -186,7 +208,11 @@ def texts_to_compare(task: Units, general: Mapping[str, Units], gamma: int, seed
     """
     pieces = pieces_of(task, task_groups(task), gamma)
     half = {name: half_of(sample, seed) for name, sample in general.items()}
-    samples = {name: sample.rows(np.flatnonzero(half[name] == 0)) for name, sample in general.items() if name != PIECES}
+    samples = {
+        name: sample.rows(np.flatnonzero(half[name] == 0))
+        for name, sample in general.items()
+        if name != PIECES
+    }
     others = general[PIECES].rows(np.flatnonzero(half[PIECES] == 1))
     if len(others) < 2 or not all(map(len, samples.values())):
         raise DataError(
@@ -196,7 +222,9 @@ def texts_to_compare(task: Units, general: Mapping[str, Units], gamma: int, seed
     return ComparedTexts(pieces, cut, samples)
 
 
-def held_out_scores(selector: Selector, texts: ComparedTexts, fold: np.ndarray, root: int) -> HeldOutScores:
+def held_out_scores(
+    selector: Selector, texts: ComparedTexts, fold: np.ndarray, root: int
+) -> HeldOutScores:
     """Score every task piece with the fit that excluded it, standardised by that fit's general scores.
 
     Args:
@@ -209,12 +237,19 @@ def held_out_scores(selector: Selector, texts: ComparedTexts, fold: np.ndarray, 
         Scores; those of general pieces are averaged over the fits.
     """
     task, general = texts.task, texts.general
-    samples = {name: texts.samples[name].first(size) for name, size in selector.samples(len(task.units)).items()}
+    samples = {
+        name: texts.samples[name].first(size)
+        for name, size in selector.samples(len(task.units)).items()
+    }
     task_scores, general_scores = np.zeros(len(task.units)), np.zeros(len(general.units))
     folds = int(fold.max()) + 1
     for number in range(folds):
-        inside, outside = (np.flatnonzero((fold[task.of] == number) == side) for side in (False, True))
-        model = selector.fit(task.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number))
+        inside, outside = (
+            np.flatnonzero((fold[task.of] == number) == side) for side in (False, True)
+        )
+        model = selector.fit(
+            task.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number)
+        )
         scores = model.score(general.units)
         mean, std = scores.mean(), scores.std() or 1.0
         task_scores[outside] = (model.score(task.units.rows(outside)) - mean) / std
@@ -227,10 +262,13 @@ def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: in
 
     Args:
         candidates: Scores of each selector.
-        fold: Fold of each task piece, int64 of shape (task pieces,); general pieces are dealt into as many folds.
+        fold: Fold of each task piece, int64 of shape (task pieces,); general pieces are dealt into
+            as many folds.
         root: Root seed.
     """
-    task, general = (np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general"))
+    task, general = (
+        np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general")
+    )
     folds = int(fold.max()) + 1
     general_fold = generator(root, "ranking", "stacking").permutation(len(general)) % folds
     task_scores, general_scores = np.zeros(len(task)), np.zeros(len(general))
@@ -244,16 +282,17 @@ def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: in
 def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray, float, float]:
     """Fit a logistic regression of task against general text, with weights shrunk towards equal weights.
 
-    Minimises the mean logistic loss, both classes of equal weight, plus RIDGE · Σ (w_k - mean w)². With little text
-    the weights stay near equal.
+    Minimises the mean logistic loss, both classes of equal weight, plus RIDGE · Σ (w_k - mean w)².
+    With little text the weights stay near equal.
 
     Args:
         task: Scores of task pieces, shape (pieces, selectors); higher = more foreign.
         general: Scores of general pieces, shape (pieces, selectors).
 
     Returns:
-        Weights of shape (selectors,), non-negative, summing to one, equal if no selector separates the two; slope and
-        intercept of the log odds of being general text as a function of the weighted sum.
+        Weights of shape (selectors,), non-negative, summing to one, equal if no selector separates
+        the two; slope and intercept of the log odds of being general text as a function of the
+        weighted sum.
 
     References:
         Wolpert 1992, Stacked generalization. Breiman 1996, Stacked regressions (weights not negative).
@@ -275,26 +314,35 @@ def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray,
         return value, np.append(rows.T @ slope + 2 * RIDGE * apart, slope.sum())
 
     bounds = [(0.0, None)] * count + [(None, None)]
-    solution = minimize(loss, np.append(np.ones(count), 0.0), jac=True, bounds=bounds, method="L-BFGS-B").x
+    solution = minimize(
+        loss, np.append(np.ones(count), 0.0), jac=True, bounds=bounds, method="L-BFGS-B"
+    ).x
     total = float(solution[:-1].sum())
     weights = solution[:-1] / total if total > 1e-6 else np.full(count, 1 / count)
     return weights, total, float(solution[-1])
 
 
-# One selector's row, over pieces of held-out task and general text: name (`fusion` for the weighted sum of all);
-# average precision at the prevalence, with a 95 % interval by a bootstrap over documents; recall (share of task pieces
-# below the 5 % and the 20 % quantile of the general ones); AUROC; weight in the fusion, None for the fusion itself.
+# One selector's row, over pieces of held-out task and general text: name (`fusion` for the weighted
+# sum of all); average precision at the prevalence, with a 95 % interval by a bootstrap over
+# documents; recall (share of task pieces below the 5 % and the 20 % quantile of the general ones);
+# AUROC; weight in the fusion, None for the fusion itself.
 Row = dict[str, Any]
 
 
 def choose_selector(
-    specs: Sequence[str], selectors: Sequence[Selector], texts: ComparedTexts, folds: int, prevalence: float, seed: int
+    specs: Sequence[str],
+    selectors: Sequence[Selector],
+    texts: ComparedTexts,
+    folds: int,
+    prevalence: float,
+    seed: int,
 ) -> tuple[list[Row], str, str]:
     """Fit and score the candidates and choose one, or their fusion, by average precision.
 
-    The fusion is chosen unless a single selector is better by more than 0.01: the parts make different errors, so
-    within chance the fusion is more likely to be best (docs/results/selectors.md). It is scored with weights of the
-    other folds. Of single selectors within 0.01 of the best, the first that needs no encoder is chosen.
+    The fusion is chosen unless a single selector is better by more than 0.01: the parts make
+    different errors, so within chance the fusion is more likely to be best
+    (docs/results/selectors.md). It is scored with weights of the other folds. Of single selectors
+    within 0.01 of the best, the first that needs no encoder is chosen.
 
     Args:
         specs: Specs of the candidates.
@@ -312,7 +360,9 @@ def choose_selector(
     """
     fold = folds_of(texts.task.groups, folds, derive_seed(seed, "ranking", "folds", 0))
     candidates = [held_out_scores(selector, texts, fold, seed) for selector in selectors]
-    sides = (np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general"))
+    sides = (
+        np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general")
+    )
     weights = stacking_weights(*sides)[0]
     if len(candidates) > 1:
         candidates.append(fused_scores(candidates, fold, seed))
@@ -321,17 +371,28 @@ def choose_selector(
         _row(name, one, share, texts, prevalence, seed)
         for name, one, share in zip([*specs, FUSION], candidates, shares, strict=False)
     ]
-    cheap = [spec for spec, selector in zip(specs, selectors, strict=True) if "encoder" not in selector.takes]
+    cheap = [
+        spec
+        for spec, selector in zip(specs, selectors, strict=True)
+        if "encoder" not in selector.takes
+    ]
     return rows, *_choose(rows, specs, weights, cheap)
 
 
 def _row(
-    name: str, scores: HeldOutScores, weight: float | None, texts: ComparedTexts, prevalence: float, seed: int
+    name: str,
+    scores: HeldOutScores,
+    weight: float | None,
+    texts: ComparedTexts,
+    prevalence: float,
+    seed: int,
 ) -> Row:
     from sklearn.metrics import roc_auc_score
 
     groups = texts.task.groups, texts.general.groups
-    ap = average_precisions(scores.task, scores.general, groups, prevalence, derive_seed(seed, "ranking", "bootstrap"))
+    ap = average_precisions(
+        scores.task, scores.general, groups, prevalence, derive_seed(seed, "ranking", "bootstrap")
+    )
     low, high = percentile_interval(ap[1:])
     is_task = np.repeat([1, 0], [scores.task.size, scores.general.size])
     return {
@@ -343,14 +404,21 @@ def _row(
     }
 
 
-def _choose(rows: Sequence[Row], specs: Sequence[str], weights: np.ndarray, cheap: Sequence[str]) -> tuple[str, str]:
+def _choose(
+    rows: Sequence[Row], specs: Sequence[str], weights: np.ndarray, cheap: Sequence[str]
+) -> tuple[str, str]:
     """Choose a selector by average precision; return its spec and the reason."""
     best = max(rows, key=lambda row: row["ap"])
     near = [row for row in rows if row["ap"] >= best["ap"] - NEAR]
     if near[-1]["name"] == FUSION:
         choice = near[-1]
-        pairs = [(part, weight) for part, weight in zip(specs, weights, strict=True) if weight >= LEAST]
-        parts, shares = "+".join(part for part, _ in pairs), "+".join(f"{weight:.3f}" for _, weight in pairs)
+        pairs = [
+            (part, weight) for part, weight in zip(specs, weights, strict=True) if weight >= LEAST
+        ]
+        parts, shares = (
+            "+".join(part for part, _ in pairs),
+            "+".join(f"{weight:.3f}" for _, weight in pairs),
+        )
         spec = f"{FUSION}:parts={parts},weights={shares}"
         name = f"the fusion of {', '.join(f'{part} ({weight:.0%})' for part, weight in pairs)}"
     else:

@@ -1,7 +1,7 @@
 """Compare detectors on held-out task text and choose one. DANA, section 3.1 and Table 1.
 
-Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys and scores folds that
-it was not fitted on.
+Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys
+and scores folds that it was not fitted on.
 """
 
 import time
@@ -39,10 +39,11 @@ HELD_OUT = 0.1  # the paper's 90/10 split
 MIN_TASK_UNITS = 20  # so that at least two units are held out
 NEGATIVES = 2000  # general units whose quantile is the threshold; its standard error is about 0.01
 
-# One detector's row: name; recall with a 95 % interval over documents and whether it is within one standard error of
-# the best (protocol `grouped` only); F1, AUROC and average precision averaged over fits; standard deviation of F1;
-# stability (see `stability`); seconds of a fit and of scoring the held-out and the general units; interval of AUROC and
-# rank correlation of score and length (see `against_chance`).
+# One detector's row: name; recall with a 95 % interval over documents and whether it is within one
+# standard error of the best (protocol `grouped` only); F1, AUROC and average precision averaged
+# over fits; standard deviation of F1; stability (see `stability`); seconds of a fit and of scoring
+# the held-out and the general units; interval of AUROC and rank correlation of score and length
+# (see `against_chance`).
 Row = dict[str, Any]
 
 
@@ -75,7 +76,9 @@ class RankingTexts:
         }
 
 
-def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings) -> RankingTexts:
+def texts_to_rank(
+    task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings
+) -> RankingTexts:
     """Draw the general samples and embed them and the task.
 
     Args:
@@ -96,13 +99,17 @@ def texts_to_rank(task: TaskText, general: GeneralCorpus, selection: Selection, 
     groups = task_groups(units)
     all_sizes: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
     for spec in settings.specs():
-        all_sizes.update(DetectorSelector(spec, general_share=selection.general_share).samples(len(units)))
+        all_sizes.update(
+            DetectorSelector(spec, general_share=selection.general_share).samples(len(units))
+        )
     # The samples of the fit come first, so that they equal those of ``dana score``.
     order = ("contamination", "geometry", "background")
     sizes: dict[str, int] = {name: all_sizes[name] for name in order if name in all_sizes}
     sizes["negatives"] = round(len(units) * HELD_OUT) if settings.protocol == "paper" else NEGATIVES
     seeds = {name: derive_seed(selection.seed, "general", name) for name in sizes}
-    samples = draw(general.units(selection), {name: (seeds[name], size) for name, size in sizes.items()})
+    samples = draw(
+        general.units(selection), {name: (seeds[name], size) for name, size in sizes.items()}
+    )
     fewest = min(map(len, samples.values()))
     require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
     context = RememberedContext.of(selection.context(""))
@@ -129,13 +136,14 @@ def compare_detectors(
     Args:
         specs: Specs of the detectors.
         texts: Texts of :func:`texts_to_rank`.
-        settings: The protocol. With ``detectors`` all, a detector that fails is skipped with a warning.
+        settings: The protocol. With ``detectors`` all, a detector that fails is skipped with a
+            warning.
         budget: Share of the general units to select, β.
         root: Root seed.
 
     Returns:
-        One row per detector, by decreasing recall, in protocol ``paper`` by decreasing F1; the name of the detector to
-        use; and the error of each detector that was skipped.
+        One row per detector, by decreasing recall, in protocol ``paper`` by decreasing F1; the name
+        of the detector to use; and the error of each detector that was skipped.
 
     Raises:
         PluginError: If a detector that was named fails, or every detector fails.
@@ -145,7 +153,9 @@ def compare_detectors(
     replicates: dict[str, np.ndarray] = {}
     errors = settings.broken()
     for spec in monitor(specs, what="ranking", unit="detectors", total=len(specs)):
-        selector = DetectorSelector(context=replace(texts.context, detector=spec))  # as dana score deploys it
+        selector = DetectorSelector(
+            context=replace(texts.context, detector=spec)
+        )  # as dana score deploys it
         if by_unit:
             selector = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
         try:
@@ -166,14 +176,23 @@ def compare_detectors(
         return rows, choose_by_f1(candidates), errors
     if rows[0]["recall_low"] <= budget:
         chance = "no detector separates the task from this general text"
-        log.warning("ranking   %s: recall at a budget of %g is %.2f, as by chance", chance, budget, rows[0]["recall"])
+        log.warning(
+            "ranking   %s: recall at a budget of %g is %.2f, as by chance",
+            chance,
+            budget,
+            rows[0]["recall"],
+        )
     near = within_one_error({row["name"]: replicates[row["name"]] for row in candidates})
     rows = [{**row, "tied": near.get(row["name"], False)} for row in rows]
     return rows, choose_by_recall(rows), errors
 
 
 def _over_folds(
-    selector: DetectorSelector, texts: RankingTexts, settings: RankSettings, budget: float, root: int
+    selector: DetectorSelector,
+    texts: RankingTexts,
+    settings: RankSettings,
+    budget: float,
+    root: int,
 ) -> tuple[Row, np.ndarray]:
     """Cross-validate a detector over groups of documents, in protocol ``paper`` over tenths of the units.
 
@@ -182,32 +201,51 @@ def _over_folds(
     """
     folds, runs, seconds = [], [], []
     by_unit, negatives = settings.protocol == "paper", texts.samples["negatives"]
-    groups, count = (np.arange(len(texts.task)), round(1 / HELD_OUT)) if by_unit else (texts.groups, settings.folds)
+    groups, count = (
+        (np.arange(len(texts.task)), round(1 / HELD_OUT))
+        if by_unit
+        else (texts.groups, settings.folds)
+    )
     for seed in range(settings.seeds):
         fold = folds_of(groups, count, derive_seed(root, "ranking", "folds", seed))
         of_seed = []
         for number in range(int(fold.max()) + 1):
             inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             fit_seed = derive_seed(root, "ranking", "detector", seed, number)
-            scores, spent = _fit_and_score(selector, texts, inside, (texts.task.rows(outside), negatives), fit_seed)
+            scores, spent = _fit_and_score(
+                selector, texts, inside, (texts.task.rows(outside), negatives), fit_seed
+            )
             of_seed.append(Fold(outside, *scores))
             seconds.append(spent)
         folds += of_seed
         runs += separations(of_seed, settings.prevalence)
     row = summarise(runs, [fold.general for fold in folds], seconds)
-    row |= against_chance(folds, texts.groups, np.array(negatives.doc_ids), negatives.ends - negatives.starts)
+    row |= against_chance(
+        folds, texts.groups, np.array(negatives.doc_ids), negatives.ends - negatives.starts
+    )
     if by_unit:
         return row, np.empty(0)
     recall = recalls(folds, texts.draws, budget)
     low, high = percentile_interval(recall[1:])
-    return {"recall": float(recall[0]), "recall_low": low, "recall_high": high, "tied": False} | row, recall
+    return {
+        "recall": float(recall[0]),
+        "recall_low": low,
+        "recall_high": high,
+        "tied": False,
+    } | row, recall
 
 
 def _fit_and_score(
-    selector: DetectorSelector, texts: RankingTexts, rows: np.ndarray, parts: Sequence[Units], seed: int
+    selector: DetectorSelector,
+    texts: RankingTexts,
+    rows: np.ndarray,
+    parts: Sequence[Units],
+    seed: int,
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
     """Fit on some rows of the task and score `parts`; return the scores and the seconds of fitting and scoring."""
-    general = {name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()}
+    general = {
+        name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()
+    }
     began = time.perf_counter()
     model = selector.fit(texts.task.rows(rows), general, seed)
     ready = time.perf_counter()
@@ -216,7 +254,9 @@ def _fit_and_score(
 
 
 def summarise(
-    runs: Sequence[tuple[float, float, float]], general: Sequence[np.ndarray], seconds: Sequence[tuple[float, float]]
+    runs: Sequence[tuple[float, float, float]],
+    general: Sequence[np.ndarray],
+    seconds: Sequence[tuple[float, float]],
 ) -> Row:
     """Average one detector's fits; the standard deviation of F1 has ddof 1 and is 0 with one fit.
 
@@ -228,13 +268,21 @@ def summarise(
     f1, auroc, ap = zip(*runs, strict=True)
     fit_s, score_s = map(fmean, zip(*seconds, strict=True))
     spread = stdev(f1) if len(f1) > 1 else 0.0
-    means = {"f1_mean": fmean(f1), "f1_std": spread, "auroc_mean": fmean(auroc), "ap_mean": fmean(ap)}
+    means = {
+        "f1_mean": fmean(f1),
+        "f1_std": spread,
+        "auroc_mean": fmean(auroc),
+        "ap_mean": fmean(ap),
+    }
     return {**means, "stability": stability(general), "fit_s": fit_s, "score_s": score_s}
 
 
 def choose_by_f1(rows: Sequence[Row]) -> str:
     """Choose by the paper's rule: the highest mean F1, then the higher AUROC, then the first name."""
-    return max(sorted(rows, key=lambda row: row["name"]), key=lambda row: (row["f1_mean"], row["auroc_mean"]))["name"]
+    return max(
+        sorted(rows, key=lambda row: row["name"]),
+        key=lambda row: (row["f1_mean"], row["auroc_mean"]),
+    )["name"]
 
 
 def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
@@ -247,7 +295,10 @@ def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
         Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3 (the 1 SE rule).
     """
     best = max(replicates.values(), key=lambda recall: recall[0])
-    return {name: bool(best[0] - one[0] <= np.std((best - one)[1:], ddof=1)) for name, one in replicates.items()}
+    return {
+        name: bool(best[0] - one[0] <= np.std((best - one)[1:], ddof=1))
+        for name, one in replicates.items()
+    }
 
 
 def choose_by_recall(rows: Sequence[Row]) -> str:
@@ -256,4 +307,6 @@ def choose_by_recall(rows: Sequence[Row]) -> str:
     Stability is rounded to two decimals. Time is ignored, because it differs from run to run.
     """
     candidates = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
-    return max(candidates, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))["name"]
+    return max(candidates, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))[
+        "name"
+    ]

@@ -1,10 +1,11 @@
 """Deal units into folds that keep near-duplicate documents together, and cut documents into pieces of γ units.
 
-Units of one document resemble each other, and relation data repeats a sentence with other entity marks, so a split by
-unit would test a detector on text it was fitted on.
+Units of one document resemble each other, and relation data repeats a sentence with other entity
+marks, so a split by unit would test a detector on text it was fitted on.
 
-Pieces are runs of consecutive units. Selection takes segments of documents, so selectors are compared by mean scores
-of pieces. General pieces get the lengths of the task's, because the mean of fewer scores has a larger variance.
+Pieces are runs of consecutive units. Selection takes segments of documents, so selectors are
+compared by mean scores of pieces. General pieces get the lengths of the task's, because the mean of
+fewer scores has a larger variance.
 """
 
 from collections.abc import Hashable, Sequence
@@ -28,9 +29,10 @@ STRETCHES = 10  # parts of a document that is most of the task
 def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray:
     """Group near-duplicate documents by their shared shingles of four words.
 
-    Two documents are near duplicates if they share half of the shingles of the document with fewer; groups are the
-    connected components. Only words count (:func:`dana.corpus.text.words`), so marks do not hide a repeated sentence.
-    Memory and time are O(500 · words) at worst, in practice O(words).
+    Two documents are near duplicates if they share half of the shingles of the document with fewer;
+    groups are the connected components. Only words count (:func:`dana.corpus.text.words`), so marks
+    do not hide a repeated sentence. Memory and time are O(500 · words) at worst, in practice
+    O(words).
 
     Args:
         texts: Text of each unit.
@@ -47,7 +49,9 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
     sizes = np.diff(shingles.indptr)
     one, two = overlap.coords
     alike = overlap.data >= ALIKE * np.minimum(sizes[one], sizes[two])
-    links = csr_array((np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows)))
+    links = csr_array(
+        (np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows))
+    )
     _, labels = connected_components(links, directed=False)  # in order of first appearance
     number = dict(zip(rows, labels, strict=True))
     return np.array([number[document] for document in documents], dtype=np.int64)
@@ -56,8 +60,8 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
 def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Cut a group that holds more than half of the units into ten stretches of consecutive units, with a warning.
 
-    A task of one long document has no second one to hold out. Stretches of one text resemble each other, so
-    measurements over them are optimistic.
+    A task of one long document has no second one to hold out. Stretches of one text resemble each
+    other, so measurements over them are optimistic.
 
     Args:
         groups: Group of each unit, shape (units,), from :func:`groups_of`.
@@ -99,7 +103,9 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
     random_order = generator(seed, "folds").permutation(sizes.size)
     load = np.zeros(count, dtype=np.int64)
     fold = np.empty(sizes.size, dtype=np.int64)
-    for group in random_order[np.argsort(-sizes[random_order], kind="stable")]:  # the largest first evens out the loads
+    for group in random_order[
+        np.argsort(-sizes[random_order], kind="stable")
+    ]:  # the largest first evens out the loads
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
     return fold[groups]
@@ -112,7 +118,8 @@ class Pieces:
     Attributes:
         units: All units, ordered by piece.
         of: Piece of each unit, int64 of shape (units,), from 0, ascending.
-        groups: Group of each piece, int64 of shape (pieces,). The pieces of a group are held out and drawn together.
+        groups: Group of each piece, int64 of shape (pieces,). The pieces of a group are held out
+            and drawn together.
     """
 
     units: Units
@@ -145,7 +152,9 @@ def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
     document, group, number = document[order], groups[order], units.numbers[order].astype(np.int64)
     new = np.ones(order.size, dtype=bool)
     new[1:] = (
-        (document[1:] != document[:-1]) | (group[1:] != group[:-1]) | (number[1:] // gamma != number[:-1] // gamma)
+        (document[1:] != document[:-1])
+        | (group[1:] != group[:-1])
+        | (number[1:] // gamma != number[:-1] // gamma)
     )
     return Pieces(units.rows(order), np.cumsum(new) - 1, group[new])
 

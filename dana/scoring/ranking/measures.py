@@ -1,9 +1,10 @@
 """Measure how well anomaly scores separate held-out task text from general text, with bootstraps over documents.
 
-DANA, section 3.1 ("Ranking anomaly detection algorithms"), uses the score to classify held-out task units (positive)
-against general units and chooses by F1; see :func:`separation`. The default here is recall at the budget: selection
-takes the share β of the pool with the lowest scores, so the threshold is the β-quantile of the general scores (a
-false-positive rate of β), and recall is the share of held-out task units below it; see :func:`recalls`.
+DANA, section 3.1 ("Ranking anomaly detection algorithms"), uses the score to classify held-out task
+units (positive) against general units and chooses by F1; see :func:`separation`. The default here
+is recall at the budget: selection takes the share β of the pool with the lowest scores, so the
+threshold is the β-quantile of the general scores (a false-positive rate of β), and recall is the
+share of held-out task units below it; see :func:`recalls`.
 
 What ranks held-out task text below chance is not used: :func:`refuse_below_chance`.
 """
@@ -37,8 +38,9 @@ def separation(
 ) -> tuple[float, float, float]:
     """Compute F1, AUROC and average precision of held-out task units (positive) against general units.
 
-    F1 assumes as many general units as task units; its threshold is the 90th percentile of `training`. AUROC
-    is the probability that a task unit scores lower than a general one; a tie counts half.
+    F1 assumes as many general units as task units; its threshold is the 90th percentile of
+    `training`. AUROC is the probability that a task unit scores lower than a general one; a tie
+    counts half.
 
     Args:
         training: Scores of task units by fits without them; higher = more anomalous here and below.
@@ -65,15 +67,16 @@ def auroc_interval(
 ) -> dict[str, float]:
     """Compute AUROC of held-out task units against general units, with a 95 % interval over documents.
 
-    AUROC is the mean, over task units, of the share of general units that score higher; a tie counts half. Its variance
-    is the sum of both sides' clustered variances of such shares.
+    AUROC is the mean, over task units, of the share of general units that score higher; a tie
+    counts half. Its variance is the sum of both sides' clustered variances of such shares.
 
     Args:
         scores: Scores of task and of general units, a pair for each fit; higher = more foreign.
         groups: Group of each of these units, numbers or names; the units of a group vary together.
 
     Returns:
-        ``auroc``, ``auroc_low`` and ``auroc_high``, by Student's t; 0 to 1 if a side has only one group.
+        ``auroc``, ``auroc_low`` and ``auroc_high``, by Student's t; 0 to 1 if a side has only one
+        group.
 
     References:
         Obuchowski 1997, Nonparametric analysis of clustered ROC curve data.
@@ -86,15 +89,20 @@ def auroc_interval(
         above, fewest = shares.mean(), min(fewest, sums.size)
         error += float(sums @ sums) / shares.size**2 * sums.size / max(sums.size - 1, 1)
     reach = float(stdtrit(fewest - 1, 0.975)) * error**0.5 if fewest > 1 else 1.0
-    return {"auroc": float(above), "auroc_low": max(0.0, above - reach), "auroc_high": min(1.0, above + reach)}
+    return {
+        "auroc": float(above),
+        "auroc_low": max(0.0, above - reach),
+        "auroc_high": min(1.0, above + reach),
+    }
 
 
 def _shares_below(reference: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Compute, for each value, the share of the reference that is lower, shape (values,); a tie counts half."""
     sorted_scores = np.sort(reference)
-    return (np.searchsorted(sorted_scores, values, "left") + np.searchsorted(sorted_scores, values, "right")) / (
-        2 * sorted_scores.size
-    )
+    return (
+        np.searchsorted(sorted_scores, values, "left")
+        + np.searchsorted(sorted_scores, values, "right")
+    ) / (2 * sorted_scores.size)
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
@@ -123,7 +131,9 @@ def refuse_below_chance(name: str, row: Mapping[str, Any], allowed: bool) -> Non
     """
     if is_below_chance(row):
         interval = f"AUROC {row['auroc_low']:.2f} to {row['auroc_high']:.2f}, chance {CHANCE}"
-        problem = f"{name}: held-out task text scores as more foreign than general text ({interval})"
+        problem = (
+            f"{name}: held-out task text scores as more foreign than general text ({interval})"
+        )
         if not allowed:
             remedy = "other units, geometry or selector, or use it with --allow-below-chance (allow_below_chance=True)"
             raise DataError(f"{problem}; take {remedy}")
@@ -135,8 +145,9 @@ def check_scores(folder: Path, notes: Mapping[str, Any], allowed: bool) -> None:
 
     Args:
         folder: Folder of the scores, for the message.
-        notes: Notes of :func:`dana.scoring.scoring.write_scores`: none without held-out text; ``by_chance`` if the
-            selector is a baseline that learns nothing, which one time in forty lies below chance.
+        notes: Notes of :func:`dana.scoring.scoring.write_scores`: none without held-out text;
+            ``by_chance`` if the selector is a baseline that learns nothing, which one time in forty
+            lies below chance.
         allowed: Only warn.
 
     Raises:
@@ -151,7 +162,9 @@ def check_scores(folder: Path, notes: Mapping[str, Any], allowed: bool) -> None:
 
 def warn_of_length(correlations: Mapping[str, float]) -> None:
     """Warn of scores whose rank correlation with the length of the text, given by name, is above 0.3 in size."""
-    if high := [f"{name} {value:.2f}" for name, value in correlations.items() if abs(value) > CONFOUNDED]:
+    if high := [
+        f"{name} {value:.2f}" for name, value in correlations.items() if abs(value) > CONFOUNDED
+    ]:
         rest = "below 0 long units are preferred; compare other units or another geometry"
         log.warning("length    rank correlation of score and length: %s; %s", ", ".join(high), rest)
 
@@ -159,8 +172,8 @@ def warn_of_length(correlations: Mapping[str, float]) -> None:
 def stability(scores_by_fit: Sequence[np.ndarray]) -> float | None:
     """Average the Spearman correlation of one general sample's scores over all pairs of fits; None with one fit.
 
-    Fits differ in their part of the task and in the detector's seed, so this estimates how far a second run of the
-    selection would agree.
+    Fits differ in their part of the task and in the detector's seed, so this estimates how far a
+    second run of the selection would agree.
     """
     pairs = [rank_correlation(one, other) for one, other in combinations(scores_by_fit, 2)]
     return fmean(pairs) if pairs else None
@@ -198,17 +211,23 @@ def against_chance(
     groups = [(task_groups[fold.rows], documents) for fold in folds]
     interval = auroc_interval([(fold.task, fold.general) for fold in folds], groups)
     length = fmean(rank_correlation(fold.general, lengths) for fold in folds)
-    return {"auroc_low": interval["auroc_low"], "auroc_high": interval["auroc_high"], "length": length}
+    return {
+        "auroc_low": interval["auroc_low"],
+        "auroc_high": interval["auroc_high"],
+        "length": length,
+    }
 
 
-def bootstrap_counts(task_groups: np.ndarray, general_groups: np.ndarray, seed: int) -> tuple[np.ndarray, ...]:
+def bootstrap_counts(
+    task_groups: np.ndarray, general_groups: np.ndarray, seed: int
+) -> tuple[np.ndarray, ...]:
     """Draw groups with replacement, for task and general text; count how often each unit's group is in a replicate.
 
     The draws are the same for every detector, so differences between detectors are paired.
 
     Returns:
-        Counts for the task and for general text, float32 of shape (replicates + 1, units). The first row is all ones:
-        the data as they are.
+        Counts for the task and for general text, float32 of shape (replicates + 1, units). The
+        first row is all ones: the data as they are.
     """
     draws = []
     for label, groups in (("task", task_groups), ("general", general_groups)):
@@ -220,8 +239,9 @@ def bootstrap_counts(task_groups: np.ndarray, general_groups: np.ndarray, seed: 
 def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float) -> np.ndarray:
     """Compute recall at the budget on the data and on every bootstrap replicate.
 
-    Each fold has its own threshold, the β-quantile of its general scores. Task units at the threshold count by the
-    share of the general units at the threshold that the budget includes, so constant scores have recall β.
+    Each fold has its own threshold, the β-quantile of its general scores. Task units at the
+    threshold count by the share of the general units at the threshold that the budget includes, so
+    constant scores have recall β.
 
     Args:
         folds: Folds of one repetition or several; together they hold out every unit equally often.
@@ -242,9 +262,13 @@ def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float)
         low, high = (np.searchsorted(sorted_scores, threshold, side) for side in ("left", "right"))
         each = np.arange(at.size)
         mass_below = np.where(low > 0, cumulative[each, low - 1], 0.0)
-        tie_share = (budget - mass_below) / np.maximum(cumulative[each, high - 1] - mass_below, 1e-300)
+        tie_share = (budget - mass_below) / np.maximum(
+            cumulative[each, high - 1] - mass_below, 1e-300
+        )
         weights = draws[0][:, fold.rows]
-        below = (fold.task < threshold[:, None]) + np.clip(tie_share, 0, 1)[:, None] * (fold.task == threshold[:, None])
+        below = (fold.task < threshold[:, None]) + np.clip(tie_share, 0, 1)[:, None] * (
+            fold.task == threshold[:, None]
+        )
         hits = hits + (weights * below).sum(1)
         all_units = all_units + weights.sum(1)
     return hits / np.maximum(all_units, 1e-300)
@@ -253,8 +277,9 @@ def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float)
 def separations(folds: Sequence[Fold], prevalence: float) -> list[tuple[float, float, float]]:
     """Compute :func:`separation` for each fold, with a threshold from the other folds.
 
-    The threshold is the 90th percentile of the other folds' held-out scores, standardised by general scores. Scores of
-    units that a detector was fitted on would set it too low: such a unit is its own neighbour.
+    The threshold is the 90th percentile of the other folds' held-out scores, standardised by
+    general scores. Scores of units that a detector was fitted on would set it too low: such a unit
+    is its own neighbour.
 
     Args:
         folds: Folds of one repetition.
@@ -265,20 +290,29 @@ def separations(folds: Sequence[Fold], prevalence: float) -> list[tuple[float, f
         mean, std = fold.general.mean(), fold.general.std() or 1.0
         z_scores.append(((fold.task - mean) / std, (fold.general - mean) / std))
     return [
-        separation(np.concatenate([task for task, _ in z_scores[:number] + z_scores[number + 1 :]]), *pair, prevalence)
+        separation(
+            np.concatenate([task for task, _ in z_scores[:number] + z_scores[number + 1 :]]),
+            *pair,
+            prevalence,
+        )
         for number, pair in enumerate(z_scores)
     ]
 
 
 def average_precisions(
-    task: np.ndarray, general: np.ndarray, groups: tuple[np.ndarray, np.ndarray], prevalence: float, seed: int
+    task: np.ndarray,
+    general: np.ndarray,
+    groups: tuple[np.ndarray, np.ndarray],
+    prevalence: float,
+    seed: int,
 ) -> np.ndarray:
     """Compute average precision of ranking by low score, on the data and on every bootstrap replicate.
 
     Args:
         task: Scores of task pieces, higher = more foreign.
         general: Scores of general pieces.
-        groups: Group of each task piece and of each general piece, int64; the pieces of a group are drawn together.
+        groups: Group of each task piece and of each general piece, int64; the pieces of a group are
+            drawn together.
         prevalence: Share of task text to which the pieces are weighted.
         seed: Seed of the bootstrap. Selectors with the same seed are compared on the same draws.
 
@@ -292,12 +326,17 @@ def average_precisions(
     precisions = []
     for replicate in range(PRECISION_REPLICATES + 1):
         random = generator(seed, "precision", replicate)
-        counts = [np.ones(side.size) if replicate == 0 else draw_groups(random, side, 1)[0] for side in groups]
+        counts = [
+            np.ones(side.size) if replicate == 0 else draw_groups(random, side, 1)[0]
+            for side in groups
+        ]
         shares = [
             share * count / max(count.sum(), 1)
             for share, count in zip((prevalence, 1 - prevalence), counts, strict=True)
         ]
-        precisions.append(average_precision_score(is_task, relevance, sample_weight=np.concatenate(shares)))
+        precisions.append(
+            average_precision_score(is_task, relevance, sample_weight=np.concatenate(shares))
+        )
     return np.array(precisions)
 
 

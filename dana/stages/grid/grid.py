@@ -26,9 +26,10 @@ class Grid:
     """The cells of one experiment.
 
     Attributes:
-        folder: Of the experiment: records and logs go to ``cells/NAME.json`` and ``cells/NAME.log``, results to
-            ``results.csv``.
-        cells: In the order in which they are started as far as their dependencies allow, and listed in the results.
+        folder: Of the experiment: records and logs go to ``cells/NAME.json`` and
+            ``cells/NAME.log``, results to ``results.csv``.
+        cells: In the order in which they are started as far as their dependencies allow, and listed
+            in the results.
 
     Raises:
         ConfigError: If a dependency is no cell.
@@ -42,17 +43,23 @@ class Grid:
         for cell in self.cells:
             for need in cell.needs:
                 if need not in names:
-                    raise ConfigError(f"cell {cell.name}: depends on unknown cell {need!r}{suggestion(need, names)}")
+                    raise ConfigError(
+                        f"cell {cell.name}: depends on unknown cell {need!r}{suggestion(need, names)}"
+                    )
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Digest of each cell's stage and settings, and of those of all cells that it depends on."""
         digests: dict[str, str] = {}
         by_name = {cell.name: cell for cell in self.cells}
-        for name in TopologicalSorter({cell.name: cell.needs for cell in self.cells}).static_order():
+        for name in TopologicalSorter(
+            {cell.name: cell.needs for cell in self.cells}
+        ).static_order():
             cell = by_name[name]
             needs = {need: digests[need] for need in cell.needs}
-            digests[name] = fingerprint({"stage": cell.stage, "settings": cell.arguments(digests), "needs": needs})
+            digests[name] = fingerprint(
+                {"stage": cell.stage, "settings": cell.arguments(digests), "needs": needs}
+            )
         return digests
 
     def file(self, name: str, suffix: str) -> Path:
@@ -66,14 +73,21 @@ class Grid:
 
     def write_record(self, name: str, output: str, seconds: float) -> None:
         """Record that a cell is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
-        record = {"fingerprint": self.fingerprints[name], "made": output, "seconds": round(seconds, 3)}
+        record = {
+            "fingerprint": self.fingerprints[name],
+            "made": output,
+            "seconds": round(seconds, 3),
+        }
         record |= {"ended": round(time.time(), 3)}
         write_json(self.file(name, ".json"), record)
 
     def states(self) -> dict[str, str]:
         """Return the state of each cell: ``done``, ``changed`` (other settings, or output missing) or ``missing``."""
         current = self.fingerprints
-        return {cell.name: self._state(self.record(cell.name), current[cell.name]) for cell in self.cells}
+        return {
+            cell.name: self._state(self.record(cell.name), current[cell.name])
+            for cell in self.cells
+        }
 
     def _state(self, record: Mapping[str, Any], current: str) -> str:
         if not record:
@@ -86,12 +100,13 @@ class Grid:
 def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
     """Write ``results.csv``: the metrics of all artifacts of a grid, in the order of its cells.
 
-    Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds), ``value``,
-    ``fingerprint`` and dana ``version`` of the artifact, and its path, ``artifact``: in the experiment's folder, or
-    whole if it lies elsewhere.
+    Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds),
+    ``value``, ``fingerprint`` and dana ``version`` of the artifact, and its path, ``artifact``: in
+    the experiment's folder, or whole if it lies elsewhere.
 
-    Metrics are the numbers in each row of ``seeds`` in the artifact's ``metrics.json``, seconds left out; of an
-    artifact without one, those in ``metrics``, ``losses`` and ``in_domain`` of its manifest.
+    Metrics are the numbers in each row of ``seeds`` in the artifact's ``metrics.json``, seconds
+    left out; of an artifact without one, those in ``metrics``, ``losses`` and ``in_domain`` of its
+    manifest.
 
     Args:
         grid: The cells.
@@ -102,12 +117,31 @@ def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
         path = Path(outputs.get(cell.name) or "-")
         if manifest := read_manifest(path):
             location = path.relative_to(grid.folder) if path.is_relative_to(grid.folder) else path
-            origin = {"fingerprint": manifest["fingerprint"], "version": manifest["versions"]["dana"]}
+            origin = {
+                "fingerprint": manifest["fingerprint"],
+                "version": manifest["versions"]["dana"],
+            }
             for metric, seed, value in _metrics(path, manifest):
-                head = {"cell": cell.name, **cell.labels, "stage": cell.stage, "metric": metric, "seed": seed}
+                head = {
+                    "cell": cell.name,
+                    **cell.labels,
+                    "stage": cell.stage,
+                    "metric": metric,
+                    "seed": seed,
+                }
                 rows.append({**head, "value": value, **origin, "artifact": location.as_posix()})
     labels = dict.fromkeys(label for cell in grid.cells for label in cell.labels)
-    columns = ["cell", *labels, "stage", "metric", "seed", "value", "fingerprint", "version", "artifact"]
+    columns = [
+        "cell",
+        *labels,
+        "stage",
+        "metric",
+        "seed",
+        "value",
+        "fingerprint",
+        "version",
+        "artifact",
+    ]
     table = pd.DataFrame(rows, columns=columns)
     write_text(grid.folder / RESULTS, csv_text(table))
     return grid.folder / RESULTS
@@ -119,8 +153,16 @@ def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str
     if file.is_file():
         rows = {str(row["seed"]): row for row in read_json(file)["seeds"]}
     else:
-        rows = {"": pd.json_normalize({note: manifest.get(note) for note in NOTES}).to_dict("records")[0]}
+        rows = {
+            "": pd.json_normalize({note: manifest.get(note) for note in NOTES}).to_dict("records")[
+                0
+            ]
+        }
     for seed, row in rows.items():
         for name, value in row.items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and name not in NOT_METRICS:
+            if (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and name not in NOT_METRICS
+            ):
                 yield name, seed, value

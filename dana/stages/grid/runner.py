@@ -21,11 +21,15 @@ from dana.stages.grid.grid import Grid, write_metrics
 
 log = get_logger(__name__)
 
-STOPPED = 75  # exit code of dana.core.launch.Preemption: stopped by a signal, with its progress saved
+STOPPED = (
+    75  # exit code of dana.core.launch.Preemption: stopped by a signal, with its progress saved
+)
 PATIENCE = 60.0  # seconds for an interrupted cell to clean up before its process is killed
 
 Outcome = tuple[str, float | None]  # result of call_stage
-Submit = Callable[[str, dict[str, Any], Path], "Future[Any]"]  # takes a stage, its arguments and a log file
+Submit = Callable[
+    [str, dict[str, Any], Path], "Future[Any]"
+]  # takes a stage, its arguments and a log file
 
 
 class CellError(DanaError):
@@ -48,13 +52,14 @@ def run_grid(
 ) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
 
-    Every stage is called and reuses its artifact if nothing it depends on has changed: after an interruption only
-    missing artifacts are made. Results do not depend on `jobs` if OMP_NUM_THREADS is the same: on CPUs, sums depend on
-    the number of threads.
+    Every stage is called and reuses its artifact if nothing it depends on has changed: after an
+    interruption only missing artifacts are made. Results do not depend on `jobs` if OMP_NUM_THREADS
+    is the same: on CPUs, sums depend on the number of threads.
 
     Args:
         grid: The cells.
-        jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this process.
+        jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this
+            process.
         seconds: Estimates for cells that are not done, by name, if a cell has the whole machine.
         tell: Called in this process with each finished cell and its output.
 
@@ -62,8 +67,8 @@ def run_grid(
         Output of each cell, by name.
 
     Raises:
-        DanaError: After all other cells are done: which cells failed and why. A single failure in this process is
-            raised as it is.
+        DanaError: After all other cells are done: which cells failed and why. A single failure in
+            this process is raised as it is.
         Preemption: At once, if a cell was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
@@ -97,7 +102,9 @@ class _GridRun:
 
     def begin(self, submit: Submit) -> None:
         """Start cells whose dependencies are done, up to the number of jobs."""
-        end = next((index for index, cell in enumerate(self.waiting) if cell.stops), len(self.waiting))
+        end = next(
+            (index for index, cell in enumerate(self.waiting) if cell.stops), len(self.waiting)
+        )
         first = self.waiting[: end or int(not self.running)]
         ready = [cell for cell in first if set(cell.needs) <= self.made.keys()]
         for cell in ready[: self.jobs - len(self.running)]:
@@ -106,7 +113,9 @@ class _GridRun:
             log.info("%-9s %-38s %s", position, cell.words, self.clock.text())
             start = time.monotonic()
             with progress_label(f"{position} {cell.name}"):
-                outcome = submit(cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log"))
+                outcome = submit(
+                    cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log")
+                )
             self.running[outcome] = cell, start
 
     def finish(self) -> Iterator[Cell]:
@@ -115,7 +124,9 @@ class _GridRun:
             cell, start = self.running.pop(outcome)
             error = outcome.exception()
             if isinstance(error, BrokenExecutor):
-                error = CellError(f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1)
+                error = CellError(
+                    f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1
+                )
             if error is None:
                 self.made[cell.name], seconds = outcome.result()
                 seconds = max(time.monotonic() - start, seconds or 0)
@@ -139,7 +150,9 @@ class _GridRun:
             return error
         rest = f"; {len(self.waiting)} that depend on them were not started" if self.waiting else ""
         message = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
-        return CellError(message, max(getattr(error, "exit_code", 1) for error in self.failed.values()))
+        return CellError(
+            message, max(getattr(error, "exit_code", 1) for error in self.failed.values())
+        )
 
 
 @contextmanager
@@ -149,12 +162,18 @@ def _team_of(jobs: int) -> Iterator[Submit]:
         yield _call_here
         return
     threads = os.environ.get("OMP_NUM_THREADS")
-    environment = {} if threads not in (None, str(cores())) else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
+    environment = (
+        {}
+        if threads not in (None, str(cores()))
+        else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
+    )
     devices = [{"CUDA_VISIBLE_DEVICES": name} for name in _devices()] or [{}]
     team = [Worker(environment | devices[index % len(devices)]) for index in range(jobs)]
 
     def submit(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
-        return next(worker for worker in team if worker.is_idle).submit(_call_there, stage, arguments, str(log_file))
+        return next(worker for worker in team if worker.is_idle).submit(
+            _call_there, stage, arguments, str(log_file)
+        )
 
     try:
         yield submit
@@ -215,15 +234,17 @@ class Clock:
     Args:
         grid: The cells.
         jobs: Number of cells that run in parallel and share the machine.
-        seconds: Estimates for cells, by name, if a cell has the whole machine. A stage without any is left out until
-            one of its cells is finished.
+        seconds: Estimates for cells, by name, if a cell has the whole machine. A stage without any
+            is left out until one of its cells is finished.
     """
 
     def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
         self._jobs, self._seconds, self._begun = jobs, seconds, time.monotonic()
         self._ahead = {cell.name: (cell.stage, seconds.get(cell.name, 1.0)) for cell in grid.cells}
         self._known = {cell.stage for cell in grid.cells if cell.name in seconds}
-        self._sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])  # seconds measured and estimated
+        self._sums: dict[str, list[float]] = defaultdict(
+            lambda: [0.0, 0.0]
+        )  # seconds measured and estimated
 
     def count(self, cell: Cell, seconds: float) -> None:
         """Count a finished cell and the seconds that making its artifact took."""

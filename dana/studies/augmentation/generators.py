@@ -114,13 +114,21 @@ def transplant(text: str, keywords: Keywords, new: Keywords) -> str:
     words = list(dict.fromkeys(new))
     if not words:
         return text
-    instead = {word: words[number % len(words)] for number, word in enumerate(dict.fromkeys(keywords))}
+    instead = {
+        word: words[number % len(words)] for number, word in enumerate(dict.fromkeys(keywords))
+    }
 
     def put(match: re.Match[str]) -> str:
         word, new_word = match[0], instead.get(match[0].lower())
         if new_word is None:
             return word
-        return new_word.upper() if word.isupper() else new_word.capitalize() if word[0].isupper() else new_word
+        return (
+            new_word.upper()
+            if word.isupper()
+            else new_word.capitalize()
+            if word[0].isupper()
+            else new_word
+        )
 
     return re.sub(WORD, put, text)
 
@@ -164,7 +172,8 @@ class Sequence2Sequence:
         """Return plain values for a fingerprint; the checkpoint enters by its content.
 
         Raises:
-            ArtifactError: If there is no such checkpoint, or it is not a sequence-to-sequence model.
+            ArtifactError: If there is no such checkpoint, or it is not a sequence-to-sequence
+                model.
         """
         config = load_config(self.model)
         if not config.is_encoder_decoder:
@@ -190,13 +199,19 @@ class Sequence2Sequence:
         def losses(batch: list[Pair]) -> Iterable[Tensor]:
             ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
             targets, is_real = self._tokens([text for _, text in batch], tokenizer)
-            inputs = {"input_ids": ids, "attention_mask": mask, "labels": targets.masked_fill(is_real == 0, IGNORED)}
+            inputs = {
+                "input_ids": ids,
+                "attention_mask": mask,
+                "labels": targets.masked_fill(is_real == 0, IGNORED),
+            }
             yield model(**{name: part.to(device) for name, part in inputs.items()}).loss
 
         options = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
         optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **options)
         with torch_seed(derive_seed(seed, "seq2seq", "dropout"), device):
-            for _ in train_supervised(optimizer, batches(), losses, lambda step: self.learning_rate, self.model):
+            for _ in train_supervised(
+                optimizer, batches(), losses, lambda step: self.learning_rate, self.model
+            ):
                 pass
         return FittedSequence2Sequence(self, model.eval(), tokenizer)
 
@@ -206,7 +221,9 @@ class Sequence2Sequence:
 
     def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
         """Tokenise texts: ids and mask, int64 of shape (texts, longest)."""
-        rows = tokenizer(texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt")
+        rows = tokenizer(
+            texts, truncation=True, max_length=self.tokens, padding=True, return_tensors="pt"
+        )
         return rows["input_ids"], rows["attention_mask"]
 
 
@@ -235,7 +252,9 @@ class FittedSequence2Sequence:
         for at in range(0, len(keywords), self.rows):
             tokens = self.settings.encode(keywords[at : at + self.rows], self.tokenizer)
             ids, mask = (part.to(self.model.device) for part in tokens)
-            sampling = LogitsProcessorList([RowSampling(sample.top_k, sample.top_p, seeds[at : at + self.rows])])
+            sampling = LogitsProcessorList(
+                [RowSampling(sample.top_k, sample.top_p, seeds[at : at + self.rows])]
+            )
             settings = {"logits_processor": sampling, "max_new_tokens": sample.tokens}
             sequences = self.model.generate(input_ids=ids, attention_mask=mask, **settings)
             texts += self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
@@ -253,7 +272,9 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
     network = load_complete(AutoModelForSeq2SeqLM, model)
     # Drops the checkpoint's beams, penalties and lengths, which generate() would apply.
     names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
-    network.generation_config = GenerationConfig(**{name: getattr(network.generation_config, name) for name in names})
+    network.generation_config = GenerationConfig(
+        **{name: getattr(network.generation_config, name) for name in names}
+    )
     return network, load_own_tokenizer(model)
 
 
@@ -261,7 +282,8 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
 class ChatGenerator:
     """Ask a decoder with a chat template for a text with the keywords, after texts of the label with theirs.
 
-    Nothing is tuned: in the conversation the decoder seems to have written texts of the label before.
+    Nothing is tuned: in the conversation the decoder seems to have written texts of the label
+    before.
 
     Attributes:
         model: Folder, Hub name, or ``smollm2``.
@@ -312,14 +334,19 @@ class FittedChatGenerator:
         settings, texts = self.settings, list[str]()
         for at in range(0, len(keywords), settings.batch):
             some = seeds[at : at + settings.batch]
-            talks = [self.conversation(*one) for one in zip(keywords[at : at + settings.batch], some, strict=True)]
+            talks = [
+                self.conversation(*one)
+                for one in zip(keywords[at : at + settings.batch], some, strict=True)
+            ]
             sampling = RowSampling(0, settings.top_p, some, settings.temperature)
             texts += self.decoder.answer(talks, settings.tokens, sampling)
         return texts
 
     def conversation(self, keywords: Keywords, seed: int) -> list[dict[str, str]]:
         """Write the conversation whose next reply is a text with the keywords."""
-        order = generator(seed, "chat generator").permutation(len(self.pairs))[: self.settings.shots]
+        order = generator(seed, "chat generator").permutation(len(self.pairs))[
+            : self.settings.shots
+        ]
         turns = list[dict[str, str]]()
         for old, text in [*(self.pairs[row] for row in order), (keywords, None)]:
             words = ", ".join(dict.fromkeys(old))
@@ -331,5 +358,9 @@ class FittedChatGenerator:
 
     def _cut(self, text: str) -> str:
         """Cut a text to the tokens of a new one."""
-        ends = uncut(self.decoder.tokenizer).encode(text, add_special_tokens=False).offsets[: self.settings.tokens]
+        ends = (
+            uncut(self.decoder.tokenizer)
+            .encode(text, add_special_tokens=False)
+            .offsets[: self.settings.tokens]
+        )
         return text[: ends[-1][1]] if ends else text

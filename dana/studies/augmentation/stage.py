@@ -45,20 +45,34 @@ def read_card_texts(card: TaskCard, data: str | None = None) -> Splits:
 
     Raises:
         ConfigError: If the card has pairs of texts, a template, or another kind of target.
-        DataError: If a split is missing or bad, a label has no training text, or a text has the id of a synthetic one.
+        DataError: If a split is missing or bad, a label has no training text, or a text has the id
+            of a synthetic one.
     """
     if card.kind != DEFAULT or card.text_pair or card.template:
-        field = f"kind {card.kind}" if card.kind != DEFAULT else "text_pair" if card.text_pair else "template"
-        raise ConfigError(f"task {card.name}: {field}: must be a card with one text field and one label per text")
+        field = (
+            f"kind {card.kind}"
+            if card.kind != DEFAULT
+            else "text_pair"
+            if card.text_pair
+            else "template"
+        )
+        raise ConfigError(
+            f"task {card.name}: {field}: must be a card with one text field and one label per text"
+        )
     splits = {
-        split: [LabelledText(example.id, example.text, card.labels[int(str(example.label))]) for example in examples]
+        split: [
+            LabelledText(example.id, example.text, card.labels[int(str(example.label))])
+            for example in examples
+        ]
         for split, examples in read_splits(card, data).items()
     }
     train = splits["train"]
     if lacking := [label for label in card.labels if label not in {row.label for row in train}]:
         raise DataError(f"task {card.name}: label {lacking[0]!r} has no training text")
     if synthetic_ids := [row.id for row in train if row.id.startswith("synthetic-")]:
-        raise DataError(f"task {card.name}: {synthetic_ids[0]!r} is a synthetic text; give the original data")
+        raise DataError(
+            f"task {card.name}: {synthetic_ids[0]!r} is a synthetic text; give the original data"
+        )
     return splits
 
 
@@ -88,11 +102,14 @@ def augment_stage(
         transductive: Allow test texts in the pool; without `general`, the pool is the test texts.
 
     Returns:
-        The artifact: ``synthetic.jsonl`` (:class:`dana.studies.augmentation.synthetic.SyntheticRow`), ``train.jsonl``
-        (real and synthetic texts with the card's names of id, text and label), ``dev.jsonl`` and ``test.jsonl``.
+        The artifact: ``synthetic.jsonl``
+        (:class:`dana.studies.augmentation.synthetic.SyntheticRow`), ``train.jsonl`` (real and
+        synthetic texts with the card's names of id, text and label), ``dev.jsonl`` and
+        ``test.jsonl``.
 
     Raises:
-        ConfigError: If the card is invalid, the topic does not exist, or the pool is missing or has no effect.
+        ConfigError: If the card is invalid, the topic does not exist, or the pool is missing or has
+            no effect.
         DataError: If the pool has test texts, or no document on the topic.
         ArtifactError: If there are no topics, or the folder has another artifact.
     """
@@ -103,7 +120,9 @@ def augment_stage(
     count = max(counts_by_label(train, settings.ratio).values())
     if settings.control == TOPIC:
         if topic is None or not 0 <= topic < len(topics.beta):
-            numbers = f"a number from 0 to {len(topics.beta) - 1} (dana studies topics show lists them)"
+            numbers = (
+                f"a number from 0 to {len(topics.beta) - 1} (dana studies topics show lists them)"
+            )
             raise ConfigError(f"topic={topic}: must be {numbers}")
         on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, count)
         prompts = on_topic_prompts(topics, topic, on_topic, settings, count)
@@ -134,7 +153,9 @@ def augment_stage(
     return artifact
 
 
-def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bool) -> Iterable[Document]:
+def _pool(
+    test: Sequence[LabelledText], general: Sequence[str], transductive: bool
+) -> Iterable[Document]:
     """Yield the keyword pool; test texts in it are an error."""
     if general:
         documents = read_documents(general, "fail", Tally())
@@ -147,7 +168,9 @@ def _pool(test: Sequence[LabelledText], general: Sequence[str], transductive: bo
     return [Document(row.id, "test", row.text) for row in test]
 
 
-def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], rows: Sequence[SyntheticRow]) -> None:
+def _write_files(
+    draft: Draft, splits: Splits, fields: tuple[str, str, str], rows: Sequence[SyntheticRow]
+) -> None:
     write_text(draft.path / SYNTHETIC, to_json_lines(map(asdict, rows)))
     for split, real in splits.items():
         texts = [*real, *(rows if split == "train" else ())]
@@ -164,10 +187,14 @@ def _write_files(draft: Draft, splits: Splits, fields: tuple[str, str, str], row
 def augmentation_text(artifact: Artifact) -> str:
     """Format the numbers of synthetic texts by label, of real texts, and of documents with keywords."""
     counts = artifact.manifest["counts"]
-    table = tabulate([{"label": label, "synthetic": count} for label, count in counts["labels"].items()])
+    table = tabulate(
+        [{"label": label, "synthetic": count} for label, count in counts["labels"].items()]
+    )
     numbers = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"
     auroc = artifact.manifest.get("auroc_real_or_synthetic")
     verdict = (
-        "" if auroc is None else f"\na classifier of words tells them apart: AUROC {auroc:.2f} on texts it has not seen"
+        ""
+        if auroc is None
+        else f"\na classifier of words tells them apart: AUROC {auroc:.2f} on texts it has not seen"
     )
     return f"{table}\n\n{numbers}, keywords of {counts['documents']:,} documents{verdict}"

@@ -1,8 +1,8 @@
 """Extract keywords of documents by a topic model and write synthetic texts of every label from them.
 
-The keywords of a document are the words that carry its topics. A prompt has the keywords of one document: of an
-unlabelled one on a topic, or of a random labelled text; or it has none. The texts of each label are an artifact, so
-that a killed run resumes.
+The keywords of a document are the words that carry its topics. A prompt has the keywords of one
+document: of an unlabelled one on a topic, or of a random labelled text; or it has none. The texts
+of each label are an artifact, so that a killed run resumes.
 """
 
 import json
@@ -30,7 +30,13 @@ from dana.core.schemas import Document
 from dana.corpus.text import normalise, wording
 from dana.report.tables import auroc
 from dana.selectors.hashed_words import LexicalSelector
-from dana.studies.augmentation.generators import GENERATORS, FittedGenerator, Generator, Keywords, Pair
+from dana.studies.augmentation.generators import (
+    GENERATORS,
+    FittedGenerator,
+    Generator,
+    Keywords,
+    Pair,
+)
 from dana.studies.topics.model import WORD, Topics, count_known_words
 
 ATTEMPTS = 3  # before an empty text is an error
@@ -47,12 +53,13 @@ class AugmentSettings:
 
     Attributes:
         keywords: Number of distinct keywords of a document, each with all its occurrences.
-        reading: ``paper`` weights the words of a topic by its share of the document; ``release`` does not, and uses
-            only the 1,000 most probable words of a topic, as the paper's code.
+        reading: ``paper`` weights the words of a topic by its share of the document; ``release``
+            does not, and uses only the 1,000 most probable words of a topic, as the paper's code.
         ratio: Synthetic texts of a label per real one.
-        generator: Spec of a generator, for example ``embedded``, ``chat:smollm2`` or ``t5:model=t5-small,epochs=16``.
-        control: Source of keywords: ``topic`` (documents on the topic), ``random`` (random labelled texts of any
-            label), or ``none``.
+        generator: Spec of a generator, for example ``embedded``, ``chat:smollm2`` or
+            ``t5:model=t5-small,epochs=16``.
+        control: Source of keywords: ``topic`` (documents on the topic), ``random`` (random labelled
+            texts of any label), or ``none``.
         shuffle_labels: Shuffle the labels of the synthetic texts.
         seed: Seed of generators, texts and draws.
     """
@@ -69,7 +76,12 @@ class AugmentSettings:
         require(self.keywords >= 1, "keywords", self.keywords, "at least 1")
         require(self.reading in (PAPER, RELEASE), "reading", self.reading, f"{PAPER} or {RELEASE}")
         require(0 < self.ratio < math.inf, "ratio", self.ratio, "a finite number above 0")
-        require(self.control in (TOPIC, RANDOM, NONE), "control", self.control, f"{TOPIC}, {RANDOM} or {NONE}")
+        require(
+            self.control in (TOPIC, RANDOM, NONE),
+            "control",
+            self.control,
+            f"{TOPIC}, {RANDOM} or {NONE}",
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,9 @@ class Prompt:
     topic: int | None = None
 
 
-def extract_keywords(topics: Topics, texts: Sequence[str], settings: AugmentSettings) -> list[Keywords]:
+def extract_keywords(
+    topics: Topics, texts: Sequence[str], settings: AugmentSettings
+) -> list[Keywords]:
     """Extract the keywords of each text: the words with the highest scores above 0 by :func:`score_words`.
 
     Ties are resolved by the first occurrence in the text. Texts are independent of each other.
@@ -113,26 +127,31 @@ def extract_keywords(topics: Topics, texts: Sequence[str], settings: AugmentSett
         settings: Number of keywords and score.
 
     Returns:
-        Keywords of each text in lower case, in the order of the text, with repeats; empty if no word is in the
-        vocabulary.
+        Keywords of each text in lower case, in the order of the text, with repeats; empty if no
+        word is in the vocabulary.
 
     References:
         Roussinov and Sharoff 2023, BERT goes off-topic, section 3.2.1.
     """
     keywords = []
     for text, scores in zip(texts, score_words(topics, texts, settings.reading), strict=True):
-        candidates = sorted((word for word in scores if scores[word] > 0), key=lambda word: -scores[word])  # stable
+        candidates = sorted(
+            (word for word in scores if scores[word] > 0), key=lambda word: -scores[word]
+        )  # stable
         best = set(candidates[: settings.keywords])
         keywords.append(tuple(word for word in _words(text) if word in best))
     return keywords
 
 
-def score_words(topics: Topics, texts: Sequence[str], reading: str = PAPER) -> list[dict[str, float]]:
+def score_words(
+    topics: Topics, texts: Sequence[str], reading: str = PAPER
+) -> list[dict[str, float]]:
     """Score how strongly each word of a document stands for the document's topics.
 
-    score(w, D) = Σ over occurrences of w in D, Σ over topics t, L(D, t) · L(w, t), with L(D, t) = θ, the share of t in
-    D, and L(w, t) = β, the probability of w in t. For ``release``, L(D, t) is 1, and L(w, t) is 0 unless w is among the
-    1,000 most probable words of t (ties in the order of the vocabulary).
+    score(w, D) = Σ over occurrences of w in D, Σ over topics t, L(D, t) · L(w, t), with L(D, t) =
+    θ, the share of t in D, and L(w, t) = β, the probability of w in t. For ``release``, L(D, t) is
+    1, and L(w, t) is 0 unless w is among the 1,000 most probable words of t (ties in the order of
+    the vocabulary).
 
     Args:
         topics: The topic model.
@@ -140,7 +159,8 @@ def score_words(topics: Topics, texts: Sequence[str], reading: str = PAPER) -> l
         reading: ``paper`` or ``release``.
 
     Returns:
-        Scores of the words of each text that are in the vocabulary, in the order of their first occurrence.
+        Scores of the words of each text that are in the vocabulary, in the order of their first
+        occurrence.
 
     References:
         Roussinov and Sharoff 2023, the equation in section 3.2.1; ``process-both.py`` of its code for ``release``.
@@ -157,8 +177,12 @@ def score_words(topics: Topics, texts: Sequence[str], reading: str = PAPER) -> l
     for text, weight in zip(texts, weights, strict=True):
         times = Counter(word for word in _words(text) if word in number)
         columns = beta[:, [number[word] for word in times]]
-        of_word = (weight[:, None] * columns).sum(0)  # not a matrix product, so that equal words get equal bits
-        scores.append({word: times[word] * score for word, score in zip(times, of_word.tolist(), strict=True)})
+        of_word = (weight[:, None] * columns).sum(
+            0
+        )  # not a matrix product, so that equal words get equal bits
+        scores.append(
+            {word: times[word] * score for word, score in zip(times, of_word.tolist(), strict=True)}
+        )
     return scores
 
 
@@ -167,7 +191,9 @@ def _words(text: str) -> list[str]:
     return re.findall(WORD, text.lower())
 
 
-def choose_prompts(topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings) -> list[Prompt]:
+def choose_prompts(
+    topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
+) -> list[Prompt]:
     """Make the prompts of the controls: ``random`` has the keywords of all texts in random order, ``none`` is empty.
 
     Raises:
@@ -178,11 +204,15 @@ def choose_prompts(topics: Topics, rows: Sequence[LabelledText], settings: Augme
     order = generator(settings.seed, "augmentation", "random keywords").permutation(len(rows))
     prompts = _prompts(topics, [(rows[at].id, rows[at].text) for at in order.tolist()], settings)
     if not prompts:
-        raise DataError(f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word of the vocabulary")
+        raise DataError(
+            f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word of the vocabulary"
+        )
     return prompts
 
 
-def find_on_topic(documents: Iterable[Document], topics: Topics, topic: int, count: int) -> list[Document]:
+def find_on_topic(
+    documents: Iterable[Document], topics: Topics, topic: int, count: int
+) -> list[Document]:
     """Find the documents with the largest shares of a topic, among those whose largest topic it is.
 
     Documents without words of the vocabulary are skipped. Documents are streamed in batches.
@@ -223,21 +253,32 @@ def on_topic_prompts(
     Raises:
         DataError: If no document has a keyword.
     """
-    prompts = _prompts(topics, [(document.doc_id, document.text) for document in documents], settings, topic)
+    prompts = _prompts(
+        topics, [(document.doc_id, document.text) for document in documents], settings, topic
+    )
     if not prompts:
         raise DataError(f"topic {topic}: the keyword pool has no document on it; give more text")
     return [prompts[number % len(prompts)] for number in range(count)]
 
 
 def _prompts(
-    topics: Topics, texts: Sequence[tuple[str, str]], settings: AugmentSettings, topic: int | None = None
+    topics: Topics,
+    texts: Sequence[tuple[str, str]],
+    settings: AugmentSettings,
+    topic: int | None = None,
 ) -> list[Prompt]:
     """Make a prompt of each text, given with its id, that has a keyword."""
     keywords = extract_keywords(topics, [text for _, text in texts], settings)
-    return [Prompt(words, name, topic) for (name, _), words in zip(texts, keywords, strict=True) if words]
+    return [
+        Prompt(words, name, topic)
+        for (name, _), words in zip(texts, keywords, strict=True)
+        if words
+    ]
 
 
-def refuse_test_text(documents: Iterable[Document], test: Sequence[LabelledText]) -> Iterator[Document]:
+def refuse_test_text(
+    documents: Iterable[Document], test: Sequence[LabelledText]
+) -> Iterator[Document]:
     """Yield documents, and raise an error at the first one that is a test text, by its id or its words.
 
     Args:
@@ -282,7 +323,11 @@ class SyntheticRow(LabelledText):
 
 
 def synthesize(
-    topics: Topics, rows: Sequence[LabelledText], prompts: Sequence[Prompt], settings: AugmentSettings, folder: Path
+    topics: Topics,
+    rows: Sequence[LabelledText],
+    prompts: Sequence[Prompt],
+    settings: AugmentSettings,
+    folder: Path,
 ) -> list[SyntheticRow]:
     """Fit one generator per label to the label's texts and their keywords, and write its synthetic texts.
 
@@ -291,8 +336,8 @@ def synthesize(
         rows: Real texts.
         prompts: Prompts of each label's synthetic texts, the same for all labels, used cyclically.
         settings: How texts are written.
-        folder: Folder of one artifact per label, from which a killed call resumes. Calls with other texts, prompts or
-            settings may share it.
+        folder: Folder of one artifact per label, from which a killed call resumes. Calls with other
+            texts, prompts or settings may share it.
 
     Returns:
         Rows label by label, in the order of the labels' names.
@@ -305,14 +350,28 @@ def synthesize(
     for label, pairs in pairs_by_label(topics, rows, settings).items():
         count = counts[label]
         prompt_rows = [asdict(prompt) for prompt in prompts[:count]]
-        depends_on = {"label": label, "texts": fingerprint(pairs), "prompts": fingerprint(prompt_rows), "count": count}
+        depends_on = {
+            "label": label,
+            "texts": fingerprint(pairs),
+            "prompts": fingerprint(prompt_rows),
+            "count": count,
+        }
         depends_on |= {"generator": identity, "spec": settings.generator, "seed": settings.seed}
-        write = partial(write_texts, label=label, pairs=pairs, prompts=prompts, count=count, settings=settings)
+        write = partial(
+            write_texts, label=label, pairs=pairs, prompts=prompts, count=count, settings=settings
+        )
         part = make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write)
         texts += read_synthetic(part.path)
     if settings.shuffle_labels:
-        order = generator(settings.seed, "augmentation", "shuffled labels").permutation(len(texts)).tolist()
-        return [replace(row, label=texts[number].label) for row, number in zip(texts, order, strict=True)]
+        order = (
+            generator(settings.seed, "augmentation", "shuffled labels")
+            .permutation(len(texts))
+            .tolist()
+        )
+        return [
+            replace(row, label=texts[number].label)
+            for row, number in zip(texts, order, strict=True)
+        ]
     return texts
 
 
@@ -330,7 +389,10 @@ def generator_identity(spec: str) -> dict[str, Any]:
 def read_synthetic(folder: Path) -> list[SyntheticRow]:
     """Read the synthetic texts of an artifact."""
     lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
-    return [SyntheticRow(**{**row, "keywords": tuple(row["keywords"])}) for row in map(json.loads, lines)]
+    return [
+        SyntheticRow(**{**row, "keywords": tuple(row["keywords"])})
+        for row in map(json.loads, lines)
+    ]
 
 
 def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int]:
@@ -343,14 +405,20 @@ def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int
     counts = {label: floor(real[label] * ratio + 0.5) for label in sorted(real)}
     rarest = min(counts, key=lambda label: counts[label])
     if not counts[rarest]:
-        raise DataError(f"ratio={ratio:g}: no synthetic text for label {rarest!r} of {real[rarest]:,}; raise it")
+        raise DataError(
+            f"ratio={ratio:g}: no synthetic text for label {rarest!r} of {real[rarest]:,}; raise it"
+        )
     return counts
 
 
-def pairs_by_label(topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings) -> dict[str, list[Pair]]:
+def pairs_by_label(
+    topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
+) -> dict[str, list[Pair]]:
     """Pair the texts of each label with their keywords, to fit its generator; without keywords for control ``none``."""
     texts = [row.text for row in rows]
-    keywords = [()] * len(rows) if settings.control == NONE else extract_keywords(topics, texts, settings)
+    keywords = (
+        [()] * len(rows) if settings.control == NONE else extract_keywords(topics, texts, settings)
+    )
     pairs: dict[str, list[Pair]] = {label: [] for label in sorted({row.label for row in rows})}
     for row, row_keywords in zip(rows, keywords, strict=True):
         pairs[row.label].append((row_keywords, row.text))
@@ -358,7 +426,12 @@ def pairs_by_label(topics: Topics, rows: Sequence[LabelledText], settings: Augme
 
 
 def write_texts(
-    draft: Draft, label: str, pairs: Sequence[Pair], prompts: Sequence[Prompt], count: int, settings: AugmentSettings
+    draft: Draft,
+    label: str,
+    pairs: Sequence[Pair],
+    prompts: Sequence[Prompt],
+    count: int,
+    settings: AugmentSettings,
 ) -> None:
     """Fit a generator to the texts of one label and write its synthetic texts to an artifact.
 
@@ -391,25 +464,33 @@ def write_texts(
     draft.counts["synthetic"] = count
 
 
-def _generate(writer: FittedGenerator, keywords: Sequence[Keywords], root: int) -> tuple[list[str], list[int]]:
+def _generate(
+    writer: FittedGenerator, keywords: Sequence[Keywords], root: int
+) -> tuple[list[str], list[int]]:
     """Write a text for each sequence of keywords, with new seeds for empty ones; returns texts and seeds."""
     texts, seeds = [""] * len(keywords), [0] * len(keywords)
     for attempt in range(ATTEMPTS):
         missing = [number for number, text in enumerate(texts) if not text]
         draw_seeds = [derive_seed(root, number, attempt) for number in missing]
-        attempts = writer.generate([keywords[number] for number in missing], draw_seeds) if missing else []
+        attempts = (
+            writer.generate([keywords[number] for number in missing], draw_seeds) if missing else []
+        )
         if len(attempts) != len(missing):
-            raise PluginError(f"a generator returned {len(attempts)} texts for {len(missing)} keyword sequences")
+            raise PluginError(
+                f"a generator returned {len(attempts)} texts for {len(missing)} keyword sequences"
+            )
         for number, text, seed in zip(missing, attempts, draw_seeds, strict=True):
             texts[number], seeds[number] = normalise(text), seed
     return texts, seeds
 
 
-def tell_apart(real: Sequence[LabelledText], synthetic: Sequence[LabelledText], seed: int) -> float | None:
+def tell_apart(
+    real: Sequence[LabelledText], synthetic: Sequence[LabelledText], seed: int
+) -> float | None:
     """Measure how well a classifier of words, word pairs and word parts tells real from synthetic texts.
 
-    It is fitted on half of either kind and scores the other half, both ways. Texts on another topic are told apart by
-    it too: with the control ``random`` it is the writing alone.
+    It is fitted on half of either kind and scores the other half, both ways. Texts on another topic
+    are told apart by it too: with the control ``random`` it is the writing alone.
 
     Args:
         real: Real texts.
@@ -417,12 +498,16 @@ def tell_apart(real: Sequence[LabelledText], synthetic: Sequence[LabelledText], 
         seed: Seed of the halves.
 
     Returns:
-        The AUROC over all texts: 0.5 if they cannot be told apart, 1 if always; None below two texts of a kind.
+        The AUROC over all texts: 0.5 if they cannot be told apart, 1 if always; None below two
+        texts of a kind.
     """
     kinds = [[row.text for row in rows] for rows in (real, synthetic)]
     if min(map(len, kinds)) < 2:
         return None
-    orders = [generator(seed, "augmentation", "halves", at).permutation(len(texts)) for at, texts in enumerate(kinds)]
+    orders = [
+        generator(seed, "augmentation", "halves", at).permutation(len(texts))
+        for at, texts in enumerate(kinds)
+    ]
     pairs = list(zip(kinds, orders, strict=True))
     halves = [[[texts[row] for row in order[at::2]] for at in (0, 1)] for texts, order in pairs]
     scores: list[list[float]] = [[], []]

@@ -36,15 +36,16 @@ def add_clusters(add: AddCommand) -> None:
 def _clusters(args: argparse.Namespace) -> None:
     """Cluster the units of the general text and name each cluster by its words.
 
-    Embeds a sample of the units, fits Gaussian mixtures of --k components to it from --seeds initialisations each,
-    chooses one mixture and assigns every unit. Writes OUT/clusters/part-*.parquet (doc_id, source, unit, start, end,
-    cluster, responsibility, log_density; pandas.read_parquet("OUT/clusters") opens it) and the page OUT/clusters.html
-    with a description of each cluster, its nearest neighbour and the outliers. --true-domains adds purity, confusions
-    and outliers by domain; it can be given later and fits nothing again. Without --general, the corpus and the cached
-    vectors in the run's folder are used.
+    Embeds a sample of the units, fits Gaussian mixtures of --k components to it from --seeds
+    initialisations each, chooses one mixture and assigns every unit. Writes
+    OUT/clusters/part-*.parquet (doc_id, source, unit, start, end, cluster, responsibility,
+    log_density; pandas.read_parquet("OUT/clusters") opens it) and the page OUT/clusters.html with a
+    description of each cluster, its nearest neighbour and the outliers. --true-domains adds purity,
+    confusions and outliers by domain; it can be given later and fits nothing again. Without
+    --general, the corpus and the cached vectors in the run's folder are used.
 
-    If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N -m dana studies
-    clusters shares the work and writes the same bytes.
+    If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N
+    -m dana studies clusters shares the work and writes the same bytes.
     """
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
@@ -53,4 +54,6 @@ def _clusters(args: argparse.Namespace) -> None:
     save_settings(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
-    print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html")
+    print(
+        f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html"
+    )

@@ -16,12 +16,20 @@ from dana.corpus.unit_stream import Units
 from dana.studies.clusters.model import FittedClusters, choose_k, fit_clusters, fit_components
 from dana.studies.clusters.settings import ClusterSettings
 
-WORD = r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"  # two letters or more; I've is one word
+WORD = (
+    r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"  # two letters or more; I've is one word
+)
 FEWEST_UNITS = 3  # a word names a cluster only if it is in so many of its units
 LIFT = 3.0  # and if it is so many times as frequent as in the other clusters
 IN_NAME = 3  # words of a name
 FOLDER = f"{META_DIR}/mixture"  # folder of the description in a clusters artifact
-TABLES = ("sample", "assignments", "fits", "choice", "ellipses")  # fields that are saved as Parquet files
+TABLES = (
+    "sample",
+    "assignments",
+    "fits",
+    "choice",
+    "ellipses",
+)  # fields that are saved as Parquet files
 
 
 @dataclass(frozen=True)
@@ -33,13 +41,14 @@ class ClusterDescription:
         names: Name of each cluster.
         reason: Why this number of clusters was chosen.
         variance: Share of the sample's variance along x and y of the map.
-        sample: One row per unit of the sample: doc_id, source, unit, text, cluster, responsibility, log_density,
-            nearness (log of weight times density under its own component; higher is nearer to the centre), x, y.
+        sample: One row per unit of the sample: doc_id, source, unit, text, cluster, responsibility,
+            log_density, nearness (log of weight times density under its own component; higher is
+            nearer to the centre), x, y.
         assignments: See :class:`dana.studies.clusters.model.MixtureFits`.
         fits: The table of all fits, see there.
         choice: Candidates, from :func:`dana.studies.clusters.model.choose_k`.
-        ellipses: One row per component: cluster, x, y (its mean on the map), width, height (full axes), angle (of the
-            axis `width`, in degrees, counter-clockwise).
+        ellipses: One row per component: cluster, x, y (its mean on the map), width, height (full
+            axes), angle (of the axis `width`, in degrees, counter-clockwise).
     """
 
     model: FittedClusters
@@ -96,9 +105,22 @@ def describe_clusters(
     assignment = model.assign(vectors)
     likeliest = assignment.responsibilities[np.arange(len(sample)), assignment.clusters]
     points, ellipses, variance = cluster_plane(model.project(vectors), model.mixture)
-    columns = {"doc_id": sample.doc_ids, "source": sample.sources, "unit": sample.numbers, "text": sample.texts}
-    columns |= {"cluster": assignment.clusters, "responsibility": likeliest, "log_density": assignment.log_densities}
-    columns |= {"nearness": assignment.log_densities + np.log(likeliest), "x": points[:, 0], "y": points[:, 1]}
+    columns = {
+        "doc_id": sample.doc_ids,
+        "source": sample.sources,
+        "unit": sample.numbers,
+        "text": sample.texts,
+    }
+    columns |= {
+        "cluster": assignment.clusters,
+        "responsibility": likeliest,
+        "log_density": assignment.log_densities,
+    }
+    columns |= {
+        "nearness": assignment.log_densities + np.log(likeliest),
+        "x": points[:, 0],
+        "y": points[:, 1],
+    }
     return ClusterDescription(
         model=model,
         names=cluster_names(sample.texts, assignment.clusters, k),
@@ -115,10 +137,10 @@ def describe_clusters(
 def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[str]:
     """Name each cluster by its three most distinctive words, or by its number if no word is distinctive.
 
-    Words are ranked by class-based TF-IDF: the square root of the word's share of the cluster's words times
-    log(1 + A / f), with f its frequency in all texts and A the mean number of words per cluster. A word must be at
-    least three times as frequent in the cluster as in all others. With the square root, this replaces a list of stop
-    words, which would serve one language only.
+    Words are ranked by class-based TF-IDF: the square root of the word's share of the cluster's
+    words times log(1 + A / f), with f its frequency in all texts and A the mean number of words per
+    cluster. A word must be at least three times as frequent in the cluster as in all others. With
+    the square root, this replaces a list of stop words, which would serve one language only.
 
     Args:
         texts: Units.
@@ -142,13 +164,20 @@ def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[st
     with np.errstate(divide="ignore", invalid="ignore"):
         is_distinctive = (units >= FEWEST_UNITS) & (shares / elsewhere >= LIFT)
     weights = np.where(is_distinctive, np.sqrt(shares) * np.log1p(sizes.mean() / totals), 0)
-    strongest = np.argsort(-weights, axis=1, kind="stable")[:, :IN_NAME]  # ties in alphabetical order
+    strongest = np.argsort(-weights, axis=1, kind="stable")[
+        :, :IN_NAME
+    ]  # ties in alphabetical order
     words = vectorizer.get_feature_names_out()
-    names = [", ".join(words[row[mask[row]]]) for row, mask in zip(strongest, is_distinctive, strict=True)]
+    names = [
+        ", ".join(words[row[mask[row]]])
+        for row, mask in zip(strongest, is_distinctive, strict=True)
+    ]
     return [name or f"cluster {cluster}" for cluster, name in enumerate(names)]
 
 
-def cluster_plane(points: np.ndarray, mixture: GaussianMixture) -> tuple[np.ndarray, pd.DataFrame, tuple[float, float]]:
+def cluster_plane(
+    points: np.ndarray, mixture: GaussianMixture
+) -> tuple[np.ndarray, pd.DataFrame, tuple[float, float]]:
     """Project points and mixture on the points' two leading principal components.
 
     A projected normal distribution is normal, so the ellipses are those of the components.
@@ -158,8 +187,8 @@ def cluster_plane(points: np.ndarray, mixture: GaussianMixture) -> tuple[np.ndar
         mixture: Mixture with one full covariance matrix per component.
 
     Returns:
-        The projected points, float64 of shape (units, 2); the ellipses, see :class:`ClusterDescription`; the share of
-        the points' variance along x and along y.
+        The projected points, float64 of shape (units, 2); the ellipses, see
+        :class:`ClusterDescription`; the share of the points' variance along x and along y.
 
     References:
         Aharoni and Goldberg 2020, Figure 3.
@@ -168,7 +197,9 @@ def cluster_plane(points: np.ndarray, mixture: GaussianMixture) -> tuple[np.ndar
     covariances = plane.components_ @ mixture.covariances_ @ plane.components_.T
     rows = [
         {"cluster": cluster, "x": x, "y": y, **ellipse_of(covariance)}
-        for cluster, ((x, y), covariance) in enumerate(zip(plane.transform(mixture.means_), covariances, strict=True))
+        for cluster, ((x, y), covariance) in enumerate(
+            zip(plane.transform(mixture.means_), covariances, strict=True)
+        )
     ]
     x, y = plane.explained_variance_ratio_.tolist()
     return plane.transform(points), pd.DataFrame(rows), (x, y)
@@ -181,9 +212,14 @@ def ellipse_of(covariance: np.ndarray) -> dict[str, float]:
         covariance: Shape (2, 2).
 
     Returns:
-        width and height (full axes, the longer first) and the angle of the longer one in degrees, in [0, 180).
+        width and height (full axes, the longer first) and the angle of the longer one in degrees,
+        in [0, 180).
     """
     variances, directions = np.linalg.eigh(covariance)
     x, y = directions[:, 1]  # of the longer axis
     height, width = 2 * np.sqrt(2 * np.maximum(variances, 0))
-    return {"width": float(width), "height": float(height), "angle": float(np.degrees(np.arctan2(y, x)) % 180)}
+    return {
+        "width": float(width),
+        "height": float(height),
+        "angle": float(np.degrees(np.arctan2(y, x)) % 180),
+    }

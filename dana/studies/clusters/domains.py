@@ -21,7 +21,23 @@ TOKEN = re.compile(r"\w+|[^\w\s]")  # words and single marks
 DIGIT = re.compile(r"\d")
 # Personal pronouns with their object and possessive forms.
 PRONOUNS = {
-    *("i", "me", "my", "mine", "you", "your", "yours", "he", "him", "his", "she", "her", "hers", "it", "its"),
+    *(
+        "i",
+        "me",
+        "my",
+        "mine",
+        "you",
+        "your",
+        "yours",
+        "he",
+        "him",
+        "his",
+        "she",
+        "her",
+        "hers",
+        "it",
+        "its",
+    ),
     *("we", "us", "our", "ours", "they", "them", "their", "theirs"),
 }
 
@@ -57,7 +73,9 @@ def contingency(clusters: np.ndarray, domains: np.ndarray, k: int, count: int) -
     Returns:
         int64 of shape (k, domains).
     """
-    return np.bincount(np.asarray(clusters) * count + domains, minlength=k * count).reshape(k, count)
+    return np.bincount(np.asarray(clusters) * count + domains, minlength=k * count).reshape(
+        k, count
+    )
 
 
 def majority(counts: np.ndarray) -> np.ndarray:
@@ -93,23 +111,29 @@ def confusion(counts: np.ndarray) -> np.ndarray:
     Returns:
         int64 of shape (domains, domains).
     """
-    return np.stack([counts[majority(counts) == domain].sum(0) for domain in range(counts.shape[1])], axis=1)
+    return np.stack(
+        [counts[majority(counts) == domain].sum(0) for domain in range(counts.shape[1])], axis=1
+    )
 
 
 def surface_of(texts: Sequence[str]) -> pd.DataFrame:
     """Measure surface features of texts.
 
     Returns:
-        One row per text: tokens (count of words and punctuation marks), digits (True if it has one), conversational
-        (True if it has an English personal pronoun or a question mark).
+        One row per text: tokens (count of words and punctuation marks), digits (True if it has
+        one), conversational (True if it has an English personal pronoun or a question mark).
 
     References:
         Aharoni and Goldberg 2020, section 2.6; their tokens and pronouns are not specified.
     """
     tokens = [TOKEN.findall(text) for text in texts]
-    conversational = [not PRONOUNS.isdisjoint(map(str.casefold, words)) or "?" in words for words in tokens]
+    conversational = [
+        not PRONOUNS.isdisjoint(map(str.casefold, words)) or "?" in words for words in tokens
+    ]
     digits = [bool(DIGIT.search(text)) for text in texts]
-    return pd.DataFrame({"tokens": list(map(len, tokens)), "digits": digits, "conversational": conversational})
+    return pd.DataFrame(
+        {"tokens": list(map(len, tokens)), "digits": digits, "conversational": conversational}
+    )
 
 
 def outlier_table(
@@ -124,14 +148,21 @@ def outlier_table(
         surface: From :func:`surface_of`.
 
     Returns:
-        One row per domain of the cluster, the most outliers first, then ``all outliers`` and ``all units``. Columns
-        domain, units, share (of all units), tokens (mean), digits and conversational (shares).
+        One row per domain of the cluster, the most outliers first, then ``all outliers`` and ``all
+        units``. Columns domain, units, share (of all units), tokens (mean), digits and
+        conversational (shares).
     """
     is_outlier = np.asarray(true != cluster_domains)
-    groups = [(name, surface[is_outlier & (cluster_domains == domain)]) for domain, name in enumerate(names)]
+    groups = [
+        (name, surface[is_outlier & (cluster_domains == domain)])
+        for domain, name in enumerate(names)
+    ]
     groups.sort(key=lambda group: -len(group[1]))
     groups += [("all outliers", surface[is_outlier]), ("all units", surface)]
-    sizes = [{"domain": name, "units": len(units), "share": len(units) / len(surface)} for name, units in groups]
+    sizes = [
+        {"domain": name, "units": len(units), "share": len(units) / len(surface)}
+        for name, units in groups
+    ]
     return pd.DataFrame(sizes).join(pd.DataFrame([units.mean() for _, units in groups]))
 
 
@@ -141,7 +172,8 @@ def outlier_examples(
     """Select the clearest outliers of each pair of domains: those nearest to the centre of the wrong cluster.
 
     Args:
-        sample: One row per unit: text, nearness (see :class:`dana.studies.clusters.description.ClusterDescription`).
+        sample: One row per unit: text, nearness (see
+            :class:`dana.studies.clusters.description.ClusterDescription`).
         true: Domain of each unit, int of shape (units,).
         cluster_domains: Domain of each unit's cluster, int of shape (units,).
         per_pair: Number of outliers per pair; equal texts count once.
@@ -150,7 +182,9 @@ def outlier_examples(
         Rows of the sample, with columns true and assigned, ordered by pair.
     """
     pair = ["true", "assigned"]
-    units = sample.assign(true=true, assigned=cluster_domains).sort_values("nearness", ascending=False, kind="stable")
+    units = sample.assign(true=true, assigned=cluster_domains).sort_values(
+        "nearness", ascending=False, kind="stable"
+    )
     outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
     return outliers.groupby(pair).head(per_pair).sort_values(pair, kind="stable")
 
@@ -158,7 +192,8 @@ def outlier_examples(
 def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
     """Fit scikit-learn's latent Dirichlet allocation to texts and return the most likely topic of each.
 
-    Counts lower-cased words of two letters or more. Priors are 1/k; ten passes of variational Bayes.
+    Counts lower-cased words of two letters or more. Priors are 1/k; ten passes of variational
+    Bayes.
 
     Args:
         texts: Units.
@@ -177,8 +212,12 @@ def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
     try:
         counts = CountVectorizer(token_pattern=WORD).fit_transform(texts)
     except ValueError as error:
-        raise DataError(f"k={k}: cannot fit topics, none of the {len(texts)} texts has a word") from error
-    with threadpool_limits(1):  # summation order, and so the last bits, depend on the number of threads
+        raise DataError(
+            f"k={k}: cannot fit topics, none of the {len(texts)} texts has a word"
+        ) from error
+    with threadpool_limits(
+        1
+    ):  # summation order, and so the last bits, depend on the number of threads
         model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
         return model.fit_transform(counts).argmax(1)
 

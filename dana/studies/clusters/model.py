@@ -1,8 +1,8 @@
 """Fit Gaussian mixtures to vectors, choose the number of components, and assign units to clusters.
 
-Vectors go through the geometry and principal components first; scikit-learn fits and applies the mixture. Units are
-assigned in blocks of fixed size, the last one padded with zeros: products of matrices of one shape sum in one order, so
-a unit gets the same bits in any batch and any process.
+Vectors go through the geometry and principal components first; scikit-learn fits and applies the
+mixture. Units are assigned in blocks of fixed size, the last one padded with zeros: products of
+matrices of one shape sum in one order, so a unit gets the same bits in any batch and any process.
 """
 
 import warnings
@@ -33,7 +33,9 @@ FILE = "mixture.safetensors"
 # Arrays that are saved, named as scikit-learn's attributes: enough to transform and to assign.
 OF_MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 OF_COMPONENTS = ("mean_", "components_")
-MARGIN = 0.1  # numbers of clusters whose stability is this close to the best count as equally stable
+MARGIN = (
+    0.1  # numbers of clusters whose stability is this close to the best count as equally stable
+)
 RULE = f"of the numbers whose stability is within {MARGIN} of the best, the one with the lowest BIC"
 
 
@@ -44,8 +46,8 @@ class ClusterAssignment:
     Attributes:
         clusters: Most likely component of each unit, int32 of shape (units,).
         responsibilities: float64 of shape (units, k); rows sum to 1.
-        log_densities: Natural logarithm of the mixture's density, float64 of shape (units,); lower is more of an
-            outlier.
+        log_densities: Natural logarithm of the mixture's density, float64 of shape (units,); lower
+            is more of an outlier.
     """
 
     clusters: np.ndarray
@@ -60,7 +62,8 @@ class FittedClusters:
     Attributes:
         geometry: Transform that detectors use, too (:mod:`dana.encoders.geometry`).
         components: Principal components; None without PCA.
-        mixture: Mixture with one full covariance matrix per component, the heaviest component first.
+        mixture: Mixture with one full covariance matrix per component, the heaviest component
+            first.
     """
 
     geometry: FittedGeometry
@@ -90,8 +93,12 @@ class FittedClusters:
                 # score_samples and predict_proba in one pass over the densities.
                 densities, log_shares = self.mixture._estimate_log_prob_resp(self.project(block))
             parts.append((np.exp(log_shares[: len(rows)]), densities[: len(rows)]))
-        responsibilities, log_densities = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return ClusterAssignment(responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities)
+        responsibilities, log_densities = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
+        return ClusterAssignment(
+            responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities
+        )
 
     def save(self, folder: Path) -> None:
         """Write the mixture and the components to ``mixture.safetensors``, and the geometry's files."""
@@ -142,7 +149,9 @@ def fit_components(points: np.ndarray, count: int, skip_first: int = 0) -> PCA:
             f"{request}: {len(points)} units of {points.shape[1]} dims have at most {rank} components; lower it"
         )
     pca = PCA(count + skip_first, svd_solver="covariance_eigh").fit(points)
-    pca.components_ = np.ascontiguousarray(pca.components_[skip_first:])  # the layout of a loaded model: the same bits
+    pca.components_ = np.ascontiguousarray(
+        pca.components_[skip_first:]
+    )  # the layout of a loaded model: the same bits
     return pca
 
 
@@ -151,10 +160,12 @@ class MixtureFits:
     """Mixtures of several sizes, each fitted from several initialisations.
 
     Attributes:
-        table: One row per fit: k, seed (its number, from 0), log_likelihood (mean per unit, nats), bic (lower is
-            better), iterations, converged, kept (True for the likeliest fit of its k without an empty cluster).
+        table: One row per fit: k, seed (its number, from 0), log_likelihood (mean per unit, nats),
+            bic (lower is better), iterations, converged, kept (True for the likeliest fit of its k
+            without an empty cluster).
         assignments: Cluster of each unit (rows) in each fit (columns, for example ``k5-0``).
-        mixtures: The kept mixture of each k; a k all of whose fits have an empty cluster is missing.
+        mixtures: The kept mixture of each k; a k all of whose fits have an empty cluster is
+            missing.
     """
 
     table: pd.DataFrame
@@ -162,10 +173,13 @@ class MixtureFits:
     mixtures: dict[int, GaussianMixture]
 
 
-def fit_mixtures(points: np.ndarray, ks: Sequence[int], settings: ClusterSettings, seed: int) -> MixtureFits:
+def fit_mixtures(
+    points: np.ndarray, ks: Sequence[int], settings: ClusterSettings, seed: int
+) -> MixtureFits:
     """Fit Gaussian mixtures of every size from every initialisation.
 
-    Runs in one thread: the summation order of k-means, and so the last bits, depend on the number of threads.
+    Runs in one thread: the summation order of k-means, and so the last bits, depend on the number
+    of threads.
 
     Args:
         points: float64 of shape (units, dims), of vectors that passed :func:`check_vectors`.
@@ -183,17 +197,28 @@ def fit_mixtures(points: np.ndarray, ks: Sequence[int], settings: ClusterSetting
         for k, number in product(ks, range(settings.seeds)):
             state = derive_seed(seed, "clusters", number) % 2**32
             kind, steps = settings.covariance, settings.iterations
-            fit = GaussianMixture(k, covariance_type=kind, max_iter=steps, random_state=state).fit(points)
+            fit = GaussianMixture(k, covariance_type=kind, max_iter=steps, random_state=state).fit(
+                points
+            )
             mixture = _of_full_covariances(fit)
             clusters = mixture.predict(points).astype(np.int32)
-            row = {"k": k, "seed": number, "log_likelihood": mixture.score(points), "bic": fit.bic(points)}
+            row = {
+                "k": k,
+                "seed": number,
+                "log_likelihood": mixture.score(points),
+                "bic": fit.bic(points),
+            }
             rows.append({**row, "iterations": fit.n_iter_, "converged": fit.converged_})
             assignments[f"k{k}-{number}"] = clusters
-            is_likeliest = k not in likeliest or row["log_likelihood"] > rows[likeliest[k]]["log_likelihood"]
+            is_likeliest = (
+                k not in likeliest or row["log_likelihood"] > rows[likeliest[k]]["log_likelihood"]
+            )
             if is_likeliest and len(np.unique(clusters)) == k:
                 mixtures[k], likeliest[k] = mixture, len(rows) - 1
     table = pd.DataFrame(rows)
-    return MixtureFits(table.assign(kept=table.index.isin(likeliest.values())), pd.DataFrame(assignments), mixtures)
+    return MixtureFits(
+        table.assign(kept=table.index.isin(likeliest.values())), pd.DataFrame(assignments), mixtures
+    )
 
 
 def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
@@ -206,7 +231,9 @@ def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
         if name.startswith(("covariances", "precisions")):
             if fit.covariance_type == "tied":
                 array = np.broadcast_to(array, (k, dims, dims))
-            elif fit.covariance_type != "full":  # spherical: one number per component; diag: one per dimension
+            elif (
+                fit.covariance_type != "full"
+            ):  # spherical: one number per component; diag: one per dimension
                 array = array.reshape(k, -1)[:, :, None] * np.eye(dims)
         setattr(mixture, name, np.ascontiguousarray(array[order]))
     return mixture
@@ -215,11 +242,13 @@ def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
 def choose_k(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
     """Choose the number of clusters: the lowest BIC among those whose stability is within 0.1 of the best.
 
-    BIC alone favours ever more clusters when there are many units; stability falls when clusters are split at random.
+    BIC alone favours ever more clusters when there are many units; stability falls when clusters
+    are split at random.
 
     Returns:
-        The number; the reason, in a sentence; one row per candidate: k, log_likelihood (mean per unit) and bic of its
-        kept fit, stability (mean adjusted Rand index between its fits), chosen. NaN if it has no kept fit.
+        The number; the reason, in a sentence; one row per candidate: k, log_likelihood (mean per
+        unit) and bic of its kept fit, stability (mean adjusted Rand index between its fits),
+        chosen. NaN if it has no kept fit.
 
     Raises:
         DataError: If no candidate has a fit without an empty cluster.
@@ -229,15 +258,24 @@ def choose_k(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
         for discovering structure in clustered data.
     """
     ks = fits.table["k"].unique()
-    table = fits.table[fits.table["kept"]].set_index("k")[["log_likelihood", "bic"]].reindex(ks).reset_index()
-    table["stability"] = [seed_stability(list(fits.assignments.filter(regex=f"^k{k}-").to_numpy().T)) for k in ks]
+    table = (
+        fits.table[fits.table["kept"]]
+        .set_index("k")[["log_likelihood", "bic"]]
+        .reindex(ks)
+        .reset_index()
+    )
+    table["stability"] = [
+        seed_stability(list(fits.assignments.filter(regex=f"^k{k}-").to_numpy().T)) for k in ks
+    ]
     if table["bic"].isna().all():
         raise DataError(f"k={', '.join(map(str, ks))}: every fit has an empty cluster; lower it")
     best = table["stability"][table["bic"].notna()].max()
     is_stable = ~(table["stability"] < best - MARGIN)  # True for NaN, the stability of one seed
     table["chosen"] = table.index == np.nanargmin(table["bic"].where(is_stable))
     choice = table[table["chosen"]].iloc[0]
-    reason = f"{choice['k']} clusters" + (f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else "")
+    reason = f"{choice['k']} clusters" + (
+        f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else ""
+    )
     agreement = "" if np.isnan(choice["stability"]) else f", stability {choice['stability']:.2f}"
     return int(choice["k"]), f"{reason} (BIC {choice['bic']:,.0f}{agreement})", table
 
@@ -270,7 +308,9 @@ def check_vectors(vectors: Tensor, k: int = 1) -> None:
         raise DataError(f"vector {int(bad[0])} of {len(vectors)} is not finite ({len(bad)} in all)")
     distinct = len(torch.unique(vectors, dim=0)) if k > 1 else k
     if distinct < k:
-        raise DataError(f"k={k}: must be at most {distinct}, as {len(vectors)} units have {distinct} distinct vectors")
+        raise DataError(
+            f"k={k}: must be at most {distinct}, as {len(vectors)} units have {distinct} distinct vectors"
+        )
 
 
 def fit_clusters(
@@ -295,5 +335,7 @@ def fit_clusters(
     space = parse_geometry(geometry).fit(vectors)
     points = space.apply(vectors).double().cpu().numpy()
     components = fit_components(points, settings.pca, settings.skip_first) if settings.pca else None
-    fits = fit_mixtures(points if components is None else components.transform(points), ks, settings, seed)
+    fits = fit_mixtures(
+        points if components is None else components.transform(points), ks, settings, seed
+    )
     return FittedClusters(space, components, fits.mixtures[choose_k(fits)[0]]), fits

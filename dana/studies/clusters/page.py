@@ -11,11 +11,29 @@ from dana.core.artifacts import Artifact
 from dana.core.registry import package_versions
 from dana.core.schemas import part_files, read_batches
 from dana.report.figures import shorten
-from dana.report.page import Finding, Report, Section, Table, decimals, each, number, percent, shares, text_columns
+from dana.report.page import (
+    Finding,
+    Report,
+    Section,
+    Table,
+    decimals,
+    each,
+    number,
+    percent,
+    shares,
+    text_columns,
+)
 from dana.report.svg import COLOURS, Figure
 from dana.report.unit_texts import beginning, is_readable
 from dana.studies.clusters.description import FOLDER, ClusterDescription
-from dana.studies.clusters.domains import confusion, contingency, domain_purity, majority, outlier_table, surface_of
+from dana.studies.clusters.domains import (
+    confusion,
+    contingency,
+    domain_purity,
+    majority,
+    outlier_table,
+    surface_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,16 +48,30 @@ def read_clusters(artifact: Artifact) -> tuple[ClusterDescription, pd.DataFrame]
     """Read a clusters artifact and count its units by cluster and source, one batch at a time.
 
     Returns:
-        The description; and one row per cluster and source: cluster, source, units, responsibility (summed).
+        The description; and one row per cluster and source: cluster, source, units, responsibility
+        (summed).
     """
     key = ["cluster", "source"]
-    batches = (batch for part in part_files(artifact.path) for batch in read_batches(part, [*key, "responsibility"]))
-    frames = (batch.to_pandas().astype({"responsibility": float}).assign(units=1) for batch in batches)
-    units = pd.concat([frame.groupby(key).sum() for frame in frames]).groupby(level=key).sum().reset_index()
+    batches = (
+        batch
+        for part in part_files(artifact.path)
+        for batch in read_batches(part, [*key, "responsibility"])
+    )
+    frames = (
+        batch.to_pandas().astype({"responsibility": float}).assign(units=1) for batch in batches
+    )
+    units = (
+        pd.concat([frame.groupby(key).sum() for frame in frames])
+        .groupby(level=key)
+        .sum()
+        .reset_index()
+    )
     return ClusterDescription.load(artifact.path / FOLDER, artifact.manifest), units
 
 
-def cluster_report(name: str, clusters: ClusterDescription, units: pd.DataFrame, domains: Sequence[str] = ()) -> Report:
+def cluster_report(
+    name: str, clusters: ClusterDescription, units: pd.DataFrame, domains: Sequence[str] = ()
+) -> Report:
     """Build the page.
 
     Args:
@@ -48,7 +80,9 @@ def cluster_report(name: str, clusters: ClusterDescription, units: pd.DataFrame,
         units: Units by cluster and source, from :func:`read_clusters`.
         domains: Sources that are true domains; may be empty.
     """
-    counts = units.pivot_table(values="units", index="cluster", columns="source", aggfunc="sum", fill_value=0)
+    counts = units.pivot_table(
+        values="units", index="cluster", columns="source", aggfunc="sum", fill_value=0
+    )
     counts = counts.reindex(index=range(clusters.k), fill_value=0)
     table = cluster_table(clusters, units, counts)
     largest = table.frame.iloc[table.frame["units"].argmax()]
@@ -58,7 +92,11 @@ def cluster_report(name: str, clusters: ClusterDescription, units: pd.DataFrame,
     )
     stability = number(clusters.choice.query("chosen")["stability"].item(), 2)
     highlights = [Finding(stability, "agreement of the seeds' fits (adjusted Rand index)")]
-    sections = [_made_of(clusters, table, counts), _examples(clusters), _how_many(clusters, domains)]
+    sections = [
+        _made_of(clusters, table, counts),
+        _examples(clusters),
+        _how_many(clusters, domains),
+    ]
     if domains:
         sections.append(_known_domains(clusters, counts[list(domains)].to_numpy(), domains))
     return Report(name, verdict, highlights, sections, package_versions(), "figures")
@@ -81,7 +119,12 @@ def cluster_table(clusters: ClusterDescription, units: pd.DataFrame, counts: pd.
     means = clusters.model.mixture.means_
     distances = cdist(means, means) + np.diag(np.full(clusters.k, np.inf))
     frame = frame.assign(nearest=distances.argmin(1), distance=distances.min(1))
-    columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"), *shares("share"))
+    columns = (
+        *decimals(0, "cluster"),
+        *text_columns("name"),
+        *decimals(0, "units"),
+        *shares("share"),
+    )
     columns += (*text_columns("sources"), *decimals(2, "responsibility"), *decimals(0, "nearest"))
     caption = (
         "Name: the words with the largest class-based TF-IDF among those three times as frequent as elsewhere. "
@@ -94,17 +137,27 @@ def cluster_table(clusters: ClusterDescription, units: pd.DataFrame, counts: pd.
 def _largest_sources(units: pd.Series) -> str:
     """Format the two largest sources of a cluster with their shares."""
     largest = units[units > 0].sort_values(ascending=False, kind="stable").head(2)
-    return ", ".join(f"{source} {percent(count / units.sum(), 0)}" for source, count in largest.items())
+    return ", ".join(
+        f"{source} {percent(count / units.sum(), 0)}" for source, count in largest.items()
+    )
 
 
 def _made_of(clusters: ClusterDescription, table: Table, counts: pd.DataFrame) -> Section:
     """Draw the map by cluster, and by source if there are 2 to 20."""
     sample, sources = clusters.sample, list(counts.columns)
-    alt = f"The ellipses of {clusters.k} clusters over units by two principal components, coloured by"
-    figures = [cluster_map(clusters, sample["cluster"].tolist(), clusters.names, "cluster_map", f"{alt} cluster.")]
+    alt = (
+        f"The ellipses of {clusters.k} clusters over units by two principal components, coloured by"
+    )
+    figures = [
+        cluster_map(
+            clusters, sample["cluster"].tolist(), clusters.names, "cluster_map", f"{alt} cluster."
+        )
+    ]
     if 1 < len(sources) <= MOST_SOURCES:
         owners = [sources.index(source) for source in sample["source"]]
-        figures.append(cluster_map(clusters, owners, sources, "cluster_map_sources", f"{alt} source."))
+        figures.append(
+            cluster_map(clusters, owners, sources, "cluster_map_sources", f"{alt} source.")
+        )
     answer = (
         "On the map each point is a unit, and each ellipse holds 63 % of the density of its cluster. Clusters that "
         "overlap on the map may be apart in other dimensions."
@@ -124,8 +177,18 @@ def _examples(clusters: ClusterDescription) -> Section:
     frame = sample[["cluster", "name", "log_density", "doc_id", "text"]]
     columns = (*text_columns("name"), *decimals(1, "log_density"), *text_columns("text"))
     tables = (
-        Table("cluster_examples", "Nearest to the cluster's centre.", frame.loc[nearest.index], columns),
-        Table("cluster_least_dense", "Lowest density: the outliers.", frame.loc[farthest.index], columns),
+        Table(
+            "cluster_examples",
+            "Nearest to the cluster's centre.",
+            frame.loc[nearest.index],
+            columns,
+        ),
+        Table(
+            "cluster_least_dense",
+            "Lowest density: the outliers.",
+            frame.loc[farthest.index],
+            columns,
+        ),
     )
     answer = (
         "Units of the sample that was fitted on, from distinct documents. A unit of low density is unlike every part "
@@ -161,13 +224,21 @@ def _how_many(clusters: ClusterDescription, domains: Sequence[str]) -> Section:
     )
     if domains:
         codes = domain_codes(clusters, domains)
-        assignments, codes, fits = clusters.assignments[codes >= 0], codes[codes >= 0], clusters.fits
+        assignments, codes, fits = (
+            clusters.assignments[codes >= 0],
+            codes[codes >= 0],
+            clusters.fits,
+        )
         purities = [
-            domain_purity(contingency(assignments[f"k{k}-{seed}"].to_numpy(), codes, k, len(domains)))
+            domain_purity(
+                contingency(assignments[f"k{k}-{seed}"].to_numpy(), codes, k, len(domains))
+            )
             for k, seed in fits[["k", "seed"]].itertuples(index=False)
         ]
         by_k = fits.assign(purity=purities).groupby("k", as_index=False)
-        frame = frame.merge(by_k.agg(purity=("purity", "mean"), purity_std=("purity", "std")), on="k")
+        frame = frame.merge(
+            by_k.agg(purity=("purity", "mean"), purity_std=("purity", "std")), on="k"
+        )
         columns += shares("purity", "purity_std")
         caption += f" Purity: of the {len(codes):,} units fitted on, mean and standard deviation (ddof 1) over seeds."
     table = Table("cluster_choice", caption, frame, columns, tuple(frame["chosen"]))
@@ -179,14 +250,26 @@ def domain_codes(clusters: ClusterDescription, domains: Sequence[str]) -> np.nda
     return pd.Index(domains).get_indexer(pd.Index(clusters.sample["source"]))
 
 
-def _known_domains(clusters: ClusterDescription, counts: np.ndarray, domains: Sequence[str]) -> Section:
+def _known_domains(
+    clusters: ClusterDescription, counts: np.ndarray, domains: Sequence[str]
+) -> Section:
     """Report purity and confusions of all units, and the outliers of the sample."""
     matrix = confusion(counts)
     true_domain, domain = np.repeat(domains, len(domains)), np.tile(domains, len(domains))
-    frame = pd.DataFrame({"true_domain": true_domain, "domain_of_its_cluster": domain, "units": matrix.ravel()})
-    frame["share"] = frame["units"] / frame.groupby("true_domain")["units"].transform("sum").clip(lower=1)
-    columns = (*text_columns("true_domain", "domain_of_its_cluster"), *decimals(0, "units"), *shares("share"))
-    caption = "Units by true domain and domain of their cluster, and their share of the true domain."
+    frame = pd.DataFrame(
+        {"true_domain": true_domain, "domain_of_its_cluster": domain, "units": matrix.ravel()}
+    )
+    frame["share"] = frame["units"] / frame.groupby("true_domain")["units"].transform("sum").clip(
+        lower=1
+    )
+    columns = (
+        *text_columns("true_domain", "domain_of_its_cluster"),
+        *decimals(0, "units"),
+        *shares("share"),
+    )
+    caption = (
+        "Units by true domain and domain of their cluster, and their share of the true domain."
+    )
     confusions = Table("cluster_confusion", caption, frame, columns)
     codes = domain_codes(clusters, domains)
     sample, true = clusters.sample[codes >= 0], codes[codes >= 0]
@@ -196,15 +279,24 @@ def _known_domains(clusters: ClusterDescription, counts: np.ndarray, domains: Se
         f"Outliers of the {len(sample):,} units fitted on: units whose cluster is of another domain, by that domain. "
         "Tokens: words and punctuation marks. Conversational: with an English personal pronoun or a question mark."
     )
-    columns = (*text_columns("domain"), *decimals(0, "units"), *shares("share"), *decimals(1, "tokens"))
-    outliers = Table("cluster_outliers", caption, rows, (*columns, *shares("digits", "conversational")))
+    columns = (
+        *text_columns("domain"),
+        *decimals(0, "units"),
+        *shares("share"),
+        *decimals(1, "tokens"),
+    )
+    outliers = Table(
+        "cluster_outliers", caption, rows, (*columns, *shares("digits", "conversational"))
+    )
     answer = (
         f"Purity is {percent(domain_purity(counts))}: the share of {counts.sum():,} units whose domain is the most "
         f"frequent one of their cluster. Its minimum is {percent(counts.sum(0).max() / counts.sum())}, the share of "
         "the largest domain."
     )
     figure = confusion_figure(matrix, domains, "cluster_confusion")
-    return Section("Do clusters find the domains that are known?", answer, (figure,), (confusions, outliers))
+    return Section(
+        "Do clusters find the domains that are known?", answer, (figure,), (confusions, outliers)
+    )
 
 
 def cluster_map(
@@ -223,7 +315,8 @@ def cluster_map(
         names: Names of the owners; colours repeat after twenty, and above ten there is no legend.
         name: Name of the figure.
         alt: Alternative text.
-        ellipse_owners: Owner of each cluster, which decides the colour of its ellipse; by default all are grey.
+        ellipse_owners: Owner of each cluster, which decides the colour of its ellipse; by default
+            all are grey.
     """
     units = clusters.sample.head(POINTS)
     owner_of = np.asarray(owners)[: len(units)]
@@ -236,17 +329,42 @@ def cluster_map(
         for owner, label in enumerate(names):
             rows = units[owner_of == owner]
             colour = palette[owner % len(palette)]
-            axes.scatter(rows["x"], rows["y"], s=7, color=colour, linewidths=0, alpha=0.7, label=shorten(label))
-        fills = [palette[owner % len(palette)] for owner in ellipse_owners] or [COLOURS["base"]] * clusters.k
+            axes.scatter(
+                rows["x"],
+                rows["y"],
+                s=7,
+                color=colour,
+                linewidths=0,
+                alpha=0.7,
+                label=shorten(label),
+            )
+        fills = [palette[owner % len(palette)] for owner in ellipse_owners] or [
+            COLOURS["base"]
+        ] * clusters.k
         for row, fill in zip(each(clusters.ellipses), fills, strict=False):
             size = {"width": row.width, "height": row.height, "angle": row.angle}
-            axes.add_patch(Ellipse((row.x, row.y), **size, facecolor=(fill, 0.2), edgecolor=COLOURS["ink"]))
-            axes.annotate(str(row.cluster), (row.x, row.y), ha="center", va="center", fontsize=9, fontweight="bold")
+            axes.add_patch(
+                Ellipse((row.x, row.y), **size, facecolor=(fill, 0.2), edgecolor=COLOURS["ink"])
+            )
+            axes.annotate(
+                str(row.cluster),
+                (row.x, row.y),
+                ha="center",
+                va="center",
+                fontsize=9,
+                fontweight="bold",
+            )
         axes.set_aspect("equal", "datalim")
         x, y = map(percent, clusters.variance)
         axes.set(xlabel=f"first component ({x} of the variance)", ylabel=f"second ({y})")
         if len(names) <= 10:
-            axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, handletextpad=0.1, markerscale=2)
+            axes.legend(
+                loc="lower center",
+                bbox_to_anchor=(0.5, 1.0),
+                ncols=3,
+                handletextpad=0.1,
+                markerscale=2,
+            )
 
     return Figure(name, alt, (4.6, 4.4), paint)
 
@@ -264,7 +382,9 @@ def confusion_figure(counts: np.ndarray, domains: Sequence[str], name: str) -> F
     def paint(axes: "Axes") -> None:
         from sklearn.metrics import ConfusionMatrixDisplay
 
-        display = ConfusionMatrixDisplay(counts / np.maximum(counts.sum(1, keepdims=True), 1), display_labels=labels)
+        display = ConfusionMatrixDisplay(
+            counts / np.maximum(counts.sum(1, keepdims=True), 1), display_labels=labels
+        )
         display.plot(cmap="Blues", ax=axes, xticks_rotation=45, values_format=".0%", colorbar=False)
         axes.set(xlabel="domain of the cluster", ylabel="true domain")
 

@@ -28,12 +28,18 @@ def sections(run: RunFrames) -> list[Section]:
         return []
     manifest = read_object(file)
     with reading(file):
-        clusters, names, general = manifest["k"], manifest["names"], manifest["depends_on"].get("general")
+        clusters, names, general = (
+            manifest["k"],
+            manifest["names"],
+            manifest["depends_on"].get("general"),
+        )
     if general != read_object(corpus).get("fingerprint"):
         return []
     weights = next(iter(weight_folders(run.path).values()), None)
     units, weight_sums = amounts_by_cluster(run.path / "clusters", weights, clusters)
-    pool = pd.DataFrame({"cluster": range(clusters), "name": names, "units": units, "kept": weight_sums})
+    pool = pd.DataFrame(
+        {"cluster": range(clusters), "name": names, "units": units, "kept": weight_sums}
+    )
     table = pool_table(pool)
     answer = f"The pool has {clusters} clusters; clusters.html describes them."
     if weights is not None and not table.frame["share_of_kept"].notna().all():
@@ -41,7 +47,9 @@ def sections(run: RunFrames) -> list[Section]:
     return [Section("What is the pool made of?", answer, (), (table,))]
 
 
-def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np.ndarray, np.ndarray]:
+def amounts_by_cluster(
+    clusters: Path, weights: Path | None, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Count the units of each cluster and sum their weights.
 
     Args:
@@ -50,11 +58,15 @@ def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np
         k: Number of clusters.
 
     Returns:
-        Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the weights belong to
-        other units.
+        Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the
+        weights belong to other units.
     """
     parts, weight_parts = part_files(clusters), part_files(weights) if weights else []
-    units, weight_sums, is_same = np.zeros(k, dtype=np.int64), np.zeros(k), len(parts) == len(weight_parts)
+    units, weight_sums, is_same = (
+        np.zeros(k, dtype=np.int64),
+        np.zeros(k),
+        len(parts) == len(weight_parts),
+    )
     for at, part in enumerate(parts):
         assignments = read_columns(part, [*KEY, "cluster"])
         labels = assignments["cluster"].to_numpy()
@@ -62,7 +74,9 @@ def amounts_by_cluster(clusters: Path, weights: Path | None, k: int) -> tuple[np
         if is_same:
             weight_rows = read_columns(weight_parts[at], [*KEY, "weight"])
             is_same = assignments.select(KEY).equals(weight_rows.select(KEY))
-            weight_sums += np.bincount(labels, weight_rows["weight"].to_numpy(), k) if is_same else 0
+            weight_sums += (
+                np.bincount(labels, weight_rows["weight"].to_numpy(), k) if is_same else 0
+            )
     return units, weight_sums if is_same else np.full(k, np.nan)
 
 
@@ -78,5 +92,7 @@ def pool_table(pool: pd.DataFrame) -> Table:
     frame = frame.sort_values(["share_of_kept", "units"], ascending=False, kind="stable")
     columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"))
     columns += shares("share_of_units", "share_of_its_units_kept", "share_of_kept")
-    caption = "Clusters with their most distinctive words; shares of units. Kept: the sum of weights."
+    caption = (
+        "Clusters with their most distinctive words; shares of units. Kept: the sum of weights."
+    )
     return Table("pool_clusters", caption, frame, columns, max_rows=MOST_BARS)

@@ -25,12 +25,14 @@ UNITS_EACH = 2  # fewest units of a cluster per principal component, on average;
 class ClustersSelector(Selector):
     """Cluster general vectors by a Gaussian mixture; score a unit by how much of the task is in its clusters.
 
-    s(u) = -log Σ_k r_k(u) p_k, in nats, with r_k(u) the responsibility of cluster k for the unit and p_k the task's
-    share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing) over T task units and K clusters. A
-    cluster without task units has a share above 0, so no score exceeds log(K (T + smoothing) / smoothing).
+    s(u) = -log Σ_k r_k(u) p_k, in nats, with r_k(u) the responsibility of cluster k for the unit
+    and p_k the task's share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing)
+    over T task units and K clusters. A cluster without task units has a share above 0, so no score
+    exceeds log(K (T + smoothing) / smoothing).
 
-    The mixture is fitted to general text alone, so a unit gets the same score inside and outside the fitted sample. If
-    the sample is small, fewer components are used, so that a cluster has two units per component on average.
+    The mixture is fitted to general text alone, so a unit gets the same score inside and outside
+    the fitted sample. If the sample is small, fewer components are used, so that a cluster has two
+    units per component on average.
 
     Attributes:
         k: Number of clusters, or ``auto``, as ``dana studies clusters --k auto`` chooses it.
@@ -61,7 +63,9 @@ class ClustersSelector(Selector):
     def __post_init__(self) -> None:
         self._settings(self.pca)
         require(self.sample >= 2, "sample", self.sample, "at least 2")
-        require(0 < self.smoothing < float("inf"), "smoothing", self.smoothing, "above 0, and finite")
+        require(
+            0 < self.smoothing < float("inf"), "smoothing", self.smoothing, "above 0, and finite"
+        )
 
     def _settings(self, pca: int) -> ClusterSettings:
         return ClusterSettings(k=[self.k], pca=pca, covariance=self.covariance, seeds=self.seeds)
@@ -69,7 +73,9 @@ class ClustersSelector(Selector):
     def samples(self, task_units: int) -> Mapping[str, int]:
         return {SAMPLE: self.sample}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClustersSelector":
+    def learn(
+        self, task: Units, general: Mapping[str, Units], seed: int
+    ) -> "FittedClustersSelector":
         """Fit the mixture, then count the task's units in its clusters.
 
         Raises:
@@ -86,8 +92,13 @@ class ClustersSelector(Selector):
         counts = clusters.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
         share = (counts + self.smoothing / k) / (len(task) + self.smoothing)
         names = cluster_names(texts, clusters.assign(vectors).clusters, k)
-        rows = [{"name": name, "task_share": float(part)} for name, part in zip(names, share, strict=True)]
-        return FittedClustersSelector(self, clusters, {"components": settings.pca, "clusters": rows})
+        rows = [
+            {"name": name, "task_share": float(part)}
+            for name, part in zip(names, share, strict=True)
+        ]
+        return FittedClustersSelector(
+            self, clusters, {"components": settings.pca, "clusters": rows}
+        )
 
     def _components(self, units: int) -> int:
         """Return the number of components, `pca` or fewer if a sample of so many units is too small for it."""
@@ -116,7 +127,9 @@ class FittedClustersSelector(FittedSelector):
     def score_units(self, units: Units) -> np.ndarray:
         if not len(units):
             return np.zeros(0)
-        responsibilities = self.clusters.assign(self.selector.settings.embed(units.texts)).responsibilities
+        responsibilities = self.clusters.assign(
+            self.selector.settings.embed(units.texts)
+        ).responsibilities
         share = np.array([row["task_share"] for row in self.notes["clusters"]])
         return np.maximum(-np.log((responsibilities * share).sum(1)), 0)
 

@@ -38,7 +38,9 @@ log = get_logger(__name__)
 
 # cluster: the most likely one, from 0.  responsibility: its probability, given the unit.
 # log_density: natural logarithm of the mixture's density at the unit; lower is more of an outlier.
-SCHEMA = table_schema(**UNIT, cluster=pa.int32(), responsibility=pa.float32(), log_density=pa.float32())
+SCHEMA = table_schema(
+    **UNIT, cluster=pa.int32(), responsibility=pa.float32(), log_density=pa.float32()
+)
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,25 @@ class Clustering(ShardedTable):
         with progress(what="embedding", unit="units", total=len(sample)) as bar, report_ticks(bar):
             vectors = self._context.embed(sample.texts)
             bar.update(len(sample) - bar.n)
-        description = describe_clusters(sample, vectors, self.selection.geometry, self.settings, seed)
+        description = describe_clusters(
+            sample, vectors, self.selection.geometry, self.settings, seed
+        )
         log.info("clusters  %s", description.reason)
         description.save(draft.path / FOLDER)
         draft.seeds["sample"] = sample_seed
         draft.counts = {"general_units": count, "fitted_on": len(sample)}
-        draft.notes |= {"k": description.k, "reason": description.reason, "names": description.names}
+        draft.notes |= {
+            "k": description.k,
+            "reason": description.reason,
+            "names": description.names,
+        }
         draft.notes["map_variance"] = description.variance
 
     def join(self, draft: Draft, mixture: Artifact, shards: Iterator[pa.Table]) -> int:
         shutil.copytree(mixture.path / FOLDER, draft.path / FOLDER)
-        draft.notes |= {key: mixture.manifest[key] for key in ("k", "reason", "names", "map_variance")}
+        draft.notes |= {
+            key: mixture.manifest[key] for key in ("k", "reason", "names", "map_variance")
+        }
         return write_parts(shards, draft.path, SCHEMA)
 
 
@@ -124,9 +134,14 @@ def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
     """
     weights = [arm.weigh for arm in settings.described_arms if arm.weigh and arm.weigh.balance]
     if any(parse_balance(str(weigh.balance)).table == "clusters" for weigh in weights):
-        cluster_settings = replace(texts, selection=settings.selection, **{"clusters": settings.section("clusters")})
+        cluster_settings = replace(
+            texts, selection=settings.selection, **{"clusters": settings.section("clusters")}
+        )
         yield Cell(
-            "clusters", f"{__name__}:run_clusters", {"settings": cluster_settings, "is_named": False}, ("texts",)
+            "clusters",
+            f"{__name__}:run_clusters",
+            {"settings": cluster_settings, "is_named": False},
+            ("texts",),
         )
 
 
@@ -138,15 +153,17 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
         is_named: False to use the corpus in the run's folder as it is, if there is one.
 
     Returns:
-        The clusters artifact, ``OUT/clusters``, described beside it by ``clusters.html`` and ``clusters.md`` with
-        ``tables/cluster*.csv`` and ``figures/cluster*``.
+        The clusters artifact, ``OUT/clusters``, described beside it by ``clusters.html`` and
+        ``clusters.md`` with ``tables/cluster*.csv`` and ``figures/cluster*``.
 
     Raises:
         ConfigError: If there is no general text, or a true domain is not among its sources.
         DataError: If it has too few units for so many clusters.
     """
     clusters, out = settings.section("clusters"), Path(settings.out)
-    usual = "minilm" if settings.selection.encoder == Selection.encoder else settings.selection.encoder
+    usual = (
+        "minilm" if settings.selection.encoder == Selection.encoder else settings.selection.encoder
+    )
     selection = replace(settings.selection, encoder=clusters.encoder or usual)
     selection.splitter()  # fail on unknown names before any text is read
     selection.context("").encoder_identity()
@@ -154,7 +171,9 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(corpus, selection, clusters, out / "clusters").run()
     on_rank_0(
-        lambda: write_page(cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters")
+        lambda: write_page(
+            cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"
+        )
     )
     return artifact
 
@@ -166,4 +185,9 @@ def clusters_text(out: Path) -> str:
         out: Folder of the run, after :func:`run_clusters`.
     """
     rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
-    return tabulate([{name: row[name] for name in ("cluster", "units", "share", "name", "sources")} for row in rows])
+    return tabulate(
+        [
+            {name: row[name] for name in ("cluster", "units", "share", "name", "sources")}
+            for row in rows
+        ]
+    )

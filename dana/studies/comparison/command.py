@@ -16,7 +16,11 @@ FLAGS = [
     Flag("--budgets", "compare.budgets", options=MANY),
     Flag("--data", "data"),
     Flag("--task-path", "task_path", options=MANY),
-    Flag("--encoder", "selection.encoder", "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER"),
+    Flag(
+        "--encoder",
+        "selection.encoder",
+        "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER",
+    ),
     Flag("--geometry", "selection.geometry"),
     Flag("--store", "selection.store"),
     Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
@@ -26,25 +30,32 @@ FLAGS = [
 
 def add_comparison(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
-    command = add_command(add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection"))
+    command = add_command(
+        add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection")
+    )
     command.add_argument("--dry-run", action="store_true", help="list the cells and their states")
 
 
 def _compare(args: argparse.Namespace) -> None:
     """Compare selectors by how well they find task text planted in a pool of general text.
 
-    Plants --plants texts of a task among --others pieces of general text of the same lengths, fits each selector on
-    other texts of the task, with several sizes and seeds, and measures the selected text: recall of the plants,
-    sources, length, perplexity of held-out task text. Writes OUT/comparison.csv (one row per task, fit size, seed,
-    selector, budget and metric), summary.csv (means over seeds, intervals over documents, cost) and report.html. If it
-    is killed, the same command resumes.
+    Plants --plants texts of a task among --others pieces of general text of the same lengths, fits
+    each selector on other texts of the task, with several sizes and seeds, and measures the
+    selected text: recall of the plants, sources, length, perplexity of held-out task text. Writes
+    OUT/comparison.csv (one row per task, fit size, seed, selector, budget and metric), summary.csv
+    (means over seeds, intervals over documents, cost) and report.html. If it is killed, the same
+    command resumes.
     """
     from dana.studies.comparison.page import summary_text
     from dana.studies.comparison.stage import plan_compare, run_compare
 
     settings = settings_from(args)
     if args.dry_run:
-        print("\n".join(f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()))
+        print(
+            "\n".join(
+                f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()
+            )
+        )
     else:
         path = run_compare(settings)
         print(f"{summary_text(path)}\n\nwritten: {path}")

@@ -26,7 +26,10 @@ from dana.weighting.settings import parse_amount
 
 MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
 REPLICATES = 500
-ORDER, LEAST = 3, 2  # order of the n-gram models; smallest count of a word of their vocabulary in the pool
+ORDER, LEAST = (
+    3,
+    2,
+)  # order of the n-gram models; smallest count of a word of their vocabulary in the pool
 
 
 def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.ndarray:
@@ -101,8 +104,9 @@ def budget_measures(scores: np.ndarray, is_plant: np.ndarray, count: int) -> dic
 def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tuple[float, float]:
     """Compute the 95 % bootstrap interval of the mean precision at R over the documents of the pool.
 
-    All rankings share the documents of a replicate, so the interval includes the variance that seeds have in common. R
-    is the number of plants in a replicate; ties are in the order of the pool.
+    All rankings share the documents of a replicate, so the interval includes the variance that
+    seeds have in common. R is the number of plants in a replicate; ties are in the order of the
+    pool.
 
     Args:
         scores: Scores of the same pool by each seed, shape (documents,) each.
@@ -115,14 +119,17 @@ def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tu
         times = draws[:, order]
         plants, sizes = np.cumsum(times * is_plant[order], axis=1), np.cumsum(times, axis=1)
         last = np.minimum((sizes < plants[:, -1:]).sum(1), is_plant.size - 1)[:, None]
-        means += (np.take_along_axis(plants, last, 1) / np.maximum(np.take_along_axis(sizes, last, 1), 1))[:, 0]
+        means += (
+            np.take_along_axis(plants, last, 1) / np.maximum(np.take_along_axis(sizes, last, 1), 1)
+        )[:, 0]
     return percentile_interval(means / len(scores))
 
 
 class PoolWords:
     """Measures on the words of selected documents of a pool.
 
-    The n-gram models of all selectors share one vocabulary: words that occur twice or more in the pool.
+    The n-gram models of all selectors share one vocabulary: words that occur twice or more in the
+    pool.
 
     Args:
         texts: Documents of the pool.
@@ -138,8 +145,8 @@ class PoolWords:
     def measures(self, rows: np.ndarray) -> dict[str, float]:
         """Measure selected documents: number of documents and words, mean length over the pool's, perplexity.
 
-        Perplexity per word of the held-out task text under a 3-gram model of the selected text; lower is nearer the
-        task.
+        Perplexity per word of the held-out task text under a 3-gram model of the selected text;
+        lower is nearer the task.
 
         Args:
             rows: Indices of the selected documents, ascending.
@@ -156,7 +163,9 @@ class PoolWords:
         }
 
 
-def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path) -> Artifact:
+def score_pool(
+    task: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path
+) -> Artifact:
     """Score a pool by one selector, as ``dana score`` does, and measure its cost.
 
     Args:
@@ -165,7 +174,8 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
         selector: Spec of the selector.
         detector: Spec of the detector, for selectors that use the run's.
         selection: How text is split and embedded.
-        folder: Folder of the scores; ``cost.json`` beside it has the CPU seconds of fitting and scoring.
+        folder: Folder of the scores; ``cost.json`` beside it has the CPU seconds of fitting and
+            scoring.
     """
     built = build_selector(selector, detector, selection)
     texts = TaskText.open(task), GeneralCorpus.open(pool)
@@ -180,17 +190,19 @@ def score_pool(task: Path, pool: Path, selector: str, detector: str, selection: 
     return scoring.run()
 
 
-def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path) -> Artifact:
+def measure_stage(
+    pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path
+) -> Artifact:
     """Measure the text that a selector selects from a pool at every budget. Holds the pool in memory.
 
     Args:
         pool: Folder of a corpus; documents whose source ends in ``(planted)`` are plants.
         task: Task artifact with held-out text.
-        scores: Folder of the pool's scores, averaged over the units of a document; None for the oracle, which ranks
-            the plants first.
+        scores: Folder of the pool's scores, averaged over the units of a document; None for the
+            oracle, which ranks the plants first.
         budgets: Amounts of text to select, see :func:`best_documents`.
-        folder: Folder of ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet`` (doc_id, source,
-            planted, score).
+        folder: Folder of ``measures.csv`` (budget, metric, detail, value) and ``documents.parquet``
+            (doc_id, source, planted, score).
     """
     depends_on = {
         "pool": open_artifact(pool, "corpus").fingerprint,
@@ -203,19 +215,35 @@ def measure_stage(pool: Path, task: Path, scores: Path | None, budgets: list[str
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
         held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
         text = PoolWords(documents["text"].tolist(), held_out)
-        is_plant, sources = documents["source"].str.endswith(PLANTED).to_numpy(), documents["source"].to_numpy(str)
-        values = document_scores(scores, documents["doc_id"].tolist()) if scores else np.where(is_plant, 0.0, 1.0)
-        rows = [("", metric, "", value) for metric, value in ranking_measures(values, is_plant).items()]
+        is_plant, sources = (
+            documents["source"].str.endswith(PLANTED).to_numpy(),
+            documents["source"].to_numpy(str),
+        )
+        values = (
+            document_scores(scores, documents["doc_id"].tolist())
+            if scores
+            else np.where(is_plant, 0.0, 1.0)
+        )
+        rows = [
+            ("", metric, "", value) for metric, value in ranking_measures(values, is_plant).items()
+        ]
         for budget in budgets:
             selection = np.sort(best_documents(values, text.words, budget))
             measures = budget_measures(values, is_plant, selection.size) | text.measures(selection)
             rows += [(budget, metric, "", value) for metric, value in measures.items()]
-            rows += [(budget, "source_share", name, (sources[selection] == name).mean()) for name in np.unique(sources)]
+            rows += [
+                (budget, "source_share", name, (sources[selection] == name).mean())
+                for name in np.unique(sources)
+            ]
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
         write_text(draft.path / MEASURES, csv_text(frame))
         ranking = documents[["doc_id", "source"]].assign(planted=is_plant, score=values)
         ranking.to_parquet(draft.path / RANKED, compression="zstd", index=False)
-        draft.counts |= {"documents": len(documents), "planted": int(is_plant.sum()), "held_out": len(held_out)}
+        draft.counts |= {
+            "documents": len(documents),
+            "planted": int(is_plant.sum()),
+            "held_out": len(held_out),
+        }
 
     return make(folder, "comparison", depends_on, write)
 

@@ -26,10 +26,11 @@ def write_comparison(grid: Grid) -> Path:
     """Collect all measures in ``comparison.csv`` and their means in ``summary.csv``.
 
     ``comparison.csv`` has one row per task, fit size, seed, selector, budget and metric
-    (:func:`dana.studies.comparison.measures.measure_stage`). ``summary.csv`` has one row per task, fit size and
-    selector: means over seeds, ``low`` and ``high`` of
-    :func:`dana.studies.comparison.measures.precision_interval`, and CPU seconds: the median of fitting, and of scoring
-    the minimum, per million documents, because the first selector of a pool embeds it for all.
+    (:func:`dana.studies.comparison.measures.measure_stage`). ``summary.csv`` has one row per task,
+    fit size and selector: means over seeds, ``low`` and ``high`` of
+    :func:`dana.studies.comparison.measures.precision_interval`, and CPU seconds: the median of
+    fitting, and of scoring the minimum, per million documents, because the first selector of a pool
+    embeds it for all.
 
     Returns:
         The path of ``comparison.csv``.
@@ -43,7 +44,9 @@ def write_comparison(grid: Grid) -> Path:
             tables.append(measures.assign(**key))
             cost = folder.with_name(COST)
             scores = pd.read_parquet(folder / RANKED)
-            cells.append({**key, "documents": scores, **(read_json(cost) if cost.is_file() else {})})
+            cells.append(
+                {**key, "documents": scores, **(read_json(cost) if cost.is_file() else {})}
+            )
     table = pd.concat(tables, ignore_index=True)[COLUMNS]
     write_text(grid.folder / CSV, csv_text(table))
     write_text(grid.folder / SUMMARY, csv_text(_summary(table, pd.DataFrame(cells))))
@@ -53,13 +56,22 @@ def write_comparison(grid: Grid) -> Path:
 
 def _summary(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     measures = table[table["detail"] == ""]
-    measures = measures.assign(name=(measures["metric"] + "@" + measures["budget"]).str.removesuffix("@"))
-    means = measures.pivot_table(values="value", index=CELL, columns="name", sort=False).reset_index()
+    measures = measures.assign(
+        name=(measures["metric"] + "@" + measures["budget"]).str.removesuffix("@")
+    )
+    means = measures.pivot_table(
+        values="value", index=CELL, columns="name", sort=False
+    ).reset_index()
     rows = []
     for cell, seeds in cells.groupby(CELL, sort=False):
         is_plant = seeds["documents"].iloc[0]["planted"].to_numpy()
-        low, high = precision_interval([scores["score"].to_numpy() for scores in seeds["documents"]], is_plant)
-        fitting, scoring = seeds["fit_seconds"].median(), 1e6 * seeds["score_seconds"].min() / is_plant.size
+        low, high = precision_interval(
+            [scores["score"].to_numpy() for scores in seeds["documents"]], is_plant
+        )
+        fitting, scoring = (
+            seeds["fit_seconds"].median(),
+            1e6 * seeds["score_seconds"].min() / is_plant.size,
+        )
         rows.append((*cell, len(seeds), low, high, fitting, scoring))
     columns = [*CELL, "seeds", "low", "high", "fit_seconds", "seconds_per_million"]
     return means.merge(pd.DataFrame(rows, columns=columns), on=CELL)
@@ -68,7 +80,9 @@ def _summary(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 def summary_text(comparison: Path) -> str:
     """Format precision at R by selector, task and fit size."""
     frame = pd.read_csv(comparison.with_name(SUMMARY))
-    table = frame.pivot_table(values="precision_at_r", index="selector", columns=["task", "fit"], sort=False)
+    table = frame.pivot_table(
+        values="precision_at_r", index="selector", columns=["task", "fit"], sort=False
+    )
     return f"precision_at_r, mean over seeds\n{table.to_string(float_format='{:.3f}'.format)}"
 
 
@@ -81,18 +95,30 @@ def comparison_report(name: str, table: pd.DataFrame, summary: pd.DataFrame) -> 
         summary: ``summary.csv``.
     """
     budgets = [budget for budget in table["budget"].unique() if budget]
-    means = summary.groupby("selector")["precision_at_r"].mean().sort_values(ascending=False, kind="stable")
+    means = (
+        summary.groupby("selector")["precision_at_r"]
+        .mean()
+        .sort_values(ascending=False, kind="stable")
+    )
     tasks, fits = summary["task"].nunique(), summary["fit"].nunique()
-    best, *others = means.drop(ORACLE, errors="ignore").items()  # the oracle is the ceiling, not a selector
+    best, *others = means.drop(
+        ORACLE, errors="ignore"
+    ).items()  # the oracle is the ceiling, not a selector
     over = f"over {tasks} task{'s' * (tasks > 1)} and {fits} fit size{'s' * (fits > 1)}"
-    verdict = f"{best[0]} finds the most planted task text: mean precision at R {number(best[1])} {over}"
+    verdict = (
+        f"{best[0]} finds the most planted task text: mean precision at R {number(best[1])} {over}"
+    )
     verdict += f"; next is {others[0][0]} with {number(others[0][1])}." if others else "."
     sections = [_recall(summary, means), _budgets(table, budgets), _sources(table, budgets[0])]
     return Report(name, verdict, [], sections, package_versions())
 
 
 def _recall(summary: pd.DataFrame, means: pd.Series) -> Section:
-    costs = summary.groupby("selector")[["fit_seconds", "seconds_per_million"]].mean().reindex(means.index)
+    costs = (
+        summary.groupby("selector")[["fit_seconds", "seconds_per_million"]]
+        .mean()
+        .reindex(means.index)
+    )
     frame = costs.assign(mean=means).reset_index()
     columns = (*text_columns("selector"), *decimals(3, "mean"), *decimals(2, "fit_seconds"))
     caption = (
@@ -100,18 +126,29 @@ def _recall(summary: pd.DataFrame, means: pd.Series) -> Section:
         "oracle is the ceiling. Cost: CPU seconds of a fit, and of scoring a million documents, without cached "
         "embeddings."
     )
-    recall = Table("planted_recall", caption, frame, (*columns, *decimals(0, "seconds_per_million")))
-    caption = "By task and number of texts fitted on, with the 95 % interval over documents of the pool."
+    recall = Table(
+        "planted_recall", caption, frame, (*columns, *decimals(0, "seconds_per_million"))
+    )
+    caption = (
+        "By task and number of texts fitted on, with the 95 % interval over documents of the pool."
+    )
     columns = (*text_columns("task"), *decimals(0, "fit"), *text_columns("selector"))
     columns += (*decimals(3, "precision_at_r"), *decimals(2, "low", "high"))
-    by_task = Table("planted_recall_by_task", caption, summary[[*CELL, "precision_at_r", "low", "high"]], columns)
+    by_task = Table(
+        "planted_recall_by_task",
+        caption,
+        summary[[*CELL, "precision_at_r", "low", "high"]],
+        columns,
+    )
     answer = f"A random order gets {number(float(summary['chance'].mean()))}."
     return Section("Which selector finds text like the task's?", answer, (), (recall, by_task))
 
 
 def _budgets(table: pd.DataFrame, budgets: list[str]) -> Section:
     measures = table[(table["detail"] == "") & table["budget"].isin(budgets)]
-    frame = measures.pivot_table(values="value", index=["budget", "selector"], columns="metric", sort=False)
+    frame = measures.pivot_table(
+        values="value", index=["budget", "selector"], columns="metric", sort=False
+    )
     ceilings = frame.groupby("budget", sort=False)[["precision_ceiling", "recall_ceiling"]].mean()
     answer = " ".join(
         f"At {budget}, precision is at most {percent(row['precision_ceiling'])} and recall at most "
@@ -122,7 +159,9 @@ def _budgets(table: pd.DataFrame, budgets: list[str]) -> Section:
         "Means over tasks, fit sizes and seeds. Precision and recall of the plants, length relative to the pool's, "
         "perplexity of held-out task text under a 3-gram model of the selected text."
     )
-    columns = text_columns("budget", "selector") + decimals(3, "precision", "recall", "length_ratio", "perplexity")
+    columns = text_columns("budget", "selector") + decimals(
+        3, "precision", "recall", "length_ratio", "perplexity"
+    )
     amounts = Table("kept", caption, frame.reset_index(), columns)
     return Section("What is selected at each budget?", answer, (), (amounts,))
 
@@ -130,7 +169,12 @@ def _budgets(table: pd.DataFrame, budgets: list[str]) -> Section:
 def _sources(table: pd.DataFrame, budget: str) -> Section:
     shares = table[(table["metric"] == "source_share") & (table["budget"] == budget)]
     source = shares["detail"].where(~shares["detail"].str.endswith(PLANTED), "planted")
-    frame = shares.assign(source=source).groupby(["source", "selector"], sort=False)["value"].mean().unstack()
+    frame = (
+        shares.assign(source=source)
+        .groupby(["source", "selector"], sort=False)["value"]
+        .mean()
+        .unstack()
+    )
     frame = frame.sort_values(frame.columns[-1], ascending=False, kind="stable").reset_index()
     caption = f"Share of the selected documents by source at {budget}, mean over tasks, fit sizes and seeds."
 

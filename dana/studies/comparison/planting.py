@@ -1,9 +1,10 @@
 """Split a task's texts into plants, held-out text and text to fit on; hide the plants in a pool of general text.
 
-Three shortcuts are closed. Memory: plants and held-out texts have no near duplicates in each other or in the text to
-fit on. Surface: task text is often tokenised, lower-cased, or has marked entities and masked numbers, which a selector
-of n-grams would find, so all text is normalised. Length: every piece of general text is cut to the length of a plant,
-so that both have the same distribution of lengths. No two pieces are of one document.
+Three shortcuts are closed. Memory: plants and held-out texts have no near duplicates in each other
+or in the text to fit on. Surface: task text is often tokenised, lower-cased, or has marked entities
+and masked numbers, which a selector of n-grams would find, so all text is normalised. Length: every
+piece of general text is cut to the length of a plant, so that both have the same distribution of
+lengths. No two pieces are of one document.
 """
 
 import html
@@ -63,8 +64,9 @@ def is_lower_cased(texts: Iterable[str]) -> bool:
 def normalise_surface(text: str, lower: bool = False) -> str:
     """Remove the surface marks that distinguish task text from general text; returns one line.
 
-    Removes entity markers, tags, double quotation marks, a tokeniser's spaces around punctuation, and the last full
-    stop, which a piece of general text lacks once it is cut. Numbers become ``0``, dashes spaced hyphens. Accents stay.
+    Removes entity markers, tags, double quotation marks, a tokeniser's spaces around punctuation,
+    and the last full stop, which a piece of general text lacks once it is cut. Numbers become
+    ``0``, dashes spaced hyphens. Accents stay.
 
     Args:
         text: Any text.
@@ -77,18 +79,21 @@ def normalise_surface(text: str, lower: bool = False) -> str:
     return text.lower() if lower else text
 
 
-def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) -> dict[str, list[Document]]:
+def split_texts(
+    texts: Sequence[Document], lower: bool, plants: int, task: str
+) -> dict[str, list[Document]]:
     """Normalise the texts of a task and split them by groups of near duplicates.
 
     Args:
         texts: Documents of the task.
         lower: See :func:`normalise_surface`.
-        plants: Number of plants, reduced to a quarter of the groups. Half as many texts are held out.
+        plants: Number of plants, reduced to a quarter of the groups. Half as many texts are held
+            out.
         task: Name of the task, for errors.
 
     Returns:
-        ``plants`` to hide in the pool and ``held_out`` to measure on, one text of each group; ``fit`` to fit on, all
-        texts of the other groups, in random order.
+        ``plants`` to hide in the pool and ``held_out`` to measure on, one text of each group;
+        ``fit`` to fit on, all texts of the other groups, in random order.
 
     Raises:
         DataError: If a part has fewer than 20 texts.
@@ -96,9 +101,13 @@ def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) 
     plain = [replace(document, text=normalise_surface(document.text, lower)) for document in texts]
     plain = [document for document in plain if words(document.text)]
     distinct = distinct_rows([document.text for document in plain])
-    sample = [plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]]
+    sample = [
+        plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]
+    ]
     if len(sample) < 4 * LEAST:
-        raise DataError(f"task {task}: expected at least {4 * LEAST} distinct texts, got {len(sample)}")
+        raise DataError(
+            f"task {task}: expected at least {4 * LEAST} distinct texts, got {len(sample)}"
+        )
     groups = groups_of([document.text for document in sample], range(len(sample)))
     sizes = np.bincount(groups)
     order = generator(0, "comparison", "groups").permutation(sizes.size)
@@ -115,7 +124,9 @@ def split_texts(texts: Sequence[Document], lower: bool, plants: int, task: str) 
     }
     for name, part in parts.items():
         if len(part) < LEAST:
-            problem = f"expected at least {LEAST} texts for {name}, got {len(part)} of {len(sample)}"
+            problem = (
+                f"expected at least {LEAST} texts for {name}, got {len(part)} of {len(sample)}"
+            )
             raise DataError(f"task {task}: {problem}")
     return parts
 
@@ -142,7 +153,9 @@ def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
         DataError: If there are fewer documents than pieces.
     """
     if sum(available.values()) < count:
-        raise DataError(f"others={count}: must be at most {sum(available.values())}, the number of general documents")
+        raise DataError(
+            f"others={count}: must be at most {sum(available.values())}, the number of general documents"
+        )
     shares: dict[str, int] = {}
     for position, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
         remaining = count - sum(shares.values())
@@ -159,12 +172,15 @@ def choose_documents(sizes: np.ndarray, lengths: np.ndarray, source: str) -> np.
         source: Name of the source, which decides the draw.
 
     Returns:
-        Index of a document for each piece, int64 of shape (pieces,). If none is long enough, the longest one left.
+        Index of a document for each piece, int64 of shape (pieces,). If none is long enough, the
+        longest one left.
     """
     order = generator(0, "comparison", "documents", source).permutation(sizes.size)
     free = np.ones(sizes.size, dtype=bool)
     rows = np.empty(lengths.size, dtype=np.int64)
-    for piece in np.argsort(-lengths, kind="stable"):  # the longest first: few documents are long enough
+    for piece in np.argsort(
+        -lengths, kind="stable"
+    ):  # the longest first: few documents are long enough
         fits = free[order] & (sizes[order] >= lengths[piece])
         row = order[fits.argmax()] if fits.any() else int(np.where(free, sizes, -1).argmax())
         free[row] = False
@@ -185,7 +201,9 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
     spans = sentences(text, language)
     if not spans:
         return text
-    before = np.cumsum([0, *(len(text[start:end].split()) for start, end in spans)])  # words before each sentence
+    before = np.cumsum(
+        [0, *(len(text[start:end].split()) for start, end in spans)]
+    )  # words before each sentence
     runs = [
         (first, last)
         for first, end in enumerate(np.searchsorted(before, before[:-1] + length).tolist())
@@ -193,7 +211,10 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
         if first < last <= len(spans)
     ]
     sizes = [before[last] - before[first] for first, last in runs]
-    nearest = min(range(len(runs)), key=lambda at: (sizes[at] < length * (1 - TOLERANCE), abs(sizes[at] - length)))
+    nearest = min(
+        range(len(runs)),
+        key=lambda at: (sizes[at] < length * (1 - TOLERANCE), abs(sizes[at] - length)),
+    )
     first, last = runs[nearest]
     piece = text[spans[first][0] : spans[last - 1][1]].split()
     return " ".join(piece if len(piece) <= length * (1 + TOLERANCE) else piece[:length])
@@ -204,9 +225,10 @@ def pool_of(
 ) -> list[Document]:
     """Mix plants with pieces of general text of the same lengths, sampled evenly from the sources.
 
-    Plants are cut to a length that every source can match: as many of its documents as it gives pieces, or half of
-    them, are as long. Ids are hashes of the text and decide the order, so neither tells a plant; only its source does,
-    which ends in ``(planted)``. Pieces with the words of a plant or of another piece are dropped.
+    Plants are cut to a length that every source can match: as many of its documents as it gives
+    pieces, or half of them, are as long. Ids are hashes of the text and decide the order, so
+    neither tells a plant; only its source does, which ends in ``(planted)``. Pieces with the words
+    of a plant or of another piece are dropped.
 
     Args:
         plants: Plants, from :func:`split_texts`.
@@ -222,10 +244,20 @@ def pool_of(
     for document in general:
         by_source.setdefault(document.source, []).append(document)
     shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
-    sizes = {name: np.array([len(document.text.split()) for document in by_source[name]]) for name in sorted(by_source)}
-    length_limit = min(int(np.sort(each)[-max(1, min(shares[name], each.size // 2))]) for name, each in sizes.items())
+    sizes = {
+        name: np.array([len(document.text.split()) for document in by_source[name]])
+        for name in sorted(by_source)
+    }
+    length_limit = min(
+        int(np.sort(each)[-max(1, min(shares[name], each.size // 2))])
+        for name, each in sizes.items()
+    )
     pool = [
-        replace(plant, source=f"{plant.source}{PLANTED}", text=cut_to(plant.text, length_limit, language))
+        replace(
+            plant,
+            source=f"{plant.source}{PLANTED}",
+            text=cut_to(plant.text, length_limit, language),
+        )
         for plant in plants
     ]
     lengths = np.sort([len(plant.text.split()) for plant in pool])
@@ -233,27 +265,36 @@ def pool_of(
     for source, documents in sizes.items():
         # Stratified sample of the plants' lengths, so that each source has their distribution.
         share = shares[source]
-        quantiles = (np.arange(share) + generator(0, "comparison", "lengths", source).random(share)) / max(1, share)
+        quantiles = (
+            np.arange(share) + generator(0, "comparison", "lengths", source).random(share)
+        ) / max(1, share)
         piece_lengths = lengths[(quantiles * lengths.size).astype(np.int64)]
         rows = choose_documents(documents, piece_lengths, source)
         for length, row in zip(piece_lengths.tolist(), rows, strict=True):
-            # Cut before normalisation, which removes the capitals and digits that sentences are split by.
+            # Cut before normalisation, which removes the capitals and digits that sentences are
+            # split by.
             text = normalise_surface(cut_to(by_source[source][row].text, length, language), lower)
             if (key := words(text)) and key not in word_sets:
                 word_sets.add(key)
                 pool.append(replace(by_source[source][row], text=text))
-    by_id = {(doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id) for document in pool}
+    by_id = {
+        (doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id)
+        for document in pool
+    }
     return [by_id[doc_id] for doc_id in sorted(by_id)]
 
 
-def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | None, inputs: Inputs) -> Artifact:
+def plant_stage(
+    task: str, corpus: Path, folder: Path, plants: int, data: str | None, inputs: Inputs
+) -> Artifact:
     """Split a task's texts into plants, held-out text and text to fit on, see :func:`split_texts`.
 
     Args:
-        task: Name or file of a card (its training and development texts are used, never the test texts), a text file,
-            glob or folder, or ``source:NAME``.
+        task: Name or file of a card (its training and development texts are used, never the test
+            texts), a text file, glob or folder, or ``source:NAME``.
         corpus: The general text, of which a source may be the task.
-        folder: Folder of ``plants/``, ``held_out/`` and ``fit/`` (:data:`dana.core.schemas.DOCUMENTS` each).
+        folder: Folder of ``plants/``, ``held_out/`` and ``fit/``
+            (:data:`dana.core.schemas.DOCUMENTS` each).
         plants: Number of plants.
         data: Folder of a card's data, if it is not under ``DANA_DATA``.
         inputs: How records of plain text become documents.
@@ -265,7 +306,10 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
         depends_on["general"] = open_artifact(corpus, "corpus").fingerprint
     else:
         files = card.files(data, ("train", "dev")) if card else find_files([task], corpus.parent)
-        depends_on |= {"files": source_digests(files), **(card.text_identity if card else inputs.identity())}
+        depends_on |= {
+            "files": source_digests(files),
+            **(card.text_identity if card else inputs.identity()),
+        }
 
     def write(draft: Draft) -> None:
         if task.startswith(SOURCE):
@@ -273,14 +317,18 @@ def plant_stage(task: str, corpus: Path, folder: Path, plants: int, data: str | 
             texts = [document for document in documents if document.source == source]
             if not texts:
                 near = suggestion(source, sorted({document.source for document in documents}))
-                raise ConfigError(f"task 'source:{source}': unknown source of the general text{near}")
+                raise ConfigError(
+                    f"task 'source:{source}': unknown source of the general text{near}"
+                )
         else:
             one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
             texts = [*one, *two]
         lower = is_lower_cased(document.text for document in texts)
         parts = split_texts(texts, lower, plants, task)
         for name, documents in parts.items():
-            draft.counts[name] = write_parts(document_tables(documents), draft.path / name, DOCUMENTS)
+            draft.counts[name] = write_parts(
+                document_tables(documents), draft.path / name, DOCUMENTS
+            )
         draft.counts["texts"] = len(texts)
         draft.notes["surface"] = {"lower": lower}
 
@@ -307,7 +355,9 @@ def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, language
     depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:
-        documents = [document for document in iterate_documents(corpus) if document.source not in left_out]
+        documents = [
+            document for document in iterate_documents(corpus) if document.source not in left_out
+        ]
         plants = list(iterate_documents(planting / "plants"))
         pool = pool_of(plants, documents, task.manifest["surface"]["lower"], others, language)
         count = sum(document.source.endswith(PLANTED) for document in pool)
@@ -332,7 +382,12 @@ def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
 
     def write(draft: Draft) -> None:
         fit = sample_fit(list(iterate_documents(planting / "fit")), size, seed)
-        for part, documents in (("fit", fit), ("held_out", iterate_documents(planting / "held_out"))):
-            draft.counts[part] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
+        for part, documents in (
+            ("fit", fit),
+            ("held_out", iterate_documents(planting / "held_out")),
+        ):
+            draft.counts[part] = write_parts(
+                document_tables(documents), draft.path / part, DOCUMENTS
+            )
 
     return make(folder, "task", depends_on, write)

@@ -8,7 +8,17 @@ from dana.weighting.settings import parse_amount
 
 SOURCE = "source:"
 ORACLE = "oracle"
-SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "auto", ORACLE]
+SELECTORS = [
+    "random",
+    "dsir",
+    "lexical",
+    "moore_lewis",
+    "knn",
+    "lda",
+    "contrastive_knn",
+    "auto",
+    ORACLE,
+]
 COUNTED = ("documents", "tokens")  # units of a budget
 
 
@@ -17,14 +27,17 @@ class CompareSettings:
     """Tasks, selectors and budgets to compare, and the pool.
 
     Attributes:
-        tasks: Task cards, text files, or ``source:NAME`` for a source of the general text, which the pool then lacks.
-            Empty for the recipe's task.
-        selectors: Specs of selectors, for example ``random`` or ``lof``; ``oracle`` ranks the plants first.
-        fit: Numbers of texts to fit on; sizes above those of a task are skipped, but one must remain.
+        tasks: Task cards, text files, or ``source:NAME`` for a source of the general text, which
+            the pool then lacks. Empty for the recipe's task.
+        selectors: Specs of selectors, for example ``random`` or ``lof``; ``oracle`` ranks the
+            plants first.
+        fit: Numbers of texts to fit on; sizes above those of a task are skipped, but one must
+            remain.
         seeds: Draws of the text to fit on, for each size.
         plants: Texts of the task in the pool, at most a quarter of what the task has.
         others: Pieces of general text in the pool, an equal number of each source.
-        budgets: Amounts to select: ``0.05`` (share of the documents), ``300 documents`` or ``20000 tokens`` (words).
+        budgets: Amounts to select: ``0.05`` (share of the documents), ``300 documents`` or ``20000
+            tokens`` (words).
     """
 
     tasks: list[str] = field(default_factory=list)
@@ -46,6 +59,8 @@ class CompareSettings:
         for name in ("selectors", "tasks"):
             values = getattr(self, name)
             folders = len(set(map(slug, values)))
-            require(folders == len(values), name, values, "distinct in their letters, digits, _ . and -")
+            require(
+                folders == len(values), name, values, "distinct in their letters, digits, _ . and -"
+            )
         for budget in self.budgets:
             parse_amount(budget, "budgets", COUNTED)

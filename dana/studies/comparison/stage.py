@@ -32,11 +32,12 @@ def run_compare(settings: RunSettings) -> Path:
     """Run a comparison: make pools, score and measure them, collect the table; existing cells are reused.
 
     Returns:
-        Path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`), with ``report.html`` and
-        ``report.md`` beside it.
+        Path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`), with
+        ``report.html`` and ``report.md`` beside it.
 
     Raises:
-        ConfigError: If a task has fewer texts to fit on than the smallest size; raised before any fit.
+        ConfigError: If a task has fewer texts to fit on than the smallest size; raised before any
+            fit.
     """
     _check(settings)
     out = Path(settings.out)
@@ -45,7 +46,9 @@ def run_compare(settings: RunSettings) -> Path:
     run_grid(grid, settings.jobs)
     path = write_comparison(grid)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
-    write_page(comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report")
+    write_page(
+        comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report"
+    )
     list_files(out, [path, out / SUMMARY], run_manifests(out))
     return path
 
@@ -71,7 +74,12 @@ def _check(settings: RunSettings) -> None:
     """Check every task and selector before any text is read."""
     tasks = _tasks(settings)
     require(bool(tasks), "tasks", tasks, "at least one")
-    require(bool(settings.general), "general", settings.general, "at least one file, folder, glob, URL or hf: name")
+    require(
+        bool(settings.general),
+        "general",
+        settings.general,
+        "at least one file, folder, glob, URL or hf: name",
+    )
     for task in tasks:
         if not task.startswith(SOURCE):
             find_task(task)
@@ -79,7 +87,9 @@ def _check(settings: RunSettings) -> None:
         if spec != ORACLE:
             selector = build_selector(spec, settings.detector, settings.selection)
             if "detector" in selector.uses and settings.detector == "auto":
-                raise ConfigError(f"selectors={spec!r}: must name a detector, for example {spec}:knn")
+                raise ConfigError(
+                    f"selectors={spec!r}: must name a detector, for example {spec}:knn"
+                )
             selector.identity()
     remedy = "the default: a comparison uses the pool as it is; choose a new folder by --out"
     require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), remedy)
@@ -88,15 +98,28 @@ def _check(settings: RunSettings) -> None:
 def _plantings(settings: RunSettings) -> Iterator[Cell]:
     """Yield the cells that read texts and make pools."""
     out, compare = Path(settings.out), settings.section("compare")
-    corpus = {"sources": settings.general, "folder": out / "corpus", "on_bad_record": settings.on_bad_record}
+    corpus = {
+        "sources": settings.general,
+        "folder": out / "corpus",
+        "on_bad_record": settings.on_bad_record,
+    }
     yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
     for task in _tasks(settings):
         folder = out / slug(task)
-        arguments = {"task": task, "corpus": OutputOf("general"), "folder": folder / "texts", "plants": compare.plants}
+        arguments = {
+            "task": task,
+            "corpus": OutputOf("general"),
+            "folder": folder / "texts",
+            "plants": compare.plants,
+        }
         arguments |= {"data": settings.data, "inputs": settings.inputs}
         yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
         arguments = {"planting": OutputOf(f"texts/{slug(task)}"), "corpus": OutputOf("general")}
-        arguments |= {"folder": folder / "pool", "others": compare.others, "language": settings.selection.language}
+        arguments |= {
+            "folder": folder / "pool",
+            "others": compare.others,
+            "language": settings.selection.language,
+        }
         yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", arguments)
 
 
@@ -105,22 +128,36 @@ def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell
     compare, pool = settings.section("compare"), OutputOf(f"pool/{slug(task)}")
     sizes = [size for size in compare.fit if size <= texts]
     if not sizes:
-        raise ConfigError(f"fit={compare.fit}: must be at most {texts}, the texts of task {task} to fit on")
+        raise ConfigError(
+            f"fit={compare.fit}: must be at most {texts}, the texts of task {task} to fit on"
+        )
     if len(sizes) < len(compare.fit):
         log.info("compare   %s has %d texts to fit on; larger sizes are skipped", task, texts)
     for size, seed in product(sizes, range(compare.seeds)):
         draw = f"{slug(task)}/{size}-{seed}"
         folder = Path(settings.out) / draw
-        fit = {"planting": OutputOf(f"texts/{slug(task)}"), "folder": folder / "task", "size": size, "seed": seed}
+        fit = {
+            "planting": OutputOf(f"texts/{slug(task)}"),
+            "folder": folder / "task",
+            "size": size,
+            "seed": seed,
+        }
         yield Cell(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
         texts_of = {"task": OutputOf(f"fit/{draw}"), "pool": pool}
         for spec in compare.selectors:
             name = f"{draw}/{slug(spec)}"
             if spec != ORACLE:
-                scoring = {"selector": spec, "detector": settings.detector, "folder": folder / slug(spec) / "scores"}
+                scoring = {
+                    "selector": spec,
+                    "detector": settings.detector,
+                    "folder": folder / slug(spec) / "scores",
+                }
                 scoring["selection"] = replace(settings.selection, seed=seed)
                 yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
-            arguments = {"scores": None if spec == ORACLE else OutputOf(f"score/{name}"), "budgets": compare.budgets}
+            arguments = {
+                "scores": None if spec == ORACLE else OutputOf(f"score/{name}"),
+                "budgets": compare.budgets,
+            }
             arguments |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
             yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)

@@ -14,7 +14,8 @@ class FewShotSettings:
     """Chat model and items of a few-shot study.
 
     Attributes:
-        chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or ``scripted:FILE``.
+        chat: The chat model: ``local:MODEL``, ``http:BASE_URL,model=NAME,key_env=VARIABLE`` or
+            ``scripted:FILE``.
         items: Number of texts to classify, drawn at random.
         shots: Examples of each of the two labels.
         n: Texts of each label, on and off topic, that examples are drawn from.
@@ -26,7 +27,9 @@ class FewShotSettings:
     n: int = 30
 
     def __post_init__(self) -> None:
-        check_fields(self, items="at least 1", shots="at least 1", n=f"at least shots, {self.shots}")
+        check_fields(
+            self, items="at least 1", shots="at least 1", n=f"at least shots, {self.shots}"
+        )
 
 
 HELP = "Ask a chat model which of two labels a text has, given examples on and off its topic"

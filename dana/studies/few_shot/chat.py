@@ -18,14 +18,17 @@ from dana.models.generation import ChatDecoder, RowSampling
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
-Message = dict[str, str]  # role ("user" or "assistant", alternating) and content, as in chat templates
+Message = dict[
+    str, str
+]  # role ("user" or "assistant", alternating) and content, as in chat templates
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
 
 
 class ChatModel(Protocol):
     """A chat model: a frozen dataclass of settings, registered under the entry-point group ``dana.chat_models``.
 
-    One that answers several conversations together also has ``batch``, how many, and ``replies(conversations, seeds)``.
+    One that answers several conversations together also has ``batch``, how many, and
+    ``replies(conversations, seeds)``.
     """
 
     def identity(self) -> dict[str, Any]:
@@ -53,7 +56,9 @@ def open_chat(spec: str) -> ChatModel:
         ConfigError: If a setting is invalid, or the spec has a key, which is not shown.
     """
     if _KEY.search(spec):
-        raise ConfigError("chat: must not have a key, as specs are saved; set an environment variable and key_env=NAME")
+        raise ConfigError(
+            "chat: must not have a key, as specs are saved; set an environment variable and key_env=NAME"
+        )
     return CHAT_MODELS.create(spec)
 
 
@@ -75,13 +80,24 @@ class LocalChat:
     version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        check_fields(self, max_new_tokens="at least 1", temperature="at least 0", batch="at least 1")
+        check_fields(
+            self, max_new_tokens="at least 1", temperature="at least 0", batch="at least 1"
+        )
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:
-        decoding = {"max_new_tokens": self.max_new_tokens, "temperature": self.temperature, "batch": self.batch}
+        decoding = {
+            "max_new_tokens": self.max_new_tokens,
+            "temperature": self.temperature,
+            "batch": self.batch,
+        }
         template = fingerprint(self._decoder.tokenizer.get_chat_template())
-        return {"kind": "local", "model": model_identity(self.model), "template": template, **decoding}
+        return {
+            "kind": "local",
+            "model": model_identity(self.model),
+            "template": template,
+            **decoding,
+        }
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
         """Generate a reply.
@@ -91,7 +107,9 @@ class LocalChat:
         """
         return self.replies([messages], [seed])[0]
 
-    def replies(self, conversations: Sequence[Sequence[Message]], seeds: Sequence[int]) -> list[str]:
+    def replies(
+        self, conversations: Sequence[Sequence[Message]], seeds: Sequence[int]
+    ) -> list[str]:
         """Generate a reply to each conversation, with a seed each; they are independent up to rounding.
 
         Raises:
@@ -109,8 +127,8 @@ class LocalChat:
 class ScriptedChat:
     """Replies from a JSONL file, by the first matching line: for tests and dry runs.
 
-    A line has ``reply``, and optionally ``turn`` (the user's turn to answer, from 1) and ``contains`` (text that occurs
-    in this or an earlier turn of the user).
+    A line has ``reply``, and optionally ``turn`` (the user's turn to answer, from 1) and
+    ``contains`` (text that occurs in this or an earlier turn of the user).
 
     Attributes:
         path: The file.
@@ -146,6 +164,8 @@ class ScriptedChat:
             fits = "reply" in kinds and kinds.items() <= REPLY_KEYS.items()
             if record.problem or not fits:
                 remedy = "expected reply (text), and optionally turn (a whole number) and contains (text)"
-                raise DataError(f"{record.location}: {record.problem or f'{record.fields}: {remedy}'}")
+                raise DataError(
+                    f"{record.location}: {record.problem or f'{record.fields}: {remedy}'}"
+                )
             lines.append(record.fields)
         return lines

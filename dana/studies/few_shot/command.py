@@ -17,7 +17,11 @@ FLAGS = [
     Flag("--shots", "few_shot.shots"),
     Flag("--n", "few_shot.n"),
     *(flag for flag in GAP_FLAGS if flag.name in OF_GAP.split()),
-    Flag("--seed", "selection.seed", "root seed of windows, topics, items and conversations (default: 0)"),
+    Flag(
+        "--seed",
+        "selection.seed",
+        "root seed of windows, topics, items and conversations (default: 0)",
+    ),
     Flag("--out", "out"),
 ]
 
@@ -32,20 +36,23 @@ def add_few_shot(add: AddCommand) -> None:
 def _few_shot(args: argparse.Namespace) -> None:
     """Ask a chat model which of two labels a text has, given examples on and off its topic.
 
-    Draws items from CARD: a topic, two labels, a text of one of them about the topic, and --shots examples of both, on
-    and off topic (the sets of topic-gap). Each item and arm is a conversation of five turns: examples of Class A
-    and Class B, and the question for three criteria that separate them; each criterion applied to the text; the
-    decision. Abstentions and answers that cannot be parsed count as wrong and are reported separately. Writes
-    OUT/few-shot: few_shot.md (the result in words), summary.csv (one row per arm, exact 95 % intervals), paired.csv
-    (exact McNemar test of on against off topic), results.csv, transcripts.jsonl and items.jsonl.
+    Draws items from CARD: a topic, two labels, a text of one of them about the topic, and --shots
+    examples of both, on and off topic (the sets of topic-gap). Each item and arm is a conversation
+    of five turns: examples of Class A and Class B, and the question for three criteria that
+    separate them; each criterion applied to the text; the decision. Abstentions and answers that
+    cannot be parsed count as wrong and are reported separately. Writes OUT/few-shot: few_shot.md
+    (the result in words), summary.csv (one row per arm, exact 95 % intervals), paired.csv (exact
+    McNemar test of on against off topic), results.csv, transcripts.jsonl and items.jsonl.
 
-    --chat is local:MODEL (transformers, with the tokenizer's chat template; local:smollm2 needs no model hub),
-    http:BASE_URL,model=NAME for any OpenAI-compatible endpoint, or scripted:FILE (replies as JSONL, for tests). An
-    endpoint's key is read from the environment variable named by key_env and never written. If it is killed or
-    disconnected, the same command resumes with the next conversations.
+    --chat is local:MODEL (transformers, with the tokenizer's chat template; local:smollm2 needs no
+    model hub), http:BASE_URL,model=NAME for any OpenAI-compatible endpoint, or scripted:FILE
+    (replies as JSONL, for tests). An endpoint's key is read from the environment variable named by
+    key_env and never written. If it is killed or disconnected, the same command resumes with the
+    next conversations.
 
-      dana studies few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
-      dana studies few-shot genre_mix --short keep --chat local:smollm2,temperature=0.7 --out runs/small-model
+      dana studies few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME
+      --out runs/few-shot dana studies few-shot genre_mix --short keep --chat
+      local:smollm2,temperature=0.7 --out runs/small-model
     """
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 

@@ -19,7 +19,10 @@ from dana.studies.few_shot.chat import Message
 log = get_logger(__name__)
 
 LIMIT, PART = 1 << 24, 1 << 16  # maximum bytes of a response; bytes per read
-WAIT, MAX_WAIT = 1.0, 60.0  # seconds before the first retry, doubled each time; maximum, also of Retry-After
+WAIT, MAX_WAIT = (
+    1.0,
+    60.0,
+)  # seconds before the first retry, doubled each time; maximum, also of Retry-After
 SHOWN = 200  # characters of a response that an error shows
 AGAIN = (408, 425, 429)  # statuses to retry, besides 5xx
 SECRET = 8  # shorter keys, such as "none", are not masked
@@ -51,8 +54,9 @@ class _AnswersAsTheyAre(HTTPErrorProcessor):
 class HTTPChat:
     """A model behind an OpenAI-compatible HTTP endpoint: vLLM, llama.cpp, Ollama, a provider.
 
-    Retries connection errors, timeouts, statuses 408, 425, 429 and 5xx, and responses without a reply, with exponential
-    backoff or after ``Retry-After``. The key is read from the environment and masked in all that the endpoint returns.
+    Retries connection errors, timeouts, statuses 408, 425, 429 and 5xx, and responses without a
+    reply, with exponential backoff or after ``Retry-After``. The key is read from the environment
+    and masked in all that the endpoint returns.
 
     Attributes:
         base_url: URL without ``/chat/completions``, for example ``http://localhost:8000/v1``.
@@ -86,7 +90,11 @@ class HTTPChat:
         return f"{self.base_url.rstrip('/')}/chat/completions"
 
     def identity(self) -> dict[str, Any]:
-        decoding = {"model": self.model, "temperature": self.temperature, "max_tokens": self.max_tokens}
+        decoding = {
+            "model": self.model,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
         return {"kind": "http", "base_url": self.base_url.rstrip("/"), **decoding}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
@@ -105,24 +113,43 @@ class HTTPChat:
             if failure.is_final or attempt == self.retries:
                 break
             seconds = min(WAIT * 2**attempt if failure.wait is None else failure.wait, MAX_WAIT)
-            log.warning("%s: %s; retry %d of %d in %.3g s", self.url, problem, attempt + 1, self.retries, seconds)
+            log.warning(
+                "%s: %s; retry %d of %d in %.3g s",
+                self.url,
+                problem,
+                attempt + 1,
+                self.retries,
+                seconds,
+            )
             sleep(seconds)
-        raise EndpointError(f"{self.url}: {problem}{f' ({attempt + 1} attempts)' if attempt else ''}")
+        raise EndpointError(
+            f"{self.url}: {problem}{f' ({attempt + 1} attempts)' if attempt else ''}"
+        )
 
     def _key(self) -> str:
         """Read the key from the environment; empty without `key_env`.
 
         Raises:
-            ConfigError: If the variable is not set, or its value is invalid in a header; the value is not shown.
+            ConfigError: If the variable is not set, or its value is invalid in a header; the value
+                is not shown.
         """
         if self.key_env is None:
             return ""
         if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.key_env):  # perhaps the key itself
-            raise ConfigError("key_env: must be the name of an environment variable, of A-Z, 0-9 and _ (not shown)")
+            raise ConfigError(
+                "key_env: must be the name of an environment variable, of A-Z, 0-9 and _ (not shown)"
+            )
         key = os.environ.get(self.key_env, "").strip()
-        require(bool(key), "key_env", self.key_env, "an environment variable with the key; it is not set")
+        require(
+            bool(key),
+            "key_env",
+            self.key_env,
+            "an environment variable with the key; it is not set",
+        )
         if not re.fullmatch(r"[!-~]+", key):
-            raise ConfigError(f"{self.key_env}: must be a key of ASCII characters without blanks (not shown)")
+            raise ConfigError(
+                f"{self.key_env}: must be a key of ASCII characters without blanks (not shown)"
+            )
         return key
 
     def _without_key(self, text: str) -> str:
@@ -134,22 +161,38 @@ class HTTPChat:
 
     def _ask(self, messages: Sequence[Message], seed: int) -> str:
         """Send one request and return its reply."""
-        body: dict[str, Any] = {"model": self.model, "messages": list(messages), "temperature": self.temperature}
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": list(messages),
+            "temperature": self.temperature,
+        }
         if self.max_tokens is not None:
             body["max_tokens"] = self.max_tokens
         if self.temperature > 0:  # not all endpoints support the field, which has no effect at 0
             body["seed"] = seed
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "dana"}
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "User-Agent": "dana",
+        }
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
         status, fields, answer = self._answer(Request(self.url, json.dumps(body).encode(), headers))
-        text = answer.decode("utf-8", "replace")  # not cut before masking, which would leave a part of the key
+        text = answer.decode(
+            "utf-8", "replace"
+        )  # not cut before masking, which would leave a part of the key
         if 300 <= status < 400:
-            raise _AttemptError(f"redirects to {fields.get('Location')}; use it as base_url", is_final=True)
+            raise _AttemptError(
+                f"redirects to {fields.get('Location')}; use it as base_url", is_final=True
+            )
         if status != 200:
             is_final = status < 500 and status not in AGAIN
-            seconds = re.fullmatch(r"\s*(\d{1,9}(\.\d*)?)\s*", fields.get("Retry-After", ""), re.ASCII)
-            raise _AttemptError(f"HTTP {status}: {text}", float(seconds[1]) if seconds else None, is_final)
+            seconds = re.fullmatch(
+                r"\s*(\d{1,9}(\.\d*)?)\s*", fields.get("Retry-After", ""), re.ASCII
+            )
+            raise _AttemptError(
+                f"HTTP {status}: {text}", float(seconds[1]) if seconds else None, is_final
+            )
         return _reply_in(answer, text)
 
     def _answer(self, request: Request) -> tuple[int, Any, bytes]:
@@ -178,8 +221,16 @@ def _check_url(url: str) -> None:
         fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         fits = False
-    if not (fits and re.fullmatch(r"[!-~]+", url)) or parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError("base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)")
+    if (
+        not (fits and re.fullmatch(r"[!-~]+", url))
+        or parts.username
+        or parts.password
+        or parts.query
+        or parts.fragment
+    ):
+        raise ConfigError(
+            "base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)"
+        )
 
 
 def _reply_in(answer: bytes, text: str) -> str:

@@ -13,9 +13,16 @@ from dana.core.rng import generator
 from dana.stages.settings import RunSettings
 from dana.studies.few_shot import ARMS
 from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
-from dana.studies.topic_gap.stage import SHARES, check_task_of_topics, open_documents, prepare_shares, select_topics
+from dana.studies.topic_gap.stage import (
+    SHARES,
+    check_task_of_topics,
+    open_documents,
+    prepare_shares,
+    select_topics,
+)
 
-# Disjoint texts of a topic by set (``test`` to classify; ``on`` and ``off`` as examples), then by label.
+# Disjoint texts of a topic by set (``test`` to classify; ``on`` and ``off`` as examples), then by
+# label.
 TopicTexts = Mapping[str, Mapping[str, Sequence["Passage"]]]
 
 
@@ -61,7 +68,8 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     Reads the task, fits or opens topics, and computes the documents' shares.
 
     Args:
-        settings: Settings of the run: ``few_shot``, ``topics``, ``topic_gap`` without n, arms and validation, ...
+        settings: Settings of the run: ``few_shot``, ``topics``, ``topic_gap`` without n, arms and
+            validation, ...
         card: Name or YAML file of a task card, with one label per text.
 
     Returns:
@@ -71,7 +79,11 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
         ConfigError: If a name or number is unknown.
         DataError: If there are too few documents, or no topic separates them.
     """
-    study, gap, seed = settings.section("few_shot"), settings.section("topic_gap"), settings.selection.seed
+    study, gap, seed = (
+        settings.section("few_shot"),
+        settings.section("topic_gap"),
+        settings.selection.seed,
+    )
     check_task_of_topics(card, settings)
     split = TopicSplit(study.n, gap.test, 0, gap.draw, seed)
     grid = prepare_shares(card, settings, [split])
@@ -83,21 +95,31 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     for topic in topics:
         sets = documents.assign(set=split_by_topic(documents, theta[:, topic], split))
         texts[str(topic)] = {
-            str(part): {str(label): list(map(Passage, of["id"], of["whole"])) for label, of in rows.groupby("label")}
+            str(part): {
+                str(label): list(map(Passage, of["id"], of["whole"]))
+                for label, of in rows.groupby("label")
+            }
             for part, rows in sets.groupby("set")
         }
-    inputs = {"shares": shares, "topics": topics, "split": asdict(split), "items": study.items, "shots": study.shots}
+    inputs = {
+        "shares": shares,
+        "topics": topics,
+        "split": asdict(split),
+        "items": study.items,
+        "shots": study.shots,
+    }
     return inputs, draw_items(texts, study.items, study.shots, seed)
 
 
 def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: int) -> list[Item]:
     """Draw items: a topic and a pair of labels, the order of the labels, the label and text to classify, examples.
 
-    Each topic and pair is drawn once before any is drawn again, and each text at most once. A larger count begins with
-    the same items.
+    Each topic and pair is drawn once before any is drawn again, and each text at most once. A
+    larger count begins with the same items.
 
     Args:
-        topics: Texts by number of the topic, all with the same labels and at least `shots` examples of each.
+        topics: Texts by number of the topic, all with the same labels and at least `shots` examples
+            of each.
         count: Number of items.
         shots: Examples of each label and arm.
         seed: Root seed.
@@ -108,7 +130,11 @@ def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: i
     References:
         Roussinov and Sharoff 2023, section 4.3: 72 random triples, five random examples of each genre.
     """
-    triples = [(topic, pair) for topic, sets in topics.items() for pair in combinations(sorted(sets["test"]), 2)]
+    triples = [
+        (topic, pair)
+        for topic, sets in topics.items()
+        for pair in combinations(sorted(sets["test"]), 2)
+    ]
     if not triples:
         raise DataError(f"items: expected texts of two labels or more in {len(topics)} topics")
     used_ids: set[str] = set()
@@ -123,15 +149,24 @@ def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: i
             of_label = topics[topic]["test"][label]
             candidates = [text for text in of_label if text.id not in used_ids]
             if not candidates:
-                texts = f"all {len(of_label)} test texts of label {label!r} in topic {topic} are used"
-                raise DataError(f"items={count}: {texts} after {len(items)} items; lower items or raise test")
+                texts = (
+                    f"all {len(of_label)} test texts of label {label!r} in topic {topic} are used"
+                )
+                raise DataError(
+                    f"items={count}: {texts} after {len(items)} items; lower items or raise test"
+                )
             text = candidates[random.integers(len(candidates))]
             sets = topics[topic]
-            examples = {arm: [_draw_examples(sets[arm][name], shots, random) for name in labels] for arm in ARMS}
+            examples = {
+                arm: [_draw_examples(sets[arm][name], shots, random) for name in labels]
+                for arm in ARMS
+            }
             items.append(Item(str(len(items)), topic, labels[0], labels[1], text, label, examples))
             used_ids.add(text.id)
     return items
 
 
-def _draw_examples(passages: Sequence[Passage], shots: int, random: np.random.Generator) -> list[Passage]:
+def _draw_examples(
+    passages: Sequence[Passage], shots: int, random: np.random.Generator
+) -> list[Passage]:
     return [passages[number] for number in random.permutation(len(passages))[:shots]]

@@ -20,12 +20,18 @@ def write_prompts(item: Item, arm: str) -> list[tuple[str, str]]:
 
     def examples_text(passages: Sequence[Passage]) -> str:
         example = Template(script["example"])
-        texts = (example.substitute(number=number, text=one.text) for number, one in enumerate(passages, 1))
+        texts = (
+            example.substitute(number=number, text=one.text)
+            for number, one in enumerate(passages, 1)
+        )
         return "\n\n".join(text.strip() for text in texts)
 
     examples_a, examples_b = map(examples_text, item.examples[arm])
     values = {"examples_a": examples_a, "examples_b": examples_b, "text": item.text.text}
-    return [(turn["name"], Template(turn["prompt"]).substitute(values).strip()) for turn in script["turns"]]
+    return [
+        (turn["name"], Template(turn["prompt"]).substitute(values).strip())
+        for turn in script["turns"]
+    ]
 
 
 def converse(
@@ -35,11 +41,13 @@ def converse(
 
     Args:
         model: The chat model; one with ``replies`` answers a turn of all conversations at once.
-        pairs: An item (the text, its two classes and their examples), and the arm whose examples are shown.
+        pairs: An item (the text, its two classes and their examples), and the arm whose examples
+            are shown.
         seeds: Seed of the model's sampling, for each conversation.
 
     Returns:
-        For each conversation, ``name``, ``prompt`` and ``reply`` of each turn, and the choice of the last reply.
+        For each conversation, ``name``, ``prompt`` and ``reply`` of each turn, and the choice of
+        the last reply.
     """
     messages: list[list[Message]] = [[] for _ in pairs]
     turns: list[list[dict[str, str]]] = [[] for _ in pairs]
@@ -69,11 +77,15 @@ class ForcedChoice(StrEnum):
 
 LONGEST = 4000  # characters at the end of a reply that are parsed
 _MARKER = r"\b(?:answer|decision|verdict|choice|conclusion|classification|class)\s*(?:is\b|[:=])"
-_ANSWER = re.compile(rf"{_MARKER}([^\w@]*.*)")  # the rest of the line, or the next line if that is empty
+_ANSWER = re.compile(
+    rf"{_MARKER}([^\w@]*.*)"
+)  # the rest of the line, or the next line if that is empty
 _CLASS = re.compile(r"(?<![\w@-])(?:class(?:es)?|category|option)[\s\-(\[]*([ab])(?!\w|-\w)")
 _SECOND = re.compile(r"(@[ab]\s*(?:and|or|nor|&|/|,)\s*)([ab])(?!\w)")  # classes A and B
 # A letter that is not an article: alone on its line, or in an answer.
-_LETTER = re.compile(rf"(?m)((?:{_MARKER}|^)\W*)(?<![\w@])([ab])(?=\W*$|\s*[.,;:)\]]|\s+\W?(?:rather|not)\b)")
+_LETTER = re.compile(
+    rf"(?m)((?:{_MARKER}|^)\W*)(?<![\w@])([ab])(?=\W*$|\s*[.,;:)\]]|\s+\W?(?:rather|not)\b)"
+)
 _QUESTION = re.compile(r"[^.!?\n]*\?")
 _NEGATED = re.compile(
     r"\b(?:not(?! only)|\w+n't|cannot|never|n?either|nor|rather than|instead of|than|over|unlike)\b[^@.,;:\n]*"
@@ -91,15 +103,15 @@ _ABSTAINS = re.compile(
 def parse_choice(reply: str) -> ForcedChoice:
     """Parse which of two classes a reply chooses, from its last answer line or, without one, from the whole reply.
 
-    Case, markdown, quotes and reasoning in ``<think>`` are ignored, and negated classes ("not class B", "rather than
-    class B") do not count.
+    Case, markdown, quotes and reasoning in ``<think>`` are ignored, and negated classes ("not class
+    B", "rather than class B") do not count.
 
     Args:
         reply: Last reply of the conversation.
 
     Returns:
-        The class, if exactly one is named. ABSTAINED if the reply says that it cannot tell, neither, or both, and has
-        no answer line that names one class. Else UNPARSABLE.
+        The class, if exactly one is named. ABSTAINED if the reply says that it cannot tell,
+        neither, or both, and has no answer line that names one class. Else UNPARSABLE.
     """
     text = _QUESTION.sub(" ", _mark(reply))
     answers = [answer for answer in _ANSWER.findall(text) if answer.strip()]
@@ -116,6 +128,8 @@ def _mark(reply: str) -> str:
     text = reply.rpartition("</think>")[2].partition("<think>")[0]
     text = unicodedata.normalize("NFKC", text).casefold().replace("\u2019", "'")
     text = re.sub(r"\\[a-z]+\s*\{", " ", text)  # \boxed{, \text{
-    text = re.sub(r"[*_`#>~|@\"\u201c\u201d\u201e\u00ab\u00bb\u2018{}$\\]|(?<!\w)'|'(?!\w)", " ", text)
+    text = re.sub(
+        r"[*_`#>~|@\"\u201c\u201d\u201e\u00ab\u00bb\u2018{}$\\]|(?<!\w)'|'(?!\w)", " ", text
+    )
     text = re.sub(r"[^\S\n]+", " ", text).strip()[-LONGEST:]
     return _LETTER.sub(r"\1@\2", _SECOND.sub(r"\1@\2", _CLASS.sub(r"@\1", text)))

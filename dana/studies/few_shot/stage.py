@@ -35,17 +35,17 @@ Row = dict[str, Any]
 def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     """Ask a chat model about every item in every arm and measure its accuracy.
 
-    Conversations that a model answers together are an artifact in ``OUT/few-shot-begun`` until all are finished, so an
-    interrupted run resumes with the next ones and writes the same bytes.
+    Conversations that a model answers together are an artifact in ``OUT/few-shot-begun`` until all
+    are finished, so an interrupted run resumes with the next ones and writes the same bytes.
 
     Args:
         settings: Settings of the run.
         card: Name or YAML file of the task card to draw items from.
 
     Returns:
-        The artifact ``OUT/few-shot``: ``few_shot.md`` (the result in words), ``summary.csv`` (one row per arm),
-        ``paired.csv`` (comparison of the arms), ``results.csv`` (one row per item and arm), ``transcripts.jsonl`` (one
-        line per conversation), ``items.jsonl``.
+        The artifact ``OUT/few-shot``: ``few_shot.md`` (the result in words), ``summary.csv`` (one
+        row per arm), ``paired.csv`` (comparison of the arms), ``results.csv`` (one row per item and
+        arm), ``transcripts.jsonl`` (one line per conversation), ``items.jsonl``.
 
     Raises:
         ConfigError: If the chat model is invalid.
@@ -57,7 +57,11 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     require(bool(study.chat), "chat", study.chat, "a chat model, for example scripted:FILE")
     model = open_chat(study.chat)
     # Fail on a bad model before any text is read.
-    depends_on: Row = {"chat": model.identity(), "code": origin_of(model), "script": file_digest(SCRIPT)}
+    depends_on: Row = {
+        "chat": model.identity(),
+        "code": origin_of(model),
+        "script": file_digest(SCRIPT),
+    }
     inputs, items = items_of_task(settings, card)
     depends_on |= {"items": inputs, "seed": seed, "method": 4}
     begun = out / f"{KIND}-begun"
@@ -67,9 +71,13 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
         batches = [plan[at : at + together] for at in range(0, len(plan), together)]
         records: list[Row] = []
         for number, batch in enumerate(monitor(batches, what="conversations", unit="batches")):
-            hold = partial(_hold_conversations, model=model, spec=study.chat, pairs=batch, seed=seed)
+            hold = partial(
+                _hold_conversations, model=model, spec=study.chat, pairs=batch, seed=seed
+            )
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
-            records += [row | {"model": depends_on["chat"]} for row in read_json(part.path / CONVERSATIONS)]
+            records += [
+                row | {"model": depends_on["chat"]} for row in read_json(part.path / CONVERSATIONS)
+            ]
         _write_study(draft, items, records)
         draft.seeds = {"study": seed}
 
@@ -89,8 +97,20 @@ def _hold_conversations(
     for (item, arm), of_turns, (turns, choice) in zip(pairs, seeds, conversations, strict=True):
         label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
         outcome = choice.value if label is None else "right" if label == item.label else "wrong"
-        row: Row = {"item": item.id, "arm": arm, "topic": item.topic, "label_a": item.label_a, "label_b": item.label_b}
-        row |= {"label": item.label, "chosen": label, "outcome": outcome, "seed": of_turns, "turns": turns}
+        row: Row = {
+            "item": item.id,
+            "arm": arm,
+            "topic": item.topic,
+            "label_a": item.label_a,
+            "label_b": item.label_b,
+        }
+        row |= {
+            "label": item.label,
+            "chosen": label,
+            "outcome": outcome,
+            "seed": of_turns,
+            "turns": turns,
+        }
         rows.append(row)
     write_json(draft.path / CONVERSATIONS, rows)
 
@@ -100,7 +120,9 @@ def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> Non
     (folder / "items.jsonl").write_text(to_json_lines(map(asdict, items)), encoding="utf-8")
     (folder / "transcripts.jsonl").write_text(to_json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
-    accuracies = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS]
+    accuracies = [
+        arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS
+    ]
     write_text(folder / "results.csv", csv_text(results))
     write_text(folder / "summary.csv", csv_text(pd.DataFrame(accuracies)))
     difference = compare_on_with_off(results)
@@ -108,7 +130,9 @@ def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> Non
     title = f"Few-shot study: {len(items)} texts, examples on and off topic"
     (folder / TEXT).write_text(study_text(title, accuracies, difference), encoding="utf-8")
     draft.counts = {"items": len(items), "conversations": len(records)}
-    draft.counts |= {row["arm"]: {outcome: row[outcome] for outcome in OUTCOMES} for row in accuracies}
+    draft.counts |= {
+        row["arm"]: {outcome: row[outcome] for outcome in OUTCOMES} for row in accuracies
+    }
 
 
 def exact_interval(right: int, items: int) -> tuple[float, float]:
@@ -131,9 +155,10 @@ def arm_accuracy(arm: str, outcomes: Sequence[str]) -> Row:
         outcomes: Outcomes of its items, at least one.
 
     Returns:
-        ``arm``, ``items``; counts ``right``, ``wrong``, ``abstained`` and ``unparsable``; ``accuracy``, the share of
-        all items that are right, with its exact 95 % interval ``low`` to ``high``; ``answered``, the count of right and
-        wrong, and among these ``accuracy_answered`` (NaN if there are none), ``low_answered``, ``high_answered``.
+        ``arm``, ``items``; counts ``right``, ``wrong``, ``abstained`` and ``unparsable``;
+        ``accuracy``, the share of all items that are right, with its exact 95 % interval ``low`` to
+        ``high``; ``answered``, the count of right and wrong, and among these ``accuracy_answered``
+        (NaN if there are none), ``low_answered``, ``high_answered``.
     """
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     right, answers = counts["right"], counts["right"] + counts["wrong"]
@@ -151,13 +176,15 @@ def compare_on_with_off(results: pd.DataFrame) -> Row:
         results: One row per item and arm: ``item``, ``arm``, ``outcome``.
 
     Returns:
-        Counts of items that are right in ``both`` arms, ``only_on``, ``only_off``, ``neither``; ``difference`` of the
-        accuracies, on minus off; two-sided ``p``.
+        Counts of items that are right in ``both`` arms, ``only_on``, ``only_off``, ``neither``;
+        ``difference`` of the accuracies, on minus off; two-sided ``p``.
 
     References:
         McNemar 1947, Note on the sampling error of the difference between correlated proportions; exact as binomial.
     """
-    right = results.assign(right=results["outcome"] == "right").pivot(index="item", columns="arm", values="right")
+    right = results.assign(right=results["outcome"] == "right").pivot(
+        index="item", columns="arm", values="right"
+    )
     on, off = right["on"].to_numpy(bool), right["off"].to_numpy(bool)
     counts = {"both": on & off, "only_on": on & ~off, "only_off": off & ~on, "neither": ~on & ~off}
     row: Row = {name: int(rows.sum()) for name, rows in counts.items()}
@@ -178,9 +205,19 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     for row in accuracies:
         interval = f"exact 95 % interval {row['low'] * 100:.0f} to {row['high'] * 100:.0f} %"
         share = f"{row['right']} of {row['items']} ({row['accuracy'] * 100:.0f} %, {interval})"
-        verdict = "better than" if row["low"] > CHANCE else "worse than" if row["high"] < CHANCE else "may be"
-        lines.append(f"With {ARMS[row['arm']]} the model is right about {share} texts: {verdict} guessing.")
-    lines.append(f"Guessing is right about {CHANCE * 100:.0f} %, as both classes are equally likely.")
+        verdict = (
+            "better than"
+            if row["low"] > CHANCE
+            else "worse than"
+            if row["high"] < CHANCE
+            else "may be"
+        )
+        lines.append(
+            f"With {ARMS[row['arm']]} the model is right about {share} texts: {verdict} guessing."
+        )
+    lines.append(
+        f"Guessing is right about {CHANCE * 100:.0f} %, as both classes are equally likely."
+    )
     points = f"{abs(difference['difference']) * 100:.0f} points"
     better, worse = ("on", "off") if difference["difference"] > 0 else ("off", "on")
     verdict = f"It does better with {ARMS[better]} than with {ARMS[worse]}, by {points}"
@@ -189,5 +226,9 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
     alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
     test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
     lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
-    lines += ["", "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.", ""]
+    lines += [
+        "",
+        "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.",
+        "",
+    ]
     return "\n".join([*lines, "```", tabulate(accuracies), "```", ""])

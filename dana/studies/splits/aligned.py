@@ -38,11 +38,15 @@ class AlignedText:
         """Yield every row with its line number, each side cleaned by :func:`dana.corpus.text.one_line`.
 
         Raises:
-            DataError: If a line cannot be read or decoded (names file and line), the files have different numbers of
-                lines, or there is no line.
+            DataError: If a line cannot be read or decoded (names file and line), the files have
+                different numbers of lines, or there is no line.
         """
         row = 0
-        for row, texts in _records(self.files[0], self.sides) if _holds_records(self.files[0]) else _lines(self.files):
+        for row, texts in (
+            _records(self.files[0], self.sides)
+            if _holds_records(self.files[0])
+            else _lines(self.files)
+        ):
             yield row, tuple(map(one_line, texts))
         if not row:
             raise DataError(f"{self.files[0]}: the file is empty")
@@ -52,13 +56,15 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
     """Check the names of one or two files and their sides, without reading them.
 
     Args:
-        files: Two plain-text files (``.txt``, ``.de``, or any suffix but those of records), or one file of records
-            (``.jsonl .json .csv .tsv .parquet``); all but Parquet may end in ``.gz`` or ``.zst``.
+        files: Two plain-text files (``.txt``, ``.de``, or any suffix but those of records), or one
+            file of records (``.jsonl .json .csv .tsv .parquet``); all but Parquet may end in
+            ``.gz`` or ``.zst``.
         sides: Names of both sides; by default ``source`` and ``target``.
 
     Raises:
         ConfigError: If there are not two names that are valid columns.
-        DataError: If a file is missing or a folder, or if there are not two files of plain text or one of records.
+        DataError: If a file is missing or a folder, or if there are not two files of plain text or
+            one of records.
     """
     for file in files:
         if not file.is_file():
@@ -66,29 +72,34 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
             raise DataError(f"{file}: {problem}; give one file per side, or one file with both")
         if _holds_records(file) == (len(files) > 1):
             kind = "records with both sides" if len(files) > 1 else "plain text with one side"
-            raise DataError(f"{file}: has {kind}; give two plain-text files, or one file of records")
+            raise DataError(
+                f"{file}: has {kind}; give two plain-text files, or one file of records"
+            )
     names = tuple(sides or PAIR)
     fits = len(names) == len(set(names)) == 2 and not {*names} & {"", *RESERVED}
     require(fits, "sides", list(names), f"two names, different and none of {', '.join(RESERVED)}")
     return AlignedText(tuple(files), names)
 
 
-def find_splits(folder: Path, sides: Sequence[str] | None = None) -> dict[str, dict[str, AlignedText]]:
+def find_splits(
+    folder: Path, sides: Sequence[str] | None = None
+) -> dict[str, dict[str, AlignedText]]:
     """Find the splits in a domain's folder, or in each of its subfolders.
 
-    A split is one file of records, or one plain-text file per side, for example ``train.de`` and ``train.en``.
+    A split is one file of records, or one plain-text file per side, for example ``train.de`` and
+    ``train.en``.
 
     Args:
         folder: Folder with the files, or with one subfolder per domain.
-        sides: Fields of records, or endings of plain-text files; by default ``source`` and ``target`` for records, and
-            the endings in alphabetical order for plain text.
+        sides: Fields of records, or endings of plain-text files; by default ``source`` and
+            ``target`` for records, and the endings in alphabetical order for plain text.
 
     Returns:
         Splits by name of the domain, sorted, then by name of the split.
 
     Raises:
-        DataError: If there are no splits, train is missing, dev and test are both missing, or a split has too many
-            files.
+        DataError: If there are no splits, train is missing, dev and test are both missing, or a
+            split has too many files.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder{nearest_path(folder)}")
@@ -100,9 +111,13 @@ def find_splits(folder: Path, sides: Sequence[str] | None = None) -> dict[str, d
                 files.setdefault(SPLIT_OF.get(match[1], match[1]), []).append(file)
         if files and ("train" not in files or len(files) < 2):
             names = ", ".join(sorted(files))
-            raise DataError(f"{path}: has only {names} files; an audit needs train, and dev or test")
+            raise DataError(
+                f"{path}: has only {names} files; an audit needs train, and dev or test"
+            )
         if files:
-            domains[path.resolve().name] = {split: _open_split(split, files[split], sides) for split in files}
+            domains[path.resolve().name] = {
+                split: _open_split(split, files[split], sides) for split in files
+            }
     if not domains:
         raise DataError(f"{folder}: expected {EXPECTED}, or folders with them")
     return domains
@@ -113,7 +128,11 @@ def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> A
         return open_aligned(paths, sides)
     by_ending = {_ending(path): path for path in paths}
     side_names = list(sides or by_ending)
-    if len(by_ending) != len(paths) or len(side_names) != 2 or not by_ending.keys() >= set(side_names):
+    if (
+        len(by_ending) != len(paths)
+        or len(side_names) != 2
+        or not by_ending.keys() >= set(side_names)
+    ):
         names = ", ".join(path.name for path in paths)
         remedy = "expected one per side; name the endings by --sides, for example de en"
         raise DataError(f"{paths[0].parent}: {split} files: {names}; {remedy}")
@@ -140,9 +159,15 @@ def _lines(files: Sequence[Path]) -> Iterator[Row]:
     for number, lines in enumerate(zip_longest(*streams), 1):
         if None in lines:
             rest = [sum(1 for _ in stream) for stream in streams]
-            counts = [number - (line is None) + more for line, more in zip(lines, rest, strict=True)]
-            lengths = ", ".join(f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True))
-            raise DataError(f"{lengths}: must be equal; line N of one is the translation of line N of the other")
+            counts = [
+                number - (line is None) + more for line, more in zip(lines, rest, strict=True)
+            ]
+            lengths = ", ".join(
+                f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True)
+            )
+            raise DataError(
+                f"{lengths}: must be equal; line N of one is the translation of line N of the other"
+            )
         yield number, lines
 
 
@@ -163,7 +188,11 @@ def _records(path: Path, sides: Sequence[str]) -> Iterator[Row]:
         for side, text in zip(sides, texts, strict=True):
             if text is MISSING:
                 present = ", ".join(record.fields)
-                raise DataError(f"{record.location}: no field {side!r}; available: {present}; use --sides")
+                raise DataError(
+                    f"{record.location}: no field {side!r}; available: {present}; use --sides"
+                )
             if not isinstance(text, str):
-                raise DataError(f"{record.location}: {side!r} must be text, is {type(text).__name__}")
+                raise DataError(
+                    f"{record.location}: {side!r} must be text, is {type(text).__name__}"
+                )
         yield record.line, tuple(texts)

@@ -13,14 +13,20 @@ def add_splits(add: AddCommand) -> None:
     folders = "audit: folders with train, dev and test files, see below"
     splits.add_argument("folders", type=local_folder, nargs="*", metavar="DIR", help=folders)
     domain = "make: name of a domain and its source and target file, or one file with both; repeat for each domain"
-    splits.add_argument("--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain)
+    splits.add_argument(
+        "--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain
+    )
     sides = "names of both sides; fields of JSONL, CSV, TSV, Parquet (default: source target)"
     splits.add_argument("--sides", nargs="+", metavar="SIDE", help=sides)
     for name in ("dev", "test"):
         pairs = f"make: pairs of {name} per domain (default: 2000)"
         splits.add_argument(f"--{name}", type=int, metavar="N", default=2000, help=pairs)
-    splits.add_argument("--cap", type=int, metavar="N", help="make: maximum pairs of train per domain")
-    splits.add_argument("--seed", type=int, default=0, help="make: seed of dev and test (default: 0)")
+    splits.add_argument(
+        "--cap", type=int, metavar="N", help="make: maximum pairs of train per domain"
+    )
+    splits.add_argument(
+        "--seed", type=int, default=0, help="make: seed of dev and test (default: 0)"
+    )
     out = "folder of the splits, or of the audit's table"
     splits.add_argument("--out", type=local_folder, metavar="DIR", help=out)
 
@@ -35,8 +41,8 @@ def _splits(args: argparse.Namespace) -> None:
     audit   Shows the share of dev and test lines that are also in train, by side. DIR holds train.de train.en dev.de
             dev.en test.de test.en, or train.parquet ..., or one such folder per domain.
 
-      dana studies splits make --domain it it.de.gz it.en.gz --domain law law.de law.en --sides de en --cap 9000 --out x
-      dana studies splits audit x somebody/elses --sides de en
+      dana studies splits make --domain it it.de.gz it.en.gz --domain law law.de law.en --sides de
+      en --cap 9000 --out x dana studies splits audit x somebody/elses --sides de en
     """
     from dana.core.errors import ConfigError
     from dana.studies.splits import stage

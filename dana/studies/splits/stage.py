@@ -1,11 +1,12 @@
 """``splits``: split parallel text into train, dev and test without common lines, and audit the overlap of splits.
 
-Lines are compared by 64-bit hashes. A collision of two different lines (probability n² / 2⁶⁵ per side, 1e-5 for 14
-million pairs) drops the later pair and can never leak one. Memory is about 46 bytes per pair, whatever the length of
-the lines.
+Lines are compared by 64-bit hashes. A collision of two different lines (probability n² / 2⁶⁵ per
+side, 1e-5 for 14 million pairs) drops the later pair and can never leak one. Memory is about 46
+bytes per pair, whatever the length of the lines.
 
-The audit has the layout of Table 8 of Aharoni and Goldberg 2020, which counts one side; here each side is counted, and
-either of them. Lines are compared after :func:`dana.corpus.text.one_line`; empty lines are never shared.
+The audit has the layout of Table 8 of Aharoni and Goldberg 2020, which counts one side; here each
+side is counted, and either of them. Lines are compared after :func:`dana.corpus.text.one_line`;
+empty lines are never shared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,11 +75,13 @@ class SplitSettings:
             require(rows is None or rows > 0, name, rows, "at least 1")
 
 
-def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: SplitSettings) -> Artifact:
+def splits_stage(
+    domains: Mapping[str, AlignedText], folder: Path, settings: SplitSettings
+) -> Artifact:
     """Split each domain and write ``NAME/{train,dev,test}.parquet``, ``sizes.csv`` and ``overlap.csv``.
 
-    Parquet files have ``line`` (number of the row in its input, from 1) and one column per side, in the order of the
-    input. The input is read twice; the written splits are audited.
+    Parquet files have ``line`` (number of the row in its input, from 1) and one column per side, in
+    the order of the input. The input is read twice; the written splits are audited.
 
     Args:
         domains: Text of each domain by name, all with the same sides.
@@ -94,7 +97,13 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
     stamps = {file: stamp(file) for text in domains.values() for file in text.files}
     digests = {name: [file_digest(file) for file in text.files] for name, text in domains.items()}
     sides = next(iter(domains.values())).sides
-    depends_on = {"domains": digests, "order": list(domains), "sides": sides, **asdict(settings), "method": 1}
+    depends_on = {
+        "domains": digests,
+        "order": list(domains),
+        "sides": sides,
+        **asdict(settings),
+        "method": 1,
+    }
 
     def write(draft: Draft) -> None:
         hashes = {}
@@ -119,7 +128,9 @@ def splits_stage(domains: Mapping[str, AlignedText], folder: Path, settings: Spl
 
 def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Count the rows of each domain: ``in`` (all), dropped by reason, then train, dev and test."""
-    counts = {name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()}
+    counts = {
+        name: np.bincount(outcome, minlength=len(Outcome)) for name, outcome in outcomes.items()
+    }
     columns = [outcome.name.lower() for outcome in Outcome]
     table = pd.DataFrame.from_dict(counts, orient="index", columns=columns).rename_axis("domain")
     table.insert(0, "in", table.sum(axis=1))
@@ -128,7 +139,9 @@ def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
 
 def sizes_text(folder: Path) -> str:
     """Format the sizes of an artifact: one line per domain, and one of all if there are several."""
-    table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index("domain")
+    table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index(
+        "domain"
+    )
     if len(table) > 1:
         table.loc["all"] = table.sum()
     return tabulate(cast(Any, table.reset_index().to_dict("records")))
@@ -137,9 +150,10 @@ def sizes_text(folder: Path) -> str:
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
     """Assign each row of each domain to a split, or to a reason why it is dropped.
 
-    A row is kept if neither its source nor its target is in an earlier row that is kept. In the order of their source
-    hashes, kept rows are test, dev, then train up to the cap: the draw depends on neither order nor machine, and a cap
-    changes neither dev nor test. Rows whose source or target is in dev or test of another domain are dropped.
+    A row is kept if neither its source nor its target is in an earlier row that is kept. In the
+    order of their source hashes, kept rows are test, dev, then train up to the cap: the draw
+    depends on neither order nor machine, and a cap changes neither dev nor test. Rows whose source
+    or target is in dev or test of another domain are dropped.
 
     Args:
         domains: Hashes of each domain from :func:`hash_lines`, all with one seed.
@@ -162,16 +176,27 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
                 f"{name}: dev ({settings.dev:,}) and test ({settings.test:,}) leave no rows for train: {candidates:,} "
                 f"of {len(outcome):,} rows have no repeated line; lower dev or test"
             )
-        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, held_out_rows))] = Outcome.DEV
-        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, settings.test))] = Outcome.TEST
-        held_out = [np.append(old, new[outcome >= Outcome.DEV]) for old, new in zip(held_out, sides, strict=True)]
+        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, held_out_rows))] = (
+            Outcome.DEV
+        )
+        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, settings.test))] = (
+            Outcome.TEST
+        )
+        held_out = [
+            np.append(old, new[outcome >= Outcome.DEV])
+            for old, new in zip(held_out, sides, strict=True)
+        ]
     for name, sides in domains.items():
         outcome = outcomes[name]
         is_train = _train_mask(outcome, sides, held_out)
         if not is_train.any():
-            raise DataError(f"{name}: no rows are left for train, all are in dev or test of another domain")
+            raise DataError(
+                f"{name}: no rows are left for train, all are in dev or test of another domain"
+            )
         if settings.cap is not None and is_train.sum() > settings.cap:
-            outcome[is_train & (sides[0] >= _hash_at_rank(sides[0], is_train, settings.cap))] = Outcome.OVER_CAP
+            outcome[is_train & (sides[0] >= _hash_at_rank(sides[0], is_train, settings.cap))] = (
+                Outcome.OVER_CAP
+            )
     return outcomes
 
 
@@ -230,7 +255,9 @@ def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes
 
     rows = iter(rows)
     while block := list(islice(rows, BLOCK)):
-        yield tuple(np.frombuffer(b"".join(map(digest, side)), "<u8") for side in zip(*block, strict=True))
+        yield tuple(
+            np.frombuffer(b"".join(map(digest, side)), "<u8") for side in zip(*block, strict=True)
+        )
 
 
 def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
@@ -241,7 +268,12 @@ def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
 def _check(domains: Mapping[str, AlignedText]) -> None:
     for name in domains:
         fits = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
-        require(fits, "domain", name, "letters, digits, _, + and - (it names a folder), not train, dev or test")
+        require(
+            fits,
+            "domain",
+            name,
+            "letters, digits, _, + and - (it names a folder), not train, dev or test",
+        )
     files = [file.resolve() for text in domains.values() for file in text.files]
     if twice := [file for file in files if files.count(file) > 1]:
         raise ConfigError(f"{twice[0]}: the same file is given twice")
@@ -250,7 +282,12 @@ def _check(domains: Mapping[str, AlignedText]) -> None:
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
     """Write each row to the file of its split; rows of dev and test stay in memory until all are read."""
     folder.mkdir()
-    schema = pa.schema([pa.field("line", pa.int64(), False), *(pa.field(side, pa.string(), False) for side in sides)])
+    schema = pa.schema(
+        [
+            pa.field("line", pa.int64(), False),
+            *(pa.field(side, pa.string(), False) for side in sides),
+        ]
+    )
     held_out: dict[str, list[pa.Table]] = {split: [schema.empty_table()] for split in SPLITS[1:]}
     options = {"compression": "zstd", "write_page_checksum": True}
     rows_with_outcome = zip(rows, outcome.data, strict=False)
@@ -263,15 +300,19 @@ def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.
             for split, parts in held_out.items():
                 parts.append(table.filter(codes == Outcome[split.upper()]))
     for split, parts in held_out.items():
-        pq.write_table(pa.concat_tables(parts).combine_chunks(), folder / f"{split}.parquet", **options)
+        pq.write_table(
+            pa.concat_tables(parts).combine_chunks(), folder / f"{split}.parquet", **options
+        )
 
 
-def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None) -> pd.DataFrame:
+def audit_folders(
+    folders: Sequence[Path], sides: Sequence[str] | None = None, out: Path | None = None
+) -> pd.DataFrame:
     """Audit the overlap of existing splits, folder by folder, see :func:`audit_domains`.
 
     Args:
-        folders: Folders of domains, see :func:`dana.studies.splits.aligned.find_splits`. If there are several, the
-            folder's name is prefixed to the domain's.
+        folders: Folders of domains, see :func:`dana.studies.splits.aligned.find_splits`. If there
+            are several, the folder's name is prefixed to the domain's.
         sides: Names of the sides; not needed for folders that dana wrote.
         out: Folder for ``overlap.csv``.
 
@@ -285,7 +326,9 @@ def audit_folders(folders: Sequence[Path], sides: Sequence[str] | None = None, o
     require(out is None or not out.is_file(), "out", str(out), "a folder for the table")
     tables = []
     for folder in folders:
-        domains = find_splits(folder, sides or read_manifest(folder).get("depends_on", {}).get("sides"))
+        domains = find_splits(
+            folder, sides or read_manifest(folder).get("depends_on", {}).get("sides")
+        )
         name = folder.resolve().name
         table = audit_domains(domains)
         if len(folders) > 1 and [name] != list(domains):
@@ -301,7 +344,9 @@ def overlap_text(rows: pd.DataFrame) -> str:
     """Format an audit in the layout of the paper's Table 8: one line per domain, one column per side."""
     rows = rows.assign(**{"share of": rows["split"] + " in train"})
     rows["text"] = [f"{row.shared:,}/{row.lines:,} ({row.share:.2%})" for row in rows.itertuples()]
-    table = rows.pivot_table("text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value="")
+    table = rows.pivot_table(
+        "text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value=""
+    )
     table = table.sort_index(level=0, sort_remaining=False, kind="stable")
     return tabulate(cast(Any, table.reset_index().to_dict("records")))
 
@@ -318,26 +363,38 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
         domains: Text by domain, then by split: train, and dev, test or both.
 
     Returns:
-        One row per domain, split and side: domain, split, side, lines, shared (lines that are in train, with repeats),
-        share (in [0, 1]). Side ``either`` counts pairs with a shared source or a shared target.
+        One row per domain, split and side: domain, split, side, lines, shared (lines that are in
+        train, with repeats), share (in [0, 1]). Side ``either`` counts pairs with a shared source
+        or a shared target.
     """
     rows = []
     for name, splits in domains.items():
         lines = {
-            split: hash_lines(texts for _, texts in splits[split].rows()) for split in SPLITS[1:] if split in splits
+            split: hash_lines(texts for _, texts in splits[split].rows())
+            for split in SPLITS[1:]
+            if split in splits
         }
-        is_shared_by_split = {split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()}
+        is_shared_by_split = {
+            split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()
+        }
         train = monitor(splits["train"].rows(), what=f"auditing {name}", unit="rows")
         for block in hash_blocks(texts for _, texts in train):
             for split, sides in lines.items():
-                for is_shared, hashes, part in zip(is_shared_by_split[split], sides, block, strict=True):
+                for is_shared, hashes, part in zip(
+                    is_shared_by_split[split], sides, block, strict=True
+                ):
                     is_shared |= pd.Series(hashes).isin(part).to_numpy()
         for split, sides in lines.items():
             source, target = (
-                side & (hashes != EMPTY) for side, hashes in zip(is_shared_by_split[split], sides, strict=True)
+                side & (hashes != EMPTY)
+                for side, hashes in zip(is_shared_by_split[split], sides, strict=True)
             )
-            by_side = zip((*splits["train"].sides, EITHER), (source, target, source | target), strict=True)
+            by_side = zip(
+                (*splits["train"].sides, EITHER), (source, target, source | target), strict=True
+            )
             for side, is_shared in by_side:
                 row = {"domain": name, "split": split, "side": side, "lines": is_shared.size}
-                rows.append(row | {"shared": int(is_shared.sum()), "share": float(is_shared.mean())})
+                rows.append(
+                    row | {"shared": int(is_shared.sum()), "share": float(is_shared.mean())}
+                )
     return pd.DataFrame(rows)

@@ -1,7 +1,7 @@
 """Arms of the topic gap: how the training texts of a topic are chosen or written.
 
-An arm is a frozen dataclass of settings, registered under the entry-point group ``dana.topic_gap_arms``;
-``augmented:ratio=2`` names one with a setting.
+An arm is a frozen dataclass of settings, registered under the entry-point group
+``dana.topic_gap_arms``; ``augmented:ratio=2`` names one with a setting.
 
 References:
     Roussinov and Sharoff 2023, BERT goes off-topic.
@@ -98,8 +98,9 @@ class TopicArm(Protocol):
         Args:
             case: The topic and its sets.
             seed: Root seed of random draws.
-            folder: Folder for artifacts (:func:`dana.core.artifacts.make`), such as a fitted generator, that arms of
-                this topic, n and seed share. Arms are called one after the other, and again after a kill.
+            folder: Folder for artifacts (:func:`dana.core.artifacts.make`), such as a fitted
+                generator, that arms of this topic, n and seed share. Arms are called one after the
+                other, and again after a kill.
         """
         ...
 
@@ -111,13 +112,17 @@ def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
         DataError: If not; names the arm and the text.
     """
     test = case.texts("test")
-    labels, ids, wordings = ({getattr(row, field) for row in test} for field in ("label", "id", "text"))
+    labels, ids, wordings = (
+        {getattr(row, field) for row in test} for field in ("label", "id", "text")
+    )
     for part, texts in (("train", arm_texts.train), ("validation", arm_texts.validation)):
         if texts is not None and not texts:
             raise DataError(f"arm {arm}: returned no {part} texts")
         for one in texts or ():
             if not one.text.strip() or one.label not in labels:
-                raise DataError(f"arm {arm}: {part} text {one.id!r} is empty or has an unknown label {one.label!r}")
+                raise DataError(
+                    f"arm {arm}: {part} text {one.id!r} is empty or has an unknown label {one.label!r}"
+                )
             if one.id in ids or one.text in wordings:
                 raise DataError(f"arm {arm}: {part} text {one.id!r} is a test text")
     return arm_texts
@@ -169,12 +174,13 @@ class RepeatedArm(OffTopicArm):
 class AugmentedBaselineArm:
     """Train on off-topic documents and on synthetic texts written without keywords (Table 5, "aug baseline").
 
-    Generators are fitted to the windows as they are; the texts that they write are stripped to letters. The other arms
-    with synthetic text differ in its keywords.
+    Generators are fitted to the windows as they are; the texts that they write are stripped to
+    letters. The other arms with synthetic text differ in its keywords.
 
     Attributes:
         ratio: Synthetic texts of a label per off-topic document.
-        generator: Spec of a generator, with settings separated by ``;``: ``t5:model=t5-small;epochs=16``.
+        generator: Spec of a generator, with settings separated by ``;``:
+            ``t5:model=t5-small;epochs=16``.
     """
 
     ratio: float = 1.0
@@ -191,14 +197,20 @@ class AugmentedBaselineArm:
         """Return the settings of the synthetic texts."""
         fields = asdict(self) | {"generator": self.generator.replace(";", ",")}
         fields.pop("pool", None)
-        return AugmentSettings(**fields, control=self.control, shuffle_labels=self.shuffle_labels, seed=seed)
+        return AugmentSettings(
+            **fields, control=self.control, shuffle_labels=self.shuffle_labels, seed=seed
+        )
 
     def identity(self) -> dict[str, Any]:
         component = generator_identity(self.settings(0).generator)
         return {"arm": type(self).__name__, **asdict(self), "made_by": component}
 
     def prompts(
-        self, case: TopicCase, topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
+        self,
+        case: TopicCase,
+        topics: Topics,
+        rows: Sequence[LabelledText],
+        settings: AugmentSettings,
     ) -> list[Prompt]:
         """Make the prompts of the synthetic texts."""
         return choose_prompts(topics, rows, settings)
@@ -208,7 +220,11 @@ class AugmentedBaselineArm:
 
         Drops synthetic texts that have no letters, or the letters of a test text.
         """
-        settings, topics, off = self.settings(seed), Topics.load(case.topics), case.texts("off", "whole")
+        settings, topics, off = (
+            self.settings(seed),
+            Topics.load(case.topics),
+            case.texts("off", "whole"),
+        )
         prompts = self.prompts(case, topics, off, settings)
         rows = synthesize(topics, off, prompts, settings, folder)
         letters = [replace(row, text=strip_to_letters(row.text)) for row in rows]
@@ -242,8 +258,8 @@ class AugmentedArm(AugmentedBaselineArm):
     Attributes:
         keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
         reading: See there.
-        pool: Documents that keywords are from, without their labels: ``unused`` (documents of no set, those most about
-            the topic) or ``test`` (the test documents, as in the paper).
+        pool: Documents that keywords are from, without their labels: ``unused`` (documents of no
+            set, those most about the topic) or ``test`` (the test documents, as in the paper).
     """
 
     keywords: int = 10
@@ -257,13 +273,20 @@ class AugmentedArm(AugmentedBaselineArm):
         require(self.pool in (UNUSED, "test"), "pool", self.pool, f"{UNUSED} or test")
 
     def prompts(
-        self, case: TopicCase, topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
+        self,
+        case: TopicCase,
+        topics: Topics,
+        rows: Sequence[LabelledText],
+        settings: AugmentSettings,
     ) -> list[Prompt]:
         """Make prompts from the documents of the pool most about the topic, as many as a label gets texts."""
         count = max(counts_by_label(rows, settings.ratio).values())
         pool = case.documents[case.documents["set"] == self.pool]
         best = pool.sort_values(["share", "id"], ascending=[False, True]).head(count)
-        documents = [Document(name, UNUSED, text) for name, text in zip(best["id"], best["whole"], strict=True)]
+        documents = [
+            Document(name, UNUSED, text)
+            for name, text in zip(best["id"], best["whole"], strict=True)
+        ]
         return on_topic_prompts(topics, case.topic, documents, settings, count)
 
 

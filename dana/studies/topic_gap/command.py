@@ -16,14 +16,29 @@ FLAGS = [
     Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
     Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
     Flag("--topics-k", "topics.k", "numbers of topics to choose from", NUMBERS),
-    Flag("--topics-of", "topic_gap.topics_of", "folder of a run with topics (dana studies topics fit)"),
+    Flag(
+        "--topics-of",
+        "topic_gap.topics_of",
+        "folder of a run with topics (dana studies topics fit)",
+    ),
     Flag("--general", "general", "text to fit topics to, instead of the task's", MANY),
-    Flag("--arms", "topic_gap.arms", "training texts: on, off, augmented, ..., or a plug-in's arm", MANY),
+    Flag(
+        "--arms",
+        "topic_gap.arms",
+        "training texts: on, off, augmented, ..., or a plug-in's arm",
+        MANY,
+    ),
     Flag("--test", "topic_gap.test", "texts of each label to test on, on topic"),
-    Flag("--validation", "topic_gap.validation", "texts of each label to choose the epoch by, off topic"),
+    Flag(
+        "--validation",
+        "topic_gap.validation",
+        "texts of each label to choose the epoch by, off topic",
+    ),
     Flag("--labels", "topic_gap.labels", "labels to use (default: all)", MANY),
     Flag("--window", "topic_gap.window", "characters of a document to use"),
-    Flag("--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"),
+    Flag(
+        "--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"
+    ),
     Flag("--draw", "topic_gap.draw", "split by ranks, or at random among the same documents"),
     Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
     Flag("--out", "out"),
@@ -40,14 +55,18 @@ def add_topic_gap(add: AddCommand) -> None:
 def _topic_gap(args: argparse.Namespace) -> None:
     """Measure how much a classifier relies on topic: train on or off a topic, test on it.
 
-    For every topic, --n and seed, fine-tunes --model on texts about the topic and on texts least about it, and tests
-    both on texts about it. The difference is what it learnt of topic instead of label. Writes tables with tests over
-    topics and the page OUT/topic_gap.html. If it is killed, the same command resumes.
+    For every topic, --n and seed, fine-tunes --model on texts about the topic and on texts least
+    about it, and tests both on texts about it. The difference is what it learnt of topic instead of
+    label. Writes tables with tests over topics and the page OUT/topic_gap.html. If it is killed,
+    the same command resumes.
 
-      dana studies topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep --out runs/gap
+      dana studies topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep
+      --out runs/gap
     """
     from dana.studies.topic_gap.stage import run_topic_gap
 
     page = run_topic_gap(args.card, settings_from(args))
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
-    print(f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv")
+    print(
+        f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv"
+    )

@@ -1,7 +1,7 @@
 """Build the document pool of a task and split it by topic.
 
-The documents of each label are ranked by their share of the topic, ties by id. The first are on topic: the sets
-``test`` and ``on``. The last are off topic: the sets ``off`` and ``validation``.
+The documents of each label are ranked by their share of the topic, ties by id. The first are on
+topic: the sets ``test`` and ``on``. The last are off topic: the sets ``off`` and ``validation``.
 
 References:
     Roussinov and Sharoff 2023, BERT goes off-topic, section 3.2.
@@ -52,7 +52,9 @@ class Window:
         if room < 0:
             return text if self.short == KEEP else None
         key = np.array([document_key(doc_id)], dtype=np.uint64)
-        begin = int(hash_uniform(derive_seed(self.seed, "topic gap", "window"), key)[0] * (room + 1))
+        begin = int(
+            hash_uniform(derive_seed(self.seed, "topic gap", "window"), key)[0] * (room + 1)
+        )
         return text[begin : begin + self.length]
 
 
@@ -75,13 +77,16 @@ def strip_to_letters(text: str) -> str:
 
 
 def pool_documents(
-    splits: Mapping[str, Sequence[Example]], names: Sequence[str], labels: Sequence[str], window: Window
+    splits: Mapping[str, Sequence[Example]],
+    names: Sequence[str],
+    labels: Sequence[str],
+    window: Window,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Join the splits of a task, drop exact and near duplicates, and cut a window of each document.
 
-    Near duplicates have a Jaccard index of four-word shingles of at least 0.5, as in ``dana task check``. Windows with
-    the letters of an earlier one are dropped, too, as classifiers see letters only. Repeated ids are prefixed with the
-    split and, if still repeated, numbered.
+    Near duplicates have a Jaccard index of four-word shingles of at least 0.5, as in ``dana task
+    check``. Windows with the letters of an earlier one are dropped, too, as classifiers see letters
+    only. Repeated ids are prefixed with the split and, if still repeated, numbered.
 
     Args:
         splits: Examples by split, with one label each.
@@ -90,14 +95,18 @@ def pool_documents(
         window: Window of a document.
 
     Returns:
-        One row per document, in the order of reading: id (distinct), label, text (for topics), whole (the window as it
-        is, for generators), stripped (its letters, for classifiers; never empty). And counts: ``in``, ``kept``,
-        ``dropped`` by reason.
+        One row per document, in the order of reading: id (distinct), label, text (for topics),
+        whole (the window as it is, for generators), stripped (its letters, for classifiers; never
+        empty). And counts: ``in``, ``kept``, ``dropped`` by reason.
 
     Raises:
         DataError: If the window is longer than every text, or a label has no documents left.
     """
-    read = ((split, one.id, names[cast(int, one.label)], one.text) for split, some in splits.items() for one in some)
+    read = (
+        (split, one.id, names[cast(int, one.label)], one.text)
+        for split, some in splits.items()
+        for one in some
+    )
     rows = pd.DataFrame(read, columns=["split", "id", "label", "text"])
     counts: dict[str, Any] = {"in": len(rows), "kept": 0, "dropped": {}}
 
@@ -108,15 +117,25 @@ def pool_documents(
 
     rows = leave_out(rows, ~rows["label"].isin(labels).to_numpy(), "other label")
     of_label = Counter(rows["label"])
-    rows = leave_out(rows, ~np.isin(np.arange(len(rows)), distinct_rows(rows["text"].tolist())), "repeated")
-    rows = leave_out(rows, repeats_earlier(*shingle_matrix([[text] for text in rows["text"]]), NEAR), "near duplicate")
+    rows = leave_out(
+        rows, ~np.isin(np.arange(len(rows)), distinct_rows(rows["text"].tolist())), "repeated"
+    )
+    rows = leave_out(
+        rows,
+        repeats_earlier(*shingle_matrix([[text] for text in rows["text"]]), NEAR),
+        "near duplicate",
+    )
     longest = int(rows["text"].str.len().max()) if len(rows) else window.length
     if longest < window.length:
-        raise DataError(f"window={window.length}: must be at most {longest:,}, the characters of the longest text")
+        raise DataError(
+            f"window={window.length}: must be at most {longest:,}, the characters of the longest text"
+        )
     ids = rows["id"].where(~rows["id"].duplicated(keep=False), rows["split"] + ":" + rows["id"])
     numbers = ids.groupby(ids).cumcount()
     rows["id"] = ids.where(numbers == 0, ids + "#" + (numbers + 1).astype(str))
-    rows["whole"] = [window.of(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)]
+    rows["whole"] = [
+        window.of(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)
+    ]
     rows = leave_out(rows, rows["whole"].isna().to_numpy(), "short")
     rows["stripped"] = rows["whole"].map(strip_to_letters)
     rows = leave_out(rows, (rows["stripped"] == "").to_numpy(), "no letters")
@@ -145,9 +164,9 @@ class TopicSplit:
         n: Documents of each label in ``on`` and in ``off``.
         test: Documents of each label in ``test``.
         validation: Documents of each label in ``validation``.
-        draw: ``ranks``: the documents with the largest shares are ``test``, the next ones ``on``; those with the
-            smallest shares are ``off``, the next ones ``validation``. ``random``: the same documents are on and off
-            topic, but assigned to the two sets at random.
+        draw: ``ranks``: the documents with the largest shares are ``test``, the next ones ``on``;
+            those with the smallest shares are ``off``, the next ones ``validation``. ``random``:
+            the same documents are on and off topic, but assigned to the two sets at random.
         seed: Seed of the random assignment.
     """
 
@@ -185,12 +204,13 @@ def split_by_topic(documents: pd.DataFrame, shares: np.ndarray, split: TopicSpli
         split: Sizes of the sets.
 
     Returns:
-        The set of each document, shape (documents,): ``test`` and ``on`` (on topic), ``off`` and ``validation`` (off
-        topic), or ``unused``.
+        The set of each document, shape (documents,): ``test`` and ``on`` (on topic), ``off`` and
+        ``validation`` (off topic), or ``unused``.
 
     Raises:
         DataError: If a label has too few documents, see :func:`require_enough`.
-        DegenerateTopic: If a test document of a label is no more about the topic than one of ``off``.
+        DegenerateTopic: If a test document of a label is no more about the topic than one of
+            ``off``.
     """
     require_enough(documents["label"], split)
     names = documents["id"].to_numpy(dtype=str)

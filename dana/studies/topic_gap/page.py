@@ -10,7 +10,17 @@ import numpy as np
 import pandas as pd
 
 from dana.core.statistics import ALPHA, holm, mean_interval
-from dana.report.page import Column, Report, Section, Table, decimals, each, interval_text, number, text_columns
+from dana.report.page import (
+    Column,
+    Report,
+    Section,
+    Table,
+    decimals,
+    each,
+    interval_text,
+    number,
+    text_columns,
+)
 from dana.report.svg import Figure
 from dana.studies.topic_gap.settings import OFF, ON
 
@@ -29,9 +39,10 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
         differences: Shape (topics,).
 
     Returns:
-        ``difference`` (mean), ``std`` (ddof 1), ``low`` and ``high`` (95 % interval of the mean, by Student's t),
-        ``hedges_g`` (effect size, corrected for few topics; NaN for two), ``p_t`` (two-sided paired t-test) and
-        ``p_wilcoxon`` (two-sided signed-rank test). For one topic, all but the mean are NaN.
+        ``difference`` (mean), ``std`` (ddof 1), ``low`` and ``high`` (95 % interval of the mean, by
+        Student's t), ``hedges_g`` (effect size, corrected for few topics; NaN for two), ``p_t``
+        (two-sided paired t-test) and ``p_wilcoxon`` (two-sided signed-rank test). For one topic,
+        all but the mean are NaN.
 
     References:
         Hedges 1981, Distribution theory for Glass's estimator of effect size: the correction 1 − 3 / (4 df − 1).
@@ -51,7 +62,12 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
             hedges_g = correction * interval.mean / interval.std
         elif is_zero:
             p_t = 1.0
-    test = {"difference": interval.mean, "std": interval.std, "low": interval.low, "high": interval.high}
+    test = {
+        "difference": interval.mean,
+        "std": interval.std,
+        "low": interval.low,
+        "high": interval.high,
+    }
     return {**test, "hedges_g": hedges_g, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
 
 
@@ -80,21 +96,30 @@ def gap_summary(results: pd.DataFrame) -> pd.DataFrame:
         results: As for :func:`gap_frame`.
 
     Returns:
-        One row per n and arm: n, arm, other, topics, mean, mean_other, lower (topics on which the arm scores below the
-        other), entries of :func:`paired_test`, and both p after Holm over all rows.
+        One row per n and arm: n, arm, other, topics, mean, mean_other, lower (topics on which the
+        arm scores below the other), entries of :func:`paired_test`, and both p after Holm over all
+        rows.
     """
     arms = [arm for arm in dict.fromkeys(results["arm"]) if arm != OFF]
     rows = []
     for (n, group), arm in product(gap_frame(results).groupby("n"), arms):
         pairs = group.dropna(subset=[arm, OFF])
         differences = np.round((pairs[arm] - pairs[OFF]).to_numpy(), DIGITS)
-        row = {"n": n, "arm": arm, "other": OFF, "topics": differences.size, "mean": pairs[arm].mean()}
+        row = {
+            "n": n,
+            "arm": arm,
+            "other": OFF,
+            "topics": differences.size,
+            "mean": pairs[arm].mean(),
+        }
         row |= {"mean_other": pairs[OFF].mean(), "lower": int((differences < 0).sum())}
         rows.append(row | paired_test(differences))
     summary = pd.DataFrame(rows)
     for name in P_VALUES if rows else ():
         p_values = summary[name].dropna()
-        summary[f"{name}_holm"] = pd.Series(holm(p_values.tolist()), index=p_values.index).reindex(summary.index)
+        summary[f"{name}_holm"] = pd.Series(holm(p_values.tolist()), index=p_values.index).reindex(
+            summary.index
+        )
     return summary
 
 
@@ -112,7 +137,8 @@ def gap_report(
     Args:
         task: Name of the task.
         model: Folder or name of the checkpoint.
-        results: One row per topic, n, arm and seed: topic, words, n, arm, seed, score, collapsed, train, dev, test.
+        results: One row per topic, n, arm and seed: topic, words, n, arm, seed, score, collapsed,
+            train, dev, test.
         counts: Counts of the pool: in, kept, dropped by reason.
         left_out: Topics that are left out, with the reason.
         words: Most probable words of each topic.
@@ -137,7 +163,10 @@ def gap_report(
 
 def _verdict(row: Any, model: str, seeds: int, labels: int) -> str:
     """Put a row of the summary in words."""
-    training, points = "on topic" if row.arm == ON else f"on {row.arm}", number(100 * row.difference, 1, True)
+    training, points = (
+        "on topic" if row.arm == ON else f"on {row.arm}",
+        number(100 * row.difference, 1, True),
+    )
     claim = (
         f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training off topic"
         f", which has {number(row.mean_other, 3)} (random labels: {number(1 / labels, 3)})"
@@ -173,17 +202,27 @@ def _topic_columns(gap: pd.DataFrame) -> tuple[Column, ...]:
 
 
 def _coverage(
-    results: pd.DataFrame, counts: Mapping[str, Any], left_out: Mapping[int, str], words: Mapping[int, str]
+    results: pd.DataFrame,
+    counts: Mapping[str, Any],
+    left_out: Mapping[int, str],
+    words: Mapping[int, str],
 ) -> str:
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
+    reasons = (
+        ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
+    )
     seeds, collapses = results["seed"].nunique(), int(results["collapsed"].sum())
     lines = [
         f"{counts['kept']:,} of {counts['in']:,} documents; left out: {reasons}.",
         f"Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen on validation texts off topic.",
     ]
     if collapses:
-        lines.append(f"{collapses} of {len(results)} models collapsed: they predict one label for nearly all texts.")
-    lines += [f"Topic {topic} ({words[topic]}) is left out, {reason}." for topic, reason in left_out.items()]
+        lines.append(
+            f"{collapses} of {len(results)} models collapsed: they predict one label for nearly all texts."
+        )
+    lines += [
+        f"Topic {topic} ({words[topic]}) is left out, {reason}."
+        for topic, reason in left_out.items()
+    ]
     return "\n".join(lines)
 
 
@@ -196,9 +235,20 @@ def keyword_curve(points: pd.DataFrame) -> Figure:
 
     def paint(axes: "Axes") -> None:
         for at, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
-            axes.plot(group["keywords"], group["score"], "o-", color=f"C{at}", label=f"{Path(str(run)).name}, N = {n}")
+            axes.plot(
+                group["keywords"],
+                group["score"],
+                "o-",
+                color=f"C{at}",
+                label=f"{Path(str(run)).name}, N = {n}",
+            )
             axes.axhline(group["off"].iloc[0], color=f"C{at}", linestyle="--", linewidth=1)
         axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
         axes.legend()
 
-    return Figure("figure2", "Macro-F1 by number of keywords; dashed: trained off topic alone.", (5, 3.6), paint)
+    return Figure(
+        "figure2",
+        "Macro-F1 by number of keywords; dashed: trained off topic alone.",
+        (5, 3.6),
+        paint,
+    )

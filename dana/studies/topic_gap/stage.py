@@ -57,34 +57,50 @@ AT_ONCE = 4096  # documents per batch
 def run_topic_gap(card: str, settings: RunSettings) -> Path:
     """Measure what a classifier loses if it is trained off the topic that it is tested on.
 
-    Writes ``topic_gap.html`` and ``.md`` to the run's folder, and ``tables/``: ``results.csv`` (one row per topic, n,
-    arm and seed), ``gap.csv`` (one row per topic and n) and ``summary.csv`` (one row per n and arm: its difference from
-    off topic, with tests over topics). The cells' artifacts are in ``grid/``; existing ones are reused.
+    Writes ``topic_gap.html`` and ``.md`` to the run's folder, and ``tables/``: ``results.csv`` (one
+    row per topic, n, arm and seed), ``gap.csv`` (one row per topic and n) and ``summary.csv`` (one
+    row per n and arm: its difference from off topic, with tests over topics). The cells' artifacts
+    are in ``grid/``; existing ones are reused.
 
     Args:
         card: Name or YAML file of a task card, with one label per text.
-        settings: Settings of the run: ``topic_gap``, ``topics``, ``finetune``, ``model``, ``general``, ``data``, ...
+        settings: Settings of the run: ``topic_gap``, ``topics``, ``finetune``, ``model``,
+            ``general``, ``data``, ...
 
     Returns:
         Path of the page.
 
     Raises:
         ConfigError: If a name or number is unknown.
-        DataError: If there are too few documents, a label has none left, or a named topic is degenerate.
+        DataError: If there are too few documents, a label has none left, or a named topic is
+            degenerate.
         DanaError: If cells failed; raised when all others are done.
     """
     _check(card, settings)
     splits = topic_splits(settings)
     folder = prepare_shares(card, settings, splits)
-    topics, left_out = select_topics(*open_documents(folder), settings.section("topic_gap").topics, splits)
-    cells = [cell for topic in topics for split in splits for cell in cells_of_topic(card, settings, topic, split)]
+    topics, left_out = select_topics(
+        *open_documents(folder), settings.section("topic_gap").topics, splits
+    )
+    cells = [
+        cell
+        for topic in topics
+        for split in splits
+        for cell in cells_of_topic(card, settings, topic, split)
+    ]
     grid = Grid(folder, tuple(cells))
     _refuse_changed(grid)
     paths = run_grid(grid, settings.jobs)
     pool = open_artifact(folder / "pool", POOL).manifest
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
-    numbers = (_results(grid, paths, words), pool["counts"], left_out, words, len(pool["depends_on"]["taken"]))
+    numbers = (
+        _results(grid, paths, words),
+        pool["counts"],
+        left_out,
+        words,
+        len(pool["depends_on"]["taken"]),
+    )
     report = gap_report(load_card(card).name, str(settings.model), *numbers)
     return write_page(report, Path(settings.out), "topic_gap")
 
@@ -98,7 +114,9 @@ def _refuse_changed(grid: Grid) -> None:
         Contradiction: If the settings differ.
     """
     tuning_cells = (cell for cell in grid.cells if cell.name.startswith("finetune/"))
-    example = next((cell for cell in tuning_cells if (Path(cell.settings["out"]) / MANIFEST).is_file()), None)
+    example = next(
+        (cell for cell in tuning_cells if (Path(cell.settings["out"]) / MANIFEST).is_file()), None
+    )
     for cell in grid.cells if example else ():
         if example and cell.name in (*example.needs, example.name):
             call_stage(cell.stage, cell.arguments({}))
@@ -118,8 +136,14 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
     Raises:
         DataError: If there are too few documents.
     """
-    folder, gap, seed = Path(settings.out) / GRID, settings.section("topic_gap"), settings.selection.seed
-    read = replace(FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS})
+    folder, gap, seed = (
+        Path(settings.out) / GRID,
+        settings.section("topic_gap"),
+        settings.selection.seed,
+    )
+    read = replace(
+        FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS}
+    )
     window = Window(gap.window, gap.short, seed)
     pool = gap_pool_stage(card, folder / "pool", window, gap.labels, read, settings.data).path
     labels = pd.read_parquet(pool / DOCUMENTS, columns=["label"])["label"]
@@ -128,7 +152,12 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
     if not gap.topics_of:
         of = RunSettings(general=[str(pool / DOCUMENTS)])
         if settings.general:
-            of = replace(of, general=settings.general, inputs=settings.inputs, on_bad_record=settings.on_bad_record)
+            of = replace(
+                of,
+                general=settings.general,
+                inputs=settings.inputs,
+                on_bad_record=settings.on_bad_record,
+            )
         of = replace(of, out=str(folder / "topics"), selection=replace(Selection(), seed=seed))
         run_topic_fit(replace(of, **{"topics": settings.section("topics")}))
     shares_stage(pool, _topic_model(settings), folder / "shares")
@@ -146,7 +175,9 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
     require(task.text_pair is None, "text_pair", task.text_pair, "empty for the topic gap")
     for label in gap.labels:
         if label not in task.labels:
-            raise ConfigError(f"labels: unknown label {label!r} of {task.name}{suggestion(label, task.labels)}")
+            raise ConfigError(
+                f"labels: unknown label {label!r} of {task.name}{suggestion(label, task.labels)}"
+            )
     settings.section("topics").identity()
     if gap.topics_of:
         open_topics(Path(gap.topics_of))
@@ -156,7 +187,12 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
 def _check(card: str, settings: RunSettings) -> None:
     """Check every name before any text is read."""
     gap, task = settings.section("topic_gap"), check_task_of_topics(card, settings)
-    require(bool(settings.model), "--model", settings.model, "the checkpoint to fine-tune: a folder or a Hub name")
+    require(
+        bool(settings.model),
+        "--model",
+        settings.model,
+        "the checkpoint to fine-tune: a folder or a Hub name",
+    )
     check_checkpoint(str(settings.model))
     for arm in gap.arms:
         TOPIC_GAP_ARMS.create(arm)
@@ -165,14 +201,20 @@ def _check(card: str, settings: RunSettings) -> None:
 
 def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
     """Resolve the settings of fine-tuning; by default the best epoch is tested."""
-    finetuning = settings.finetune if settings.finetune.evaluate else replace(settings.finetune, evaluate="best")
+    finetuning = (
+        settings.finetune
+        if settings.finetune.evaluate
+        else replace(settings.finetune, evaluate="best")
+    )
     return FinetuneSettings(**asdict(finetuning.resolve(task, load_config(str(settings.model)))))
 
 
 def topic_splits(settings: RunSettings) -> list[TopicSplit]:
     """Return the sizes of the sets for each n."""
     gap = settings.section("topic_gap")
-    return [TopicSplit(n, gap.test, gap.validation, gap.draw, settings.selection.seed) for n in gap.n]
+    return [
+        TopicSplit(n, gap.test, gap.validation, gap.draw, settings.selection.seed) for n in gap.n
+    ]
 
 
 def _topic_model(settings: RunSettings) -> Path:
@@ -213,9 +255,15 @@ def select_topics(
     return [topic for topic in topics if topic not in left_out], left_out
 
 
-def cells_of_topic(card: str, settings: RunSettings, topic: int, split: TopicSplit) -> Iterator[Cell]:
+def cells_of_topic(
+    card: str, settings: RunSettings, topic: int, split: TopicSplit
+) -> Iterator[Cell]:
     """Yield the cells of one topic and n: the task of every arm, the fine-tuning with every seed."""
-    grid, folder, before = Path(settings.out) / GRID, f"topic-{topic}/n{split.n}", dict[str, tuple[str, ...]]()
+    grid, folder, before = (
+        Path(settings.out) / GRID,
+        f"topic-{topic}/n{split.n}",
+        dict[str, tuple[str, ...]](),
+    )
     task = load_card(card)
     finetune = _finetune(settings, task)
     for arm, seed in product(
@@ -224,15 +272,27 @@ def cells_of_topic(card: str, settings: RunSettings, topic: int, split: TopicSpl
         is_seeded = TOPIC_GAP_ARMS.create(arm).seeded
         seed_folder = f"/seed-{seed}" if is_seeded else ""
         task_cell = f"arm/{folder}/{slug(arm)}{seed_folder}"
-        if before.get(seed_folder) != (task_cell,):  # an arm that is not seeded is made once for all seeds
-            arguments = {"grid": grid, "topics": _topic_model(settings), "arm": arm, "topic": topic, "split": split}
+        if before.get(seed_folder) != (
+            task_cell,
+        ):  # an arm that is not seeded is made once for all seeds
+            arguments = {
+                "grid": grid,
+                "topics": _topic_model(settings),
+                "arm": arm,
+                "topic": topic,
+                "split": split,
+            }
             arguments |= {"folder": grid / task_cell, "seed": seed if is_seeded else None}
             arguments["work"] = grid / f"work/{folder}{seed_folder}"
             # Arms run one after the other, as they share `work`.
             yield Cell(task_cell, f"{__name__}:arm_stage", arguments, before.get(seed_folder, ()))
             before[seed_folder] = (task_cell,)
         name = f"finetune/{folder}/{slug(arm)}/seed-{seed}"
-        tuning = {"model": settings.model, "card": grid / task_cell / CARD, "settings": replace(finetune, seeds=[seed])}
+        tuning = {
+            "model": settings.model,
+            "card": grid / task_cell / CARD,
+            "settings": replace(finetune, seeds=[seed]),
+        }
         labels = {"topic": str(topic), "texts": str(split.n), "arm": arm}
         stage = "dana.stages.finetune:finetune_stage"
         yield Cell(name, stage, {**tuning, "out": grid / name}, (task_cell,), labels)
@@ -246,15 +306,30 @@ def _results(grid: Grid, paths: dict[str, str], words: dict[int, str]) -> pd.Dat
             continue
         result, topic = open_artifact(Path(paths[cell.name]), "finetune"), int(cell.labels["topic"])
         [seed], counts = seed_rows(result), result.manifest["counts"]
-        row = {"topic": topic, "words": words[topic], "n": int(cell.labels["texts"]), "arm": cell.labels["arm"]}
-        row |= {"seed": seed["seed"], "score": seed["score"], "dev_score": seed["dev_score"], "epoch": seed["epoch"]}
+        row = {
+            "topic": topic,
+            "words": words[topic],
+            "n": int(cell.labels["texts"]),
+            "arm": cell.labels["arm"],
+        }
+        row |= {
+            "seed": seed["seed"],
+            "score": seed["score"],
+            "dev_score": seed["dev_score"],
+            "epoch": seed["epoch"],
+        }
         row |= {"collapsed": seed["degenerate"], **{part: counts[part] for part in SPLITS}}
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def gap_pool_stage(
-    card: str, folder: Path, window: Window, labels: list[str], read: FinetuneSettings, data: str | None = None
+    card: str,
+    folder: Path,
+    window: Window,
+    labels: list[str],
+    read: FinetuneSettings,
+    data: str | None = None,
 ) -> Artifact:
     """Read all splits of a task as one pool of documents, see :func:`~dana.studies.topic_gap.documents.pool_documents`.
 
@@ -267,7 +342,8 @@ def gap_pool_stage(
         data: Folder of the card's data.
 
     Raises:
-        DataError: If the data is bad, the window is longer than every text, or a label has no documents left.
+        DataError: If the data is bad, the window is longer than every text, or a label has no
+            documents left.
     """
     task = read.fields_of(load_card(card))
     identity = {"name": task.name, **task.text_identity, "labels": task.labels, "label": task.label}
@@ -280,7 +356,9 @@ def gap_pool_stage(
         columns = {name: pa.array(documents[name], pa.string()) for name in documents}
         pq.write_table(pa.table(columns), draft.path / DOCUMENTS, compression="zstd")
 
-    return make(folder, POOL, {"task": identity, "window": asdict(window), "taken": labels_used}, write)
+    return make(
+        folder, POOL, {"task": identity, "window": asdict(window), "taken": labels_used}, write
+    )
 
 
 def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
@@ -296,12 +374,17 @@ def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
     def write(draft: Draft) -> None:
         documents, topic_model = pd.read_parquet(pool / DOCUMENTS), Topics.load(topics)
         texts = documents["text"].tolist()
-        parts = [topic_model.theta(texts[begin : begin + AT_ONCE]) for begin in range(0, len(texts), AT_ONCE)]
+        parts = [
+            topic_model.theta(texts[begin : begin + AT_ONCE])
+            for begin in range(0, len(texts), AT_ONCE)
+        ]
         rows = pa.array(list(np.concatenate(parts)), pa.list_(pa.float32()))
         table = pa.table({"id": pa.array(documents["id"], pa.string()), "theta": rows})
         pq.write_table(table, draft.path / THETA, compression="zstd")
 
-    return make(folder, SHARES, {"pool": pool_artifact.fingerprint, "topics": model.fingerprint}, write)
+    return make(
+        folder, SHARES, {"pool": pool_artifact.fingerprint, "topics": model.fingerprint}, write
+    )
 
 
 def open_documents(grid: Path) -> tuple[pd.DataFrame, np.ndarray]:
@@ -313,7 +396,14 @@ def open_documents(grid: Path) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def arm_stage(
-    grid: Path, topics: Path, folder: Path, arm: str, topic: int, split: TopicSplit, seed: int | None, work: Path
+    grid: Path,
+    topics: Path,
+    folder: Path,
+    arm: str,
+    topic: int,
+    split: TopicSplit,
+    seed: int | None,
+    work: Path,
 ) -> Artifact:
     """Write the task of one arm on one topic: training texts, and the topic's validation and test sets.
 
@@ -331,7 +421,12 @@ def arm_stage(
         DataError: If the arm returns a test text, or no text.
     """
     component, shares = TOPIC_GAP_ARMS.create(arm), open_artifact(grid / "shares", SHARES)
-    depends_on = {"shares": shares.fingerprint, "topic": topic, "split": asdict(split), "arm": component.identity()}
+    depends_on = {
+        "shares": shares.fingerprint,
+        "topic": topic,
+        "split": asdict(split),
+        "arm": component.identity(),
+    }
     depends_on |= {"code": origin_of(component), "seed": seed}
 
     def write(draft: Draft) -> None:
@@ -349,11 +444,21 @@ def arm_stage(
     return make(folder, TASK, depends_on, write)
 
 
-def _write_task(folder: Path, name: str, labels: Sequence[str], splits: Mapping[str, Sequence[LabelledText]]) -> None:
+def _write_task(
+    folder: Path, name: str, labels: Sequence[str], splits: Mapping[str, Sequence[LabelledText]]
+) -> None:
     """Write ``card.yaml`` and ``data/{train,dev,test}.jsonl.gz``."""
     (folder / DATA).mkdir()
     for split, texts in splits.items():
         write_gzip_lines(folder / DATA / f"{split}.jsonl.gz", map(asdict, texts))
-    card = {"name": name, "title": f"Texts of {name}", "version": 1, "data": {"local": DATA}, "labels": list(labels)}
+    card = {
+        "name": name,
+        "title": f"Texts of {name}",
+        "version": 1,
+        "data": {"local": DATA},
+        "labels": list(labels),
+    }
     card |= {"metric": METRIC, "splits": {split: len(texts) for split, texts in splits.items()}}
-    (folder / CARD).write_text(yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / CARD).write_text(
+        yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )

@@ -38,9 +38,10 @@ def add_topics(add: AddCommand) -> None:
 def _fit(args: argparse.Namespace) -> None:
     """Fit topics to the general text and save the best model.
 
-    Draws --fit documents, fits --model to them for every number of topics in --k and every seed, and saves the fit with
-    the best coherence times diversity. Writes OUT/topic-model: the model (safetensors, JSON), topics.csv and fits.csv.
-    If it is killed, the same command resumes with the missing fits.
+    Draws --fit documents, fits --model to them for every number of topics in --k and every seed,
+    and saves the fit with the best coherence times diversity. Writes OUT/topic-model: the model
+    (safetensors, JSON), topics.csv and fits.csv. If it is killed, the same command resumes with the
+    missing fits.
 
       dana studies topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
     """
@@ -62,17 +63,20 @@ def _show(args: argparse.Namespace) -> None:
 def _assign(args: argparse.Namespace) -> None:
     """Compute each document's shares of the topics.
 
-    Writes OUT/topics/part-*.parquet with one row per document: doc_id, source, topic (the largest), share (of that
-    topic), words (in the vocabulary), theta (shares of all topics). pandas.read_parquet("OUT/topics") opens it. Uses
-    the corpus in OUT or --general, and the topics in OUT or in --topics-of. If it is killed, the same command resumes
-    with the missing shards. torchrun --nproc_per_node N -m dana studies topics assign shares the work and writes the
-    same bytes.
+    Writes OUT/topics/part-*.parquet with one row per document: doc_id, source, topic (the largest),
+    share (of that topic), words (in the vocabulary), theta (shares of all topics).
+    pandas.read_parquet("OUT/topics") opens it. Uses the corpus in OUT or --general, and the topics
+    in OUT or in --topics-of. If it is killed, the same command resumes with the missing shards.
+    torchrun --nproc_per_node N -m dana studies topics assign shares the work and writes the same
+    bytes.
 
       dana studies topics assign --topics-of runs/pool --general other/ --out runs/other
     """
     from dana.studies.topics.stage import run_topic_assign
 
     settings = settings_from(args)
-    artifact = run_topic_assign(settings, args.topics_of or Path(settings.out), "general" in args.explicit)
+    artifact = run_topic_assign(
+        settings, args.topics_of or Path(settings.out), "general" in args.explicit
+    )
     save_settings(settings, Path(settings.out))
     print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")

@@ -1,16 +1,17 @@
 """Embedded topic model (ETM): topics are vectors in the space of word vectors, fitted by a variational autoencoder.
 
-The topic shares of a document are θ = softmax(δ) with δ ~ N(0, I). Topic k has word probabilities β_k = softmax(ρ α_k)
-with word vectors ρ and topic vector α_k. The encoder q(δ | x) = N(μ(x), diag σ²(x)) takes the relative word frequencies
-x. The fit maximises, for a document with word counts c and one draw of δ,
+The topic shares of a document are θ = softmax(δ) with δ ~ N(0, I). Topic k has word probabilities
+β_k = softmax(ρ α_k) with word vectors ρ and topic vector α_k. The encoder q(δ | x) = N(μ(x), diag
+σ²(x)) takes the relative word frequencies x. The fit maximises, for a document with word counts c
+and one draw of δ,
 
     ELBO = Σ_v c_v log(Σ_k θ_k β_kv) − KL(q(δ | x) ‖ N(0, I)),   KL = ½ Σ_k (μ_k² + σ_k² − log σ_k² − 1).
 
 The sum runs over the words of the document, so no dense matrix of documents by words is made.
 
-Fitted so, small pools leave topics unused and others alike. So the fit differs from the paper: each μ_k is standardised
-over the documents of a step, as no topic can then be equally likely in all of them; θ = softmax(s δ), with a spread s
-below 1; topics start apart.
+Fitted so, small pools leave topics unused and others alike. So the fit differs from the paper: each
+μ_k is standardised over the documents of a step, as no topic can then be equally likely in all of
+them; θ = softmax(s δ), with a spread s below 1; topics start apart.
 
 References:
     Dieng, Ruiz and Blei 2020, Topic modeling in embedding spaces: section 4 (the model), section 5 (its fit).
@@ -88,10 +89,17 @@ class FittedEmbeddedTopics:
         Args:
             counts: Word counts, sparse (scipy CSR) of shape (documents, V).
         """
-        times, totals = counts.data.astype(np.float32), np.asarray(counts.sum(1), dtype=np.float32).ravel()
+        times, totals = (
+            counts.data.astype(np.float32),
+            np.asarray(counts.sum(1), dtype=np.float32).ravel(),
+        )
         shares = torch.from_numpy(times / np.repeat(totals, np.diff(counts.indptr)))
-        words, begins = (torch.from_numpy(part.astype(np.int64)) for part in (counts.indices, counts.indptr[:-1]))
-        projection = functional.embedding_bag(words, self.first, begins, mode="sum", per_sample_weights=shares)
+        words, begins = (
+            torch.from_numpy(part.astype(np.int64)) for part in (counts.indices, counts.indptr[:-1])
+        )
+        projection = functional.embedding_bag(
+            words, self.first, begins, mode="sum", per_sample_weights=shares
+        )
         activation = torch.relu(projection + self.first_bias)
         activation = torch.relu(functional.linear(activation, self.second, self.second_bias))
         mean = functional.linear(activation, self.mean, self.mean_bias)
@@ -121,25 +129,33 @@ class FittedEmbeddedTopics:
         return theta
 
 
-def elbo(parameters: FittedEmbeddedTopics, counts: Any, noise: Tensor, spread: float = 0.0) -> tuple[Tensor, Tensor]:
+def elbo(
+    parameters: FittedEmbeddedTopics, counts: Any, noise: Tensor, spread: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Compute the two terms of the evidence lower bound of each document, in nats.
 
     Args:
         parameters: Parameters of encoder and decoder.
         counts: Word counts, sparse (scipy CSR) of shape (documents, V).
         noise: Standard normal noise of shape (documents, K): δ = μ + σ · noise.
-        spread: The factor s of δ, with μ standardised over the documents; 0 for the published bound.
+        spread: The factor s of δ, with μ standardised over the documents; 0 for the published
+            bound.
 
     Returns:
-        Log-likelihood of the words and Kullback-Leibler divergence, shape (documents,) each. The ELBO is their
-        difference.
+        Log-likelihood of the words and Kullback-Leibler divergence, shape (documents,) each. The
+        ELBO is their difference.
     """
     mean, log_variance = parameters.encode(counts)
     if spread:
         mean = functional.layer_norm(mean.T, mean.shape[:1], eps=EPSILON).T
-    log_theta = functional.log_softmax((spread or 1.0) * (mean + noise * (log_variance / 2).exp()), dim=1)
+    log_theta = functional.log_softmax(
+        (spread or 1.0) * (mean + noise * (log_variance / 2).exp()), dim=1
+    )
     document = torch.from_numpy(np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)))
-    words, times = torch.from_numpy(counts.indices.astype(np.int64)), torch.from_numpy(counts.data.astype(np.float32))
+    words, times = (
+        torch.from_numpy(counts.indices.astype(np.int64)),
+        torch.from_numpy(counts.data.astype(np.float32)),
+    )
     of_words = functional.embedding(words, parameters.log_beta().T.contiguous())
     each = times * torch.logsumexp(of_words + functional.embedding(document, log_theta), dim=1)
     likelihood = torch.zeros(counts.shape[0]).index_add(0, document, each)
@@ -151,7 +167,11 @@ def _fold(parameters: FittedEmbeddedTopics, counts: Any, spread: float) -> Fitte
     """Move spread and standardisation of μ, by all documents, into the weights of the encoder's last layer."""
     mean, _ = parameters.encode(counts)
     scale, shift = spread / (mean.var(0, correction=0) + EPSILON).sqrt(), mean.mean(0)
-    return replace(parameters, mean=scale[:, None] * parameters.mean, mean_bias=scale * (parameters.mean_bias - shift))
+    return replace(
+        parameters,
+        mean=scale[:, None] * parameters.mean,
+        mean_bias=scale * (parameters.mean_bias - shift),
+    )
 
 
 @dataclass(frozen=True)
@@ -159,15 +179,17 @@ class EmbeddedTopics:
     """Embedded topic model with learned or fixed word vectors.
 
     Attributes:
-        steps: Steps of the optimiser, for pools of any size: long fits of small pools share common words among topics.
-        vectors: File of fixed word vectors (:func:`dana.encoders.words.read_word_vectors`), which limits the
-            vocabulary to its words. None to learn the vectors.
+        steps: Steps of the optimiser, for pools of any size: long fits of small pools share common
+            words among topics.
+        vectors: File of fixed word vectors (:func:`dana.encoders.words.read_word_vectors`), which
+            limits the vocabulary to its words. None to learn the vectors.
         dims: Size of learned vectors.
         hidden: Width of the encoder's two layers.
         learning_rate: Learning rate of Adam.
         weight_decay: Weight decay (L2 penalty) of Adam.
         batch: Documents per step.
-        spread: The factor s of δ: smaller gives flatter shares, and topics that have fewer words in common.
+        spread: The factor s of δ: smaller gives flatter shares, and topics that have fewer words in
+            common.
 
     References:
         Dieng, Ruiz and Blei 2020. Their code has 30 epochs, batch 1000, hidden 800, learning rate 5e-3; ours are chosen
@@ -207,7 +229,12 @@ class EmbeddedTopics:
         values = asdict(self)
         if self.vectors is not None:
             path = Path(self.vectors)
-            require(path.is_file(), "vectors", self.vectors, f"a file of word vectors{nearest_path(path)}")
+            require(
+                path.is_file(),
+                "vectors",
+                self.vectors,
+                f"a file of word vectors{nearest_path(path)}",
+            )
             values |= {"vectors": file_digest(path), "dims": None}
         return {"model": "etm", **values}
 
@@ -216,10 +243,14 @@ class EmbeddedTopics:
             random = torch.Generator().manual_seed(derive_seed(seed, "etm"))
             parameters = self._initialise(bags.words, k, random)
             trainable = [part for part in _tensors(parameters) if part.requires_grad]
-            optimiser = torch.optim.Adam(trainable, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+            optimiser = torch.optim.Adam(
+                trainable, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
+            )
             documents = bags.counts.shape[0]
             epoch = ceil(documents / self.batch)
-            for step in monitor(range(self.steps), what=f"fitting {k} topics", unit="steps", total=self.steps):
+            for step in monitor(
+                range(self.steps), what=f"fitting {k} topics", unit="steps", total=self.steps
+            ):
                 if step % epoch == 0:
                     order = torch.randperm(documents, generator=random).numpy()
                 rows = order[step % epoch * self.batch :][: self.batch]
@@ -231,7 +262,9 @@ class EmbeddedTopics:
             parameters = FittedEmbeddedTopics(*(part.detach() for part in _tensors(parameters)))
             return _fold(parameters, bags.counts, self.spread)
 
-    def _initialise(self, words: tuple[str, ...], k: int, random: torch.Generator) -> FittedEmbeddedTopics:
+    def _initialise(
+        self, words: tuple[str, ...], k: int, random: torch.Generator
+    ) -> FittedEmbeddedTopics:
         """Draw initial parameters, uniform in ±1/√inputs; topics such that log β has a deviation near 1."""
 
         def layer(inputs: int, *shape: int) -> Tensor:
@@ -240,8 +273,13 @@ class EmbeddedTopics:
         if self._fixed_vectors is None:
             vectors = layer(self.dims, len(words), self.dims)
         else:
-            vectors = self._fixed_vectors.vectors[[self._fixed_vectors.row_by_word[word] for word in words]].clone()
-        topics = torch.randn(k, vectors.shape[1], generator=random) / vectors.detach().square().sum(1).mean().sqrt()
+            vectors = self._fixed_vectors.vectors[
+                [self._fixed_vectors.row_by_word[word] for word in words]
+            ].clone()
+        topics = (
+            torch.randn(k, vectors.shape[1], generator=random)
+            / vectors.detach().square().sum(1).mean().sqrt()
+        )
         size, width = len(words), self.hidden
         return FittedEmbeddedTopics(
             first=layer(size, size, width),

@@ -20,7 +20,8 @@ from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
 from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
 
-# Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and can't are no words.
+# Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and
+# can't are no words.
 WORD = r"(?u)\b(?![^\W\d_]+n['’]t\b)[^\W\d_]{3,}\b"
 FILE, VOCABULARY = "topics", "vocabulary"
 FULL = 20_000  # documents, up to which a step of LDA takes all
@@ -48,7 +49,9 @@ class Bags:
         return Bags(self.words, self.counts[rows])
 
 
-def choose_vocabulary(texts: Sequence[str], limits: TopicSettings, vocabulary: Collection[str] | None = None) -> Bags:
+def choose_vocabulary(
+    texts: Sequence[str], limits: TopicSettings, vocabulary: Collection[str] | None = None
+) -> Bags:
     """Choose the most frequent words of texts as vocabulary and count them.
 
     Words are lower-cased; ties in frequency are resolved alphabetically.
@@ -65,10 +68,14 @@ def choose_vocabulary(texts: Sequence[str], limits: TopicSettings, vocabulary: C
     try:
         counts = vectorizer.fit_transform(texts)
     except ValueError as error:
-        raise DataError(f"vocabulary: no document of {len(texts):,} has a word of three letters") from error
+        raise DataError(
+            f"vocabulary: no document of {len(texts):,} has a word of three letters"
+        ) from error
     words, stop = vectorizer.get_feature_names_out(), limits.read_stop_words()
     documents = np.bincount(counts.indices, minlength=words.size)
-    is_word = np.array([word not in stop and (vocabulary is None or word in vocabulary) for word in words])
+    is_word = np.array(
+        [word not in stop and (vocabulary is None or word in vocabulary) for word in words]
+    )
     is_word &= (documents >= limits.min_documents) & (documents <= limits.max_share * len(texts))
     if is_word.sum() < 2:
         vectors = "" if vocabulary is None else ", only words with a vector"
@@ -99,7 +106,8 @@ class FittedTopics(Protocol):
     def theta(self, counts: Any) -> np.ndarray:
         """Compute the topic shares of documents, float32 of shape (documents, K); rows sum to 1.
 
-        Rows are independent of each other. A document without words of the vocabulary has equal shares.
+        Rows are independent of each other. A document without words of the vocabulary has equal
+        shares.
 
         Args:
             counts: Word counts, sparse (scipy CSR) of shape (documents, V).
@@ -172,8 +180,12 @@ class Topics:
         metadata = read_json(folder / f"{FILE}.json")
         if "model" not in metadata:
             raise ArtifactError(f"{folder / FILE}.json: no key 'model'; fit the topics again")
-        model = tensors.load_tensors(TOPIC_MODELS.create(metadata["model"]).fitted_type, folder, FILE)
-        return cls(metadata["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), model)
+        model = tensors.load_tensors(
+            TOPIC_MODELS.create(metadata["model"]).fitted_type, folder, FILE
+        )
+        return cls(
+            metadata["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), model
+        )
 
 
 def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
@@ -193,14 +205,21 @@ def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
     require_documents(k, documents)
     model = TOPIC_MODELS.create(spec).fit(documents, k, seed)
     if not (np.isfinite(model.beta).all() and np.isfinite(model.theta(documents.counts[:1])).all()):
-        raise DataError(f"model={spec!r}: the fit of {k} topics diverged (not finite); lower the learning rate")
+        raise DataError(
+            f"model={spec!r}: the fit of {k} topics diverged (not finite); lower the learning rate"
+        )
     return Topics(spec, bags.words, model)
 
 
 def require_documents(k: int, bags: Bags) -> None:
     """Refuse more topics than documents."""
     documents = bags.counts.shape[0]
-    require(documents >= k, "k", k, f"at most {documents:,}, the number of documents with a word of the vocabulary")
+    require(
+        documents >= k,
+        "k",
+        k,
+        f"at most {documents:,}, the number of documents with a word of the vocabulary",
+    )
 
 
 @dataclass(frozen=True)
@@ -226,7 +245,11 @@ class FittedDirichletTopics:
         if not counts.shape[0]:
             return np.zeros((0, len(components)), dtype=np.float32)
         model = LatentDirichletAllocation(len(components))
-        model.components_, model.doc_topic_prior_, model.n_features_in_ = components, self.prior, components.shape[1]
+        model.components_, model.doc_topic_prior_, model.n_features_in_ = (
+            components,
+            self.prior,
+            components.shape[1],
+        )
         model.exp_dirichlet_component_ = np.exp(psi(components) - psi(components.sum(1))[:, None])
         return model.transform(counts).astype(np.float32)
 
@@ -237,10 +260,11 @@ class DirichletTopics:
 
     Attributes:
         epochs: Passes over the documents.
-        batch: Documents per step. By default all, which is most coherent on small pools, but 1,000 (online variational
-            Bayes) of more than 20,000 documents, where full steps are slow to converge.
-        alpha: Dirichlet parameter of a document's topics; with 1/K, topics of small pools share common words
-            (docs/results/topics.md).
+        batch: Documents per step. By default all, which is most coherent on small pools, but 1,000
+            (online variational Bayes) of more than 20,000 documents, where full steps are slow to
+            converge.
+        alpha: Dirichlet parameter of a document's topics; with 1/K, topics of small pools share
+            common words (docs/results/topics.md).
 
     References:
         Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Hoffman, Blei and Bach 2010, Online learning for latent
@@ -266,6 +290,10 @@ class DirichletTopics:
         priors = {"doc_topic_prior": self.alpha, "random_state": derive_seed(seed, "lda") % 2**32}
         steps = {"learning_method": "online" if batch < documents else "batch", "batch_size": batch}
         model = LatentDirichletAllocation(k, max_iter=self.epochs, **priors, **steps)
-        with threadpool_limits(1):  # summation order, and so the last bits, depend on the number of threads
+        with threadpool_limits(
+            1
+        ):  # summation order, and so the last bits, depend on the number of threads
             model.fit(bags.counts)
-        return FittedDirichletTopics(torch.from_numpy(model.components_), float(model.doc_topic_prior_))
+        return FittedDirichletTopics(
+            torch.from_numpy(model.components_), float(model.doc_topic_prior_)
+        )

@@ -17,14 +17,16 @@ class TopicSettings:
     """How topics are fitted, and to which words.
 
     Attributes:
-        model: ``etm`` (embedded topic model) or ``lda``, with settings as in ``etm:steps=800,vectors=FILE``.
+        model: ``etm`` (embedded topic model) or ``lda``, with settings as in
+            ``etm:steps=800,vectors=FILE``.
         k: Numbers of topics to choose from, by coherence times diversity.
         seeds: Initialisations of each number of topics; the best fit is used.
         fit: Documents to fit on, drawn at random; all documents are assigned.
         vocabulary: Maximum number of words, the most frequent first.
         min_documents: Leave out words that are in fewer documents.
         max_share: Leave out words that are in more than this share of the documents.
-        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with one word per line.
+        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with
+            one word per line.
     """
 
     model: str = "etm"
@@ -37,9 +39,17 @@ class TopicSettings:
     stop_words: str = "english"
 
     def __post_init__(self) -> None:
-        require(bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2")
+        require(
+            bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2"
+        )
         require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        check_fields(self, seeds="at least 1", fit="at least 2", vocabulary="at least 2", min_documents="at least 1")
+        check_fields(
+            self,
+            seeds="at least 1",
+            fit="at least 2",
+            vocabulary="at least 2",
+            min_documents="at least 1",
+        )
         check_fields(self, max_share="in (0, 1]")
 
     def read_stop_words(self) -> frozenset[str]:
@@ -59,7 +69,9 @@ class TopicSettings:
             return frozenset(path.read_text(encoding="utf-8").lower().split())
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            remedy = f"english, none, or a file with one word per line ({reason}){nearest_path(path)}"
+            remedy = (
+                f"english, none, or a file with one word per line ({reason}){nearest_path(path)}"
+            )
             raise ConfigError(f"stop_words={self.stop_words!r}: must be {remedy}") from error
 
     def identity(self) -> dict[str, Any]:

@@ -13,7 +13,15 @@ import pandas as pd
 import pyarrow as pa
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dana.core.artifacts import META_DIR, Artifact, Draft, fingerprint, make, open_artifact, write_text
+from dana.core.artifacts import (
+    META_DIR,
+    Artifact,
+    Draft,
+    fingerprint,
+    make,
+    open_artifact,
+    write_text,
+)
 from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
@@ -24,7 +32,14 @@ from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.sharded import ShardedTable, key_columns
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_general
-from dana.studies.topics.model import Bags, Topics, choose_vocabulary, count_known_words, fit_topics, require_documents
+from dana.studies.topics.model import (
+    Bags,
+    Topics,
+    choose_vocabulary,
+    count_known_words,
+    fit_topics,
+    require_documents,
+)
 from dana.studies.topics.settings import TOPIC_MODELS
 
 log = get_logger(__name__)
@@ -63,16 +78,17 @@ def top_words(beta: np.ndarray, count: int) -> np.ndarray:
 def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
     """Compute the coherence of each topic: mean normalised pointwise mutual information of all pairs of its words.
 
-    NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), with p the share of documents that contain the word, or both
-    words. It is −1 for words that never co-occur, and set to 0 (from 0/0) for words that every document contains.
+    NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), with p the share of documents that
+    contain the word, or both words. It is −1 for words that never co-occur, and set to 0 (from 0/0)
+    for words that every document contains.
 
     Args:
         top: From :func:`top_words`, int of shape (topics, words per topic).
         counts: Word counts, sparse of shape (documents, vocabulary).
 
     Returns:
-        float64 of shape (topics,) in [-1, 1]; higher if the words occur in the same documents. NaN for one word per
-        topic.
+        float64 of shape (topics,) in [-1, 1]; higher if the words occur in the same documents. NaN
+        for one word per topic.
 
     References:
         Bouma 2009, Normalized (pointwise) mutual information in collocation extraction. Dieng, Ruiz and Blei 2020,
@@ -87,13 +103,19 @@ def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
     npmi[together == 0] = -1.0
     npmi[together == 1] = 0.0
     one, other = np.triu_indices(top.shape[1], k=1)
-    return np.array([npmi[row[one], row[other]].mean() if one.size else np.nan for row in positions.reshape(top.shape)])
+    return np.array(
+        [
+            npmi[row[one], row[other]].mean() if one.size else np.nan
+            for row in positions.reshape(top.shape)
+        ]
+    )
 
 
 def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
     """Measure topics: mean coherence, diversity, and their product, ``quality``.
 
-    Diversity is the share of distinct words among the 25 most probable of each topic; 1 if topics share none.
+    Diversity is the share of distinct words among the 25 most probable of each topic; 1 if topics
+    share none.
 
     Args:
         beta: Probability of each word in each topic, shape (K, V).
@@ -109,12 +131,15 @@ def measure_collapse(beta: np.ndarray, theta: np.ndarray) -> dict[str, int]:
     """Count collapsed topics: ``unused``, the largest topic of no document, and ``twins``.
 
     Args:
-        beta: Probability of each word in each topic, shape (K, V). A topic is a twin if the cosine with another is
-            above 0.9.
+        beta: Probability of each word in each topic, shape (K, V). A topic is a twin if the cosine
+            with another is above 0.9.
         theta: Shares of topics, shape (documents, K).
     """
     cosines = cosine_similarity(beta) - 2 * np.eye(len(beta))  # a topic is no twin of itself
-    return {"unused": len(beta) - np.unique(theta.argmax(1)).size, "twins": int((cosines.max(1) > TWIN).sum())}
+    return {
+        "unused": len(beta) - np.unique(theta.argmax(1)).size,
+        "twins": int((cosines.max(1) > TWIN).sum()),
+    }
 
 
 def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
@@ -134,7 +159,9 @@ def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     qualities = fits[fits["k"] == k].set_index("seed")["quality"].sort_index()
     seed = int(qualities.index.to_numpy()[qualities.argmax()])
     mean = f"mean coherence x diversity {means[k]:.3f} over {len(qualities)} fits"
-    reason = f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is used"
+    reason = (
+        f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is used"
+    )
     return k, seed, reason
 
 
@@ -146,11 +173,13 @@ def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
         bags: Documents, each with a word of the vocabulary.
 
     Returns:
-        ``share`` is the mean over documents, ``documents`` counts those whose largest topic it is, ``words`` are the
-        ten most probable.
+        ``share`` is the mean over documents, ``documents`` counts those whose largest topic it is,
+        ``words`` are the ten most probable.
     """
     theta, top = topics.model.theta(bags.counts), top_words(topics.beta, COHERENT_WORDS)
-    table = pd.DataFrame({"topic": np.arange(len(top)), "coherence": topic_coherence(top, bags.counts)})
+    table = pd.DataFrame(
+        {"topic": np.arange(len(top)), "coherence": topic_coherence(top, bags.counts)}
+    )
     table["share"] = theta.mean(0, dtype=np.float64)
     table["documents"] = np.bincount(theta.argmax(1), minlength=len(top))
     table["words"] = [" ".join(row) for row in np.array(topics.words, dtype=object)[top]]
@@ -167,9 +196,10 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         is_named: False to use the corpus in the run's folder as it is, if there is one.
 
     Returns:
-        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`), ``topics.csv``
-        (:func:`describe_topics`) and ``fits.csv`` (one row per fit: k, seed, :func:`measure_topics` and
-        :func:`measure_collapse`); its manifest has the measures of the fit that is used.
+        The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`),
+        ``topics.csv`` (:func:`describe_topics`) and ``fits.csv`` (one row per fit: k, seed,
+        :func:`measure_topics` and :func:`measure_collapse`); its manifest has the measures of the
+        fit that is used.
 
     Raises:
         ConfigError: If there is no general text, or there are fewer documents than topics.
@@ -178,23 +208,41 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
     out, limits = Path(settings.out), settings.section("topics")
     identity = limits.identity()  # fail on missing files before any text is read
     corpus = open_general(settings, is_named)
-    depends_on = {"general": corpus.artifact.fingerprint, "topics": identity, "seed": settings.selection.seed}
+    depends_on = {
+        "general": corpus.artifact.fingerprint,
+        "topics": identity,
+        "seed": settings.selection.seed,
+    }
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
-    write = partial(_write_model, corpus=corpus, settings=settings, depends_on=depends_on, folder=fits)
-    artifact = make(out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write)
+    write = partial(
+        _write_model, corpus=corpus, settings=settings, depends_on=depends_on, folder=fits
+    )
+    artifact = make(
+        out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write
+    )
     shutil.rmtree(fits, ignore_errors=True)
     return artifact
 
 
 def _write_model(
-    draft: Draft, corpus: GeneralCorpus, settings: RunSettings, depends_on: dict[str, Any], folder: Path
+    draft: Draft,
+    corpus: GeneralCorpus,
+    settings: RunSettings,
+    depends_on: dict[str, Any],
+    folder: Path,
 ) -> None:
-    limits, seed = settings.section("topics"), derive_seed(settings.selection.seed, "topics", "sample")
+    limits, seed = (
+        settings.section("topics"),
+        derive_seed(settings.selection.seed, "topics", "sample"),
+    )
     units = monitor(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
-    log.info("topics    %s words in %s of %s documents", *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))))
+    log.info(
+        "topics    %s words in %s of %s documents",
+        *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))),
+    )
     bags = bags.rows(rows)
     require_documents(max(limits.k), bags)
     parts = {}
@@ -202,7 +250,9 @@ def _write_model(
         write = partial(_write_fit, bags=bags, settings=settings, k=k, number=number)
         fit_depends_on = {**depends_on, "k": k, "number": number}
         parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", fit_depends_on, write)
-    fits = pd.DataFrame({"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items())
+    fits = pd.DataFrame(
+        {"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items()
+    )
     k, number, draft.notes["reason"] = choose_topics(fits)
     topics = Topics.load(parts[k, number].path)
     topics.save(draft.path)
@@ -219,8 +269,15 @@ def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: 
     topics.save(draft.path)
     draft.seeds = {"fit": seed}
     measures = measure_topics(topics.beta, bags.counts)
-    draft.notes["measures"] = measures | measure_collapse(topics.beta, topics.model.theta(bags.counts))
-    log.info("topics    k=%d seed %d: %s", k, number, "  ".join(f"{name} {of:.3f}" for name, of in measures.items()))
+    draft.notes["measures"] = measures | measure_collapse(
+        topics.beta, topics.model.theta(bags.counts)
+    )
+    log.info(
+        "topics    k=%d seed %d: %s",
+        k,
+        number,
+        "  ".join(f"{name} {of:.3f}" for name, of in measures.items()),
+    )
 
 
 def open_topics(folder: Path) -> Artifact:
@@ -235,7 +292,8 @@ class Assignment(ShardedTable):
     Attributes:
         general: The corpus.
         model: Artifact of ``dana studies topics fit``.
-        folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, corpus order).
+        folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, corpus
+            order).
         selection: Splitter of units; a unit is a document.
     """
 
@@ -265,8 +323,12 @@ class Assignment(ShardedTable):
         theta = topics.model.theta(bags.counts)
         largest = theta.argmax(1).astype(np.int32)
         columns = [largest, theta[np.arange(len(units)), largest], bags.sizes]
-        shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1]).cast(pa.list_(pa.float32()))
-        return pa.Table.from_arrays([*key_columns(units)[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES)
+        shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1]).cast(
+            pa.list_(pa.float32())
+        )
+        return pa.Table.from_arrays(
+            [*key_columns(units)[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES
+        )
 
     def join(self, draft: Draft, model: Artifact, shards: Iterator[pa.Table]) -> int:
         return write_parts(shards, draft.path, TOPIC_SHARES)
@@ -304,7 +366,9 @@ def topics_text(folder: Path) -> str:
     rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
     counts = artifact.manifest["counts"]
     documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
-    idle, twins = (artifact.manifest.get("measures", {}).get(name, 0) for name in ("unused", "twins"))
+    idle, twins = (
+        artifact.manifest.get("measures", {}).get(name, 0) for name in ("unused", "twins")
+    )
     collapse = f"collapse: {idle} topics are the largest of no document, {twins} have a twin (cosine above {TWIN})"
     warning = f"\n{collapse}; try a smaller --k" if idle or twins else ""
     return f"{tabulate(rows)}\n\n{artifact.manifest['reason']}; {documents}{warning}"

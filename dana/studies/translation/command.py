@@ -22,21 +22,32 @@ FLAGS = [
 
 def add_translation(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
-    command = add_command(add, "translation", _translation, FLAGS, reads=("translation", "selection", "detector"))
+    command = add_command(
+        add, "translation", _translation, FLAGS, reads=("translation", "selection", "detector")
+    )
     for name, what in (("train", "training"), ("dev", "development"), ("test", "test")):
         files = f"name of a domain and its {what} text: source and target file, or one file with both; repeat"
-        command.add_argument(f"--{name}", nargs="+", action="append", default=[], metavar=("NAME", "FILE"), help=files)
+        command.add_argument(
+            f"--{name}",
+            nargs="+",
+            action="append",
+            default=[],
+            metavar=("NAME", "FILE"),
+            help=files,
+        )
 
 
 def _translation(args: argparse.Namespace) -> None:
     """Train translators on domains and on selected text, and test each on every domain.
 
-    Trains a small Marian from scratch on the text of each domain, on all, and on the text that each of --selectors
-    chooses for a domain, and translates every test set. Writes BLEU and chrF with sacrebleu's signatures, bootstrap
-    intervals, paired tests and the correlation of BLEU with the cosine of domains: OUT/translation.html and OUT/tables.
-    Sizes and training are settings (--set translation.layers=6 ...). If it is killed, the same command resumes.
+    Trains a small Marian from scratch on the text of each domain, on all, and on the text that each
+    of --selectors chooses for a domain, and translates every test set. Writes BLEU and chrF with
+    sacrebleu's signatures, bootstrap intervals, paired tests and the correlation of BLEU with the
+    cosine of domains: OUT/translation.html and OUT/tables. Sizes and training are settings (--set
+    translation.layers=6 ...). If it is killed, the same command resumes.
 
-      dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en --catalogues it --out mt
+      dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en
+      --catalogues it --out mt
     """
     from dana.studies.translation.stage import run_translation
 

@@ -33,9 +33,10 @@ CENTROIDS = "centroids.csv"
 def run_translation(settings: RunSettings) -> Path:
     """Train a translator on each domain, on all, and on text chosen for each; test all on every domain.
 
-    Writes ``translation.html`` and ``.md``, and ``tables/``: ``matrix.csv`` (a row per translator and test set),
-    ``choices.csv`` (a row per domain and selector), ``cosines.csv``, ``correlations.csv`` and ``audit.csv``. The cells'
-    artifacts are in the folders beside; existing ones are reused.
+    Writes ``translation.html`` and ``.md``, and ``tables/``: ``matrix.csv`` (a row per translator
+    and test set), ``choices.csv`` (a row per domain and selector), ``cosines.csv``,
+    ``correlations.csv`` and ``audit.csv``. The cells' artifacts are in the folders beside; existing
+    ones are reused.
 
     Returns:
         Path of the page.
@@ -53,14 +54,22 @@ def run_translation(settings: RunSettings) -> Path:
     for cell in grid.cells:
         if cell.name.startswith("test/"):
             artifact = open_artifact(Path(paths[cell.name]), "translations")
-            row = {**cell.labels, "pairs": artifact.manifest["counts"]["pairs"], **artifact.manifest["measures"]}
-            text = open_artifact(Path(paths[f"text/{cell.labels['translator']}"]), "corpus").manifest
+            row = {
+                **cell.labels,
+                "pairs": artifact.manifest["counts"]["pairs"],
+                **artifact.manifest["measures"],
+            }
+            text = open_artifact(
+                Path(paths[f"text/{cell.labels['translator']}"]), "corpus"
+            ).manifest
             row |= {"tokens": text["counts"]["tokens"], **text.get("choice", {})}
             rows.append(row | {"output": pd.read_parquet(artifact.path / OUTPUT)})
     cosines = _read_table(Path(paths["centroids"]) / CENTROIDS).set_index("domain")
     results, audit = pd.DataFrame(rows), _read_table(out / "pairs" / AUDIT)
     tables = matrix_table(results), table_of_choices(results), cosines, audit
-    return write_page(translation_report(out.resolve().name, *tables, signatures()), out, "translation")
+    return write_page(
+        translation_report(out.resolve().name, *tables, signatures()), out, "translation"
+    )
 
 
 def _read_table(file: Path) -> pd.DataFrame:
@@ -71,12 +80,27 @@ def _read_table(file: Path) -> pd.DataFrame:
 def check_translation(settings: RunSettings) -> None:
     """Check names, selectors and sacrebleu before any text is read."""
     study = settings.section("translation")
-    require(len(study.domains) > 1, "train", study.domains, "two domains or more, each with files or catalogues")
-    require(set(study.domains) <= {*study.test}, "test", sorted(study.test), f"files of {', '.join(study.domains)}")
+    require(
+        len(study.domains) > 1,
+        "train",
+        study.domains,
+        "two domains or more, each with files or catalogues",
+    )
+    require(
+        set(study.domains) <= {*study.test},
+        "test",
+        sorted(study.test),
+        f"files of {', '.join(study.domains)}",
+    )
     for name in ("dev", "targets"):
         unknown = [domain for domain in getattr(study, name) if domain not in study.domains]
         require(not unknown, name, unknown, f"some of {', '.join(study.domains)}")
-    require(bool(study.selectors) or not study.targets, "targets", study.targets, "left out without selectors")
+    require(
+        bool(study.selectors) or not study.targets,
+        "targets",
+        study.targets,
+        "left out without selectors",
+    )
     signatures()
     for spec in study.selectors:
         if spec != ORACLE:
@@ -96,12 +120,21 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
     what: dict[str, Any]
 
     def cell(name: str, stage: str, module: str = TRANSLATOR, **arguments: Any) -> Cell:
-        return Cell(name, f"{module}:{stage}_stage", {"folder": out / name, "pairs": out / "pairs", **arguments})
+        return Cell(
+            name,
+            f"{module}:{stage}_stage",
+            {"folder": out / name, "pairs": out / "pairs", **arguments},
+        )
 
     yield cell("vocabulary", "vocabulary", domains=domains, size=study.vocabulary)
-    yield cell("centroids", "centroids", MODULE, domains=domains, encoder=selection.encoder, store=store)
+    yield cell(
+        "centroids", "centroids", MODULE, domains=domains, encoder=selection.encoder, store=store
+    )
     for kind, name in product(("dev", "text"), [*domains, ALL]):
-        what = {"domains": domains if name == ALL else [name], "split": "train" if kind == "text" else kind}
+        what = {
+            "domains": domains if name == ALL else [name],
+            "split": "train" if kind == "text" else kind,
+        }
         yield cell(f"{kind}/{name}", "text", **inputs, **what, max_tokens=study.max_tokens)
     targets = dict.fromkeys(target for _, target, spec in study.translators if spec)
     if targets:
@@ -114,13 +147,28 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
         if scores:
             scoring = {"selector": spec, "detector": settings.detector, "selection": selection}
             scoring |= {"task": OutputOf(f"task/{target}"), "pool": OutputOf("pool")}
-            yield Cell(scores.cell, f"{measures}:score_pool", {**scoring, "folder": out / scores.cell / "scores"})
+            yield Cell(
+                scores.cell,
+                f"{measures}:score_pool",
+                {**scoring, "folder": out / scores.cell / "scores"},
+            )
         if spec:
             yield cell(f"text/{name}", "choice", **arm, scores=scores)
-        yield cell(f"train/{name}", "train", **arm, text=OutputOf(f"text/{name}"), dev=OutputOf(f"dev/{target}"))
+        yield cell(
+            f"train/{name}",
+            "train",
+            **arm,
+            text=OutputOf(f"text/{name}"),
+            dev=OutputOf(f"dev/{target}"),
+        )
         for test in sorted(study.test):
             labels = {"translator": name, "target": target, "selector": spec, "test": test}
-            what = {"model": OutputOf(f"train/{name}"), "domains": [test], "split": "test", "settings": study}
+            what = {
+                "model": OutputOf(f"train/{name}"),
+                "domains": [test],
+                "split": "test",
+                "settings": study,
+            }
             yield replace(cell(f"test/{name}/{test}", "translate", **what), labels=labels)
 
 
@@ -132,15 +180,27 @@ def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> A
     frames = ((name, open_pairs(pairs, name, split)) for name in domains)
 
     def write(draft: Draft) -> None:
-        rows = (Document(row.doc_id, name, row.target) for name, frame in frames for row in each(frame))
-        for part, documents in ({"": rows} if split == "train" else {"fit": rows, "held_out": iter(())}).items():
-            draft.counts[part or "documents"] = write_parts(document_tables(documents), draft.path / part, DOCUMENTS)
+        rows = (
+            Document(row.doc_id, name, row.target) for name, frame in frames for row in each(frame)
+        )
+        for part, documents in (
+            {"": rows} if split == "train" else {"fit": rows, "held_out": iter(())}
+        ).items():
+            draft.counts[part or "documents"] = write_parts(
+                document_tables(documents), draft.path / part, DOCUMENTS
+            )
 
-    depends_on = {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "name": folder.name}
+    depends_on = {
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "domains": domains,
+        "name": folder.name,
+    }
     return make(folder, "corpus" if split == "train" else "task", depends_on, write)
 
 
-def centroids_stage(pairs: Path, domains: list[str], encoder: str, store: str, folder: Path) -> Artifact:
+def centroids_stage(
+    pairs: Path, domains: list[str], encoder: str, store: str, folder: Path
+) -> Artifact:
     """Compute the cosines between the mean vectors of the domains' development text, target side (Figure 4).
 
     Writes ``centroids.csv``, a row and a column per domain.
@@ -149,10 +209,17 @@ def centroids_stage(pairs: Path, domains: list[str], encoder: str, store: str, f
 
     def write(draft: Draft) -> None:
         texts = [open_pairs(pairs, domain, "dev")["target"].tolist() for domain in domains]
-        means = np.stack([encode(built, some, encoder).double().mean(0).cpu().numpy() for some in texts])
+        means = np.stack(
+            [encode(built, some, encoder).double().mean(0).cpu().numpy() for some in texts]
+        )
         means /= np.linalg.norm(means, axis=1, keepdims=True)
-        cosines = pd.DataFrame(means @ means.T, index=pd.Index(domains, name="domain"), columns=domains)
+        cosines = pd.DataFrame(
+            means @ means.T, index=pd.Index(domains, name="domain"), columns=domains
+        )
         cosines.to_csv(draft.path / CENTROIDS)
 
-    depends_on = {"pairs": open_artifact(pairs, PAIRS).fingerprint, "encoder": encoder_identity(built)}
+    depends_on = {
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "encoder": encoder_identity(built),
+    }
     return make(folder, "centroids", {**depends_on, "domains": domains}, write)

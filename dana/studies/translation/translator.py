@@ -59,8 +59,15 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
 
         table = open_domains(pairs, domains, "train")
         inner: Any = Tokenizer(models.BPE())
-        inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel()
-        how: dict[str, Any] = {"vocab_size": size - 1, "special_tokens": [PAD, END], "show_progress": False}
+        inner.pre_tokenizer, inner.decoder = (
+            pre_tokenizers.ByteLevel(add_prefix_space=True),
+            decoders.ByteLevel(),
+        )
+        how: dict[str, Any] = {
+            "vocab_size": size - 1,
+            "special_tokens": [PAD, END],
+            "show_progress": False,
+        }
         trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **how)
         inner.train_from_iterator((text for side in COLUMNS for text in table[side]), trainer)
         inner.add_tokens([AddedToken(TAB, normalized=False, special=False)])
@@ -68,7 +75,9 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
         tokenizer.save_pretrained(draft.path)
         draft.counts["pieces"] = len(tokenizer)
 
-    return make(folder, VOCABULARY, {"pairs": artifact.fingerprint, "domains": domains, "size": size}, write)
+    return make(
+        folder, VOCABULARY, {"pairs": artifact.fingerprint, "domains": domains, "size": size}, write
+    )
 
 
 def text_stage(
@@ -79,17 +88,25 @@ def text_stage(
     Pairs of more than `max_tokens` are left out. The manifest counts pairs and tokens.
     """
     artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
-    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint, "split": split}
+    depends_on: dict[str, Any] = {
+        "pairs": artifact.fingerprint,
+        "vocabulary": learnt.fingerprint,
+        "split": split,
+    }
     depends_on |= {"domains": domains, "max_tokens": max_tokens}
 
     def write(draft: Draft) -> None:
-        table = with_lengths(open_domains(pairs, domains, split), load_own_tokenizer(str(vocabulary)))
+        table = with_lengths(
+            open_domains(pairs, domains, split), load_own_tokenizer(str(vocabulary))
+        )
         _write_text(draft, table, max_tokens)
 
     return make(folder, "corpus", depends_on, write)
 
 
-def open_domains(pairs: Path, domains: Sequence[str], split: str, limit: int | None = None) -> pd.DataFrame:
+def open_domains(
+    pairs: Path, domains: Sequence[str], split: str, limit: int | None = None
+) -> pd.DataFrame:
     """Read the pairs of domains, of each the first, with their domain."""
     frames = [open_pairs(pairs, domain, split)[:limit].assign(domain=domain) for domain in domains]
     return pd.concat(frames, ignore_index=True)
@@ -108,41 +125,70 @@ def _write_text(draft: Draft, table: pd.DataFrame, max_tokens: int) -> None:
         raise DataError(f"no pair has at most max_tokens={max_tokens} tokens")
     rows = zip(kept["doc_id"], kept["domain"], kept["text"], strict=True)
     write_parts(document_tables(Document(*row) for row in rows), draft.path, DOCUMENTS)
-    draft.counts |= {"pairs": len(kept), "tokens": int(kept["tokens"].sum()), "too_long": len(table) - len(kept)}
+    draft.counts |= {
+        "pairs": len(kept),
+        "tokens": int(kept["tokens"].sum()),
+        "too_long": len(table) - len(kept),
+    }
 
 
 def choice_stage(
-    pairs: Path, vocabulary: Path, scores: Path | None, target: str, settings: TranslationSettings, folder: Path
+    pairs: Path,
+    vocabulary: Path,
+    scores: Path | None,
+    target: str,
+    settings: TranslationSettings,
+    folder: Path,
 ) -> Artifact:
     """Choose the pairs with the lowest scores from the training text of all domains, up to a number of tokens.
 
     Args:
         pairs: Artifact of :func:`dana.studies.translation.pairs.pairs_stage`.
         vocabulary: Artifact of :func:`vocabulary_stage`.
-        scores: Scores of the target sides of the pool; None for the oracle, which takes pairs of the domain alone.
+        scores: Scores of the target sides of the pool; None for the oracle, which takes pairs of
+            the domain alone.
         target: Domain to choose text for.
         settings: The share of the tokens, and the most tokens of a pair.
-        folder: Folder of the documents; the manifest has precision and recall of the domain's pairs, with the largest
-            that such a number of pairs can have.
+        folder: Folder of the documents; the manifest has precision and recall of the domain's
+            pairs, with the largest that such a number of pairs can have.
     """
     artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
-    depends_on: dict[str, Any] = {"pairs": artifact.fingerprint, "vocabulary": learnt.fingerprint, "target": target}
+    depends_on: dict[str, Any] = {
+        "pairs": artifact.fingerprint,
+        "vocabulary": learnt.fingerprint,
+        "target": target,
+    }
     depends_on["scores"] = open_artifact(scores, "scores").fingerprint if scores else ORACLE
-    depends_on |= {name: getattr(settings, name) for name in ("domains", "share", "max_tokens", "seed")}
+    depends_on |= {
+        name: getattr(settings, name) for name in ("domains", "share", "max_tokens", "seed")
+    }
 
     def write(draft: Draft) -> None:
-        table = with_lengths(open_domains(pairs, settings.domains, "train"), load_own_tokenizer(str(vocabulary)))
+        table = with_lengths(
+            open_domains(pairs, settings.domains, "train"), load_own_tokenizer(str(vocabulary))
+        )
         table = table[table["tokens"] <= settings.max_tokens].reset_index(drop=True)
-        truth, budget = (table["domain"] == target).to_numpy(), settings.share * table["tokens"].sum()
-        score = document_scores(scores, table["doc_id"].tolist()) if scores else np.where(truth, 0.0, np.inf)
+        truth, budget = (
+            (table["domain"] == target).to_numpy(),
+            settings.share * table["tokens"].sum(),
+        )
+        score = (
+            document_scores(scores, table["doc_id"].tolist())
+            if scores
+            else np.where(truth, 0.0, np.inf)
+        )
         order = generator(settings.seed, "translation", "ties").permutation(len(table))
         order = order[np.argsort(score[order], kind="stable")]
         order = order[np.cumsum(table["tokens"].to_numpy()[order]) <= budget]
         order = order if scores else order[truth[order]]
         if not order.size:
-            raise DataError(f"share={settings.share}: no pair has so few tokens; choose a larger share")
+            raise DataError(
+                f"share={settings.share}: no pair has so few tokens; choose a larger share"
+            )
         _write_text(draft, table.iloc[np.sort(order)], settings.max_tokens)
-        draft.notes["choice"] = budget_measures(~np.isin(np.arange(truth.size), order), truth, order.size)
+        draft.notes["choice"] = budget_measures(
+            ~np.isin(np.arange(truth.size), order), truth, order.size
+        )
 
     return make(folder, "corpus", depends_on, write)
 
@@ -153,9 +199,16 @@ def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageMod
 
     shape: dict[str, Any] = {"d_model": settings.width, "max_position_embeddings": 1024}
     for side in ("encoder", "decoder"):
-        shape |= {f"{side}_layers": settings.layers, f"{side}_attention_heads": settings.width // 64}
+        shape |= {
+            f"{side}_layers": settings.layers,
+            f"{side}_attention_heads": settings.width // 64,
+        }
         shape[f"{side}_ffn_dim"] = 4 * settings.width
-    pad, shape["eos_token_id"], shape["forced_eos_token_id"] = tokenizer.pad_token_id, tokenizer.eos_token_id, None
+    pad, shape["eos_token_id"], shape["forced_eos_token_id"] = (
+        tokenizer.pad_token_id,
+        tokenizer.eos_token_id,
+        None,
+    )
     shape |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad)
     shape |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), settings.dropout)
     config = MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, **shape)
@@ -163,23 +216,40 @@ def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageMod
         return LanguageModel(MarianMTModel(config), tokenizer)
 
 
-def training_settings(settings: TranslationSettings, steps: int, extend: str | None) -> TrainSettings:
+def training_settings(
+    settings: TranslationSettings, steps: int, extend: str | None
+) -> TrainSettings:
     """Return the settings of a training of so many steps, which goes on from another one."""
     names = ("batch_tokens", "max_tokens", "learning_rate", "warmup_steps", "seed")
     values: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    values |= {"objective": f"translation:smoothing={settings.smoothing}", "denominator": "token_count"}
-    values |= {"schedule": "inverse-sqrt", "betas": [0.9, 0.98], "weight_decay": 0.0, "evaluations": 0}
+    values |= {
+        "objective": f"translation:smoothing={settings.smoothing}",
+        "denominator": "token_count",
+    }
+    values |= {
+        "schedule": "inverse-sqrt",
+        "betas": [0.9, 0.98],
+        "weight_decay": 0.0,
+        "evaluations": 0,
+    }
     execution = Execution(settings.micro_batch_tokens, extendable=True, extend=extend)
     return TrainSettings(steps=steps, execution=execution, **values)
 
 
 def train_stage(
-    text: Path, dev: Path, pairs: Path, vocabulary: Path, target: str, settings: TranslationSettings, folder: Path
+    text: Path,
+    dev: Path,
+    pairs: Path,
+    vocabulary: Path,
+    target: str,
+    settings: TranslationSettings,
+    folder: Path,
 ) -> Artifact:
     """Train a translator pass by pass, until BLEU on development text has not risen for ``patience`` passes.
 
-    Each pass extends the run before, with the result of one long run (:mod:`dana.train.checkpoints`). The pass with
-    the highest BLEU is chosen, of equals the one with the lowest held-out loss.
+    Each pass extends the run before, with the result of one long run
+    (:mod:`dana.train.checkpoints`). The pass with the highest BLEU is chosen, of equals the one
+    with the lowest held-out loss.
 
     Args:
         text: Documents to train on.
@@ -188,13 +258,23 @@ def train_stage(
         vocabulary: Artifact of :func:`vocabulary_stage`.
         target: Domain whose development text decides; ``all`` for that of all.
         settings: Model and training.
-        folder: Holds ``epoch-N``, a model each, and ``chosen`` with ``history.csv`` (epoch, bleu, loss).
+        folder: Holds ``epoch-N``, a model each, and ``chosen`` with ``history.csv`` (epoch, bleu,
+            loss).
     """
     tokens = open_artifact(text, "corpus").manifest["counts"]["tokens"]
-    steps, tokenizer = max(2, math.ceil(tokens / settings.batch_tokens)), load_own_tokenizer(str(vocabulary))
+    steps, tokenizer = (
+        max(2, math.ceil(tokens / settings.batch_tokens)),
+        load_own_tokenizer(str(vocabulary)),
+    )
     origin = {name: getattr(settings, name) for name in ("layers", "width", "dropout", "smoothing")}
-    origin |= {"tokenizer": tokenizer_identity(tokenizer, "are text"), "version": Translation.version}
-    data, domains = TrainingData(text, None, dev, dev), settings.domains if target == ALL else [target]
+    origin |= {
+        "tokenizer": tokenizer_identity(tokenizer, "are text"),
+        "version": Translation.version,
+    }
+    data, domains = (
+        TrainingData(text, None, dev, dev),
+        settings.domains if target == ALL else [target],
+    )
     before, history, fingerprints = "", list[dict[str, Any]](), list[str]()
     for epoch in range(1, settings.epochs + 1):
         training = training_settings(settings, epoch * steps, before or None)
@@ -205,11 +285,21 @@ def train_stage(
         if before:
             shutil.rmtree(f"{before}-extend", ignore_errors=True)
         before = str(model.path)
-        translations = translate_stage(model.path, pairs, domains, "dev", settings, folder / f"dev-{epoch}")
+        translations = translate_stage(
+            model.path, pairs, domains, "dev", settings, folder / f"dev-{epoch}"
+        )
         fingerprints += [model.fingerprint, translations.fingerprint]
         loss = model.manifest["losses"]["after"]["task_loss"]
-        history.append({"epoch": epoch, "bleu": translations.manifest["measures"]["bleu"], "loss": loss})
-        log.info("translator %s: epoch %d, BLEU %.2f, loss %.4f", folder.name, epoch, history[-1]["bleu"], loss)
+        history.append(
+            {"epoch": epoch, "bleu": translations.manifest["measures"]["bleu"], "loss": loss}
+        )
+        log.info(
+            "translator %s: epoch %d, BLEU %.2f, loss %.4f",
+            folder.name,
+            epoch,
+            history[-1]["bleu"],
+            loss,
+        )
         best = max(history, key=lambda row: (row["bleu"], -row["loss"]))
         if epoch - best["epoch"] >= settings.patience:
             break
@@ -229,7 +319,12 @@ def chosen_model(translator: Path) -> Path:
 
 
 def translate_stage(
-    model: Path, pairs: Path, domains: list[str], split: str, settings: TranslationSettings, folder: Path
+    model: Path,
+    pairs: Path,
+    domains: list[str],
+    split: str,
+    settings: TranslationSettings,
+    folder: Path,
 ) -> Artifact:
     """Translate text and measure BLEU, chrF and the mean loss of a target token, in nats.
 
@@ -242,31 +337,54 @@ def translate_stage(
         folder: Folder of ``translations.parquet``: doc_id, reference, translation.
     """
     model = chosen_model(model)
-    beams, limit = (1, settings.dev_pairs) if split == "dev" else (settings.beams, settings.test_pairs)
-    depends_on: dict[str, Any] = {"model": open_artifact(model, "model").fingerprint, "beams": beams, "most": limit}
-    depends_on |= {"pairs": open_artifact(pairs, PAIRS).fingerprint, "domains": domains, "split": split}
+    beams, limit = (
+        (1, settings.dev_pairs) if split == "dev" else (settings.beams, settings.test_pairs)
+    )
+    depends_on: dict[str, Any] = {
+        "model": open_artifact(model, "model").fingerprint,
+        "beams": beams,
+        "most": limit,
+    }
+    depends_on |= {
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "domains": domains,
+        "split": split,
+    }
     depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures(), "method": 2}
 
     def write(draft: Draft) -> None:
         from transformers import AutoModelForSeq2SeqLM
 
-        network, tokenizer = load_complete(AutoModelForSeq2SeqLM, str(model)), load_own_tokenizer(str(model))
+        network, tokenizer = (
+            load_complete(AutoModelForSeq2SeqLM, str(model)),
+            load_own_tokenizer(str(model)),
+        )
         table = open_domains(pairs, domains, split, limit)
-        output = translate(network.to(find_device()), tokenizer, table["source"].tolist(), beams, settings.max_tokens)
+        output = translate(
+            network.to(find_device()),
+            tokenizer,
+            table["source"].tolist(),
+            beams,
+            settings.max_tokens,
+        )
         result = table[["doc_id"]].assign(reference=table["target"], translation=output)
         result.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
         measures = corpus_measures(output, table["target"].tolist())
-        draft.notes["measures"] = measures | {"loss": target_loss(network, tokenizer, table, settings)}
+        draft.notes["measures"] = measures | {
+            "loss": target_loss(network, tokenizer, table, settings)
+        }
         draft.counts["pairs"] = len(table)
 
     return make(folder, TRANSLATIONS, depends_on, write)
 
 
-def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_tokens: int) -> list[str]:
+def translate(
+    model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_tokens: int
+) -> list[str]:
     """Translate texts by beam search, longest first, each as if alone.
 
-    A translation has at most 2 n + 10 tokens, n being those of its source rounded up to a power of two: sources with
-    one limit are translated together.
+    A translation has at most 2 n + 10 tokens, n being those of its source rounded up to a power of
+    two: sources with one limit are translated together.
 
     Args:
         model: An encoder-decoder.
@@ -276,34 +394,48 @@ def translate(model: Any, tokenizer: Any, texts: Sequence[str], beams: int, max_
         max_tokens: Most tokens of a source, and of a translation.
     """
     core, end, pad = uncut(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id
-    encodings = core.encode_batch([" ".join(text.split()) for text in texts], add_special_tokens=False)
+    encodings = core.encode_batch(
+        [" ".join(text.split()) for text in texts], add_special_tokens=False
+    )
     rows = [[*encoding.ids[: max_tokens - 1], end] for encoding in encodings]
     limits = [min((2 << (len(row) - 1).bit_length()) + 10, max_tokens) for row in rows]
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     groups = [[*group] for _, group in groupby(order, key=lambda row: limits[row])]
-    blocks = [group[start : start + AT_ONCE] for group in groups for start in range(0, len(group), AT_ONCE)]
+    blocks = [
+        group[start : start + AT_ONCE]
+        for group in groups
+        for start in range(0, len(group), AT_ONCE)
+    ]
     output = [""] * len(rows)
     model.eval()
     for block in monitor(blocks, what="translating", unit="blocks"):
         width = len(rows[block[0]])
-        ids = torch.tensor([rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device)
+        ids = torch.tensor(
+            [rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device
+        )
         how: dict[str, Any] = {"num_beams": beams, "do_sample": False, "early_stopping": beams > 1}
         how |= {"max_new_tokens": limits[block[0]], "suppress_tokens": [pad, tokenizer.vocab[TAB]]}
         with torch.no_grad():
             tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **how)
-        for row, translation in zip(block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True):
+        for row, translation in zip(
+            block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True
+        ):
             output[row] = " ".join(translation.split())
     return output
 
 
-def target_loss(model: Any, tokenizer: Any, table: pd.DataFrame, settings: TranslationSettings) -> float:
+def target_loss(
+    model: Any, tokenizer: Any, table: pd.DataFrame, settings: TranslationSettings
+) -> float:
     """Compute the mean negative log-likelihood of a target token, in nats, over pairs of at most ``max_tokens``."""
     objective, accelerator = Translation(), make_accelerator([], Path())
     collator = objective.heldout_collator(tokenizer)
     table = with_lengths(table, tokenizer)
     table = table[table["tokens"] <= settings.max_tokens]
     documents = map(Document, table["doc_id"], table["doc_id"], table["text"])
-    examples, _ = build_examples(Tokens.of(documents, tokenizer), None, collator.special_tokens, settings.max_tokens)
+    examples, _ = build_examples(
+        Tokens.of(documents, tokenizer), None, collator.special_tokens, settings.max_tokens
+    )
     shape = BatchLayout.of(model.config, settings.micro_batch_tokens)
     sums, counts = example_losses(objective.module(model), examples, collator, shape, accelerator)
     return float(sums.sum() / counts.sum())
@@ -318,7 +450,9 @@ def _metrics() -> dict[str, Any]:
     try:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
-        raise ConfigError("translation: needs sacrebleu: pip install 'dana-lm[translation]'") from error
+        raise ConfigError(
+            "translation: needs sacrebleu: pip install 'dana-lm[translation]'"
+        ) from error
     return {"bleu": BLEU(), "chrf": CHRF()}
 
 

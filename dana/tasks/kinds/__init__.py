@@ -35,13 +35,18 @@ def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: boo
 
     Args:
         labels: Names of its logits.
-        problem_type: From its configuration; without it, one logit is a number, and several are classes.
+        problem_type: From its configuration; without it, one logit is a number, and several are
+            classes.
         per_word: Whether it labels every token.
     """
     several = len(labels) > 1
     if problem_type is None and not per_word:
         problem_type = (SingleLabel if several else Regression).problem_type
     for kind in LABELLED:
-        if kind.problem_type == problem_type and kind.per_word == per_word and kind.has_labels == several:
+        if (
+            kind.problem_type == problem_type
+            and kind.per_word == per_word
+            and kind.has_labels == several
+        ):
             return kind(tuple(labels) if several else ())
     return None

@@ -1,10 +1,12 @@
 """Define the interface of a kind of target: how it is read, trained, decoded, scored, saved and tabulated.
 
-An answer is the target or the prediction of a text: a class number, a number, or a tuple of class numbers. Answers of
-many texts are an array of shape (texts,): int64, float64, or tuples (dtype object).
+An answer is the target or the prediction of a text: a class number, a number, or a tuple of class
+numbers. Answers of many texts are an array of shape (texts,): int64, float64, or tuples (dtype
+object).
 
-A new kind defines :meth:`Kind.read`, :meth:`Kind.decode`, :meth:`Kind.tallies` and :meth:`Kind.prediction_columns`. The
-other methods here are for one class per unit, by softmax; a kind overrides those that differ.
+A new kind defines :meth:`Kind.read`, :meth:`Kind.decode`, :meth:`Kind.tallies` and
+:meth:`Kind.prediction_columns`. The other methods here are for one class per unit, by softmax; a
+kind overrides those that differ.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 Answer = int | float | tuple[int, ...]
 Tallies = tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]  # of :meth:`Kind.tallies`
-Scorer = Callable[[np.ndarray], np.ndarray]  # counts of the texts, (draws, texts), to scores, (draws, models)
+Scorer = Callable[
+    [np.ndarray], np.ndarray
+]  # counts of the texts, (draws, texts), to scores, (draws, models)
 UNSEEN = -1  # prediction of a truncated word, always wrong
 NEARLY_CONSTANT = 0.1
 
@@ -39,7 +43,8 @@ class Kind(ABC):
         metrics: Metrics of the kind, each ``higher`` or ``lower``, whichever is better.
         main_metric: Default metric.
         dtype: dtype of an array of answers; object for tuples.
-        problem_type: ``problem_type`` of a saved model's configuration; None if transformers has none.
+        problem_type: ``problem_type`` of a saved model's configuration; None if transformers has
+            none.
         pipeline: Transformers' pipeline for a saved model.
         per_word: Whether every word of a text has its own answer.
         has_labels: Whether cards of this kind have labels.
@@ -183,7 +188,9 @@ class Kind(ABC):
 
     def score(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> float:
         """Compute one metric of answers of shape (texts,)."""
-        return float(self.scorer(predictions[None], references, metric)(np.ones((1, references.size)))[0, 0])
+        return float(
+            self.scorer(predictions[None], references, metric)(np.ones((1, references.size)))[0, 0]
+        )
 
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
         """Return a function from counts of the texts to the score of each model, for bootstraps.
@@ -201,7 +208,9 @@ class Kind(ABC):
         tallies, score = self.tallies(predictions, references, metric)
         return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
 
-    def influences(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+    def influences(
+        self, predictions: np.ndarray, references: np.ndarray, metric: str
+    ) -> np.ndarray:
         """Compute what each text adds to each model's score, by the jackknife; arguments as in :meth:`scorer`.
 
         Returns:
@@ -217,7 +226,9 @@ class Kind(ABC):
         without = self.scores_without_each(predictions, references, metric)
         return scores[:, None] + (texts - 1) * (without.mean(1, keepdims=True) - without)
 
-    def scores_without_each(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+    def scores_without_each(
+        self, predictions: np.ndarray, references: np.ndarray, metric: str
+    ) -> np.ndarray:
         """Compute each model's score without each text in turn, of shape (models, texts)."""
         tallies, score = self.tallies(predictions, references, metric)
         return score(*(tally.sum(0) - tally for tally in tallies)).T
@@ -227,8 +238,8 @@ class Kind(ABC):
         """Return the per-text tallies of a metric, and the function of their sums; arguments as in :meth:`scorer`.
 
         Returns:
-            Tallies, each of shape (texts, models, ...); a function from their sums, each of shape (draws, models, ...),
-            to scores of shape (draws, models).
+            Tallies, each of shape (texts, models, ...); a function from their sums, each of shape
+            (draws, models, ...), to scores of shape (draws, models).
         """
 
     def is_collapsed(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> bool:
@@ -251,7 +262,9 @@ class Kind(ABC):
         """Return the answers of a model that knows only the most frequent class (set of labels, mean value)."""
         largest = int(np.bincount(self.classes(references.tolist())).argmax())
         one = [largest] * references.size
-        return self.gather([(largest,) * len(codes) for codes in references] if self.per_word else one)
+        return self.gather(
+            [(largest,) * len(codes) for codes in references] if self.per_word else one
+        )
 
     def floor(self, references: np.ndarray, metric: str) -> float:
         """Compute the score of :meth:`largest_class`, which a model has to beat."""
@@ -267,7 +280,10 @@ class Kind(ABC):
         answer = pa.list_(pa.int32()) if self.dtype is object else pa.int32()
         rows, likely = list(outputs), pa.list_(pa.float32())
         if self.per_word:
-            rows, likely = [list(part) for part in np.split(outputs, np.cumsum(sizes)[:-1])], pa.list_(likely)
+            rows, likely = (
+                [list(part) for part in np.split(outputs, np.cumsum(sizes)[:-1])],
+                pa.list_(likely),
+            )
         return {
             "label": pa.array(references.tolist(), answer),
             "prediction": pa.array(self.decode(outputs, sizes).tolist(), answer),
@@ -277,7 +293,11 @@ class Kind(ABC):
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         """Read the outputs back from the columns of ``predictions.parquet``."""
         column = table["probabilities"]
-        rows = list(chain.from_iterable(column.to_pylist())) if self.per_word else np.stack(column.to_numpy())
+        rows = (
+            list(chain.from_iterable(column.to_pylist()))
+            if self.per_word
+            else np.stack(column.to_numpy())
+        )
         return np.asarray(rows, dtype=np.float32)
 
     def answers(self, column: "pa.ChunkedArray") -> np.ndarray:
@@ -299,15 +319,23 @@ class Kind(ABC):
 
     # The data of a task
 
-    def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
+    def counts(
+        self, answers: Sequence[Answer], train: Sequence[Answer]
+    ) -> list[tuple[str, int, int]]:
         """Count the units of each label (or range of values of the training data): name, count, number of units."""
         counts = np.bincount(self.classes(answers), minlength=len(self.labels))
         units = int(self.sizes(answers).sum())
-        return [(label, int(count), units) for label, count in zip(self.labels, counts, strict=True)]
+        return [
+            (label, int(count), units) for label, count in zip(self.labels, counts, strict=True)
+        ]
 
     def absent(self, answers: Sequence[Answer]) -> list[str]:
         """Return the labels that no answer has."""
-        return [name for name, count, _ in self.counts(answers, answers) if not count] if self.has_labels else []
+        return (
+            [name for name, count, _ in self.counts(answers, answers) if not count]
+            if self.has_labels
+            else []
+        )
 
 
 def label_name(value: Any) -> str:
@@ -325,9 +353,10 @@ def label_name(value: Any) -> str:
 def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
     """Return whether a model predicts nearly always one class although the references do not: it collapsed.
 
-    The number of predictions outside the most frequent predicted class is compared with the number of references
-    outside the most frequent true class. Below a tenth of that, the model is a constant with a few stray predictions,
-    and its score means nothing. Few predictions of a rare class are no collapse.
+    The number of predictions outside the most frequent predicted class is compared with the number
+    of references outside the most frequent true class. Below a tenth of that, the model is a
+    constant with a few stray predictions, and its score means nothing. Few predictions of a rare
+    class are no collapse.
 
     Args:
         predictions: int64 of shape (examples,).
@@ -338,7 +367,10 @@ def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
         an accuracy not above that of the most frequent class, misses collapsed models with a few right predictions;
         :meth:`Kind.is_collapsed` joins the two.
     """
-    strays, others = (part.size - np.unique(part, return_counts=True)[1].max() for part in (predictions, references))
+    strays, others = (
+        part.size - np.unique(part, return_counts=True)[1].max()
+        for part in (predictions, references)
+    )
     return bool(strays == 0 or strays < NEARLY_CONSTANT * others)
 
 

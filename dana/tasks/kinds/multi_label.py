@@ -16,8 +16,8 @@ THRESHOLD = 0.5  # least probability of a predicted label
 class MultiLabel(Kind):
     """None, one or several labels per text. Answers are tuples of class numbers, ascending.
 
-    Scores are micro-F1 over all labels, macro-F1 over the full label set (0 for a label without predictions and
-    references), and the share of texts with all labels right.
+    Scores are micro-F1 over all labels, macro-F1 over the full label set (0 for a label without
+    predictions and references), and the share of texts with all labels right.
     """
 
     name = "multi_label"
@@ -28,7 +28,9 @@ class MultiLabel(Kind):
     def read(self, value: Any) -> Answer:
         codes = [self.code(label) for label in self.names_in(value)]
         if len(set(codes)) < len(codes):
-            raise ValueError(f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} occurs twice")
+            raise ValueError(
+                f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} occurs twice"
+            )
         return tuple(sorted(codes))
 
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
@@ -57,11 +59,17 @@ class MultiLabel(Kind):
     def is_constant(self, predictions: np.ndarray, references: np.ndarray) -> bool:
         # each set of labels is a class
         numbers: dict[Answer, int] = {}
-        sets = [[numbers.setdefault(codes, len(numbers)) for codes in part] for part in (predictions, references)]
+        sets = [
+            [numbers.setdefault(codes, len(numbers)) for codes in part]
+            for part in (predictions, references)
+        ]
         return is_degenerate(*map(np.array, sets))
 
     def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
-        true, positives = self._indicators(references)[:, None], self._indicators(predictions).swapaxes(0, 1)
+        true, positives = (
+            self._indicators(references)[:, None],
+            self._indicators(predictions).swapaxes(0, 1),
+        )
         if metric == "subset_accuracy":
             right = (positives == true).all(-1).astype(np.float64)
             return (right, np.ones_like(right)), np.divide

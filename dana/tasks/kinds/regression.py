@@ -11,8 +11,8 @@ import numpy as np
 from dana.core.config import require
 from dana.tasks.kinds.base import Answer, Kind, Scorer, Tallies
 
-# Least standard deviation of predictions, relative to the true values. Least squares with correlation r has ratio r, so
-# below it the model explains less than a hundredth of the variance.
+# Least standard deviation of predictions, relative to the true values. Least squares with
+# correlation r has ratio r, so below it the model explains less than a hundredth of the variance.
 SPREAD = 0.1
 BLOCK = 100  # texts left out at a time
 PARTS = 5  # number of ranges of the training values in tables
@@ -22,8 +22,8 @@ PARTS = 5  # number of ranges of the training values in tables
 class Regression(Kind):
     """One number per text. Answers are numbers.
 
-    Scores are correlations in [-1, 1], 0 if either side is constant; the absolute error, in the unit of the values; and
-    the squared error.
+    Scores are correlations in [-1, 1], 0 if either side is constant; the absolute error, in the
+    unit of the values; and the squared error.
 
     Attributes:
         mean: Mean of the training targets; the loss is that of (target - mean) / std.
@@ -54,7 +54,9 @@ class Regression(Kind):
         except (TypeError, ValueError, OverflowError):
             number = float("nan")
         if not abs(number) <= float(np.finfo(np.float32).max):
-            raise ValueError(f"label {str(value)[:40]!r} is not a finite number of single precision")
+            raise ValueError(
+                f"label {str(value)[:40]!r} is not a finite number of single precision"
+            )
         return number
 
     def targets(self, answers: Sequence[Answer]) -> np.ndarray:
@@ -73,7 +75,8 @@ class Regression(Kind):
         return logits * self.std + self.mean
 
     def fold_into(self, out: Any) -> Kind:
-        # A saved model then predicts the values themselves, and needs no mean and deviation beside it.
+        # A saved model then predicts the values themselves, and needs no mean and deviation beside
+        # it.
         import torch
 
         with torch.no_grad():
@@ -93,18 +96,27 @@ class Regression(Kind):
     def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
         if metric not in ("pearson", "spearman"):
             return super().scorer(predictions, references, metric)
-        transform = _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
+        transform = (
+            _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
+        )
 
         def correlations(weights: np.ndarray) -> np.ndarray:
             true = transform(references, weights)
-            return np.stack([_correlation(transform(values, weights), true, weights) for values in predictions], axis=1)
+            return np.stack(
+                [_correlation(transform(values, weights), true, weights) for values in predictions],
+                axis=1,
+            )
 
         return correlations
 
-    def scores_without_each(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> np.ndarray:
+    def scores_without_each(
+        self, predictions: np.ndarray, references: np.ndarray, metric: str
+    ) -> np.ndarray:
         score, texts = self.scorer(predictions, references, metric), np.arange(references.size)
         blocks = np.array_split(texts, math.ceil(texts.size / BLOCK))
-        return np.concatenate([score((texts != block[:, None]).astype(float)) for block in blocks]).T
+        return np.concatenate(
+            [score((texts != block[:, None]).astype(float)) for block in blocks]
+        ).T
 
     def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         error = (predictions - references).T
@@ -113,7 +125,10 @@ class Regression(Kind):
     def columns(self, outputs: np.ndarray, references: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        return {"label": pa.array(references, pa.float64()), "prediction": pa.array(outputs[:, 0], pa.float32())}
+        return {
+            "label": pa.array(references, pa.float64()),
+            "prediction": pa.array(outputs[:, 0], pa.float32()),
+        }
 
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         return table["prediction"].to_numpy()[:, None]
@@ -129,10 +144,14 @@ class Regression(Kind):
 
         return {"value": pa.array(outputs[:, 0], pa.float32())}
 
-    def counts(self, answers: Sequence[Answer], train: Sequence[Answer]) -> list[tuple[str, int, int]]:
+    def counts(
+        self, answers: Sequence[Answer], train: Sequence[Answer]
+    ) -> list[tuple[str, int, int]]:
         # The ranges are fifths of the training values; the first and the last are open.
         ends = np.unique(np.quantile(self.gather(train), np.linspace(0, 1, PARTS + 1)[1:-1]))
-        counts = np.bincount(np.searchsorted(ends, self.gather(answers), side="right"), minlength=ends.size + 1)
+        counts = np.bincount(
+            np.searchsorted(ends, self.gather(answers), side="right"), minlength=ends.size + 1
+        )
         prediction_columns = [f"{end:.4g}" for end in ends]
         between = [f"{low} to below {high}" for low, high in pairwise(prediction_columns)]
         names = [f"below {prediction_columns[0]}", *between, f"{prediction_columns[-1]} and above"]
@@ -152,6 +171,10 @@ def _correlation(one: np.ndarray, other: np.ndarray, weights: np.ndarray) -> np.
     """Compute Pearson's correlation of weighted values of shape (draws, texts); 0 if either is constant."""
     total = weights.sum(1, keepdims=True)
     first, second = (part - (part * weights).sum(1, keepdims=True) / total for part in (one, other))
-    both, one_square, other_square = ((weights * part).sum(1) for part in (first * second, first**2, second**2))
+    both, one_square, other_square = (
+        (weights * part).sum(1) for part in (first * second, first**2, second**2)
+    )
     varies = (one_square > 0) & (other_square > 0)
-    return np.divide(both, np.sqrt(one_square * other_square), out=np.zeros_like(both), where=varies)
+    return np.divide(
+        both, np.sqrt(one_square * other_square), out=np.zeros_like(both), where=varies
+    )

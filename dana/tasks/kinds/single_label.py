@@ -31,7 +31,9 @@ class SingleLabel(Kind):
     @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
         if isinstance(value, list | tuple | dict):
-            raise ValueError(f"label {value!r} is {type(value).__name__}, not one label; or use kind: multi_label")
+            raise ValueError(
+                f"label {value!r} is {type(value).__name__}, not one label; or use kind: multi_label"
+            )
         return (label_name(value),)
 
     def read(self, value: Any) -> Answer:
@@ -53,7 +55,10 @@ class SingleLabel(Kind):
         import pyarrow as pa
 
         names = [self.labels[code] for code in outputs.argmax(1)]
-        return {"label": pa.array(names, pa.string()), "probability": pa.array(outputs.max(1), pa.float32())}
+        return {
+            "label": pa.array(names, pa.string()),
+            "probability": pa.array(outputs.max(1), pa.float32()),
+        }
 
 
 def _accuracy(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
@@ -61,18 +66,23 @@ def _accuracy(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.
     return right.sum(-1) / true.sum(-1)
 
 
-def score_predictions(predictions: np.ndarray, references: np.ndarray, labels: int) -> dict[str, float]:
+def score_predictions(
+    predictions: np.ndarray, references: np.ndarray, labels: int
+) -> dict[str, float]:
     """Compute accuracy, micro-F1 and macro-F1, each in [0, 1], higher is better.
 
-    With one label per text, micro-F1 over all labels is accuracy. Macro-F1 averages over the full label set, with 0 for
-    a label without predictions and references, so every seed averages over the same classes.
+    With one label per text, micro-F1 over all labels is accuracy. Macro-F1 averages over the full
+    label set, with 0 for a label without predictions and references, so every seed averages over
+    the same classes.
 
     Args:
         predictions: int64 of shape (examples,).
         references: int64 of shape (examples,).
         labels: Size of the full label set.
     """
-    return _module().compute(predictions=predictions, references=references, labels=list(range(labels)))
+    return _module().compute(
+        predictions=predictions, references=references, labels=list(range(labels))
+    )
 
 
 @cache

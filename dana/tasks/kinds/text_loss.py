@@ -14,8 +14,9 @@ from dana.tasks.kinds.regression import Regression
 class TextLoss(Regression):
     """Nats that a language model needs for a text. The answer of a text is its number of predicted tokens.
 
-    A prediction is the sum of the negative log-likelihoods of these tokens, in nats; the score is the ratio of both
-    sums, the mean loss of a token. ``dana run`` makes such results (:mod:`dana.stages.losses`), no task card does.
+    A prediction is the sum of the negative log-likelihoods of these tokens, in nats; the score is
+    the ratio of both sums, the mean loss of a token. ``dana run`` makes such results
+    (:mod:`dana.stages.losses`), no task card does.
     """
 
     name = "text_loss"
@@ -23,7 +24,9 @@ class TextLoss(Regression):
     main_metric = "nats_per_token"
 
     def check_card(self, metric: str, template: str | None, text_pair: str | None) -> None:
-        raise ConfigError(f"kind={self.name!r}: no kind of labels, but what dana run measures on text without any")
+        raise ConfigError(
+            f"kind={self.name!r}: no kind of labels, but what dana run measures on text without any"
+        )
 
     def read(self, value: Any) -> Answer:
         raise ValueError("a text's loss is no label")

@@ -16,8 +16,8 @@ OUTSIDE = "O"
 class TokenLabels(Kind):
     """One of several labels per word. Answers are tuples of class numbers, one per word.
 
-    Scores are micro-F1 of whole spans (type and both ends right) if the labels are BIO, and the share of words right.
-    A truncated word is wrong, and in no span.
+    Scores are micro-F1 of whole spans (type and both ends right) if the labels are BIO, and the
+    share of words right. A truncated word is wrong, and in no span.
     """
 
     name = "token_labels"
@@ -35,7 +35,9 @@ class TokenLabels(Kind):
 
     @property
     def defined_metrics(self) -> Sequence[str]:
-        is_bio = (name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE)
+        is_bio = (
+            name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE
+        )
         return list(self.metrics) if OUTSIDE in self.labels and all(is_bio) else ["accuracy"]
 
     @classmethod
@@ -53,16 +55,24 @@ class TokenLabels(Kind):
 
     def code(self, label: Any) -> int:
         # a number is a class number, unless labels are named by numbers
-        is_code = isinstance(label, int) and not isinstance(label, bool) and not any(map(str.isdigit, self.labels))
+        is_code = (
+            isinstance(label, int)
+            and not isinstance(label, bool)
+            and not any(map(str.isdigit, self.labels))
+        )
         return label if is_code and 0 <= label < len(self.labels) else super().code(label)
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         codes = np.where(outputs.any(1), outputs.argmax(1), UNSEEN)
-        return self.gather([tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])])
+        return self.gather(
+            [tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])]
+        )
 
     def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
         count = self._spans_right if metric == "span_f1" else _words_right
-        counts = np.array([list(map(count, answers, references)) for answers in predictions], dtype=np.float64)
+        counts = np.array(
+            [list(map(count, answers, references)) for answers in predictions], dtype=np.float64
+        )
         right, of = counts.transpose(2, 1, 0)
         if metric == "span_f1":
             return (right, of), lambda both, either: 2 * both / np.maximum(either, 1)
@@ -75,7 +85,8 @@ class TokenLabels(Kind):
     def spans(self, codes: Sequence[int]) -> set[tuple[str, int, int]]:
         """Find the spans of BIO labels: type, first word, end.
 
-        An I that follows no label of its type begins a span, as in the CoNLL-2000 script and in seqeval.
+        An I that follows no label of its type begins a span, as in the CoNLL-2000 script and in
+        seqeval.
         """
         spans, start, kind = set(), 0, ""
         for position, code in enumerate([*codes, UNSEEN]):
@@ -93,11 +104,15 @@ class TokenLabels(Kind):
 
         # labels and probabilities of truncated words are null
         answers = self.decode(outputs, sizes)
-        names = [[None if code == UNSEEN else self.labels[code] for code in codes] for codes in answers]
+        names = [
+            [None if code == UNSEEN else self.labels[code] for code in codes] for codes in answers
+        ]
         likely = np.split(outputs.max(1), np.cumsum(sizes)[:-1])
         return {
             "label": pa.array(names, pa.list_(pa.string())),
-            "probability": pa.array([[float(one) or None for one in part] for part in likely], pa.list_(pa.float32())),
+            "probability": pa.array(
+                [[float(one) or None for one in part] for part in likely], pa.list_(pa.float32())
+            ),
         }
 
 

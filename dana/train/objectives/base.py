@@ -26,8 +26,9 @@ class Collator(ABC):
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
         """Make inputs, labels and loss coefficients of one optimizer step.
 
-        Must be a pure function: the labels of an example depend on the seed, its epoch, its id and the position in it;
-        never on the rank, the micro-batch, the order of the examples or the state of a generator.
+        Must be a pure function: the labels of an example depend on the seed, its epoch, its id and
+        the position in it; never on the rank, the micro-batch, the order of the examples or the
+        state of a generator.
 
         Args:
             batch: All examples of the step, on all ranks, with :attr:`special_tokens`.
@@ -56,8 +57,8 @@ class ModelCardTerms:
 class Objective(ABC):
     """What a model learns to predict. A frozen dataclass; its fields are the parameters of the spec.
 
-    Registered under the entry-point group ``dana.objectives`` and named by the training setting ``objective``, as in
-    ``masked:mask_rate=0.3``. See ``docs/extend/objective.md``.
+    Registered under the entry-point group ``dana.objectives`` and named by the training setting
+    ``objective``, as in ``masked:mask_rate=0.3``. See ``docs/extend/objective.md``.
 
     Attributes:
         layouts: The layouts of :data:`dana.train.LAYOUTS` that keep its examples apart.
@@ -85,7 +86,8 @@ class Objective(ABC):
             seed: Seed of the run.
 
         Raises:
-            ConfigError: If the tokenizer lacks something that the objective needs, such as a mask token.
+            ConfigError: If the tokenizer lacks something that the objective needs, such as a mask
+                token.
         """
 
     @abstractmethod

@@ -1,14 +1,15 @@
 """Compute the weighted loss of an optimizer step: the same sum for any cut into micro-batches and ranks.
 
-Example i has weight λ_i, n_i predicted tokens, and s_i, the sum of their negative log-likelihoods in nats. The loss of
-the step is, by denominator:
+Example i has weight λ_i, n_i predicted tokens, and s_i, the sum of their negative log-likelihoods
+in nats. The loss of the step is, by denominator:
 
     batch         Σ λ_i s_i / n_i  /  number of examples     DANA, equation 1: small weights make a small step
     weight_sum    Σ λ_i s_i        /  Σ λ_i n_i              the scale of the weights cancels; weight 2 = a duplicate
     token_count   Σ λ_i s_i        /  Σ n_i                  small weights make a small step, long examples count more
 
-Every form is Σ_i c_i s_i / Z with one denominator Z for the *whole* step. Z is computed before the first backward pass.
-Each micro-batch on each rank contributes its Σ c_i s_i · world / Z: data parallelism averages gradients over ranks.
+Every form is Σ_i c_i s_i / Z with one denominator Z for the *whole* step. Z is computed before the
+first backward pass. Each micro-batch on each rank contributes its Σ c_i s_i · world / Z: data
+parallelism averages gradients over ranks.
 
 References:
     DANA, equation 1, for ``batch``.
@@ -53,14 +54,18 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     Raises:
         ConfigError: If the denominator is unknown.
     """
-    require(denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}")
+    require(
+        denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}"
+    )
     weights = weights.astype(np.float64)
     if denominator == "batch":
         coefficients = np.divide(weights, counts, out=np.zeros_like(weights), where=counts > 0)
         return LossScale(coefficients, float(weights.size) if coefficients.any() else 0.0)
     coefficients = np.where(counts > 0, weights, 0.0)
     label_weights = weights if denominator == "weight_sum" else np.ones_like(weights)
-    return LossScale(coefficients, float((label_weights * counts).sum()) if coefficients.any() else 0.0)
+    return LossScale(
+        coefficients, float((label_weights * counts).sum()) if coefficients.any() else 0.0
+    )
 
 
 def micro_loss(
@@ -89,7 +94,8 @@ class MicroBatch:
         inputs: Arguments of the module's forward pass, with ``input_ids`` of shape (rows, width).
         targets: int64 of shape (targets,), the tokens to predict.
         owners: int64 of shape (targets,), index of the example that gives each target its weight.
-        coefficients: float32 of shape (losses,), coefficient c of each loss, from :func:`loss_scale`.
+        coefficients: float32 of shape (losses,), coefficient c of each loss, from
+            :func:`loss_scale`.
     """
 
     inputs: dict[str, Any]
@@ -122,8 +128,8 @@ class MicroBatch:
 class StepBatch:
     """Inputs and labels of all examples of one step, over all ranks; every rank holds the same.
 
-    Labels are at positions of the inputs. For other models (sequence to sequence) a subclass overrides :meth:`micro`,
-    and :attr:`lengths` if the inputs are not the examples' tokens.
+    Labels are at positions of the inputs. For other models (sequence to sequence) a subclass
+    overrides :meth:`micro`, and :attr:`lengths` if the inputs are not the examples' tokens.
 
     Attributes:
         examples: The step's examples.
@@ -143,13 +149,25 @@ class StepBatch:
 
     @classmethod
     def of(
-        cls, examples: Batch, inputs: np.ndarray, labels: np.ndarray, denominator: str, owners: np.ndarray | None = None
+        cls,
+        examples: Batch,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        denominator: str,
+        owners: np.ndarray | None = None,
     ) -> "StepBatch":
         """Count the labels and compute their loss scale; a label has the weight of its example, or of its owner."""
         if owners is None:
             owners = np.repeat(np.arange(len(examples)), np.diff(examples.offsets))
         counts = np.bincount(owners[labels != IGNORED], minlength=len(examples))
-        return cls(examples, inputs, labels, owners, counts, loss_scale(examples.weights, counts, denominator))
+        return cls(
+            examples,
+            inputs,
+            labels,
+            owners,
+            counts,
+            loss_scale(examples.weights, counts, denominator),
+        )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -164,17 +182,28 @@ class StepBatch:
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
         """Make the tensors of some of the step's examples.
 
-        Without rows, it is the first example without labels: an idle rank still takes part in the forward and backward
-        passes that the others wait for, and adds a gradient of zero.
+        Without rows, it is the first example without labels: an idle rank still takes part in the
+        forward and backward passes that the others wait for, and adds a gradient of zero.
         """
         import torch
 
-        positions, attention = lay_out(rows if rows.size else np.array([0]), self.examples.offsets, layout)
+        positions, attention = lay_out(
+            rows if rows.size else np.array([0]), self.examples.offsets, layout
+        )
         real, flat = positions >= 0, np.maximum(positions, 0)
         is_label = (self.labels[flat] != IGNORED) & real & bool(rows.size)
         owners = self.owners[flat][is_label]
         ids = np.where(real, self.inputs[flat], layout.pad).astype(np.int64)
-        inputs = {"input_ids": torch.from_numpy(ids), "where": torch.from_numpy(np.flatnonzero(is_label)), **attention}
-        targets, coefficients = self.labels[flat][is_label].astype(np.int64), self.scale.coefficients[owners]
-        tensors = (torch.from_numpy(part) for part in (targets, owners, coefficients.astype(np.float32)))
+        inputs = {
+            "input_ids": torch.from_numpy(ids),
+            "where": torch.from_numpy(np.flatnonzero(is_label)),
+            **attention,
+        }
+        targets, coefficients = (
+            self.labels[flat][is_label].astype(np.int64),
+            self.scale.coefficients[owners],
+        )
+        tensors = (
+            torch.from_numpy(part) for part in (targets, owners, coefficients.astype(np.float32))
+        )
         return MicroBatch(inputs, *tensors)

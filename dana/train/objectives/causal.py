@@ -1,7 +1,8 @@
 """Causal language modelling: predict each token of a text from those before it. Radford et al. 2018, section 3.1.
 
-Every token but an example's first is predicted. Weights, denominators and the cut into micro-batches are those of all
-objectives (:mod:`dana.train.objectives.batch`). Logits are computed in chunks.
+Every token but an example's first is predicted. Weights, denominators and the cut into
+micro-batches are those of all objectives (:mod:`dana.train.objectives.batch`). Logits are computed
+in chunks.
 """
 
 from dataclasses import dataclass
@@ -36,13 +37,26 @@ class Causal(Objective):
 
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForCausalLM
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
-        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS,
+        )
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
+        )
 
-        kind = config.model_type  # transformers also makes decoders of encoders such as BERT, and of halves of others
-        is_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"} and not getattr(config, "is_decoder", False)
+        kind = (
+            config.model_type
+        )  # transformers also makes decoders of encoders such as BERT, and of halves of others
+        is_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"} and not getattr(
+            config, "is_decoder", False
+        )
         is_decoder = kind in DECODERS and not is_encoder and not config.is_encoder_decoder
-        require(is_decoder, "objective", "causal", f"masked for a model of type {kind}: it also sees what follows")
+        require(
+            is_decoder,
+            "objective",
+            "causal",
+            f"masked for a model of type {kind}: it also sees what follows",
+        )
         return AutoModelForCausalLM
 
     def collator(self, tokenizer: Any, seed: int) -> CausalCollator:

@@ -1,8 +1,9 @@
 """Masked language modelling: mask tokens or whole words of a batch for prediction. Devlin et al. 2019, section 3.1.
 
-A batch is flat: the tokens of all examples end to end, with offsets, without padding. Masks are a pure function of
-(seed, epoch, example id, position): they do not depend on padding, the order of the examples, workers or ranks. Word
-boundaries are read from the spelling of the vocabulary's entries.
+A batch is flat: the tokens of all examples end to end, with offsets, without padding. Masks are a
+pure function of (seed, epoch, example id, position): they do not depend on padding, the order of
+the examples, workers or ranks. Word boundaries are read from the spelling of the vocabulary's
+entries.
 """
 
 import json
@@ -36,8 +37,8 @@ class Masking:
         special: bool of shape (vocabulary,), ids that are never masked and never replace a token.
         seed: Masks of two seeds are independent.
         rate: Probability that a token is masked.
-        parts: Shape (vocabulary,), from :func:`word_parts`: whole words are masked with the same probability, so the
-            expected share of tokens is the same. None masks single tokens.
+        parts: Shape (vocabulary,), from :func:`word_parts`: whole words are masked with the same
+            probability, so the expected share of tokens is the same. None masks single tokens.
     """
 
     mask_token: int
@@ -50,34 +51,50 @@ class Masking:
         require(0 < self.rate <= 1, "mask_rate", self.rate, "in (0, 1]")
 
     @classmethod
-    def of(cls, tokenizer: Any, seed: int, rate: float = 0.15, whole_word: bool = False) -> "Masking":
+    def of(
+        cls, tokenizer: Any, seed: int, rate: float = 0.15, whole_word: bool = False
+    ) -> "Masking":
         """Set up masking for a Hugging Face tokenizer.
 
         Raises:
-            ConfigError: If the tokenizer has no mask token, or, for whole words, does not mark where words begin.
+            ConfigError: If the tokenizer has no mask token, or, for whole words, does not mark
+                where words begin.
         """
         if tokenizer.mask_token_id is None:
-            raise ConfigError(f"tokenizer {type(tokenizer).__name__} has no mask token; use a masked language model")
+            raise ConfigError(
+                f"tokenizer {type(tokenizer).__name__} has no mask token; use a masked language model"
+            )
         special = np.zeros(len(tokenizer), dtype=bool)
         special[tokenizer.all_special_ids] = True
-        return cls(tokenizer.mask_token_id, special, seed, rate, word_parts(tokenizer) if whole_word else None)
+        return cls(
+            tokenizer.mask_token_id,
+            special,
+            seed,
+            rate,
+            word_parts(tokenizer) if whole_word else None,
+        )
 
 
 def mask(
-    tokens: np.ndarray, offsets: np.ndarray, ids: np.ndarray, epochs: np.ndarray | int, masking: Masking
+    tokens: np.ndarray,
+    offsets: np.ndarray,
+    ids: np.ndarray,
+    epochs: np.ndarray | int,
+    masking: Masking,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mask tokens of a flat batch; at least one in every example that has an ordinary token.
 
     Args:
         tokens: int of shape (tokens,), special tokens included.
-        offsets: Shape (examples + 1,); example i is ``tokens[offsets[i]:offsets[i + 1]]``, never empty.
+        offsets: Shape (examples + 1,); example i is ``tokens[offsets[i]:offsets[i + 1]]``, never
+            empty.
         ids: uint64 of shape (examples,).
         epochs: Shape (examples,) or one for all; masks change with it.
         masking: Masking rule.
 
     Returns:
-        The model's input tokens, and the labels: the original token where it is masked, elsewhere :data:`IGNORED`; both
-        of shape (tokens,).
+        The model's input tokens, and the labels: the original token where it is masked, elsewhere
+        :data:`IGNORED`; both of shape (tokens,).
     """
     lengths = np.diff(offsets)
     positions = np.arange(tokens.size) - np.repeat(offsets[:-1], lengths)
@@ -86,7 +103,9 @@ def mask(
         keys = np.repeat(examples, lengths) + positions.astype(np.uint64) * POSITION_STRIDE
     chance = hash_uniform(derive_seed(masking.seed, "mask", "choose"), keys)
     if masking.parts is not None:  # a word's chance is that of its first token
-        chance = chance[word_starts(tokens, masking.parts, (positions == 0) | masking.special[tokens])]
+        chance = chance[
+            word_starts(tokens, masking.parts, (positions == 0) | masking.special[tokens])
+        ]
     chance[masking.special[tokens]] = np.inf
     lowest = np.repeat(np.minimum.reduceat(chance, offsets[:-1]), lengths)
     is_masked = ((chance < masking.rate) | (chance == lowest)) & np.isfinite(chance)
@@ -103,14 +122,18 @@ def mask(
 
 
 WORD_START, CONTINUATION, SYMBOL = 0, 1, 2
-MARKS = ("\u0120", "\u2581")  # byte-level BPE (Ġ) and SentencePiece (▁) write these for the space before a word
+MARKS = (
+    "\u0120",
+    "\u2581",
+)  # byte-level BPE (Ġ) and SentencePiece (▁) write these for the space before a word
 
 
 def word_parts(tokenizer: Any) -> np.ndarray:
     """Classify each entry of a vocabulary by its spelling: start of a word, continuation, or symbol.
 
-    WordPiece marks continuations by ##. Other tokenizers mark the space before a word, which punctuation lacks, so
-    punctuation is recognised by its characters; a letter after it begins a word.
+    WordPiece marks continuations by ##. Other tokenizers mark the space before a word, which
+    punctuation lacks, so punctuation is recognised by its characters; a letter after it begins a
+    word.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
@@ -130,10 +153,15 @@ def word_parts(tokenizer: Any) -> np.ndarray:
         return parts
     mark = next((mark for mark in MARKS if any(piece.startswith(mark) for piece in pieces)), None)
     if mark is None:
-        raise ConfigError(f"whole_word=True: {type(tokenizer).__name__}'s vocabulary does not mark where words begin")
+        raise ConfigError(
+            f"whole_word=True: {type(tokenizer).__name__}'s vocabulary does not mark where words begin"
+        )
     texts = [_bytes_to_text(piece) for piece in pieces] if mark == MARKS[0] else pieces
     for index, (piece, text) in enumerate(zip(pieces, texts, strict=True)):
-        if all(unicodedata.category(character)[0] in "PSZC" for character in text.replace(mark, "").strip()):
+        if all(
+            unicodedata.category(character)[0] in "PSZC"
+            for character in text.replace(mark, "").strip()
+        ):
             parts[index] = SYMBOL
         elif not piece.startswith(mark):
             parts[index] = CONTINUATION
@@ -146,8 +174,8 @@ def word_starts(tokens: np.ndarray, parts: np.ndarray, edges: np.ndarray) -> np.
     Args:
         tokens: Shape (tokens,).
         parts: From :func:`word_parts`.
-        edges: bool of shape (tokens,): special tokens, and the first token of each example. A word ends before such a
-            token, and another begins after it.
+        edges: bool of shape (tokens,): special tokens, and the first token of each example. A word
+            ends before such a token, and another begins after it.
 
     Returns:
         int64 of shape (tokens,), positions in the batch.
@@ -182,7 +210,9 @@ class MaskedCollator(Collator):
     special_tokens: SpecialTokens
 
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
-        return StepBatch.of(batch, *mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking), denominator)
+        return StepBatch.of(
+            batch, *mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking), denominator
+        )
 
 
 @dataclass(frozen=True)
@@ -203,7 +233,9 @@ class MaskedTokens(Objective):
 
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForMaskedLM
-        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
+        )
 
         kind = config.model_type
         hint = f"another for a model of type {kind}, which has no head for masked tokens: causal for a decoder"
@@ -215,9 +247,13 @@ class MaskedTokens(Objective):
         return MaskedCollator(masking, SpecialTokens.of(tokenizer))
 
     def heldout_collator(self, tokenizer: Any) -> MaskedCollator:
-        return MaskedCollator(Masking.of(tokenizer, HELDOUT_SEED, HELDOUT_RATE), SpecialTokens.of(tokenizer))
+        return MaskedCollator(
+            Masking.of(tokenizer, HELDOUT_SEED, HELDOUT_RATE), SpecialTokens.of(tokenizer)
+        )
 
     def card_terms(self) -> ModelCardTerms:
         what = "masked whole words" if self.whole_word else "masked tokens"
         unit = f"masked token at fixed masks ({HELDOUT_RATE:.0%})"
-        return ModelCardTerms(f"{what}, mask rate {self.mask_rate:g}", unit, "fill-mask", "AutoModelForMaskedLM")
+        return ModelCardTerms(
+            f"{what}, mask rate {self.mask_rate:g}", unit, "fill-mask", "AutoModelForMaskedLM"
+        )

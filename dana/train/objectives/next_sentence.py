@@ -1,12 +1,12 @@
 """Train masked tokens and next-sentence prediction together, on pairs of halves of texts.
 
-Every text is cut in the middle. A hash of (seed, epoch, example id) picks about half of the texts, and these exchange
-their second halves among each other. Two halves of texts of at most n tokens have at most n tokens, so nothing is
-truncated, and every token of the step occurs once.
+Every text is cut in the middle. A hash of (seed, epoch, example id) picks about half of the texts,
+and these exchange their second halves among each other. Two halves of texts of at most n tokens
+have at most n tokens, so nothing is truncated, and every token of the step occurs once.
 
-With label losses r_i, the pairs add Σ c'_i r_i / Z', with the same three denominators and one label per example. A
-masked token has the weight of the text that it comes from, also in a pair with another text's first half; a pair has
-the weight of its first half's text. Only BERT has the head.
+With label losses r_i, the pairs add Σ c'_i r_i / Z', with the same three denominators and one label
+per example. A masked token has the weight of the text that it comes from, also in a pair with
+another text's first half; a pair has the weight of its first half's text. Only BERT has the head.
 """
 
 from dataclasses import dataclass, replace
@@ -51,11 +51,13 @@ class Pairs:
 def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, seed: int) -> Pairs:
     """Exchange the second halves of about half of a step's texts.
 
-    The result depends on the set of examples in the step, not on their order. An example that would exchange with
-    itself, in this epoch or the next, keeps its second half and is labelled :data:`FOLLOWS`.
+    The result depends on the set of examples in the step, not on their order. An example that would
+    exchange with itself, in this epoch or the next, keeps its second half and is labelled
+    :data:`FOLLOWS`.
 
     Args:
-        batch: All examples of the step, with special tokens for pairs: A is the first ⌈n / 2⌉ tokens of text.
+        batch: All examples of the step, with special tokens for pairs: A is the first ⌈n / 2⌉
+            tokens of text.
         special_tokens: Special tokens of every example.
         epochs: Shape (examples,) or one for all; pairs change with it.
         seed: Pairs of two seeds are independent.
@@ -80,9 +82,15 @@ def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, 
     counts = np.stack([heads, (lengths - heads)[second]], axis=1).ravel()
     ends = np.cumsum(counts)
     positions = np.arange(batch.tokens.size) + np.repeat(starts - ends + counts, counts)
-    pairs = Batch(batch.tokens[positions], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights)
-    labels = np.where(sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE))
-    return Pairs(pairs, np.repeat(np.tile([0, 1], len(batch)), counts), np.repeat(texts, counts), labels)
+    pairs = Batch(
+        batch.tokens[positions], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights
+    )
+    labels = np.where(
+        sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE)
+    )
+    return Pairs(
+        pairs, np.repeat(np.tile([0, 1], len(batch)), counts), np.repeat(texts, counts), labels
+    )
 
 
 log = get_logger(__name__)
@@ -91,8 +99,8 @@ log = get_logger(__name__)
 class PairLogits(SelectedLogits):
     """Logits of a ``BertForPreTraining`` model: at selected positions, and for each row on its next sentence.
 
-    With ``token_type_ids`` it returns two tensors, logits of shape (selected, vocabulary) and of shape (rows, 2);
-    without them, the first alone.
+    With ``token_type_ids`` it returns two tensors, logits of shape (selected, vocabulary) and of
+    shape (rows, 2); without them, the first alone.
     """
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
@@ -119,7 +127,9 @@ class PairMicroBatch(MicroBatch):
     def losses(self, module: torch.nn.Module) -> Tensor:
         """Compute losses in nats of shape (targets + rows,); 0 for a pair without a label."""
         logits, relation = module(**self.inputs)
-        return torch.cat([token_losses(logits, self.targets), token_losses(relation, self.relation)])
+        return torch.cat(
+            [token_losses(logits, self.targets), token_losses(relation, self.relation)]
+        )
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,11 @@ class PairBatch(StepBatch):
         return {**super().loss_counts, "next_sentence": int((self.pairs.labels != IGNORED).sum())}
 
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> PairMicroBatch:
-        tokens, idle, rows = super().micro(rows, layout), not rows.size, rows if rows.size else np.array([0])
+        tokens, idle, rows = (
+            super().micro(rows, layout),
+            not rows.size,
+            rows if rows.size else np.array([0]),
+        )
         positions, _ = lay_out(rows, self.examples.offsets, layout)
         types = np.where(positions >= 0, self.pairs.types[positions], 0)
         # The step divides by Z alone, so the coefficients of the pairs contain Z / Z'.
@@ -162,7 +176,9 @@ class PairCollator(MaskedCollator):
         step = StepBatch.of(batch, inputs, labels, denominator, pairs.texts)
         label_counts = (pairs.labels != IGNORED).astype(np.int64)
         relation, scale = loss_scale(batch.weights, label_counts, denominator), step.scale
-        if not scale.total and relation.total:  # no masked token has a weight above 0, but pairs have
+        if (
+            not scale.total and relation.total
+        ):  # no masked token has a weight above 0, but pairs have
             scale = LossScale(scale.coefficients, 1.0)
         return PairBatch(**{**vars(step), "scale": scale}, pairs=pairs, relation=relation)
 
@@ -179,14 +195,25 @@ class NextSentence(MaskedTokens):
         from transformers import AutoModelForPreTraining
 
         kind = config.model_type
-        require(kind == "bert", "objective", "next_sentence", f"masked for a model of type {kind}: only bert has it")
+        require(
+            kind == "bert",
+            "objective",
+            "next_sentence",
+            f"masked for a model of type {kind}: only bert has it",
+        )
         return AutoModelForPreTraining
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
         # A new next-sentence head is trained with the rest of the model, without warm-up.
         language_model = super().prepare_model(model, seed, dropout)
-        if relation := {name for name in language_model.new if "pooler" in name or "seq_relationship" in name}:
-            log.info("%s: has no next-sentence head; new parameters: %s", model, ", ".join(sorted(relation)))
+        if relation := {
+            name for name in language_model.new if "pooler" in name or "seq_relationship" in name
+        }:
+            log.info(
+                "%s: has no next-sentence head; new parameters: %s",
+                model,
+                ", ".join(sorted(relation)),
+            )
         return replace(language_model, new=language_model.new - relation)
 
     def module(self, model: Any, bf16: bool = False) -> PairLogits:
@@ -198,4 +225,6 @@ class NextSentence(MaskedTokens):
 
     def card_terms(self) -> ModelCardTerms:
         terms = super().card_terms()
-        return replace(terms, objective=terms.objective.replace(", mask rate", " and next sentence, mask rate"))
+        return replace(
+            terms, objective=terms.objective.replace(", mask rate", " and next sentence, mask rate")
+        )

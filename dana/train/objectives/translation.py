@@ -1,8 +1,9 @@
 """Translation: predict each token of a sentence's translation from the sentence and the tokens before it.
 
-An example is a source, a tab and its translation in one row of tokens. The encoder reads the source with the end token
-in place of the tab, the decoder the padding token (its start) and the translation. Weights, denominators and the cut
-into micro-batches are those of all objectives (:mod:`dana.train.objectives.batch`).
+An example is a source, a tab and its translation in one row of tokens. The encoder reads the source
+with the end token in place of the tab, the decoder the padding token (its start) and the
+translation. Weights, denominators and the cut into micro-batches are those of all objectives
+(:mod:`dana.train.objectives.batch`).
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ TAB = "\t"  # between a source and its translation, in the text of an example
 class SmoothedLosses(SelectedLogits):
     """An encoder-decoder that returns the losses of targets; in training they are smoothed.
 
-    With smoothing ε and V tokens the loss is (1 - ε) (-log p(target)) + ε / V Σ -log p. In evaluation ε is 0.
+    With smoothing ε and V tokens the loss is (1 - ε) (-log p(target)) + ε / V Σ -log p. In
+    evaluation ε is 0.
 
     References:
         Szegedy et al. 2016, Rethinking the Inception architecture for computer vision, section 7. fairseq spreads ε
@@ -37,10 +39,14 @@ class SmoothedLosses(SelectedLogits):
         super().__init__(model, bf16)
         self.smoothing = smoothing
 
-    def losses(self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]) -> Tensor:
+    def losses(
+        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+    ) -> Tensor:
         logits = self.answer(input_ids, where, {**attention, "use_cache": False})
         smoothing = self.smoothing if self.training else 0.0
-        return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none", label_smoothing=smoothing)
+        return torch.nn.functional.cross_entropy(
+            logits.float(), targets, reduction="none", label_smoothing=smoothing
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,11 @@ class TranslationBatch(StepBatch):
         arrays = {"input_ids": ids, "attention_mask": source >= 0, "decoder_input_ids": before}
         arrays |= {"where": np.flatnonzero(is_label)}
         inputs = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
-        columns = targets.astype(np.int64), owners, self.scale.coefficients[owners].astype(np.float32)
+        columns = (
+            targets.astype(np.int64),
+            owners,
+            self.scale.coefficients[owners].astype(np.float32),
+        )
         return MicroBatch(inputs, *map(torch.from_numpy, columns))
 
 
@@ -90,7 +100,9 @@ class TranslationCollator(Collator):
     tab: int
     start: int
 
-    def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> TranslationBatch:
+    def step_batch(
+        self, batch: Batch, epochs: np.ndarray | int, denominator: str
+    ) -> TranslationBatch:
         """Make the batch of a step.
 
         Raises:
@@ -101,7 +113,9 @@ class TranslationCollator(Collator):
         counts = np.bincount(owners[tabs], minlength=len(batch))
         if (counts != 1).any():
             remedy = "one text is source, tab, translation, and no longer than max_tokens"
-            raise DataError(f"an example of translation has {counts[counts != 1][0]} tabs, must have one: {remedy}")
+            raise DataError(
+                f"an example of translation has {counts[counts != 1][0]} tabs, must have one: {remedy}"
+            )
         middles, inputs = tabs + 1, batch.tokens.copy()
         inputs[tabs] = self.special_tokens.after[0]
         labels = np.where(np.arange(inputs.size) >= middles[owners], inputs, IGNORED)
@@ -129,15 +143,26 @@ class Translation(Objective):
         from transformers import AutoModelForSeq2SeqLM
 
         start = getattr(config, "decoder_start_token_id", None)
-        fits = bool(config.is_encoder_decoder) and start is not None and start == config.pad_token_id
+        fits = (
+            bool(config.is_encoder_decoder) and start is not None and start == config.pad_token_id
+        )
         allowed_values = f"masked or causal for a model of type {config.model_type}: no decoder begins with padding"
         require(fits, "objective", "translation", allowed_values)
         return AutoModelForSeq2SeqLM
 
     def collator(self, tokenizer: Any, seed: int) -> TranslationCollator:
-        tab, end, pad = tokenizer.get_vocab().get(TAB), tokenizer.eos_token_id, tokenizer.pad_token_id
+        tab, end, pad = (
+            tokenizer.get_vocab().get(TAB),
+            tokenizer.eos_token_id,
+            tokenizer.pad_token_id,
+        )
         fits = None not in (tab, end, pad)
-        require(fits, "objective", "translation", "another one: its tokenizer needs a tab, an end and a padding token")
+        require(
+            fits,
+            "objective",
+            "translation",
+            "another one: its tokenizer needs a tab, an end and a padding token",
+        )
         after = np.array([end], dtype=np.int32)
         return TranslationCollator(SpecialTokens(after[:0], after), tab, pad)
 
@@ -149,4 +174,6 @@ class Translation(Objective):
 
     def card_terms(self) -> ModelCardTerms:
         smoothing = f", label smoothing {self.smoothing:g}" if self.smoothing else ""
-        return ModelCardTerms(f"translation{smoothing}", "target token", "translation", "AutoModelForSeq2SeqLM")
+        return ModelCardTerms(
+            f"translation{smoothing}", "target token", "translation", "AutoModelForSeq2SeqLM"
+        )

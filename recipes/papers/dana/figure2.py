@@ -1,13 +1,16 @@
 """Figure 2: train models on random domain mixtures and plot task score against loss on task and on general text.
 
-    python recipes/papers/dana/figure2.py --general reviews.jsonl pubmed.jsonl news.jsonl --out runs/figure2 [--dry-run]
+    python recipes/papers/dana/figure2.py --general reviews.jsonl pubmed.jsonl news.jsonl --out
+    runs/figure2 [--dry-run]
 
-The shares of the sources in a mixture are drawn from a flat Dirichlet distribution. All models start from the same
-checkpoint and see the same number of tokens. For each of them the loss is measured on held-out general text (L) and on
-every task's (L_in), with fixed masks. The paper then fine-tunes the model; here the score is a frozen probe's, that of
-the floor ``vectors``: logistic regression on means of the last layer. ``points.csv`` has one row per task and mixture,
-``figure2.png`` is the scatter plot, and the printed table has the correlation of the score with L_in and with L: over
-all mixtures, and over those with L within 2 % of the median, as in the paper. A stopped command resumes.
+The shares of the sources in a mixture are drawn from a flat Dirichlet distribution. All models
+start from the same checkpoint and see the same number of tokens. For each of them the loss is
+measured on held-out general text (L) and on every task's (L_in), with fixed masks. The paper then
+fine-tunes the model; here the score is a frozen probe's, that of the floor ``vectors``: logistic
+regression on means of the last layer. ``points.csv`` has one row per task and mixture,
+``figure2.png`` is the scatter plot, and the printed table has the correlation of the score with
+L_in and with L: over all mixtures, and over those with L within 2 % of the median, as in the paper.
+A stopped command resumes.
 """
 
 import argparse
@@ -43,13 +46,19 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
         corpus: Folder of a corpus artifact.
         number: Index of the mixture.
         seed: Seed of all mixtures.
-        characters: Approximate size of the mixture; a source with less than its share is used in full.
+        characters: Approximate size of the mixture; a source with less than its share is used in
+            full.
         folder: Folder of the new corpus artifact.
     """
     artifact = open_artifact(corpus, "corpus")
     sources = sorted(artifact.manifest["counts"]["by_source"])
     shares = generator(seed, "figure2", number).dirichlet(np.ones(len(sources)))
-    depends_on = {"corpus": artifact.fingerprint, "number": number, "seed": seed, "characters": characters}
+    depends_on = {
+        "corpus": artifact.fingerprint,
+        "number": number,
+        "seed": seed,
+        "characters": characters,
+    }
 
     def write(draft: Draft) -> None:
         by_source: dict[str, list[Document]] = {source: [] for source in sources}
@@ -82,13 +91,22 @@ def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFr
         home = args.out / f"mixture-{number}"
         text = sample_mixture(corpus, number, 0, CHARACTERS * args.tokens, home / "corpus").path
         held_out_pair = next(iter(folders.values())), held_out
-        model = adapt_stage(args.model, text, None, *held_out_pair, settings.adapt, home / "adapted").path
+        model = adapt_stage(
+            args.model, text, None, *held_out_pair, settings.adapt, home / "adapted"
+        ).path
         losses = held_out_losses(str(model), {**folders, "general": held_out}, settings.adapt)
         for task, card in cards.items():
             encoder = f"transformer:{model}"
-            probe = floors_stage(card, home / task, settings.finetune, ["vectors"], encoder, settings.data).path
-            point = {"score": read_json(probe / "vectors" / "metrics.json")["mean"], "task_loss": losses[task]}
-            rows.append({"task": task, "mixture": number, "general_loss": losses["general"], **point})
+            probe = floors_stage(
+                card, home / task, settings.finetune, ["vectors"], encoder, settings.data
+            ).path
+            point = {
+                "score": read_json(probe / "vectors" / "metrics.json")["mean"],
+                "task_loss": losses[task],
+            }
+            rows.append(
+                {"task": task, "mixture": number, "general_loss": losses["general"], **point}
+            )
     return pd.DataFrame(rows)
 
 
@@ -117,7 +135,9 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
     panels = figure.subplots(len(tasks), 2, squeeze=False)
     for row, task in zip(panels, tasks, strict=True):
         mixtures = frame[frame["task"] == task]
-        for axes, loss, name in zip(row, ("task_loss", "general_loss"), ("task", "general"), strict=True):
+        for axes, loss, name in zip(
+            row, ("task_loss", "general_loss"), ("task", "general"), strict=True
+        ):
             axes.scatter(mixtures[loss], mixtures["score"])
             correlation = mixtures["score"].corr(mixtures[loss])
             axes.set_xlabel(f"loss on {name} text, nats (r = {correlation:.2f})")
@@ -127,10 +147,23 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
 
 def figure2(args: argparse.Namespace) -> None:
     """Train and probe every mixture; write the table and the figure and print the correlations."""
-    plan = {"tokens": args.tokens, "batch_tokens": 4096, "max_tokens": 128, "learning_rate": 5e-4, "warmup": 0.05}
-    values = {"out": str(args.out), "model": args.model, "general": args.general, "finetune": {"max_train": args.probe}}
+    plan = {
+        "tokens": args.tokens,
+        "batch_tokens": 4096,
+        "max_tokens": 128,
+        "learning_rate": 5e-4,
+        "warmup": 0.05,
+    }
+    values = {
+        "out": str(args.out),
+        "model": args.model,
+        "general": args.general,
+        "finetune": {"max_train": args.probe},
+    }
     values |= {"hygiene": {"decontaminate": args.tasks}}
-    settings = load(RunSettings, values | {"adapt": {**plan, "denominator": "token_count", "evaluations": 1}})
+    settings = load(
+        RunSettings, values | {"adapt": {**plan, "denominator": "token_count", "evaluations": 1}}
+    )
 
     def cost() -> Cost:
         training = training_estimate(args.model, "", settings.adapt, Path(), None, args.out)
@@ -147,10 +180,19 @@ def figure2(args: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--general", nargs="+", required=True, help="general text of several sources: files or folders")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--general",
+        nargs="+",
+        required=True,
+        help="general text of several sources: files or folders",
+    )
     parser.add_argument("--tasks", nargs="+", default=["sst2", "chemprot"], help="task cards")
-    parser.add_argument("--model", default="dana-mini", help="checkpoint that every model starts from")
+    parser.add_argument(
+        "--model", default="dana-mini", help="checkpoint that every model starts from"
+    )
     parser.add_argument("--mixtures", type=int, default=12)
     parser.add_argument("--tokens", type=int, default=500_000, help="training tokens of each model")
     parser.add_argument("--probe", type=int, default=4000, help="training texts of the probe")

@@ -1,12 +1,14 @@
 """Figure 3: tell sentences of a task from general text by an isolation forest over a pretrained and a tuned encoder.
 
-    python recipes/papers/dana/figure3.py --general wikipedia.jsonl --out runs/figure3 [--task sst2] [--dry-run]
+    python recipes/papers/dana/figure3.py --general wikipedia.jsonl --out runs/figure3 [--task sst2]
+    [--dry-run]
 
-The encoder is the mean of the last layer of a model: as it is, and after it was fine-tuned as a classifier of the task.
-As in Table 1 the forest is fitted on nine tenths of the sentences; the last tenth is scored beside as many sentences of
-the general text, over ``--seeds`` splits. The paper has no geometry between encoder and detector (``none``). The table
-``figure3-GEOMETRY.csv`` has mean and standard deviation over the splits of AUROC, Kolmogorov and Smirnov's distance,
-and overlap, the area under both histograms; the picture beside it shows the first split. A stopped command resumes.
+The encoder is the mean of the last layer of a model: as it is, and after it was fine-tuned as a
+classifier of the task. As in Table 1 the forest is fitted on nine tenths of the sentences; the last
+tenth is scored beside as many sentences of the general text, over ``--seeds`` splits. The paper has
+no geometry between encoder and detector (``none``). The table ``figure3-GEOMETRY.csv`` has mean and
+standard deviation over the splits of AUROC, Kolmogorov and Smirnov's distance, and overlap, the
+area under both histograms; the picture beside it shows the first split. A stopped command resumes.
 """
 
 import argparse
@@ -43,7 +45,11 @@ def compare_scores(task: np.ndarray, general: np.ndarray) -> dict[str, float]:
 
     edges = np.histogram_bin_edges(np.concatenate([task, general]), BINS)
     shares = [np.histogram(scores, edges)[0] / scores.size for scores in (task, general)]
-    values = separation(task, task, general)[1], ks_2samp(task, general).statistic, np.minimum(*shares).sum()
+    values = (
+        separation(task, task, general)[1],
+        ks_2samp(task, general).statistic,
+        np.minimum(*shares).sum(),
+    )
     return dict(zip(MEASURES, map(float, values), strict=True))
 
 
@@ -51,15 +57,22 @@ def score_splits(settings: RunSettings, encoder: str) -> list[tuple[np.ndarray, 
     """Score held-out sentences of the task and general ones, float64, once per split; higher is more anomalous."""
     out = Path(settings.out)
     selection = replace(settings.selection, encoder=encoder)
-    texts = texts_to_rank(TaskText.open(out / "task"), open_general(settings, False), selection, settings.ranking)
+    texts = texts_to_rank(
+        TaskText.open(out / "task"), open_general(settings, False), selection, settings.ranking
+    )
     selector = SELECTORS.load("detector")(context=replace(texts.context, detector=FOREST))
     scores = []
     for seed in range(settings.ranking.seeds):
         order = generator(seed, "figure3", "split").permutation(len(texts.task))
         outside, inside = np.split(order, [round(order.size * HELD_OUT)])
-        samples = {name: texts.samples[name].first(size) for name, size in selector.samples(inside.size).items()}
+        samples = {
+            name: texts.samples[name].first(size)
+            for name, size in selector.samples(inside.size).items()
+        }
         model = selector.fit(texts.task.rows(inside), samples, seed)
-        scores.append((model.score(texts.task.rows(outside)), model.score(texts.samples["negatives"])))
+        scores.append(
+            (model.score(texts.task.rows(outside)), model.score(texts.samples["negatives"]))
+        )
     return scores
 
 
@@ -68,10 +81,14 @@ def draw(scores: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(scores), 2.8), layout="constrained")
-    for axes, (encoder, pair) in zip(figure.subplots(1, len(scores), sharey=True), scores.items(), strict=True):
+    for axes, (encoder, pair) in zip(
+        figure.subplots(1, len(scores), sharey=True), scores.items(), strict=True
+    ):
         edges = np.histogram_bin_edges(np.concatenate(pair), BINS)
         for values, label in zip(pair, ("in-task", "out-of-task"), strict=True):
-            axes.hist(values, edges, weights=np.full(values.size, 1 / values.size), alpha=0.5, label=label)
+            axes.hist(
+                values, edges, weights=np.full(values.size, 1 / values.size), alpha=0.5, label=label
+            )
         measures = ", ".join(f"{name} {value:.2f}" for name, value in compare_scores(*pair).items())
         axes.set(title=f"{encoder}\n{measures}", xlabel="anomaly score")
         axes.legend()
@@ -82,10 +99,15 @@ def figure3(args: argparse.Namespace) -> None:
     """Fine-tune the model, score with both encoders, write the table and the figure and print the means."""
     finetuning = args.out / "finetune"
     values = {"out": str(args.out), "task": args.task, "general": args.general}
-    values |= {"hygiene": {"decontaminate": [args.task]}, "finetune": {"seeds": 1, "max_train": 5000, "save": True}}
+    values |= {
+        "hygiene": {"decontaminate": [args.task]},
+        "finetune": {"seeds": 1, "max_train": 5000, "save": True},
+    }
     values |= {"ranking": {"detectors": [FOREST], "protocol": "paper", "seeds": args.seeds}}
     settings = load(RunSettings, values | {"selection": {"geometry": args.geometry}})
-    finetune_stage(args.model, args.task, settings.finetune, finetuning)  # says what it costs; a dry run ends here
+    finetune_stage(
+        args.model, args.task, settings.finetune, finetuning
+    )  # says what it costs; a dry run ends here
     with announcements(loud=False):
         read_task(settings, args.out / "task")
         open_general(settings, True)
@@ -94,20 +116,35 @@ def figure3(args: argparse.Namespace) -> None:
         "pretrained": args.model,
         "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder,
     }
-    scores = {name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()}
-    rows = [{"encoder": name, **compare_scores(*pair)} for name, pairs in scores.items() for pair in pairs]
+    scores = {
+        name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()
+    }
+    rows = [
+        {"encoder": name, **compare_scores(*pair)}
+        for name, pairs in scores.items()
+        for pair in pairs
+    ]
     table = pd.DataFrame(rows).groupby("encoder", sort=False).agg(["mean", "std"]).round(3)
     write_text(args.out / f"figure3-{args.geometry}.csv", table.to_csv())
-    draw({name: pairs[0] for name, pairs in scores.items()}, args.out / f"figure3-{args.geometry}.png")
+    draw(
+        {name: pairs[0] for name, pairs in scores.items()},
+        args.out / f"figure3-{args.geometry}.png",
+    )
     print(table.to_string())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--general", nargs="+", required=True, help="general text: files or folders")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--general", nargs="+", required=True, help="general text: files or folders"
+    )
     parser.add_argument("--task", default="sst2", help="task card (default: %(default)s)")
-    parser.add_argument("--model", default="dana-mini", help="pretrained model (default: %(default)s)")
+    parser.add_argument(
+        "--model", default="dana-mini", help="pretrained model (default: %(default)s)"
+    )
     parser.add_argument("--geometry", default="none", help="none: the paper's; center+l2: dana's")
     parser.add_argument("--seeds", type=int, default=5, help="splits (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("runs/figure3"))

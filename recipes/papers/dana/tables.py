@@ -2,10 +2,11 @@
 
     python recipes/papers/dana/tables.py [RUN...] [--probe TEXTS] [--out tables.csv]
 
-A RUN is the folder of a ``dana run`` whose arms are named as in table4.yaml or table5.yaml. Scores are in percent: mean
-and standard deviation (ddof 1) over seeds. A gain is the difference from the base of the same table; in our runs it is
-paired by seed. Table 6 compares the gains of dana with those of a corpus of the domain (Gururangan et al. 2020), both
-as printed in the paper and as corrected, with the correlation of each with the published and with our gains.
+A RUN is the folder of a ``dana run`` whose arms are named as in table4.yaml or table5.yaml. Scores
+are in percent: mean and standard deviation (ddof 1) over seeds. A gain is the difference from the
+base of the same table; in our runs it is paired by seed. Table 6 compares the gains of dana with
+those of a corpus of the domain (Gururangan et al. 2020), both as printed in the paper and as
+corrected, with the correlation of each with the published and with our gains.
 """
 
 import argparse
@@ -49,9 +50,15 @@ COLUMNS = {
 
 def read_runs(runs: list[Path]) -> pd.DataFrame:
     """Read the results of all runs: one row per run, task, arm and seed, score in percent."""
-    tables = pd.concat({str(run): pd.read_csv(run / "results.csv") for run in runs}, names=["run"]).reset_index("run")
+    tables = pd.concat(
+        {str(run): pd.read_csv(run / "results.csv") for run in runs}, names=["run"]
+    ).reset_index("run")
     rows = tables[(tables["metric"] == "score") & tables["task"].notna() & tables["arm"].notna()]
-    return rows[["task", "arm", "seed", "value", "run"]].assign(score=100 * rows["value"]).reset_index(drop=True)
+    return (
+        rows[["task", "arm", "seed", "value", "run"]]
+        .assign(score=100 * rows["value"])
+        .reset_index(drop=True)
+    )
 
 
 def read_published(folder: Path) -> pd.DataFrame:
@@ -66,7 +73,9 @@ def compare_with_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     paper_scores = scores.set_index(["row", "column"])["value"].to_dict()
     rows = []
     for (run, task, arm), group in ours.groupby(["run", "task", "arm"], sort=False):
-        base = ours[(ours["run"] == run) & (ours["task"] == task) & (ours["arm"] == "base")].set_index("seed")["score"]
+        base = ours[
+            (ours["run"] == run) & (ours["task"] == task) & (ours["arm"] == "base")
+        ].set_index("seed")["score"]
         gain = (group.set_index("seed")["score"] - base).dropna()
         row, column = ROWS.get(task), COLUMNS.get(arm)
         paper_base, paper_score = paper_scores.get((row, "Base")), paper_scores.get((row, column))
@@ -80,7 +89,9 @@ def compare_with_paper(ours: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
                 "std": group["score"].std(ddof=1),
                 "gain": gain.mean() if arm != "base" else None,
                 "published": paper_score,
-                "published gain": None if paper_score is None or arm == "base" else paper_score - paper_base,
+                "published gain": None
+                if paper_score is None or arm == "base"
+                else paper_score - paper_base,
             }
         )
     return pd.DataFrame(rows)
@@ -95,14 +106,18 @@ def correlate_gains(table: pd.DataFrame, paper: pd.DataFrame) -> tuple[pd.DataFr
         "domain corpus, meant": six[six["column"] == "Domain Corpus"].set_index("row")["meant"],
     }
     dana = table[table["arm"] == "dana"]
-    columns["ours"] = dana.assign(row=dana["task"].map(ROWS)).dropna(subset="row").groupby("row")["gain"].mean()
+    columns["ours"] = (
+        dana.assign(row=dana["task"].map(ROWS)).dropna(subset="row").groupby("row")["gain"].mean()
+    )
     table6 = pd.DataFrame(columns)
     rows = []
     for gain in ("DANA", "ours"):
         for corpus in ("domain corpus, printed", "domain corpus, meant"):
             both = table6[[gain, corpus]].dropna()
             if len(both) >= 3:
-                coefficients = {kind: both[gain].corr(both[corpus], kind) for kind in ("pearson", "spearman")}
+                coefficients = {
+                    kind: both[gain].corr(both[corpus], kind) for kind in ("pearson", "spearman")
+                }
                 rows.append({"gain": gain, "of": corpus, "tasks": len(both), **coefficients})
     return table6, pd.DataFrame(rows)
 
@@ -120,7 +135,10 @@ def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
         task = open_artifact(run / "task", "task").manifest["depends_on"]["name"]
         arms = {path.parent.name: str(path) for path in sorted(run.glob("arms/*/adapted"))}
         for arm, model in {"base": base, **arms}.items():
-            settings, encoder = replace(RunSettings().finetune, max_train=texts), f"transformer:{model}"
+            settings, encoder = (
+                replace(RunSettings().finetune, max_train=texts),
+                f"transformer:{model}",
+            )
             probe = floors_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
             score = 100 * read_json(probe / "vectors" / "metrics.json")["mean"]
             rows.append({"task": task, "arm": arm, "seed": 0, "score": score, "run": str(run)})
@@ -129,15 +147,29 @@ def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
 
 def show_published(paper: pd.DataFrame) -> str:
     """Format the paper's tables of scores as text, as printed."""
-    tables = {name: rows for name, rows in paper.groupby("table") if name.startswith("Table") and name != "Table 3"}
-    wide = {name: rows.pivot(index="row", columns="column", values="value") for name, rows in tables.items()}
-    return "\n\n".join(f"{name}, as printed\n{table.to_string(na_rep='')}" for name, table in wide.items())
+    tables = {
+        name: rows
+        for name, rows in paper.groupby("table")
+        if name.startswith("Table") and name != "Table 3"
+    }
+    wide = {
+        name: rows.pivot(index="row", columns="column", values="value")
+        for name, rows in tables.items()
+    }
+    return "\n\n".join(
+        f"{name}, as printed\n{table.to_string(na_rep='')}" for name, table in wide.items()
+    )
 
 
 def tables(args: argparse.Namespace) -> None:
     """Print the published tables, or those of runs beside them; with ``--out``, write Tables 4 and 5 as CSV."""
     for run in () if args.probe else args.runs:
-        require((run / "results.csv").is_file(), "RUN", str(run), "the folder of a finished dana run (no results.csv)")
+        require(
+            (run / "results.csv").is_file(),
+            "RUN",
+            str(run),
+            "the folder of a finished dana run (no results.csv)",
+        )
     paper = read_published(Path(__file__).parent)
     announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
     if not args.runs:
@@ -155,10 +187,18 @@ def tables(args: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="none: the published tables alone")
-    parser.add_argument("--probe", type=int, metavar="TEXTS", help="score a frozen probe on so many training texts")
-    parser.add_argument("--base", default="dana-mini", help="model that a probed run adapted (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="none: the published tables alone"
+    )
+    parser.add_argument(
+        "--probe", type=int, metavar="TEXTS", help="score a frozen probe on so many training texts"
+    )
+    parser.add_argument(
+        "--base", default="dana-mini", help="model that a probed run adapted (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path)
     return run_script(parser, tables, arguments)
 

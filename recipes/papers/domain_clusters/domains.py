@@ -57,7 +57,9 @@ def domain_command(description: str | None) -> ArgumentParser:
     """Build the parser that all scripts share: files, sentences per domain, seed and output folder."""
     parser = ArgumentParser(description=description, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one per domain")
-    parser.add_argument("--most", type=int, default=2000, help="sentences per domain (default: %(default)s)")
+    parser.add_argument(
+        "--most", type=int, default=2000, help="sentences per domain (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     return parser
@@ -90,28 +92,36 @@ def embedding_cost(domains: Domains, encoders: Sequence[str], out: Path) -> Cost
     """Estimate the embedding of all sentences by encoders, from their speed on a few; the fits are left out."""
     rates, count = [encoding_rate(domains.texts, spec) for spec in encoders], len(domains.documents)
     what = f"embed {count:,} sentences by {', '.join(encoders) or 'nothing'}, into {out}; plus the fits"
-    return Cost(what, sum(count / rate for rate, _ in rates), sum(2.0 * count * dims for _, dims in rates))
+    return Cost(
+        what, sum(count / rate for rate, _ in rates), sum(2.0 * count * dims for _, dims in rates)
+    )
 
 
 def read_domains(files: Sequence[Path], limit: int, folder: Path) -> Domains:
     """Read the same number of distinct sentences from each file and store them in a folder; a second call loads them.
 
     Args:
-        files: One per domain; the part of its name before the first dot is the domain's name. In plain text (``.txt``,
-            ``.txt.gz``) each line is a sentence and the first lines are used; JSONL is split and sampled by a hash.
+        files: One per domain; the part of its name before the first dot is the domain's name. In
+            plain text (``.txt``, ``.txt.gz``) each line is a sentence and the first lines are used;
+            JSONL is split and sampled by a hash.
         limit: Sentences per domain.
         folder: Folder of the artifact.
 
     Raises:
-        DataError: If there are fewer than two files, two have the same name, or one has too few sentences.
+        DataError: If there are fewer than two files, two have the same name, or one has too few
+            sentences.
     """
     by_name = {path.name.split(".")[0]: path for path in files}
     if len(by_name) < 2 or len(by_name) < len(files):
-        raise DataError(f"FILE={' '.join(map(str, files))}: expected two or more files with different names")
+        raise DataError(
+            f"FILE={' '.join(map(str, files))}: expected two or more files with different names"
+        )
     names = sorted(by_name)
 
     def write(draft: Draft) -> None:
-        documents = [document for name in names for document in _sentences(name, by_name[name], limit)]
+        documents = [
+            document for name in names for document in _sentences(name, by_name[name], limit)
+        ]
         draft.counts["sentences"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
     digests = source_digests([str(by_name[name]) for name in names])
@@ -124,11 +134,15 @@ def _sentences(name: str, path: Path, limit: int) -> list[Document]:
     if ".txt" in path.suffixes:
         texts = [document.text for document in islice(documents, limit)]
     else:
-        request = {name: (derive_seed(0, "domains", name), 2 * limit)}  # twice as many: duplicates are dropped
+        request = {
+            name: (derive_seed(0, "domains", name), 2 * limit)
+        }  # twice as many: duplicates are dropped
         sample = draw(split_documents(documents, parse_units("sentence").splitter()), request)[name]
         texts = [sample.texts[row] for row in distinct_rows(sample.texts)[:limit]]
     if len(texts) < limit:
-        raise DataError(f"{path}: expected {limit:,} distinct sentences (--most), got {len(texts):,}")
+        raise DataError(
+            f"{path}: expected {limit:,} distinct sentences (--most), got {len(texts):,}"
+        )
     return [Document(f"{name}-{number}", name, text) for number, text in enumerate(texts)]
 
 
@@ -152,4 +166,6 @@ def embed(texts: Sequence[str], spec: str, store: Path) -> Tensor:
 def read_published(table: str) -> pd.DataFrame:
     """Read the paper's numbers of a table: row, column, value, std; ``meant`` is corrected, else as printed."""
     frame = pd.read_csv(Path(__file__).with_name("published.csv"))
-    return frame[frame["table"] == table].assign(meant=lambda rows: rows["corrected"].fillna(rows["value"]))
+    return frame[frame["table"] == table].assign(
+        meant=lambda rows: rows["corrected"].fillna(rows["value"])
+    )

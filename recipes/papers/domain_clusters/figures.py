@@ -1,6 +1,7 @@
 """Figures 1 to 3, 6 and 7, and Table 2: cluster the sentences of known domains; draw maps, confusions and outliers.
 
-    python recipes/papers/domain_clusters/figures.py FILE... --out FOLDER [--encoders E ...] [--k 5] [--pca 50]
+    python recipes/papers/domain_clusters/figures.py FILE... --out FOLDER [--encoders E ...] [--k 5]
+    [--pca 50]
 
 Writes one folder per encoder (Figures 6 and 7 are Figures 1 and 3 of other encoders):
 
@@ -53,7 +54,9 @@ def describe(
     return describe_clusters(units, vectors[order], geometry, settings, seed)
 
 
-def draw(clusters: ClusterDescription, domains: Domains) -> tuple[list, dict[str, pd.DataFrame], float]:
+def draw(
+    clusters: ClusterDescription, domains: Domains
+) -> tuple[list, dict[str, pd.DataFrame], float]:
     """Draw the figures and build the tables, by file name; also returns the purity of the clusters."""
     sample, names = clusters.sample, domains.names
     true = np.array([names.index(source) for source in sample["source"]])
@@ -67,14 +70,28 @@ def draw(clusters: ClusterDescription, domains: Domains) -> tuple[list, dict[str
         cluster_map(bare, true.tolist(), names, "figure1", f"{alt}."),
         confusion_figure(matrix, names, "figure2"),
         cluster_map(
-            clusters, true.tolist(), names, "figure3", f"{alt}, under the clusters' ellipses.", owners.tolist()
+            clusters,
+            true.tolist(),
+            names,
+            "figure3",
+            f"{alt}, under the clusters' ellipses.",
+            owners.tolist(),
         ),
     ]
-    points = sample[["doc_id", "source", "cluster", "x", "y"]].assign(assigned=[names[label] for label in labels])
-    ellipses = clusters.ellipses.assign(domain=[names[owner] for owner in owners], units=counts.sum(1))
+    points = sample[["doc_id", "source", "cluster", "x", "y"]].assign(
+        assigned=[names[label] for label in labels]
+    )
+    ellipses = clusters.ellipses.assign(
+        domain=[names[owner] for owner in owners], units=counts.sum(1)
+    )
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     rows = [
-        {"true": names[one], "assigned": names[other], "sentences": matrix[one, other], "share": shares[one, other]}
+        {
+            "true": names[one],
+            "assigned": names[other],
+            "sentences": matrix[one, other],
+            "share": shares[one, other],
+        }
         for one, other in np.ndindex(*matrix.shape)
     ]
     texts = sample["text"].tolist()
@@ -88,7 +105,9 @@ def draw(clusters: ClusterDescription, domains: Domains) -> tuple[list, dict[str
     return figures, tables, domain_purity(counts)
 
 
-def examples(sample: pd.DataFrame, true: np.ndarray, labels: np.ndarray, names: Sequence[str]) -> pd.DataFrame:
+def examples(
+    sample: pd.DataFrame, true: np.ndarray, labels: np.ndarray, names: Sequence[str]
+) -> pd.DataFrame:
     """Build Table 2: true and assigned domain, sentence and log density, the nearest to the wrong centre first.
 
     Args:
@@ -108,12 +127,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = domain_command(__doc__)
     parser.add_argument("--encoders", nargs="+", default=["minilm"])
     parser.add_argument(
-        "--geometry", default="none", help="none: the paper's; center+l2: that of dana studies clusters"
+        "--geometry",
+        default="none",
+        help="none: the paper's; center+l2: that of dana studies clusters",
     )
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--pca", type=int, default=50, help="principal components, 0: no PCA")
     return run_command(
-        parser, arguments, figures, lambda domains, args: embedding_cost(domains, args.encoders, args.out)
+        parser,
+        arguments,
+        figures,
+        lambda domains, args: embedding_cost(domains, args.encoders, args.out),
     )
 
 
@@ -122,7 +146,9 @@ def figures(domains: Domains, args: argparse.Namespace) -> None:
     settings = ClusterSettings(k=[args.k], pca=args.pca)
     for spec in args.encoders:
         vectors = embed(domains.texts, spec, args.out / "embeddings")
-        images, tables, purity = draw(describe(domains, vectors, args.geometry, settings, args.seed), domains)
+        images, tables, purity = draw(
+            describe(domains, vectors, args.geometry, settings, args.seed), domains
+        )
         for figure in images:
             figure.write(args.out / slug(spec))
         for name, table in tables.items():

@@ -1,14 +1,17 @@
 """Table 1: fit Gaussian mixtures to sentence vectors; report purity by encoder, number of clusters, PCA and seed.
 
-    python recipes/papers/domain_clusters/table1.py FILE... --out FOLDER [--encoders E ...] [--k 5 10 15] [--pca 50 0]
+    python recipes/papers/domain_clusters/table1.py FILE... --out FOLDER [--encoders E ...] [--k 5
+    10 15] [--pca 50 0]
 
-A FILE is a domain, plain text with one sentence per line or JSONL; 2,000 sentences of each are used (--most). The
-encoder's vectors are used as they are and in dana's geometry (``center+l2``), reduced by PCA (0: no PCA), and fitted by
-scikit-learn's Gaussian mixture with k components and full covariances, five initialisations each. As in the paper, the
-mixture is fitted and evaluated on the same sentences. There are three baselines: ``words``, the mean of word vectors
-trained on the sentences (singular vectors of mutual information, not word2vec), ``lda``, a topic model of the
-sentences, and ``random``. ``table1.csv`` has one row per fit; ``summary.csv`` has mean and standard deviation (ddof 1)
-over seeds in percent, with the published values where the geometry is none. A killed command resumes.
+A FILE is a domain, plain text with one sentence per line or JSONL; 2,000 sentences of each are used
+(--most). The encoder's vectors are used as they are and in dana's geometry (``center+l2``), reduced
+by PCA (0: no PCA), and fitted by scikit-learn's Gaussian mixture with k components and full
+covariances, five initialisations each. As in the paper, the mixture is fitted and evaluated on the
+same sentences. There are three baselines: ``words``, the mean of word vectors trained on the
+sentences (singular vectors of mutual information, not word2vec), ``lda``, a topic model of the
+sentences, and ``random``. ``table1.csv`` has one row per fit; ``summary.csv`` has mean and standard
+deviation (ddof 1) over seeds in percent, with the published values where the geometry is none. A
+killed command resumes.
 """
 
 import argparse
@@ -28,14 +31,28 @@ from dana.core.rng import derive_seed
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import create_encoder
 from dana.encoders.words import train_word_vectors
-from dana.studies.clusters.domains import contingency, domain_purity, random_clusters, topic_clusters
+from dana.studies.clusters.domains import (
+    contingency,
+    domain_purity,
+    random_clusters,
+    topic_clusters,
+)
 from dana.studies.clusters.model import fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 FITS = "fits.csv"
-PAPER_DOMAINS = {"it", "koran", "law", "medical", "subtitles"}  # published values are for these only
+PAPER_DOMAINS = {
+    "it",
+    "koran",
+    "law",
+    "medical",
+    "subtitles",
+}  # published values are for these only
 DIMS = 100  # of the word vectors of the baseline
-BASELINES = {"lda": topic_clusters, "random": lambda texts, k, seed: random_clusters(len(texts), k, seed)}
+BASELINES = {
+    "lda": topic_clusters,
+    "random": lambda texts, k, seed: random_clusters(len(texts), k, seed),
+}
 # Our methods to the paper's rows.
 PAPER_ROWS = {
     "random": "Random",
@@ -51,7 +68,9 @@ PAPER_ROWS = {
 }
 
 
-def purity_rows(domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int) -> pd.DataFrame:
+def purity_rows(
+    domains: Domains, vectors: Tensor, geometry: str, settings: ClusterSettings, seed: int
+) -> pd.DataFrame:
     """Fit mixtures and compute their purity in percent: one row per fit (k, pca, seed, purity, iterations, converged).
 
     Args:
@@ -66,23 +85,38 @@ def purity_rows(domains: Domains, vectors: Tensor, geometry: str, settings: Clus
         contingency(fits.assignments[f"k{k}-{number}"], domains.labels, k, len(domains.names))
         for k, number in fits.table[["k", "seed"]].itertuples(index=False)
     ]
-    rows = fits.table.assign(pca=settings.pca, purity=[100 * domain_purity(count) for count in counts])
+    rows = fits.table.assign(
+        pca=settings.pca, purity=[100 * domain_purity(count) for count in counts]
+    )
     return rows[["k", "pca", "seed", "purity", "iterations", "converged"]]
 
 
-def fit_cell(domains: Domains, method: str, geometry: str, pca: int, k: int, args: argparse.Namespace) -> pd.DataFrame:
+def fit_cell(
+    domains: Domains, method: str, geometry: str, pca: int, k: int, args: argparse.Namespace
+) -> pd.DataFrame:
     """Fit one method, geometry, number of principal components and of clusters; a second call loads the fits."""
     settings = ClusterSettings(k=[k], pca=pca, seeds=args.seeds)
     store, spec = args.out / "embeddings", encoder_spec(method, domains.texts, args.out)
-    depends_on = {"domains": domains.fingerprint, "clusters": settings.identity(), "seed": args.seed}
-    depends_on |= {"geometry": geometry, "encoder": fingerprint(encoder_identity(create_encoder(spec, str(store))))}
+    depends_on = {
+        "domains": domains.fingerprint,
+        "clusters": settings.identity(),
+        "seed": args.seed,
+    }
+    depends_on |= {
+        "geometry": geometry,
+        "encoder": fingerprint(encoder_identity(create_encoder(spec, str(store)))),
+    }
 
     def write(draft: Draft) -> None:
-        fits = purity_rows(domains, embed(domains.texts, spec, store), geometry, settings, args.seed)
+        fits = purity_rows(
+            domains, embed(domains.texts, spec, store), geometry, settings, args.seed
+        )
         write_text(draft.path / FITS, fits.to_csv(index=False))
 
     folder = args.out / "cells" / slug(method) / f"{slug(geometry)}-pca{pca}-k{k}"
-    return pd.read_csv(make(folder, "purity", depends_on, write).path / FITS).assign(method=method, geometry=geometry)
+    return pd.read_csv(make(folder, "purity", depends_on, write).path / FITS).assign(
+        method=method, geometry=geometry
+    )
 
 
 def encoder_spec(method: str, texts: Sequence[str], folder: Path) -> str:
@@ -97,12 +131,20 @@ def encoder_spec(method: str, texts: Sequence[str], folder: Path) -> str:
 
 def fit_baseline(domains: Domains, method: str, k: int, args: argparse.Namespace) -> pd.DataFrame:
     """Compute the purity of a baseline without vectors, one row per seed; a second call loads it."""
-    depends_on = {"domains": domains.fingerprint, "method": method, "k": k, "seeds": args.seeds, "seed": args.seed}
+    depends_on = {
+        "domains": domains.fingerprint,
+        "method": method,
+        "k": k,
+        "seeds": args.seeds,
+        "seed": args.seed,
+    }
 
     def write(draft: Draft) -> None:
         rows = []
         for number in range(args.seeds):
-            clusters = BASELINES[method](domains.texts, k, derive_seed(args.seed, "table1", method, number))
+            clusters = BASELINES[method](
+                domains.texts, k, derive_seed(args.seed, "table1", method, number)
+            )
             counts = contingency(clusters, domains.labels, k, len(domains.names))
             rows.append({"k": k, "seed": number, "purity": 100 * domain_purity(counts)})
         write_text(draft.path / FITS, pd.DataFrame(rows).to_csv(index=False))
@@ -121,8 +163,13 @@ def summarise(fits: pd.DataFrame) -> pd.DataFrame:
     table = fits.groupby(key, sort=False)["purity"].agg(["mean", "std", "count"]).reset_index()
     table.columns = pd.Index([*key, "purity", "std", "seeds"])
     paper = read_published("Table 1").set_index(["row", "column"])
-    names = [PAPER_ROWS.get(row.method) if row.geometry in ("none", "") else None for row in table.itertuples()]
-    cells = [(name, _column(row.k, row.pca)) for name, row in zip(names, table.itertuples(), strict=True)]
+    names = [
+        PAPER_ROWS.get(row.method) if row.geometry in ("none", "") else None
+        for row in table.itertuples()
+    ]
+    cells = [
+        (name, _column(row.k, row.pca)) for name, row in zip(names, table.itertuples(), strict=True)
+    ]
     rows = paper.reindex(pd.MultiIndex.from_tuples(cells))
     return table.assign(published=rows["value"].to_numpy(), published_std=rows["std"].to_numpy())
 
@@ -136,22 +183,31 @@ def _column(k: int, pca: int | str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
-    parser.add_argument("--encoders", nargs="+", default=["minilm", "static", "transformer:dana-mini", "words"])
+    parser.add_argument(
+        "--encoders", nargs="+", default=["minilm", "static", "transformer:dana-mini", "words"]
+    )
     parser.add_argument("--baselines", nargs="*", choices=list(BASELINES), default=list(BASELINES))
     parser.add_argument("--geometry", nargs="+", default=["none", "center+l2"])
     parser.add_argument("--k", nargs="+", type=int, default=[5, 10, 15])
-    parser.add_argument("--pca", nargs="+", type=int, default=[50, 0], help="principal components, 0: no PCA")
+    parser.add_argument(
+        "--pca", nargs="+", type=int, default=[50, 0], help="principal components, 0: no PCA"
+    )
     parser.add_argument("--seeds", type=int, default=5)
 
     def cost(domains: Domains, args: argparse.Namespace) -> Cost:
-        return embedding_cost(domains, [spec for spec in args.encoders if spec != "words"], args.out)
+        return embedding_cost(
+            domains, [spec for spec in args.encoders if spec != "words"], args.out
+        )
 
     return run_command(parser, arguments, table1, cost)
 
 
 def table1(domains: Domains, args: argparse.Namespace) -> None:
     """Fit all cells and baselines, write both tables and print the summary."""
-    frames = [fit_cell(domains, *one, args) for one in product(args.encoders, args.geometry, args.pca, args.k)]
+    frames = [
+        fit_cell(domains, *one, args)
+        for one in product(args.encoders, args.geometry, args.pca, args.k)
+    ]
     frames += [fit_baseline(domains, *one, args) for one in product(args.baselines, args.k)]
     fits = pd.concat(frames, ignore_index=True)
     table = summarise(fits)

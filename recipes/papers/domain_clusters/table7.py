@@ -1,12 +1,14 @@
 """Table 7: measure precision and recall of selectors that search one domain in a pool of all domains.
 
-    python recipes/papers/domain_clusters/table7.py FILE... --out FOLDER [--selectors S ...] [--scale 500]
+    python recipes/papers/domain_clusters/table7.py FILE... --out FOLDER [--selectors S ...]
+    [--scale 500]
 
-A FILE is a domain of 2,000 lines (see table1.py). The selector is fitted on the first 1,000 lines of a domain. The next
-lines of all domains are the candidates, as many of each as the paper's training text has (Table 3) divided by --scale
-(500): 500,000 subtitles become 1,000. The best 1,000 candidates are selected, 500,000 in the paper,
-so that the ceilings of precision and recall are those of the paper. ``--scale 0`` uses all 1,000 lines of each domain.
-Each line is one unit. ``table7.csv`` has one row per domain, selector and cut. The classifier has a second cut, scores
+A FILE is a domain of 2,000 lines (see table1.py). The selector is fitted on the first 1,000 lines
+of a domain. The next lines of all domains are the candidates, as many of each as the paper's
+training text has (Table 3) divided by --scale (500): 500,000 subtitles become 1,000. The best 1,000
+candidates are selected, 500,000 in the paper, so that the ceilings of precision and recall are
+those of the paper. ``--scale 0`` uses all 1,000 lines of each domain. Each line is one unit.
+``table7.csv`` has one row per domain, selector and cut. The classifier has a second cut, scores
 below 0: the paper's Domain-Finetune-Positive. A killed command resumes.
 """
 
@@ -26,12 +28,28 @@ from dana.core.files import slug
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
 from dana.stages.settings import RunSettings
-from dana.studies.comparison.measures import budget_measures, document_scores, ranking_measures, score_pool
+from dana.studies.comparison.measures import (
+    budget_measures,
+    document_scores,
+    ranking_measures,
+    score_pool,
+)
 
 FIT, KEPT = 1000, 1000
 CAP = 500_000  # subtitles in the training text (section 3.1), and sentences that the paper selects
 COSINE = "detector:detector=cosine,geometry=none"
-SELECTORS = ["random", "dsir", "lexical", "moore_lewis", "knn", "lda", "contrastive_knn", "clusters", "auto", COSINE]
+SELECTORS = [
+    "random",
+    "dsir",
+    "lexical",
+    "moore_lewis",
+    "knn",
+    "lda",
+    "contrastive_knn",
+    "clusters",
+    "auto",
+    COSINE,
+]
 # Our selectors to the paper's methods.
 METHODS = {"moore_lewis": "Moore-Lewis", COSINE: "Domain-Cosine", "classifier": "Domain-Finetune"}
 
@@ -57,21 +75,33 @@ def candidate_counts(names: Sequence[str], scale: int, limit: int) -> dict[str, 
     table = read_published("Table 3")
     train = table[table["column"] == "new split"].set_index("row")["value"].clip(upper=CAP)
     if unknown := [name for name in names if paper_name(name) not in train.index]:
-        raise DataError(f"{unknown[0]}: must be one of {', '.join(train.index)}; for other domains use --scale 0")
+        raise DataError(
+            f"{unknown[0]}: must be one of {', '.join(train.index)}; for other domains use --scale 0"
+        )
     counts = {name: round(train[paper_name(name)] / scale) for name in names}
     if max(counts.values()) > limit:
-        raise DataError(f"--scale={scale}: needs {max(counts.values()):,} candidates of a domain, got {limit:,}")
+        raise DataError(
+            f"--scale={scale}: needs {max(counts.values()):,} candidates of a domain, got {limit:,}"
+        )
     return counts
 
 
-def split(domains: Domains, counts: dict[str, int], fit: int) -> tuple[dict[str, list[Document]], list[Document]]:
+def split(
+    domains: Domains, counts: dict[str, int], fit: int
+) -> tuple[dict[str, list[Document]], list[Document]]:
     """Split each domain into sentences to fit on, the first `fit`, and candidates, the next ones, of all domains."""
-    by_domain = {name: [one for one in domains.documents if one.source == name] for name in domains.names}
-    candidates = [one for name, count in counts.items() for one in by_domain[name][fit : fit + count]]
+    by_domain = {
+        name: [one for one in domains.documents if one.source == name] for name in domains.names
+    }
+    candidates = [
+        one for name, count in counts.items() for one in by_domain[name][fit : fit + count]
+    ]
     return {name: documents[:fit] for name, documents in by_domain.items()}, candidates
 
 
-def write_corpus(documents: Sequence[Document], folder: Path, depends_on: dict[str, object]) -> Artifact:
+def write_corpus(
+    documents: Sequence[Document], folder: Path, depends_on: dict[str, object]
+) -> Artifact:
     """Write documents as a corpus artifact."""
 
     def write(draft: Draft) -> None:
@@ -80,7 +110,9 @@ def write_corpus(documents: Sequence[Document], folder: Path, depends_on: dict[s
     return make(folder, "corpus", depends_on, write)
 
 
-def write_task(name: str, documents: Sequence[Document], folder: Path, depends_on: dict[str, object]) -> Artifact:
+def write_task(
+    name: str, documents: Sequence[Document], folder: Path, depends_on: dict[str, object]
+) -> Artifact:
     """Write documents as a task artifact without held-out documents."""
 
     def write(draft: Draft) -> None:
@@ -119,7 +151,9 @@ def add_published(rows: pd.DataFrame) -> pd.DataFrame:
     paper = read_published("Table 7").set_index(["row", "column"])["meant"].to_dict()
     for kind in ("precision", "recall"):
         table[f"published_{kind}"] = [
-            paper.get((paper_name(row.domain), f"{METHODS.get(row.selector)}, {kind}")) if "best" in row.cut else None
+            paper.get((paper_name(row.domain), f"{METHODS.get(row.selector)}, {kind}"))
+            if "best" in row.cut
+            else None
             for row in table.itertuples()
         ]
     return table
@@ -128,39 +162,69 @@ def add_published(rows: pd.DataFrame) -> pd.DataFrame:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
     parser = domain_command(__doc__)
-    parser.add_argument("--selectors", nargs="+", default=SELECTORS, help="classifier takes an hour on one core")
+    parser.add_argument(
+        "--selectors", nargs="+", default=SELECTORS, help="classifier takes an hour on one core"
+    )
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--fit", type=int, default=FIT, help="sentences per domain to fit on")
     parser.add_argument("--kept", type=int, default=KEPT, help="candidates to select")
     parser.add_argument("--scale", type=int, default=CAP // KEPT)
     return run_command(
-        parser, arguments, table7, lambda domains, args: embedding_cost(domains, [args.encoder], args.out)
+        parser,
+        arguments,
+        table7,
+        lambda domains, args: embedding_cost(domains, [args.encoder], args.out),
     )
 
 
 def table7(domains: Domains, args: argparse.Namespace) -> None:
     """Search each domain with every selector; write and print the table."""
     store = str(args.out / "embeddings")
-    selection = replace(RunSettings().selection, units="window:256", encoder=args.encoder, seed=args.seed, store=store)
+    selection = replace(
+        RunSettings().selection,
+        units="window:256",
+        encoder=args.encoder,
+        seed=args.seed,
+        store=store,
+    )
     counts = candidate_counts(domains.names, args.scale, args.most - args.fit)
     fit, candidates = split(domains, counts, args.fit)
     depends_on = {"domains": domains.fingerprint, "fit": args.fit}
-    pool = write_corpus(candidates, args.out / "candidates", {**depends_on, "candidates": counts}).path
+    pool = write_corpus(
+        candidates, args.out / "candidates", {**depends_on, "candidates": counts}
+    ).path
     documents = list(iterate_documents(pool))
     frames = []
     for name in domains.names:
         task = write_task(name, fit[name], args.out / name / "task", depends_on).path
         truth = np.array([document.source == name for document in documents])
         for spec in args.selectors:
-            folder = score_pool(task, pool, spec, "knn", selection, args.out / name / slug(spec) / "scores").path
+            folder = score_pool(
+                task, pool, spec, "knn", selection, args.out / name / slug(spec) / "scores"
+            ).path
             scores = document_scores(folder, [document.doc_id for document in documents])
-            frames.append(selection_measures(scores, truth, args.kept).assign(domain=name, selector=spec))
+            frames.append(
+                selection_measures(scores, truth, args.kept).assign(domain=name, selector=spec)
+            )
     rows = pd.concat(frames, ignore_index=True)
     rows = rows[(rows["cut"] != "below 0") | rows["selector"].str.startswith("classifier")]
     table = add_published(rows[["domain", "selector", *rows.columns.drop(["domain", "selector"])]])
     write_text(args.out / "table7.csv", table.to_csv(index=False))
-    columns = ["domain", "selector", "cut", "kept", "precision", "precision_ceiling", "recall", "precision_at_r"]
-    print(table[[*columns, "published_precision", "published_recall"]].round(3).to_string(index=False, na_rep=""))
+    columns = [
+        "domain",
+        "selector",
+        "cut",
+        "kept",
+        "precision",
+        "precision_ceiling",
+        "recall",
+        "precision_at_r",
+    ]
+    print(
+        table[[*columns, "published_precision", "published_recall"]]
+        .round(3)
+        .to_string(index=False, na_rep="")
+    )
 
 
 if __name__ == "__main__":

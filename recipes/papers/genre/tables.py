@@ -1,13 +1,14 @@
 """Tables 2, 5, 6 and Figure 2: compare the published scores, printed and corrected, with those of your runs.
 
-    dana studies topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
-    python recipes/papers/genre/tables.py RUN... [--out FOLDER]
+    dana studies topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30
+    100 --out runs/gap python recipes/papers/genre/tables.py RUN... [--out FOLDER]
 
-A RUN is an output folder of ``dana studies topic-gap``. Scores are macro-F1 in percent, averaged over topics; the
-paper's averages are recomputed from the columns of its Table 5. ``table2.csv`` has one row per source and N;
-``table5.csv`` the differences from off-topic with their tests over topics, for the paper and every run; ``table6.csv``
-one row per number of original and of synthetic texts; ``figure2.csv`` and ``.png`` the score by number of keywords,
-from arms ``augmented:keywords=K``.
+A RUN is an output folder of ``dana studies topic-gap``. Scores are macro-F1 in percent, averaged
+over topics; the paper's averages are recomputed from the columns of its Table 5. ``table2.csv`` has
+one row per source and N; ``table5.csv`` the differences from off-topic with their tests over
+topics, for the paper and every run; ``table6.csv`` one row per number of original and of synthetic
+texts; ``figure2.csv`` and ``.png`` the score by number of keywords, from arms
+``augmented:keywords=K``.
 """
 
 import argparse
@@ -28,9 +29,17 @@ from dana.studies.topic_gap.page import gap_frame, gap_summary, keyword_curve
 
 OFF, RESULTS = "off", "tables/results.csv"
 # Our arms to the paper's.
-ARMS = {"on": "on-topic", OFF: "off-topic", "augmented_baseline": "aug baseline", "augmented": "aug adapt"}
+ARMS = {
+    "on": "on-topic",
+    OFF: "off-topic",
+    "augmented_baseline": "aug baseline",
+    "augmented": "aug adapt",
+}
 KEYWORDS = 10  # per text in Table 6
-KINDS = {"augmented": "topic", "random_keywords": "random"}  # our arms to the kinds of synthetic text in Table 6
+KINDS = {
+    "augmented": "topic",
+    "random_keywords": "random",
+}  # our arms to the kinds of synthetic text in Table 6
 MODELS = ("RoBERTa-large", "BERT-large")
 
 
@@ -55,7 +64,14 @@ def paper_results(paper: pd.DataFrame) -> pd.DataFrame:
         words, _, topic = row.row.rpartition(": ")
         n, _, arm = row.column.removeprefix("N=").partition(", ")
         results.append(
-            {"topic": int(topic), "words": words, "n": int(n), "arm": ours[arm], "seed": 0, "score": row.value}
+            {
+                "topic": int(topic),
+                "words": words,
+                "n": int(n),
+                "arm": ours[arm],
+                "seed": 0,
+                "score": row.value,
+            }
         )
     return pd.DataFrame(results)
 
@@ -74,7 +90,9 @@ def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
     """
     rows = paper[paper["table"] == "Table 2"]
     rows = rows.assign(n=rows["column"].str.extract(r"N=(\d+)").astype(int))
-    rows = rows.assign(arm=rows["column"].str.partition(", ")[2].map({name: arm for arm, name in ARMS.items()}))
+    rows = rows.assign(
+        arm=rows["column"].str.partition(", ")[2].map({name: arm for arm, name in ARMS.items()})
+    )
     frames = []
     for model in MODELS:
         for kind, column in (("printed", "value"), ("meant", "meant")):
@@ -90,7 +108,9 @@ def table2(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
 def table5(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
     """Summarise the differences from off-topic and their tests, for the paper and each run; see ``gap_summary``."""
     sources = {"RoBERTa-large, Table 5": paper_results(paper), **runs}
-    summaries = pd.concat({name: gap_summary(results) for name, results in sources.items()}, names=["source"])
+    summaries = pd.concat(
+        {name: gap_summary(results) for name, results in sources.items()}, names=["source"]
+    )
     return summaries.reset_index("source").reset_index(drop=True)
 
 
@@ -104,13 +124,16 @@ def table6(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
     """Build Table 6, one row per N, number and kind of synthetic texts per label: the paper's two models and the runs.
 
     Args:
-        runs: Results by name; the arms ``off``, ``augmented:ratio=R`` and ``random_keywords:ratio=R`` are used.
+        runs: Results by name; the arms ``off``, ``augmented:ratio=R`` and
+            ``random_keywords:ratio=R`` are used.
         paper: See :func:`read_published`.
     """
     rows: list[dict[str, Any]] = []
     for row in paper[paper["table"] == "Table 6"].itertuples():
         n, synthetic, kind = _amounts(row.row)
-        rows.append({"n": n, "synthetic": synthetic, "kind": kind, "source": row.column, "score": row.meant})
+        rows.append(
+            {"n": n, "synthetic": synthetic, "kind": kind, "source": row.column, "score": row.meant}
+        )
     for name, results in runs.items():
         means = means_by_n(results)
         for arm in dict.fromkeys(results["arm"]):
@@ -121,9 +144,13 @@ def table6(runs: dict[str, pd.DataFrame], paper: pd.DataFrame) -> pd.DataFrame:
                     amounts = {"n": n, "synthetic": round(n * settings["ratio"]), "kind": kind}
                     rows.append({**amounts, "source": name, "score": means.loc[n, arm]})
     scores = pd.DataFrame(rows)
-    wide = scores.pivot_table("score", ["n", "synthetic", "kind"], "source", sort=False).reset_index()
+    wide = scores.pivot_table(
+        "score", ["n", "synthetic", "kind"], "source", sort=False
+    ).reset_index()
     wide.columns.name = None
-    return wide.sort_values(["n", "kind", "synthetic"], ascending=[False, True, True], ignore_index=True)
+    return wide.sort_values(
+        ["n", "kind", "synthetic"], ascending=[False, True, True], ignore_index=True
+    )
 
 
 def _amounts(row: str) -> tuple[int, int, str]:
@@ -139,20 +166,37 @@ def figure2(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
     for name, results in runs.items():
         means = means_by_n(results)
         for arm in dict.fromkeys(results["arm"]):
-            if arm.partition(":")[0] == "augmented" and (settings := settings_of(arm))["ratio"] == 1:
+            if (
+                arm.partition(":")[0] == "augmented"
+                and (settings := settings_of(arm))["ratio"] == 1
+            ):
                 key = {"run": name, "keywords": settings["keywords"]}
-                rows += [{**key, "n": n, "score": scores[arm], "off": scores[OFF]} for n, scores in means.iterrows()]
-    return pd.DataFrame(rows, columns=["run", "n", "keywords", "score", "off"]).sort_values(["run", "n", "keywords"])
+                rows += [
+                    {**key, "n": n, "score": scores[arm], "off": scores[OFF]}
+                    for n, scores in means.iterrows()
+                ]
+    return pd.DataFrame(rows, columns=["run", "n", "keywords", "score", "off"]).sort_values(
+        ["run", "n", "keywords"]
+    )
 
 
 def tables(args: argparse.Namespace) -> None:
     """Print the tables; with ``--out``, write them and the figure."""
     for run in args.runs:
-        require((run / RESULTS).is_file(), "RUN", str(run), f"a folder of dana studies topic-gap (no {RESULTS})")
+        require(
+            (run / RESULTS).is_file(),
+            "RUN",
+            str(run),
+            f"a folder of dana studies topic-gap (no {RESULTS})",
+        )
     paper = read_published(Path(__file__).parent)
     announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
     runs = {str(run): read_run(run) for run in args.runs}
-    results = {"table2": table2(runs, paper), "table5": table5(runs, paper), "table6": table6(runs, paper)}
+    results = {
+        "table2": table2(runs, paper),
+        "table5": table5(runs, paper),
+        "table6": table6(runs, paper),
+    }
     points = figure2(runs)
     for name, table in results.items():
         print(f"{name}\n{table.round(4).to_string(index=False, na_rep='')}\n")
@@ -166,8 +210,12 @@ def tables(args: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="none: the published numbers alone")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="none: the published numbers alone"
+    )
     parser.add_argument("--out", type=Path)
     return run_script(parser, tables, arguments)
 

@@ -16,15 +16,22 @@ def model():
     return train_ngrams(TEXTS, 3)
 
 
-def test_cross_entropy_is_the_sum_of_the_words_and_of_the_end_and_perplexity_over_all_of_them(model):
+def test_cross_entropy_is_the_sum_of_the_words_and_of_the_end_and_perplexity_over_all_of_them(
+    model,
+):
     steps = 10.0 ** model.log_probs(model.vocabulary.encode(["the cat fled"])).astype(np.float64)
     the, cat, unknown, end = -np.log(steps[1:])
-    for counts_unknown, nats, tokens in [(True, the + cat + unknown + end, 4), (False, the + cat + end, 3)]:
+    for counts_unknown, nats, tokens in [
+        (True, the + cat + unknown + end, 4),
+        (False, the + cat + end, 3),
+    ]:
         entropies = text_entropies(model, ["the cat fled", ""], counts_unknown)
         assert entropies.nats[0] == pytest.approx(nats)
         assert entropies.tokens.tolist() == [tokens, 1]
         assert entropies.per_token[0] == pytest.approx(nats / tokens)
-        assert entropies.perplexity == pytest.approx(math.exp((nats + entropies.nats[1]) / (tokens + 1)))
+        assert entropies.perplexity == pytest.approx(
+            math.exp((nats + entropies.nats[1]) / (tokens + 1))
+        )
     assert text_entropies(model, []).perplexity == 1
 
 

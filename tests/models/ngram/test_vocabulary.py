@@ -4,7 +4,10 @@ import pytest
 from dana.core.errors import ConfigError
 from dana.models.ngram.vocabulary import Vocabulary, split_words
 
-BY_HAND = [("Don't pay $1,200!", "don't pay $ 1 , 200 !"), ("l’État — C'EST moi.", "l’état — c'est moi .")]
+BY_HAND = [
+    ("Don't pay $1,200!", "don't pay $ 1 , 200 !"),
+    ("l’État — C'EST moi.", "l’état — c'est moi ."),
+]
 BY_HAND += [("p53-dependent snake_case", "p 53 - dependent snake _ case")]
 BY_HAND += [("'quoted' rock'n'roll", "' quoted ' rock'n'roll"), (" \t\n", "")]
 
@@ -32,7 +35,10 @@ def test_frequent_words_come_first_and_rare_ones_are_unknown():
 def test_rows_are_what_encoding_these_texts_gives():
     texts = [f"{number} and {number % 3} " * (number % 4) for number in range(9)]
     vocabulary, order = Vocabulary.of_texts(texts), np.array([8, 0, 3, 3])
-    rows, again = vocabulary.encode(texts).rows(order), vocabulary.encode([texts[row] for row in order])
+    rows, again = (
+        vocabulary.encode(texts).rows(order),
+        vocabulary.encode([texts[row] for row in order]),
+    )
     assert rows.ids.tolist() == again.ids.tolist()
     assert rows.sizes.tolist() == again.sizes.tolist()
 

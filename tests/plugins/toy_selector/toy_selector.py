@@ -17,7 +17,12 @@ class FittedVocabulary(FittedSelector):
     def score_units(self, units):
         """Share of unknown words, in [0, 1]; higher = more foreign."""
         known = set(self.words)
-        return np.array([np.mean([word not in known for word in text.split()] or [True]) for text in units.texts])
+        return np.array(
+            [
+                np.mean([word not in known for word in text.split()] or [True])
+                for text in units.texts
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -29,5 +34,7 @@ class Vocabulary(Selector):
 
     def learn(self, task, general, seed):
         """Count in how many task units each word stands."""
-        words, counts = np.unique([word for text in task.texts for word in set(text.split())], return_counts=True)
+        words, counts = np.unique(
+            [word for text in task.texts for word in set(text.split())], return_counts=True
+        )
         return FittedVocabulary(words[counts >= self.least].tolist())

@@ -18,4 +18,6 @@ def run(texts, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def records(texts):
-    return [json.loads(line) for line in (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines()
+    ]

@@ -20,7 +20,9 @@ if __name__ == "__main__":
     run, pool, out, tasks, executor = sys.argv[1:]
     kinds = {"local": (LocalPipelineExecutor, {"workers": 2})}
     kinds |= {"ray": (RayPipelineExecutor, {"workers": 2, "mem_per_cpu_gb": 1})}
-    kinds |= {"slurm": (SlurmPipelineExecutor, {"time": "1:00:00", "partition": "any", "qos": None})}
+    kinds |= {
+        "slurm": (SlurmPipelineExecutor, {"time": "1:00:00", "partition": "any", "qos": None})
+    }
     steps = [JsonlReader(pool), slowly, DanaScore(run, f"{out}/scored")]
     kind, settings = kinds[executor]
     kind(steps, tasks=int(tasks), logging_dir=f"{out}/logs", **settings).run()

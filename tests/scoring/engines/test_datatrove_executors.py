@@ -19,7 +19,9 @@ from dana.scoring.engines.parts import join_scores
 from tests.scoring.on_disk import contents
 from tests.stages.two_topics import CELLS, COURTS, SELECTION, one_document
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
+pytest.importorskip(
+    "datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'"
+)
 pytestmark = pytest.mark.slow
 
 PIPELINE = Path(__file__).with_name("scoring_pipeline.py")
@@ -33,7 +35,10 @@ def pool(tmp_path_factory):
     for file in range(FILES):
         topics = [COURTS if number % 8 else CELLS for number in range(EACH)]
         texts = [one_document(words, random, 1 + number % 9) for number, words in enumerate(topics)]
-        lines = [json.dumps({"id": f"{file}-{n}", "source": "s", "text": text}) + "\n" for n, text in enumerate(texts)]
+        lines = [
+            json.dumps({"id": f"{file}-{n}", "source": "s", "text": text}) + "\n"
+            for n, text in enumerate(texts)
+        ]
         (folder / f"{file}.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -48,7 +53,11 @@ def run(texts, pool, tmp_path_factory):
 
 
 def sorted_rows(folder):
-    return read_table(folder).sort_by([("doc_id", "ascending"), ("unit", "ascending")]).combine_chunks()
+    return (
+        read_table(folder)
+        .sort_by([("doc_id", "ascending"), ("unit", "ascending")])
+        .combine_chunks()
+    )
 
 
 def pipeline(run, pool, out, tasks, executor="local"):
@@ -63,8 +72,14 @@ def two_tasks(run, pool, tmp_path_factory):
     return contents(out / "scored")
 
 
-def test_killed_in_the_middle_and_started_again_the_table_is_the_same(run, pool, tmp_path, two_tasks):
-    command, parts, of_parts = pipeline(run, pool, tmp_path, 2), tmp_path / "scored", tmp_path / "of_parts"
+def test_killed_in_the_middle_and_started_again_the_table_is_the_same(
+    run, pool, tmp_path, two_tasks
+):
+    command, parts, of_parts = (
+        pipeline(run, pool, tmp_path, 2),
+        tmp_path / "scored",
+        tmp_path / "of_parts",
+    )
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, start_new_session=True, **silent)
     try:
@@ -94,7 +109,9 @@ def test_the_recipe_leaves_out_near_duplicates_and_scores_the_rest(run, pool, tm
     near = json.loads(lines[8])  # nine sentences
     near |= {"id": "near", "text": near["text"] + " Indeed."}
     (tmp_path / "pool" / "a.jsonl").write_text("".join(lines[:100]), encoding="utf-8")
-    (tmp_path / "pool" / "b.jsonl").write_text("".join([*lines[100:], json.dumps(near) + "\n"]), encoding="utf-8")
+    (tmp_path / "pool" / "b.jsonl").write_text(
+        "".join([*lines[100:], json.dumps(near) + "\n"]), encoding="utf-8"
+    )
     recipe = [sys.executable, str(RECIPE), "--run", str(run), "--output", str(tmp_path / "out")]
     for flag, folder in (("--input", "pool"), ("--join", "joined")):
         subprocess.run([*recipe, flag, str(tmp_path / folder)], check=True, capture_output=True)
@@ -130,13 +147,23 @@ def test_slurms_scripts_run_with_the_same_bytes(two_tasks, run, pool, tmp_path):
         (tmp_path / "bin" / name).chmod(0o755)
     path = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = pipeline(run, pool, tmp_path / "out", 2, "slurm")
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": path}, cwd=tmp_path)
+    subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "PATH": path}, cwd=tmp_path
+    )
     assert contents(tmp_path / "out" / "scored") == two_tasks
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'dana-lm[ray]'")
+@pytest.mark.skipif(
+    find_spec("ray") is None, reason="ray is not installed: pip install 'dana-lm[ray]'"
+)
 def test_ray_runs_it_with_the_same_bytes(two_tasks, run, pool, tmp_path):
     command = pipeline(run, pool, tmp_path / "out", 2, "ray")
     # A cluster of its own, whatever else runs on this machine.
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "RAY_ADDRESS": "local"}, timeout=900)
+    subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        env={**os.environ, "RAY_ADDRESS": "local"},
+        timeout=900,
+    )
     assert contents(tmp_path / "out" / "scored") == two_tasks

@@ -14,14 +14,18 @@ from dana.core.schemas import read_table
 from dana.scoring.saved_selector import load_selector
 from tests.guide import fenced
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
+pytest.importorskip(
+    "datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'"
+)
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def recipe():
-    spec = importlib.util.spec_from_file_location("score_datatrove", ROOT / "recipes" / "score_datatrove.py")
+    spec = importlib.util.spec_from_file_location(
+        "score_datatrove", ROOT / "recipes" / "score_datatrove.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -54,25 +58,42 @@ def test_the_code_of_the_page_runs(folder, run, records):
 
 def test_the_jobs_on_slurm_are_scripts_whose_steps_travel(recipe, folder):
     words = "--run runs/mine --input pool --output scored --tasks 2 --executor slurm --partition gpu --gpus 1"
-    job = recipe.executor(recipe.parser().parse_args([*words.split(), "--env", "source .venv/bin/activate"]))
+    job = recipe.executor(
+        recipe.parser().parse_args([*words.split(), "--env", "source .venv/bin/activate"])
+    )
     jobs = []
     while job is not None:
-        script = job.get_launch_file_contents(job.get_sbatch_args(job.tasks), "launch_pickled_pipeline it")
-        for line in (f"#SBATCH --array=0-{job.tasks - 1}\n", "#SBATCH --partition=gpu\n", "source .venv/bin/activate"):
+        script = job.get_launch_file_contents(
+            job.get_sbatch_args(job.tasks), "launch_pickled_pipeline it"
+        )
+        for line in (
+            f"#SBATCH --array=0-{job.tasks - 1}\n",
+            "#SBATCH --partition=gpu\n",
+            "source .venv/bin/activate",
+        ):
             assert line in script
         assert ("#SBATCH --gpus=1\n" in script) == (job.job_name == "dana_scores")
         below, job.depends = job.depends, None
         content = dill.dumps(job)
         assert len(content) < 10_000
-        assert [type(step) for step in dill.loads(content).pipeline] == [type(step) for step in job.pipeline]
+        assert [type(step) for step in dill.loads(content).pipeline] == [
+            type(step) for step in job.pipeline
+        ]
         jobs.append((job.job_name, job.tasks))
         job = below
-    assert jobs == [("dana_scores", 2), ("dana_clusters", 1), ("dana_buckets", 14), ("dana_signatures", 2)]
+    assert jobs == [
+        ("dana_scores", 2),
+        ("dana_clusters", 1),
+        ("dana_buckets", 14),
+        ("dana_signatures", 2),
+    ]
 
 
 def test_an_output_of_another_call_is_refused(recipe, folder, monkeypatch):
     def call(*flags):
-        folders = [str(folder / name) for name in ("pool", "scored")]  # datatrove keeps where relative ones lay
+        folders = [
+            str(folder / name) for name in ("pool", "scored")
+        ]  # datatrove keeps where relative ones lay
         words = ["--run", "runs/mine", "--input", folders[0], "--output", folders[1], *flags]
         recipe.record_call(recipe.parser().parse_args(words))
 
@@ -84,7 +105,9 @@ def test_an_output_of_another_call_is_refused(recipe, folder, monkeypatch):
         stream.write('{"text": "one more"}\n')
     with pytest.raises(ConfigError, match="another --input"):
         call()
-    other = SimpleNamespace(description=load_selector("runs/mine").description | {"digest": "0" * 32})
+    other = SimpleNamespace(
+        description=load_selector("runs/mine").description | {"digest": "0" * 32}
+    )
     monkeypatch.setattr(recipe, "load_selector", lambda folder: other)
     with pytest.raises(ConfigError, match="another --run and --input"):
         call()
@@ -94,12 +117,20 @@ def test_an_output_of_another_call_is_refused(recipe, folder, monkeypatch):
     ("flags", "message"),
     [
         (["--run", "none", "--join", "j"], "ArtifactError: "),
-        (["--run", "r", "--input", "s3://me:hush@pool/a"], "ConfigError: s3://***@pool/a: holds credentials"),
-        (["--run", "r", "--input", "pool", "--tasks", "0"], "ConfigError: --tasks=0: must be at least 1"),
+        (
+            ["--run", "r", "--input", "s3://me:hush@pool/a"],
+            "ConfigError: s3://***@pool/a: holds credentials",
+        ),
+        (
+            ["--run", "r", "--input", "pool", "--tasks", "0"],
+            "ConfigError: --tasks=0: must be at least 1",
+        ),
         (["--run", "r"], None),
     ],
 )
-def test_the_recipe_tells_what_is_missing_in_a_line(recipe, tmp_path, monkeypatch, capsys, flags, message):
+def test_the_recipe_tells_what_is_missing_in_a_line(
+    recipe, tmp_path, monkeypatch, capsys, flags, message
+):
     monkeypatch.setattr("sys.argv", ["it", "--output", str(tmp_path / "o"), *flags])
     if message is None:
         with pytest.raises(SystemExit):
@@ -115,6 +146,14 @@ def test_the_words_of_minhash_are_danas():
     from dana.scoring.engines.datatrove import DanaWords
 
     text = "Dr. Lee measured 3 cells. They grew."
-    assert DanaWords().word_tokenize(text) == ["dr", "lee", "measured", "3", "cells", "they", "grew"]
+    assert DanaWords().word_tokenize(text) == [
+        "dr",
+        "lee",
+        "measured",
+        "3",
+        "cells",
+        "they",
+        "grew",
+    ]
     assert DanaWords().sent_tokenize(text) == ["Dr. Lee measured 3 cells.", "They grew."]
     assert DanaWords().span_tokenize(text) == [(0, 25), (26, 36)]

@@ -22,17 +22,28 @@ from dana.scoring.saved_selector import LEARNED, SavedSelector, load_selector
 from dana.stages.verify import verify
 from tests.scoring.on_disk import contents, flip
 
-pytest.importorskip("datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'")
+pytest.importorskip(
+    "datatrove", reason="datatrove is not installed: pip install 'dana-lm[datatrove]'"
+)
 
 from datatrove.data import Document
 from datatrove.pipeline.writers import JsonlWriter
 
 import dana.scoring.engines.datatrove as engine
-from dana.scoring.engines.datatrove import DanaFilter, DanaScore, as_document, document_cut, document_weights
+from dana.scoring.engines.datatrove import (
+    DanaFilter,
+    DanaScore,
+    as_document,
+    document_cut,
+    document_weights,
+)
 
 
 def documents_of(records):
-    return [Document(text=record["text"], id=record["id"], metadata={"source": record["source"]}) for record in records]
+    return [
+        Document(text=record["text"], id=record["id"], metadata={"source": record["source"]})
+        for record in records
+    ]
 
 
 def ids(documents):
@@ -73,7 +84,10 @@ def join_fails(run, tmp_path):
 
 def test_one_task_joined_is_the_run_byte_for_byte(run, records, tmp_path):
     parts, run_of_parts = tmp_path / "parts", tmp_path / "joined"
-    documents, by_document = score(run, records, parts), read_table(run / "scores").to_pandas().groupby("doc_id")
+    documents, by_document = (
+        score(run, records, parts),
+        read_table(run / "scores").to_pandas().groupby("doc_id"),
+    )
     assert [document.text for document in documents] == [record["text"] for record in records]
     for document in documents:
         scores = by_document.get_group(document.id)["score"].tolist()
@@ -101,7 +115,9 @@ def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, record
     assert names == [f"part-{rank:05d}.parquet" for rank in range(3)]
     selector, documents = load_selector(run), list(iterate_documents(run_of_parts / "corpus"))
     assert [document.doc_id for document in documents] == [record["id"] for record in records]
-    tables = pa.concat_tables([*selector.tables(documents[:half]), *selector.tables(documents[half:])])
+    tables = pa.concat_tables(
+        [*selector.tables(documents[:half]), *selector.tables(documents[half:])]
+    )
     assert read_table(run_of_parts / "scores").combine_chunks().equals(tables.combine_chunks())
 
 
@@ -157,12 +173,20 @@ def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(
     assert all("/.part-00000.parquet." in name for name in contents(parts))
     attempt.close()
     assert not contents(parts)
-    for name in ("scores/.part-00000.parquet.killed", "scores/.part-00001.parquet.alive", "tasks/.00000.json.killed"):
+    for name in (
+        "scores/.part-00000.parquet.killed",
+        "scores/.part-00001.parquet.alive",
+        "tasks/.00000.json.killed",
+    ):
         (parts / name).write_bytes(b"half")
     join_fails("no scored parts here", parts)
     score(run, records, parts)
     before = contents(parts)
-    names = {"corpus/part-00000.parquet", "scores/.part-00001.parquet.alive", "scores/part-00000.parquet"}
+    names = {
+        "corpus/part-00000.parquet",
+        "scores/.part-00001.parquet.alive",
+        "scores/part-00000.parquet",
+    }
     assert before.keys() == names | {"tasks/00000.json"}
     score(run, records, parts)
     assert contents(parts) == before
@@ -196,7 +220,9 @@ def test_documents_are_kept_below_a_score(run, records, tmp_path):
 
 def test_documents_are_kept_by_the_weights_of_a_run(records, write_weights):
     first, second, _ = (record["id"] for record in records[:3])
-    folder = write_weights([(second, 0, 0, 5, 0, 1.0), (second, 1, 5, 9, 0, 0.0), (first, 0, 0, 5, 0, 0.0)])
+    folder = write_weights(
+        [(second, 0, 0, 5, 0, 1.0), (second, 1, 5, 9, 0, 0.0), (first, 0, 0, 5, 0, 0.0)]
+    )
     documents = [*documents_of(records[:3]), Document(text="", id="blank")]
     step = DanaFilter(weights=folder)
     assert ids(step.run(iter(documents))) == [second]
@@ -208,15 +234,25 @@ def test_documents_are_kept_by_the_weights_of_a_run(records, write_weights):
     assert list(DanaFilter(weights=folder).run(iter([]), 4, 5)) == []
 
 
-def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(write_weights, monkeypatch):
+def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(
+    write_weights, monkeypatch
+):
     random = np.random.default_rng(0)
-    weights = {f"d{at}": random.random(size).tolist() for at, size in enumerate(random.integers(1, 9, 50))}
-    rows = [(name, unit, 0, 1, 0, weight) for name, of in weights.items() for unit, weight in enumerate(of)]
+    weights = {
+        f"d{at}": random.random(size).tolist() for at, size in enumerate(random.integers(1, 9, 50))
+    }
+    rows = [
+        (name, unit, 0, 1, 0, weight)
+        for name, of in weights.items()
+        for unit, weight in enumerate(of)
+    ]
     read = engine.read_batches
     monkeypatch.setattr(engine, "read_batches", lambda part, columns: read(part, columns, 7))
     series = document_weights(write_weights(rows))
     for name, of in weights.items():
-        assert series[document_key(name)] == pytest.approx(np.mean(np.float32(of), dtype=np.float64), abs=1e-12)
+        assert series[document_key(name)] == pytest.approx(
+            np.mean(np.float32(of), dtype=np.float64), abs=1e-12
+        )
     assert document_key("d50") not in series
     again = write_weights([(name, 0, 0, 1, 0, 1.0) for name in "aba"], "again")
     with pytest.raises(DataError, match="two documents have the same id"):
@@ -224,11 +260,12 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(write_
 
 
 def test_without_datatrove_the_extra_is_named_and_parts_are_joined_all_the_same():
-    code = (
-        "import sys; sys.modules['datatrove'] = None; import dana.scoring.engines.parts, dana.scoring.engines.datatrove"
-    )
+    code = "import sys; sys.modules['datatrove'] = None; "
+    code += "import dana.scoring.engines.parts, dana.scoring.engines.datatrove"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.stderr.splitlines()[-1].startswith("dana.core.errors.PluginError: datatrove is not installed")
+    assert result.stderr.splitlines()[-1].startswith(
+        "dana.core.errors.PluginError: datatrove is not installed"
+    )
 
 
 def test_documents_are_converted_and_other_text_is_refused(run, records, parts):
@@ -243,13 +280,17 @@ def test_documents_are_converted_and_other_text_is_refused(run, records, parts):
     assert contents(parts).keys() == names, "what the first attempt of task 0 wrote is removed"
 
 
-def test_parts_that_do_not_belong_together_are_refused(run, records, parts, texts, tmp_path, join_fails):
+def test_parts_that_do_not_belong_together_are_refused(
+    run, records, parts, texts, tmp_path, join_fails
+):
     score(run, [], parts, 3, 4)
     join_fails(r"tasks/00000.json: expected tasks 4, got 2", parts)
     score(run, [], parts / "three", 0, 3)
     join_fails("2 of 3 tasks .* the first is 1", parts / "three")
     pool = str(texts / "pool.jsonl")
-    dana.score(str(texts / "cells.txt"), pool, out=tmp_path / "lof", selector="lof", encoder="hashing")
+    dana.score(
+        str(texts / "cells.txt"), pool, out=tmp_path / "lof", selector="lof", encoder="hashing"
+    )
     score(tmp_path / "lof", records, tmp_path / "other")
     join_fails("expected selector", tmp_path / "other")
     score(run, [*records, records[0]], tmp_path / "repeated")
@@ -282,7 +323,9 @@ def test_damaged_or_lost_parts_records_and_runs_are_named(run, parts, tmp_path, 
     assert join_scores(parts, run, tmp_path / "joined").manifest["counts"]["units"]
 
 
-def test_parts_go_to_any_file_system_and_one_that_refuses_is_named(run, records, memory, monkeypatch, join_fails):
+def test_parts_go_to_any_file_system_and_one_that_refuses_is_named(
+    run, records, memory, monkeypatch, join_fails
+):
     def refuse(*_):
         raise PermissionError("Access Denied")
 
@@ -303,7 +346,10 @@ SECRET, URL = "s3://name:hush@pool/a", "s3://pool/run"
     ("call", "message"),
     [
         (lambda run, folder: DanaScore(run, SECRET), r"s3://\*\*\*@pool/a: holds credentials"),
-        (lambda run, folder: join_scores(SECRET, run, folder), r"s3://\*\*\*@pool/a: holds credentials"),
+        (
+            lambda run, folder: join_scores(SECRET, run, folder),
+            r"s3://\*\*\*@pool/a: holds credentials",
+        ),
         (lambda run, folder: DanaScore(URL), f"selector='{URL}'"),
         (lambda run, folder: DanaFilter(weights=URL), f"weights='{URL}'"),
         (lambda run, folder: join_scores(folder, run, URL), f"out='{URL}'"),
@@ -318,7 +364,9 @@ def test_urls_credentials_and_thresholds_are_refused(run, tmp_path, call, messag
         call(run, tmp_path / "folder")
 
 
-@pytest.mark.parametrize("metadata", [{}, *({"dana_score": score} for score in ("0.1", True, float("nan"), [1]))])
+@pytest.mark.parametrize(
+    "metadata", [{}, *({"dana_score": score} for score in ("0.1", True, float("nan"), [1]))]
+)
 def test_documents_without_a_finite_score_are_refused(metadata):
     step = DanaFilter(below=np.float32(0.5))
     with pytest.raises(DataError, match=r"document 'it': .*dana_score"):
@@ -337,9 +385,14 @@ def test_the_cut_of_a_run_selects_as_many_units(run, records, tmp_path):
 
     documents = score(run, records)
     weigh(beta=0.2)
-    budget, cut = manifest_of(tmp_path / "weights")["counts"]["units"]["kept"], document_cut(tmp_path)
+    budget, cut = (
+        manifest_of(tmp_path / "weights")["counts"]["units"]["kept"],
+        document_cut(tmp_path),
+    )
     below = sum(one.metadata["dana_units"] for one in DanaFilter(below=cut).run(iter(documents)))
-    equal = sum(one.metadata["dana_units"] for one in documents if one.metadata["dana_score"] == cut)
+    equal = sum(
+        one.metadata["dana_units"] for one in documents if one.metadata["dana_score"] == cut
+    )
     assert below <= budget < below + equal
     weigh(budget="1 units")
     assert len(list(DanaFilter(below=document_cut(tmp_path)).run(iter(documents)))) == 1

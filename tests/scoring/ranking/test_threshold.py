@@ -23,10 +23,14 @@ class Gaussians(RememberedContext):
 
 @pytest.mark.parametrize("spec", ["knn:k=5", "pyod:PCA", "ocsvm:nu=0.1"])
 def test_by_the_papers_protocol_a_detector_that_separates_gaussians_accepts_nine_in_ten(spec):
-    task, general = (Units.of_texts(list(map(str, part))) for part in (range(TASK), range(TASK, TASK + GENERAL)))
+    task, general = (
+        Units.of_texts(list(map(str, part))) for part in (range(TASK), range(TASK, TASK + GENERAL))
+    )
     samples = {"negatives": general.first(100), "geometry": general.rows(np.arange(100, GENERAL))}
     texts = RankingTexts(Gaussians(geometry="none"), task, np.arange(TASK), samples, ())
     settings = RankSettings([spec], protocol="paper", prevalence=0.5)
     ((row,), *_) = compare_detectors([spec], texts, settings, 0.2, 0)
     assert row["auroc_mean"] > 0.97
-    assert row["f1_mean"] == pytest.approx(1.8 / 1.9, abs=0.007)  # hardly any general unit is accepted
+    assert row["f1_mean"] == pytest.approx(
+        1.8 / 1.9, abs=0.007
+    )  # hardly any general unit is accepted

@@ -30,7 +30,12 @@ ARMS = {
 
 
 def plan(arms, tmp_path, **settings):
-    values = {"out": str(tmp_path / "run"), "task": str(write_task(tmp_path)), "general": ["x"], "arms": arms}
+    values = {
+        "out": str(tmp_path / "run"),
+        "task": str(write_task(tmp_path)),
+        "general": ["x"],
+        "arms": arms,
+    }
     values |= {"selection": {"encoder": "hashing"}, "seeds": {"adaptations": 1}}
     return plan_run(load(RunSettings, {**values, **settings}))
 
@@ -49,7 +54,9 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
         return {one.name: one for one in parse_arms(spec, selector, weigh, adapt)}
 
     mixed = {"task": 0.3, "selected": 0.7}
-    assert [*parse(["base", "general", "random", "dana", "task", "task+dana"], "cascade").values()] == [
+    assert [
+        *parse(["base", "general", "random", "dana", "task", "task+dana"], "cascade").values()
+    ] == [
         arm("base", {}),
         arm("general", {"general": 1}),
         arm("random", {"selected": 1}, "random", None, usual),
@@ -61,20 +68,35 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
     assert by_name["dana"] == arm("dana", {"selected": 1}, "detector", None, usual)
     assert by_name["lof"] == arm("lof", {"selected": 1}, "detector", "lof:k=7", usual, tokens=600)
     assert by_name["task+lof"] == arm("task+lof", mixed, "detector", "lof:k=7", usual)
-    assert by_name["then"] == arm("then", {"task": 1}, after="lof", tokens=1000 - 600, learning_rate=1e-5)
-    chain = {"a": {"adapt": {"tokens": 100}}, "b": {"after": "a", "adapt": {"tokens": 300}}, "c": {"after": "b"}}
+    assert by_name["then"] == arm(
+        "then", {"task": 1}, after="lof", tokens=1000 - 600, learning_rate=1e-5
+    )
+    chain = {
+        "a": {"adapt": {"tokens": 100}},
+        "b": {"after": "a", "adapt": {"tokens": 300}},
+        "c": {"after": "b"},
+    }
     assert [one.adapt.tokens for one in parse(chain).values()] == [100, 200, 600], "900 in all"
     assert by_name["tight"].weigh == WeighSettings(gamma=7, policy="sigmoid", beta=0.1)
     in_units = WeighSettings(budget="50 units")
     below = WeighSettings(below=0.0, gamma=7)
-    for run, change in ((in_units, {"beta": 0.1}), (in_units, {"below": 0.0}), (below, {"budget": 0.1})):
+    for run, change in (
+        (in_units, {"beta": 0.1}),
+        (in_units, {"below": 0.0}),
+        (below, {"budget": 0.1}),
+    ):
         weigh = parse({"a": {"weigh": change}}, weigh=run)["a"].weigh
         assert weigh == WeighSettings(**change, gamma=run.gamma)
-    assert parse({"a": {"adapt": {"steps": 5}}})["a"].adapt == replace(adapt, steps=5, tokens=None, mix={"selected": 1})
+    assert parse({"a": {"adapt": {"steps": 5}}})["a"].adapt == replace(
+        adapt, steps=5, tokens=None, mix={"selected": 1}
+    )
 
 
 def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_path):
-    phases = [{"tokens": 300, "mix": {"selected": 1}}, {"tokens": 100, "mix": {"task": 1}, "learning_rate": 1e-5}]
+    phases = [
+        {"tokens": 300, "mix": {"selected": 1}},
+        {"tokens": 100, "mix": {"task": 1}, "learning_rate": 1e-5},
+    ]
     own = {"phases": [{"tokens": 200, "mix": {"general": 1}}, {"tokens": 200}]}
     arms = {
         **{name: ARMS[name] for name in ("general", "dana", "task")},
@@ -87,8 +109,14 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "short": {"adapt": {"tokens": 200}},
     }
     by_name = cells(arms, tmp_path, adapt={"phases": phases})
-    of = {name.split("/")[1]: cell.settings["settings"] for name, cell in by_name.items() if name.startswith("adapt/")}
-    mixes = {name: [(phase.tokens, phase.mix) for phase in one.by_phase()] for name, one in of.items()}
+    of = {
+        name.split("/")[1]: cell.settings["settings"]
+        for name, cell in by_name.items()
+        if name.startswith("adapt/")
+    }
+    mixes = {
+        name: [(phase.tokens, phase.mix) for phase in one.by_phase()] for name, one in of.items()
+    }
     assert mixes == {
         "general": [(300, {"general": 1}), (100, {"general": 1})],
         "dana": [(300, {"selected": 1}), (100, {"task": 1})],
@@ -101,7 +129,9 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "second": [(100, {"selected": 1}), (100, {"task": 1})],
         "short": [(200, {"selected": 1})],
     }
-    assert [phase.learning_rate for phase in of["task"].by_phase()] == [1e-4, 1e-5], "all but the text is the run's"
+    assert [phase.learning_rate for phase in of["task"].by_phase()] == [1e-4, 1e-5], (
+        "all but the text is the run's"
+    )
     weighted = {name for name in of if by_name[f"adapt/{name}"].settings["weights"]}
     assert weighted == {"dana", "mixed", "plain", "flat", "second", "short"}
 
@@ -109,29 +139,65 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
 @pytest.mark.parametrize(
     ("arms", "says"),
     [
-        (["dane"], "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be"),
+        (
+            ["dane"],
+            "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be",
+        ),
         (["dana", "dana"], "must be distinct"),
         ({"a/b": "general"}, "arms='a/b': must be named by letters"),
         ({"..": "general"}, "must be named by letters"),
-        ({"mine": "random"}, "arms.mine='random': must be base, general, task, or a mapping with any of mix"),
+        (
+            {"mine": "random"},
+            "arms.mine='random': must be base, general, task, or a mapping with any of mix",
+        ),
         ({"base": "general"}, "arms.base='general': must be base"),
         ({"base": {}}, "arms.base={}: must be base"),
         ({"mine": {"detectr": "knn"}}, "arms.mine: unknown key 'detectr'; did you mean 'detector'"),
-        ({"mine": {"weigh": {"beata": 0.1}}}, "arms.mine.weigh: unknown key 'beata'; did you mean 'beta'"),
+        (
+            {"mine": {"weigh": {"beata": 0.1}}},
+            "arms.mine.weigh: unknown key 'beata'; did you mean 'beta'",
+        ),
         ({"mine": {"weigh": {"beta": 9}}}, "arms.mine.weigh: beta=9.*in .0, 1."),
         ({"mine": {"selector": ""}}, "arms.mine.selector='': must be a selector's spec"),
-        ({"mine": {"mix": {"task": 0.3}}}, "arms.mine.mix=.*must be shares above 0 of .*, task, general that sum"),
-        ({"mine": {"mix": {"taks": 1}}}, "arms.mine.mix=.*must be shares above 0 of selected, task, general"),
+        (
+            {"mine": {"mix": {"task": 0.3}}},
+            "arms.mine.mix=.*must be shares above 0 of .*, task, general that sum",
+        ),
+        (
+            {"mine": {"mix": {"taks": 1}}},
+            "arms.mine.mix=.*must be shares above 0 of selected, task, general",
+        ),
         ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
-        ({"mine": {"mix": {"task": 1}, "selector": "random"}}, "arms.mine.selector='random': must be absent"),
+        (
+            {"mine": {"mix": {"task": 1}, "selector": "random"}},
+            "arms.mine.selector='random': must be absent",
+        ),
         ({"mine": {"adapt": {"seed": 1}}}, "arms.mine.adapt.seed=1: must be that of the run"),
-        ({"mine": {"adapt": {"mix": {"selected": 1}}}}, "arms.mine.adapt.mix=.*: must be arms.mine.mix"),
+        (
+            {"mine": {"adapt": {"mix": {"selected": 1}}}},
+            "arms.mine.adapt.mix=.*: must be arms.mine.mix",
+        ),
         ({"mine": {"adapt": {"rate": 1}}}, "arms.mine.adapt: unknown key 'rate'"),
-        ({"mine": {"after": "dana"}, "task": "task"}, "arms.mine.after='dana': must be another arm with text: task"),
-        ({"mine": {"after": "a"}, "a": {"after": "mine"}}, "arms.a.after='mine': must be another arm .*: there is"),
-        ({"a": {}, "b": {"after": "a"}}, "arms.a.adapt.tokens=None: must be set, as b comes after a"),
-        ({"a": {"adapt": {"tokens": 9}}, "b": {"after": "a", "adapt": {"tokens": 9}}}, "more than the 9 of a"),
-        ({"a": {"adapt": {"phases": [{"tokens": 9, "mix": {"taks": 1}}]}}}, r"arms.a.adapt: phases\[0\].mix=.*shares"),
+        (
+            {"mine": {"after": "dana"}, "task": "task"},
+            "arms.mine.after='dana': must be another arm with text: task",
+        ),
+        (
+            {"mine": {"after": "a"}, "a": {"after": "mine"}},
+            "arms.a.after='mine': must be another arm .*: there is",
+        ),
+        (
+            {"a": {}, "b": {"after": "a"}},
+            "arms.a.adapt.tokens=None: must be set, as b comes after a",
+        ),
+        (
+            {"a": {"adapt": {"tokens": 9}}, "b": {"after": "a", "adapt": {"tokens": 9}}},
+            "more than the 9 of a",
+        ),
+        (
+            {"a": {"adapt": {"phases": [{"tokens": 9, "mix": {"taks": 1}}]}}},
+            r"arms.a.adapt: phases\[0\].mix=.*shares",
+        ),
         (
             {"a": {"mix": {"task": 1}, "adapt": {"phases": [{"tokens": 9}]}, "weigh": {}}},
             "arms.a.weigh={}: must be abs",
@@ -152,9 +218,18 @@ def test_an_arm_that_is_none_is_named(arms, says):
         ({"selector": "randm"}, "arms.mine: unknown selector 'randm'; did you mean 'random'"),
         ({"detector": "knm"}, "arms.mine: unknown detector 'knm'"),
         ({"selector": "random:q=1"}, "arms.mine: 'random:q=1'"),
-        ({"selector": "random", "detector": "knn"}, "arms.mine: detector='knn' has no effect with selector random"),
-        ({"weigh": {"beta": 0.1, "budget": "50 units"}}, "arms.mine: weigh.beta has no effect with budget=50 units"),
-        ({"weigh": {"policy": "sigmoid", "gamma": 3}}, "arms.mine: weigh.gamma has no effect with policy=sigmoid"),
+        (
+            {"selector": "random", "detector": "knn"},
+            "arms.mine: detector='knn' has no effect with selector random",
+        ),
+        (
+            {"weigh": {"beta": 0.1, "budget": "50 units"}},
+            "arms.mine: weigh.beta has no effect with budget=50 units",
+        ),
+        (
+            {"weigh": {"policy": "sigmoid", "gamma": 3}},
+            "arms.mine: weigh.gamma has no effect with policy=sigmoid",
+        ),
     ],
 )
 def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_path):
@@ -164,8 +239,14 @@ def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_pat
 
 
 def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tmp_path):
-    plain = {"dana": {}, "task+dana": {"mix": {"task": 0.5, "selected": 0.5}}, "tight": ARMS["tight"]}
-    by_name = cells({"general": "general", "random": ARMS["random"], **plain, "task": "task"}, tmp_path)
+    plain = {
+        "dana": {},
+        "task+dana": {"mix": {"task": 0.5, "selected": 0.5}},
+        "tight": ARMS["tight"],
+    }
+    by_name = cells(
+        {"general": "general", "random": ARMS["random"], **plain, "task": "task"}, tmp_path
+    )
     assert [name for name in by_name if name.startswith("gate/")] == ["gate/dana", "gate/tight"]
     names = list(by_name)
     assert names.index("gate/dana") < names.index("adapt/dana")
@@ -175,14 +256,24 @@ def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tm
         "first": {"adapt": {"tokens": 9}},
         "then": {"after": "first", "weigh": {"beta": 0.3}, "adapt": {"tokens": 19}},
     }
-    assert cells(chain, tmp_path)["gate/then"].settings["model"] == OutputOf("base"), "not the arm before"
+    assert cells(chain, tmp_path)["gate/then"].settings["model"] == OutputOf("base"), (
+        "not the arm before"
+    )
 
 
 def test_arms_that_select_alike_share_their_scores(tmp_path):
     by_name = cells(ARMS, tmp_path, selector="detector")
-    assert [name for name in by_name if name.startswith("score/")] == ["score/random", "score/dana", "score/lof"]
-    assert {by_name[f"weigh/{arm}"].settings["scores"] for arm in ("dana", "tight")} == {OutputOf("score/dana")}
-    assert by_name["score/dana"].settings["folder"] == tmp_path / "run" / "scores", "where dana score writes them"
+    assert [name for name in by_name if name.startswith("score/")] == [
+        "score/random",
+        "score/dana",
+        "score/lof",
+    ]
+    assert {by_name[f"weigh/{arm}"].settings["scores"] for arm in ("dana", "tight")} == {
+        OutputOf("score/dana")
+    }
+    assert by_name["score/dana"].settings["folder"] == tmp_path / "run" / "scores", (
+        "where dana score writes them"
+    )
     assert by_name["score/dana"].needs == ("rank",)
     assert by_name["score/lof"].needs == ("texts",)
     assert by_name["score/lof"].settings["selector"] == "detector"
@@ -191,7 +282,10 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert by_name["adapt/then"].settings["settings"].tokens == 400
     assert by_name["adapt/task+lof"].settings["settings"].mix == {"task": 0.3, "selected": 0.7}
     assert by_name["adapt/general"].settings["weights"] is None
-    cascades = cells({"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}}, tmp_path)
+    cascades = cells(
+        {"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}},
+        tmp_path,
+    )
     assert cascades["score/plain"].needs == ("rank",)
     assert cascades["score/knn"].settings["detector"] == "knn"
     tuned = [name.split("/")[2:] for name in by_name if name.startswith("finetune/toy/")]
@@ -201,20 +295,32 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
 def test_arms_select_by_auto_unless_something_is_named(tmp_path):
     by_name = cells(ARMS, tmp_path)
     assert "rank" not in by_name
-    selectors = {name: by_name[name].settings["selector"] for name in by_name if name.startswith("score/")}
+    selectors = {
+        name: by_name[name].settings["selector"] for name in by_name if name.startswith("score/")
+    }
     assert selectors == {"score/random": "random", "score/dana": "auto", "score/lof": "detector"}
-    assert by_name["score/dana"].settings["folder"] == tmp_path / "run" / "scores", "where dana score writes them"
-    assert cells(["dana"], tmp_path, detector="knn")["score/dana"].settings["selector"] == "detector"
+    assert by_name["score/dana"].settings["folder"] == tmp_path / "run" / "scores", (
+        "where dana score writes them"
+    )
+    assert (
+        cells(["dana"], tmp_path, detector="knn")["score/dana"].settings["selector"] == "detector"
+    )
 
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     names = ["texts", "base", "floors/toy", "adapt/general", "adapt/task"]
     names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "task")]
     assert [*cells(["general", "task"], tmp_path)] == names
-    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf("base")
-    harvest = cells(["general"], tmp_path, harvest={}, task="", general=[])  # planned before its card is there
+    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf(
+        "base"
+    )
+    harvest = cells(
+        ["general"], tmp_path, harvest={}, task="", general=[]
+    )  # planned before its card is there
     assert [*harvest][:2] == ["harvest", "texts"]
-    assert harvest["texts"].settings["settings"].task == str(tmp_path / "run" / "data" / "card.yaml")
+    assert harvest["texts"].settings["settings"].task == str(
+        tmp_path / "run" / "data" / "card.yaml"
+    )
     assert "finetune/scipy_docs/base/0" in harvest
 
 
@@ -225,16 +331,26 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
         ({"arms": ["dana"]}, ""),
         ({"seeds": {"adaptations": 1, "finetunings": 2}}, ""),
         ({"detector": "knn"}, "score/dana weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
-        ({"finetune": {"epochs": 3}}, "finetune/toy/base/0 finetune/toy/general/0 finetune/toy/dana/0"),
-        ({"adapt": {"steps": 3}}, "gate/dana adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0"),
+        (
+            {"finetune": {"epochs": 3}},
+            "finetune/toy/base/0 finetune/toy/general/0 finetune/toy/dana/0",
+        ),
+        (
+            {"adapt": {"steps": 3}},
+            "gate/dana adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0",
+        ),
         ({"weigh": {"gamma": 3}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
         ({"weigh": {"beta": 0.1}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
         ({"on_bad_record": "skip"}, None),
     ],
 )
-def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(settings, changes, tmp_path):
+def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(
+    settings, changes, tmp_path
+):
     before = plan(["general", "dana"], tmp_path, model="dana-mini").fingerprints
-    after = plan(**{"arms": ["general", "dana"], "tmp_path": tmp_path, "model": "dana-mini", **settings}).fingerprints
+    after = plan(
+        **{"arms": ["general", "dana"], "tmp_path": tmp_path, "model": "dana-mini", **settings}
+    ).fingerprints
     names = [name for name in after if before[name] != after[name]]
     assert sorted(names) == sorted(before if changes is None else changes.split())
 
@@ -242,7 +358,9 @@ def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(setting
 def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_the_last(tmp_path):
     one = cells(ARMS, tmp_path, selector="detector")
     two = cells(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
-    assert [*two][: len(one)] == [*one], "so a run that is stopped has the same adaptations of all arms"
+    assert [*two][: len(one)] == [*one], (
+        "so a run that is stopped has the same adaptations of all arms"
+    )
     assert not [name for name in one if two[name] != one[name] and "finetune" not in name]
     assert {*two} - {*one} == {
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
@@ -265,22 +383,31 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
         for index, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
             part = of[f"finetune/toy/{arm}/{index}"]
             assert (part["model"], part["settings"].seeds) == (OutputOf(models[index]), seeds)
-            assert part["out"] == tmp_path / "run" / "nested" / str(index) / "finetune" / "toy" / arm
+            assert (
+                part["out"] == tmp_path / "run" / "nested" / str(index) / "finetune" / "toy" / arm
+            )
 
 
 def test_seeds_of_a_fine_tuning_and_results_of_one_are_refused_before_any_work(tmp_path):
-    with pytest.raises(ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"):
+    with pytest.raises(
+        ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"
+    ):
         cells(["dana"], tmp_path, finetune={"seeds": 3})
     for number in (0, 100_001):
         with pytest.raises(ConfigError, match=f"adaptations={number}: must be from 1 to 100000"):
             cells(["dana"], tmp_path, seeds={"adaptations": number})
     make(tmp_path / "run" / "finetune" / "toy" / "dana", "finetune", {}, lambda draft: None)
-    with pytest.raises(ConfigError, match=r"toy/dana: was made by dana finetune, not by dana run; remove it"):
+    with pytest.raises(
+        ConfigError, match=r"toy/dana: was made by dana finetune, not by dana run; remove it"
+    ):
         cells(["dana"], tmp_path)
 
 
 def test_cells_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
-    grid, folder = plan(["dana"], tmp_path), tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base"
+    grid, folder = (
+        plan(["dana"], tmp_path),
+        tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base",
+    )
     make(folder, "finetune", {}, lambda draft: draft.notes.update(precision="no"))
     states = dict.fromkeys((cell.name for cell in grid.cells), "missing")
     monkeypatch.setattr(Grid, "states", lambda self: states)

@@ -70,7 +70,10 @@ def inputs(tmp_path_factory):
     """Write a recipe's task card, general text and model."""
     folder = tmp_path_factory.mktemp("inputs")
     card = write_task(folder)
-    lines = [json.dumps({"id": row["id"], "text": f"{row['text'].capitalize()}."}) for row in rows(150, 9)]
+    lines = [
+        json.dumps({"id": row["id"], "text": f"{row['text'].capitalize()}."})
+        for row in rows(150, 9)
+    ]
     (folder / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
     model = str(write_checkpoint(folder / "model"))
     return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": model}
@@ -92,32 +95,61 @@ def recipe(inputs, out, **settings):
 
 
 @pytest.mark.slow
-def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(inputs, plugin, tmp_path, caplog):
+def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
+    inputs, plugin, tmp_path, caplog
+):
     settings = recipe(inputs, tmp_path / "run")
     caplog.set_level("INFO", "dana")
     page = run_recipe(settings).read_text(encoding="utf-8")
     lines = [record.getMessage() for record in caplog.records]
     assert any(re.match("task +toy: 120 texts to train on, 60 to test on", line) for line in lines)
-    assert any(re.search("3 labels; a difference in accuracy of about 0.[0-9]{3} can be seen", line) for line in lines)
+    assert any(
+        re.search("3 labels; a difference in accuracy of about 0.[0-9]{3} can be seen", line)
+        for line in lines
+    )
     gates = run_summary(tmp_path / "run")["gate"]
-    assert {arm: [gate["adaptation"] for gate in rows] for arm, rows in gates.items()} == {"dana": [0], "mine": [0]}
-    told = next(number for number, line in enumerate(lines) if line.startswith("gate      dana: The base predicts"))
+    assert {arm: [gate["adaptation"] for gate in rows] for arm, rows in gates.items()} == {
+        "dana": [0],
+        "mine": [0],
+    }
+    told = next(
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("gate      dana: The base predicts")
+    )
     assert gates["dana"][0]["base_losses"]["selected"] > 0 < gates["dana"][0]["vocabulary"]
-    assert told < next(number for number, line in enumerate(lines) if "adapting on dana text" in line)
+    assert told < next(
+        number for number, line in enumerate(lines) if "adapting on dana text" in line
+    )
     assert all(arm in page for arm in ARMS)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
     scores = table[table["cell"].str.startswith("finetune/") & (table["metric"] == "score")]
-    assert scores.groupby("arm")["seed"].apply(list).to_dict() == {arm: [0, 1] for arm in ("base", *ARMS)}
-    metrics = json.loads((tmp_path / "run" / "finetune" / "toy" / "mine" / "metrics.json").read_text())
-    assert scores.loc[scores["arm"] == "mine", "value"].tolist() == [row["score"] for row in metrics["seeds"]]
+    assert scores.groupby("arm")["seed"].apply(list).to_dict() == {
+        arm: [0, 1] for arm in ("base", *ARMS)
+    }
+    metrics = json.loads(
+        (tmp_path / "run" / "finetune" / "toy" / "mine" / "metrics.json").read_text()
+    )
+    assert scores.loc[scores["arm"] == "mine", "value"].tolist() == [
+        row["score"] for row in metrics["seeds"]
+    ]
     weights = read_table(tmp_path / "run" / "arms" / "mine" / "weights").to_pandas()
     lengths = (weights["end"] - weights["start"]).groupby(weights["weight"] > 0).mean()
     assert lengths[True] < lengths[False], "the plug-in's scores decide"
-    assert read_manifest(tmp_path / "run" / "arms" / "task" / "adapted")["counts"]["documents_in"] == 120
+    assert (
+        read_manifest(tmp_path / "run" / "arms" / "task" / "adapted")["counts"]["documents_in"]
+        == 120
+    )
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
     run_recipe(settings)
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "a second run makes nothing"
-    run_recipe(recipe(inputs, tmp_path / "two", jobs=2, arms={name: ARMS[name] for name in ("dana", "mine")}))
+    assert {path: path.stat().st_mtime_ns for path in before} == before, (
+        "a second run makes nothing"
+    )
+    run_recipe(
+        recipe(
+            inputs, tmp_path / "two", jobs=2, arms={name: ARMS[name] for name in ("dana", "mine")}
+        )
+    )
     for file in ("finetune/toy/mine/predictions.parquet", "arms/dana/adapted/model.safetensors"):
         assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
     rows = table[table["arm"].isin(["mine", "dana", "base"])].reset_index(drop=True)
@@ -132,7 +164,9 @@ def test_adaptations_go_from_text_to_report(inputs, tmp_path):
     seeds = {"adaptations": 2, "finetunings": 1}
     page = run_recipe(recipe(inputs, run, arms=arms, seeds=seeds)).read_text(encoding="utf-8")
     assert "Each adaptation has a selection of its own" in page
-    one, two = (read_table(folder / "arms" / "random" / "weights") for folder in (run, run / "nested" / "1"))
+    one, two = (
+        read_table(folder / "arms" / "random" / "weights") for folder in (run, run / "nested" / "1")
+    )
     assert not one["weight"].equals(two["weight"])
     table = pd.read_csv(run / "tables" / "differences.csv")
     assert (table["n"] == 2).all()
@@ -143,9 +177,18 @@ def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
     (tmp_path / "recipe.json").write_text(json.dumps(values))
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
     *lines, total, end = capsys.readouterr().out.splitlines()
-    cells = ["texts", "base", "floors/toy", "adapt/general", "finetune/toy/base/0", "finetune/toy/general/0"]
+    cells = [
+        "texts",
+        "base",
+        "floors/toy",
+        "adapt/general",
+        "finetune/toy/base/0",
+        "finetune/toy/general/0",
+    ]
     assert [line.split()[:2] for line in lines] == [["missing", cell] for cell in cells]
-    assert [line.split()[-1] == "s" for line in lines] == [False] * 3 + [True] * 3, "what trains has an estimate"
+    assert [line.split()[-1] == "s" for line in lines] == [False] * 3 + [True] * 3, (
+        "what trains has an estimate"
+    )
     assert re.search(r"about \d+ s .*: 6 of 6 cells", total)
     assert end.endswith("nothing was written")
     assert not (tmp_path / "run").exists()
@@ -168,7 +211,9 @@ def test_a_run_stops_early_says_so_and_is_continued_without_the_setting(inputs, 
     """Two steps of training change nothing, so no question would be decided."""
     run, seeds = tmp_path / "run", {"adaptations": 4, "finetunings": 1}
     settings = {"arms": {"random": {"selector": "random"}, "dana": {}}, "floors": "none"}
-    page = run_recipe(recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings)).read_text(encoding="utf-8")
+    page = run_recipe(
+        recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings)
+    ).read_text(encoding="utf-8")
     assert "Stopped early, after 3 of 4 adaptations: 0 of 2 questions are decided" in page
     assert "p and interval allow for a look after each adaptation" in page
     assert "Unfinished" not in page
@@ -181,14 +226,22 @@ def test_a_run_stops_early_says_so_and_is_continued_without_the_setting(inputs, 
     assert "p and interval allow for a look after each adaptation" in page
     assert (pd.read_csv(run / "tables" / "differences.csv")[["n", "horizon"]] == 4).all(axis=None)
     run_recipe(recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings))
-    assert json.loads((run / "looks.json").read_text())["adaptations"] == 3, "a look that is over decides nothing"
+    assert json.loads((run / "looks.json").read_text())["adaptations"] == 3, (
+        "a look that is over decides nothing"
+    )
 
 
-def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_refused(inputs, tmp_path):
+def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_refused(
+    inputs, tmp_path
+):
     seeds = {"adaptations": 5, "stop_early": True}
-    cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path, seeds=seeds, arms=["task"])).cells]
-    assert [cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")] == [
-        [f"finetune/toy/task/{index}", f"look/{index}"] for index in (2, 3)
+    cells = [
+        cell.name for cell in plan_run(recipe(inputs, tmp_path, seeds=seeds, arms=["task"])).cells
     ]
-    with pytest.raises(ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"):
+    assert [
+        cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")
+    ] == [[f"finetune/toy/task/{index}", f"look/{index}"] for index in (2, 3)]
+    with pytest.raises(
+        ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"
+    ):
         recipe(inputs, tmp_path, seeds={**seeds, "adaptations": 3})

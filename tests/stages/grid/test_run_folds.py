@@ -38,9 +38,16 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     card = write_folds(folder)
     texts = [example.text for example in read_folds(load_card(str(card)))]
-    assert min(len(text.split()) for text in texts) < 8, "one is too short for an n-gram or a sentence that counts"
-    copies = [{"id": f"copy-{at}", "text": text.upper() if at % 3 else text} for at, text in enumerate(texts)]
-    write_split(folder, "pool", [{"id": row["id"], "text": row["text"]} for row in rows(150, 9)] + copies)
+    assert min(len(text.split()) for text in texts) < 8, (
+        "one is too short for an n-gram or a sentence that counts"
+    )
+    copies = [
+        {"id": f"copy-{at}", "text": text.upper() if at % 3 else text}
+        for at, text in enumerate(texts)
+    ]
+    write_split(
+        folder, "pool", [{"id": row["id"], "text": row["text"]} for row in rows(150, 9)] + copies
+    )
     model = write_checkpoint(folder / "model")
     return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": str(model)}
 
@@ -83,11 +90,18 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
     for arm in ("task", "both"):
         of_task = depends_on(folder / "arms" / arm / "adapted")["task"]
         assert of_task == table_identity(folder / "task" / "fit", DOCUMENTS)
-    task, corpus = read_manifest(folder / "task")["fingerprint"], read_manifest(run / "corpus")["fingerprint"]
+    task, corpus = (
+        read_manifest(folder / "task")["fingerprint"],
+        read_manifest(run / "corpus")["fingerprint"],
+    )
     for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
         inputs_of = depends_on(folder / scores)
         assert (inputs_of["task"], inputs_of["general"]) == (task, corpus)
-    for arm, scores in (("random", "arms/random/scores"), ("dana", "scores"), ("ranked", "arms/ranked/scores")):
+    for arm, scores in (
+        ("random", "arms/random/scores"),
+        ("dana", "scores"),
+        ("ranked", "arms/ranked/scores"),
+    ):
         weights = read_manifest(folder / "arms" / arm / "weights")
         assert weights["depends_on"]["scores"] == read_manifest(folder / scores)["fingerprint"]
         adapted = depends_on(folder / "arms" / arm / "adapted")
@@ -100,7 +114,9 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
         assert sorted(set(table["seed"])) == [2 * fold, 2 * fold + 1]
 
 
-def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_predict(inputs, run):
+def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_predict(
+    inputs, run
+):
     labelled = {words(example.text) for example in read_folds(load_card(inputs["task"]))}
     assert not labelled & texts(run / "corpus")
     assert read_manifest(run / "corpus")["counts"]["dropped"] == {"overlap": 60}
@@ -117,10 +133,14 @@ def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
     assert tuned == [f"finetune/toy/{arm}/{fold}" for fold in FOLDS for arm in ("base", *ARMS)]
     assert cells.index("texts/1") > cells.index("finetune/toy/both/0")
     two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).cells
-    assert [cell.name for cell in two] == cells[: len(two)], "fewer adaptations test the first folds"
+    assert [cell.name for cell in two] == cells[: len(two)], (
+        "fewer adaptations test the first folds"
+    )
 
 
-def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhile(inputs, run, tmp_path, monkeypatch):
+def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhile(
+    inputs, run, tmp_path, monkeypatch
+):
     folder, run_seed = tmp_path / "run", finetune.run_seed
 
     def stopped(*arguments):
@@ -148,8 +168,14 @@ def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_to
         plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other)]))
     other = write_folds(tmp_path / "three", name="other")
     plain = write_task(tmp_path / "plain", name="plain")
-    grid = plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)]))
+    grid = plan_run(
+        recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)])
+    )
     of = {cell.name: cell.settings for cell in grid.cells}
     assert of["texts"]["settings"].cards == [inputs["task"], str(other)]
-    assert [of[f"finetune/{task}/dana/2"].get("fold") for task in ("toy", "other", "plain")] == [2, 2, None]
+    assert [of[f"finetune/{task}/dana/2"].get("fold") for task in ("toy", "other", "plain")] == [
+        2,
+        2,
+        None,
+    ]
     assert of["finetune/other/dana/2"]["model"] == of["finetune/toy/dana/2"]["model"]

@@ -25,7 +25,12 @@ from dana.tasks.kinds.text_loss import TextLoss
 from dana.train.settings import AdaptSettings
 from tests.conftest import write_documents
 
-SHAPE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+SHAPE = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +38,35 @@ def decoder(tiny_tokenizer, tmp_path_factory):
     """A Llama of one tiny layer."""
     folder = tmp_path_factory.mktemp("decoder")
     with torch_seed(1):
-        LlamaForCausalLM(LlamaConfig(vocab_size=len(tiny_tokenizer), **SHAPE)).save_pretrained(folder)
+        LlamaForCausalLM(LlamaConfig(vocab_size=len(tiny_tokenizer), **SHAPE)).save_pretrained(
+            folder
+        )
     tiny_tokenizer.save_pretrained(folder)
     return str(folder)
 
 
 def test_the_loss_of_each_text_is_that_of_transformers(decoder, repository_texts, tmp_path):
     long = " ".join(repository_texts[0].split()[:60])
-    texts = write_documents(tmp_path / "texts", [*(text[:60] for text in repository_texts[1:6]), long])
+    texts = write_documents(
+        tmp_path / "texts", [*(text[:60] for text in repository_texts[1:6]), long]
+    )
     settings = AdaptSettings(objective="causal", max_tokens=32)
     artifact = loss_stage(decoder, texts, "task text", settings, 3, tmp_path / "out")
     table = pd.read_parquet(artifact.path / "predictions.parquet").set_index("id")
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(decoder).eval(), AutoTokenizer.from_pretrained(decoder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(decoder).eval(),
+        AutoTokenizer.from_pretrained(decoder),
+    )
     special = len(tokenizer("a")["input_ids"]) - 1
     for document in iterate_documents(texts):
         ids = torch.tensor([tokenizer(document.text)["input_ids"]])
-        row, windows = table.loc[document.doc_id], math.ceil((ids.numel() - special) / (32 - special))
-        assert row["label"] == ids.numel() - special + windows * (special - 1), "of each window all but the first"
+        row, windows = (
+            table.loc[document.doc_id],
+            math.ceil((ids.numel() - special) / (32 - special)),
+        )
+        assert row["label"] == ids.numel() - special + windows * (special - 1), (
+            "of each window all but the first"
+        )
         assert row["characters"] == len(document.text)
         if windows == 1:
             with torch.no_grad():
@@ -65,7 +82,9 @@ def test_the_loss_of_each_text_is_that_of_transformers(decoder, repository_texts
     assert row["bits_per_character"] == pytest.approx(bits)
     assert [*metrics["by_source"].values()] == [pytest.approx(row["score"])]
     one = write_documents(tmp_path / "one", ["a text alone"])
-    with pytest.raises(DataError, match=r"one: holds 1 text\(s\) with a token to predict; a comparison needs 2"):
+    with pytest.raises(
+        DataError, match=r"one: holds 1 text\(s\) with a token to predict; a comparison needs 2"
+    ):
         loss_stage(decoder, one, "task text", replace(settings, max_tokens=8), 0, tmp_path / "none")
     assert not (tmp_path / "none").exists()
     settings = AdaptSettings(objective="causal", max_tokens=32, evaluation_tokens=99)
@@ -74,14 +93,20 @@ def test_the_loss_of_each_text_is_that_of_transformers(decoder, repository_texts
 
 
 def test_a_score_is_a_ratio_of_sums_and_its_influences_average_to_it():
-    kind, nats, tokens = TextLoss(()), np.array([[4.0, 9.0, 2.0], [8.0, 9.0, 2.0]]), np.array([2.0, 3.0, 1.0])
+    kind, nats, tokens = (
+        TextLoss(()),
+        np.array([[4.0, 9.0, 2.0], [8.0, 9.0, 2.0]]),
+        np.array([2.0, 3.0, 1.0]),
+    )
     assert kind.score(nats[0], tokens, "nats_per_token") == 15 / 6
     influences = kind.influences(nats, tokens, "nats_per_token")
     assert influences.mean(1) == pytest.approx([15 / 6, 19 / 6], rel=1e-9)
     assert not kind.is_collapsed(nats[0], tokens, "nats_per_token")
     with pytest.raises(ConfigError, match=r"kind='text_loss': no kind of labels"):
         kind.check_card("nats_per_token", None, None)
-    with pytest.raises(ConfigError, match=r"kind='nope': must be one of single_label, multi_label, regression, tok"):
+    with pytest.raises(
+        ConfigError, match=r"kind='nope': must be one of single_label, multi_label, regression, tok"
+    ):
         find_kind("nope")
 
 
@@ -97,17 +122,30 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
         "out": str(tmp_path / "run"),
         "selection": {"encoder": "hashing:dims=32"},
         "selector": "lexical",
-        "adapt": {"objective": "causal", "steps": 20, "batch_size": 8, "max_tokens": 32, "learning_rate": 1e-2},
+        "adapt": {
+            "objective": "causal",
+            "steps": 20,
+            "batch_size": 8,
+            "max_tokens": 32,
+            "learning_rate": 1e-2,
+        },
         "arms": ["random", "dana"],
         "seeds": {"adaptations": 3, "finetunings": 1},
     }
     page = run_recipe(load(RunSettings, values))
-    assert re.search(r"task +\S+task.txt has no labels: arms are compared by the loss of held-out text", heard.text)
+    assert re.search(
+        r"task +\S+task.txt has no labels: arms are compared by the loss of held-out text",
+        heard.text,
+    )
     summary = run_summary(tmp_path / "run")["tasks"]
     assert [*summary] == ["task text", "general text"], "what is learnt, then what is forgotten"
     for task in summary.values():
         assert task["metric"] == "nats_per_token"
-        assert {arm: row["n"] for arm, row in task["arms"].items()} == {"base": 3, "random": 3, "dana": 3}
+        assert {arm: row["n"] for arm, row in task["arms"].items()} == {
+            "base": 3,
+            "random": 3,
+            "dana": 3,
+        }
     [first, *_] = summary["task text"]["verdicts"]
     assert (first["a"], first["b"], first["decision"]) == ("dana", "base", "better")
     assert first["difference"] < -0.5, "nats: lower is better"

@@ -42,7 +42,11 @@ def weigh(folder):
 
 def grid_of(folder):
     """Make two chains and a cell without seeds, listed against their order."""
-    cells = (draw(folder, "last", "first", scale=0.5), draw(folder, "first", seeds=3), draw(folder, "other"))
+    cells = (
+        draw(folder, "last", "first", scale=0.5),
+        draw(folder, "first", seeds=3),
+        draw(folder, "other"),
+    )
     return Grid(folder, (*cells, weigh(folder)))
 
 
@@ -58,7 +62,11 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, h
     assert calls(tmp_path) in (["first", "other", "last"], ["first", "last", "other"])
     messages = [record.getMessage() for record in heard.records if " of 4 " in record.getMessage()]
     assert messages[0].split() == ["1", "of", "4", "first", "0", "s", "so", "far"]
-    assert [line.split()[0:4:3] for line in messages[1:4]] == [["2", "last"], ["3", "other"], ["4", "weights"]]
+    assert [line.split()[0:4:3] for line in messages[1:4]] == [
+        ["2", "last"],
+        ["3", "other"],
+        ["4", "weights"],
+    ]
     assert messages[4].startswith("cells     4 of 4 done")
     results, record = (tmp_path / "results.csv").read_bytes(), grid.record("last")
     assert time.time() - 60 < record["ended"] <= time.time()
@@ -67,9 +75,16 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, h
     assert len(calls(tmp_path)) == 3
     assert (tmp_path / "results.csv").read_bytes() == results
     assert set(grid.states().values()) == {"done"}
-    other = Grid(tmp_path, (draw(tmp_path, "first", seeds=4), draw(tmp_path, "last", "first", scale=0.5)))
-    assert other.states() == {"first": "changed", "last": "changed"}, "what it depends on would change it"
-    assert Grid(tmp_path, (draw(tmp_path, "other", seeds=1), weigh(tmp_path))).states()["weights"] == "changed"
+    other = Grid(
+        tmp_path, (draw(tmp_path, "first", seeds=4), draw(tmp_path, "last", "first", scale=0.5))
+    )
+    assert other.states() == {"first": "changed", "last": "changed"}, (
+        "what it depends on would change it"
+    )
+    assert (
+        Grid(tmp_path, (draw(tmp_path, "other", seeds=1), weigh(tmp_path))).states()["weights"]
+        == "changed"
+    )
     with pytest.raises(Contradiction, match="seeds: 3 there, 4 now"):
         run_grid(other)
 
@@ -99,19 +114,26 @@ def test_in_the_working_directory_too_an_output_that_is_gone_is_made_again(tmp_p
     Path("one").rename("gone")
     assert grid.states() == {"one": "changed"}
     monkeypatch.chdir("gone")
-    assert len(pd.read_csv(write_metrics(Grid(tmp_path, grid.cells), {"one": ""}))) == 0, "a cell without an output"
+    assert len(pd.read_csv(write_metrics(Grid(tmp_path, grid.cells), {"one": ""}))) == 0, (
+        "a cell without an output"
+    )
 
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
     folder = tmp_path / "run-before"  # begins like the experiment's own folder
-    cells = [note(folder, f"c{number}", {"metrics": {"score": number / 10}}, arm="x") for number in (5, 6)]
+    cells = [
+        note(folder, f"c{number}", {"metrics": {"score": number / 10}}, arm="x")
+        for number in (5, 6)
+    ]
     grid = Grid(tmp_path / "run", tuple(cells))
     run_grid(grid)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
     assert table["artifact"].tolist() == [str(folder / "c5"), str(folder / "c6")]
     assert table["seed"].isna().all()
     (folder / "c5").rename(folder / "gone")
-    assert grid.states() == {"c5": "done", "c6": "done"}, "of what lies elsewhere only the record is looked at"
+    assert grid.states() == {"c5": "done", "c6": "done"}, (
+        "of what lies elsewhere only the record is looked at"
+    )
 
 
 @pytest.mark.slow
@@ -162,8 +184,12 @@ def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
     for _ in range(2):
         grid.file("a", ".json").unlink(missing_ok=True)
         run_grid(grid)
-        assert grid.record("a")["seconds"] >= 0.3, "if it is reused it took as long as when it was made"
-    assert Grid(tmp_path, (Cell("a", f"{STAGES}:another", cell.settings),)).states() == {"a": "changed"}
+        assert grid.record("a")["seconds"] >= 0.3, (
+            "if it is reused it took as long as when it was made"
+        )
+    assert Grid(tmp_path, (Cell("a", f"{STAGES}:another", cell.settings),)).states() == {
+        "a": "changed"
+    }
     (tmp_path / "a").rename(tmp_path / "moved")
     assert grid.states() == {"a": "changed"}
 
@@ -172,7 +198,10 @@ def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
 def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path):
     cells = (Cell("dies", f"{STAGES}:die", {}), refuse("bad"))
     with pytest.raises(CellError) as caught:
-        run_grid(Grid(tmp_path, (*cells, draw(tmp_path, "good"), draw(tmp_path, "after-good", "good"))), 2)
+        run_grid(
+            Grid(tmp_path, (*cells, draw(tmp_path, "good"), draw(tmp_path, "after-good", "good"))),
+            2,
+        )
     assert "2 of 4 cells failed: dies, bad. dies: its process was killed" in str(caught.value)
     assert caught.value.exit_code == 2
     assert "line 3" in (tmp_path / "cells" / "bad.log").read_text()
@@ -192,7 +221,10 @@ def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
     run_grid(Grid(tmp_path, tuple(cells)), 3)
     outputs = [json.loads((tmp_path / f"c{n}" / "where.json").read_text()) for n in range(6)]
     by_process = {one["pid"]: one for one in outputs}
-    assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (["4", "4", "7"], ["4", "7"])
+    assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (
+        ["4", "4", "7"],
+        ["4", "7"],
+    )
     assert {one["OMP_NUM_THREADS"] for one in outputs} == {"2"}
 
 
@@ -241,7 +273,9 @@ def begun(folder, jobs, seconds=30.0):
     """Start a process; it has made the first cell, and is in the second and, with two jobs, in the third."""
     # A shell's background job ignores Ctrl-C, and so does what it starts.
     command = [sys.executable, "-c", PROGRAM, str(folder), str(seconds), str(jobs)]
-    process = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    process = subprocess.Popen(
+        command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
+    )
     wait_until(lambda: (folder / "a" / MANIFEST).exists() and len(calls(folder)) >= 1 + jobs)
     return process
 
@@ -255,7 +289,9 @@ def test_after_kill_9_only_what_is_missing_is_made(jobs, tmp_path):
     before = (tmp_path / "a" / MANIFEST).stat().st_mtime_ns
     assert not (tmp_path / "b").exists()
     (tmp_path / "calls.txt").unlink()
-    subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path), "0", str(jobs)], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), "0", str(jobs)], check=True, timeout=120
+    )
     assert sorted(calls(tmp_path)) == ["b", "c"]
     assert (tmp_path / "a" / MANIFEST).stat().st_mtime_ns == before
     assert not list(tmp_path.glob(".*")), "nothing of the killed process is left"
@@ -281,14 +317,24 @@ def clock(monkeypatch):
 
 
 def test_time_left_goes_by_the_estimates_and_by_finished_cells_of_the_same_stage(clock, tmp_path):
-    cells = [Cell(name, "m:f", {}) for name in ("base", "adapt/general", "adapt/dana", "adapt/done")]
-    grid = Grid(tmp_path, (*cells, Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {})))
+    cells = [
+        Cell(name, "m:f", {}) for name in ("base", "adapt/general", "adapt/dana", "adapt/done")
+    ]
+    grid = Grid(
+        tmp_path, (*cells, Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {}))
+    )
     seconds = {"base": 80.0, "adapt/general": 40.0, "adapt/dana": 40.0, "finetune/toy/base": 10.0}
     for jobs in (1, 2):  # two cells side by side take twice as long
         clock[0] = 0.0
         estimates = Clock(grid, jobs, seconds)
-        assert estimates.text() == "0 s so far, about 3 min left", "of cells without an estimate nothing is known"
-        for cell, spent, left in ((cells[0], 40.0, 50), (cells[1], 20.0, 30), (cells[3], 900.0, 30)):
+        assert estimates.text() == "0 s so far, about 3 min left", (
+            "of cells without an estimate nothing is known"
+        )
+        for cell, spent, left in (
+            (cells[0], 40.0, 50),
+            (cells[1], 20.0, 30),
+            (cells[3], 900.0, 30),
+        ):
             estimates.count(cell, spent * jobs)  # the last was done before, so it has no estimate
             assert estimates.text() == f"0 s so far, about {left} s left"
     clock[0] = 100.0
@@ -296,13 +342,27 @@ def test_time_left_goes_by_the_estimates_and_by_finished_cells_of_the_same_stage
     unknown = Clock(grid, 1, {})
     unknown.count(cells[0], 20.0)
     assert unknown.text().endswith("about 60 s left"), "the others of its stage take as long"
-    assert Clock(grid, 1, {"finetune/toy/base": 0.9}).text() == "0 s so far", "less than a second is not told"
+    assert Clock(grid, 1, {"finetune/toy/base": 0.9}).text() == "0 s so far", (
+        "less than a second is not told"
+    )
 
 
 def test_a_cell_says_in_words_what_it_does():
-    names = ("texts", "adapt/random", "finetune/toy/dana/2", "score/dana/1", "adapt", "plant/3", "cluster/a/b")
+    names = (
+        "texts",
+        "adapt/random",
+        "finetune/toy/dana/2",
+        "score/dana/1",
+        "adapt",
+        "plant/3",
+        "cluster/a/b",
+    )
     words = [Cell(name, "m:f", {}).words for name in names]
-    assert words[:3] == ["reading the texts", "adapting on random text", "fine-tuning dana on toy (3)"]
+    assert words[:3] == [
+        "reading the texts",
+        "adapting on random text",
+        "fine-tuning dana on toy (3)",
+    ]
     assert words[3:] == ["scoring text for dana (2)", "adapt", "plant/3", "cluster/a/b"]
 
 
@@ -311,15 +371,25 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
         bar.update(1)
     with progress(what="train", unit="tokens", total=1) as bar:
         bar.update(1)
-    first, second = [line for line in capsys.readouterr().err.replace("\r", "\n").splitlines() if "100%" in line]
+    first, second = [
+        line for line in capsys.readouterr().err.replace("\r", "\n").splitlines() if "100%" in line
+    ]
     assert first.startswith("3/9 dana: train")
     assert second.startswith("train ")
-    assert [format_duration(value) for value in (0, 89, 300, 5399, 9000)] == ["0 s", "89 s", "5 min", "90 min", "2.5 h"]
+    assert [format_duration(value) for value in (0, 89, 300, 5399, 9000)] == [
+        "0 s",
+        "89 s",
+        "5 min",
+        "90 min",
+        "2.5 h",
+    ]
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reason", ["", None, "enough"])
-def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(tmp_path, reason, jobs):
+def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(
+    tmp_path, reason, jobs
+):
     look = Cell("look/2", f"{STAGES}:answer", {"text": reason}, after=("a",), stops=True)
     cells = (
         draw(tmp_path, "a"),
@@ -328,5 +398,14 @@ def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason
         draw(tmp_path, "b"),
         draw(tmp_path, "c", "b"),
     )
-    assert list(run_grid(Grid(tmp_path, cells), jobs)) == ["a", "slow", "look/2", *(["b", "c"] if not reason else [])]
-    assert set(pd.read_csv(tmp_path / "results.csv")["cell"]) == {"a", "slow", *("bc" if not reason else "")}
+    assert list(run_grid(Grid(tmp_path, cells), jobs)) == [
+        "a",
+        "slow",
+        "look/2",
+        *(["b", "c"] if not reason else []),
+    ]
+    assert set(pd.read_csv(tmp_path / "results.csv")["cell"]) == {
+        "a",
+        "slow",
+        *("bc" if not reason else ""),
+    }

@@ -23,7 +23,11 @@ class Seeds:
 
 def draw(folder: Path, settings: Seeds, after: str = "", seconds: float = 0.0) -> Artifact:
     """Make an artifact of seeds: a score and a flag each; `after` is another's path, whose sum is added."""
-    under = sum(row["score"] for row in read_json(Path(after) / "metrics.json")["seeds"]) if after else 0
+    under = (
+        sum(row["score"] for row in read_json(Path(after) / "metrics.json")["seeds"])
+        if after
+        else 0
+    )
 
     def write(draft: Draft) -> None:
         with (folder.parent / "calls.txt").open("a") as stream:
@@ -90,6 +94,9 @@ def where(folder: Path) -> Artifact:
 
     def write(draft: Draft) -> None:
         names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
-        write_json(draft.path / "where.json", {"pid": os.getpid(), **{name: os.environ.get(name) for name in names}})
+        write_json(
+            draft.path / "where.json",
+            {"pid": os.getpid(), **{name: os.environ.get(name) for name in names}},
+        )
 
     return make(folder, "where", {"folder": folder.name}, write)

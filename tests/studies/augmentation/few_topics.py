@@ -12,8 +12,14 @@ FILMS, COURTS, CELLS = 0, 1, 2
 def few_topics() -> Topics:
     """Three topics over ten words: three words of its own each, and "drama", which films and courts share."""
     few = [0.1] * 3
-    counts = [[50, 30, 20, *few, *few, 5], [*few, 40, 40, 10, *few, 9], [*few, *few, 20, 30, 60, 0.1]]
-    return Topics("lda", WORDS, FittedDirichletTopics(torch.tensor(counts, dtype=torch.float64), 0.1))
+    counts = [
+        [50, 30, 20, *few, *few, 5],
+        [*few, 40, 40, 10, *few, 9],
+        [*few, *few, 20, 30, 60, 0.1],
+    ]
+    return Topics(
+        "lda", WORDS, FittedDirichletTopics(torch.tensor(counts, dtype=torch.float64), 0.1)
+    )
 
 
 ROWS = [

@@ -15,7 +15,10 @@ from dana.studies.topics.model import Topics
 from tests.studies.toy_pool import content
 from tests.toy_task import write_checkpoint
 
-GENRES = {"report": "the {} was seen and the {} was measured twice", "rant": "why, oh why is the {} never a {} !"}
+GENRES = {
+    "report": "the {} was seen and the {} was measured twice",
+    "rant": "why, oh why is the {} never a {} !",
+}
 ABOUT = {
     "cells": ["cell", "protein", "gene", "kinase", "receptor", "enzyme"],
     "courts": ["court", "judge", "appeal", "statute", "verdict", "counsel"],
@@ -41,7 +44,11 @@ def workspace(tmp_path_factory):
     for split, count in sizes.items():
         topic_name = "cells" if split == "test" else "courts"
         records = [
-            {"name": f"{split}{n}", "body": text_of(topic_name, genre, n + 50 * len(split)), "genre": genre}
+            {
+                "name": f"{split}{n}",
+                "body": text_of(topic_name, genre, n + 50 * len(split)),
+                "genre": genre,
+            }
             for n in range(count)
             for genre in ([*GENRES] if n else ["report"])
         ]
@@ -53,7 +60,10 @@ def workspace(tmp_path_factory):
     }  # fmt: skip
     (folder / "genres.yaml").write_text(yaml.safe_dump(card))
     pool = [
-        {"id": f"{topic_name}{n}", "text": f"The {' '.join((ABOUT[topic_name] * 2)[n % 6 : n % 6 + 4])} of {n}."}
+        {
+            "id": f"{topic_name}{n}",
+            "text": f"The {' '.join((ABOUT[topic_name] * 2)[n % 6 : n % 6 + 4])} of {n}.",
+        }
         for topic_name in ABOUT
         for n in range(12)
     ]
@@ -120,7 +130,17 @@ def test_synthetic_texts_are_on_the_topic_that_the_real_ones_lack(on_cells, work
 
 def test_a_killed_command_goes_on_with_the_missing_labels(workspace, cells, on_cells, monkeypatch):
     out = workspace / "killed"
-    flags = line(workspace, "--topic", cells, "--general", workspace / "pool.jsonl", "--keywords", 2, "--out", out)
+    flags = line(
+        workspace,
+        "--topic",
+        cells,
+        "--general",
+        workspace / "pool.jsonl",
+        "--keywords",
+        2,
+        "--out",
+        out,
+    )
     original, labels = synthetic.write_texts, []
 
     def write(draft, label, **arguments):
@@ -150,9 +170,22 @@ def test_what_is_refused(workspace, cells, tmp_path, capsys):
     for words, message in (
         (["--topic", "2", "--general", workspace / "pool.jsonl"], "topic=2"),
         (["--topic", cells], "general"),
-        (["--topic", cells, "--general", same_text], f"document 'mine' is the test text '{test['name']}'"),
+        (
+            ["--topic", cells, "--general", same_text],
+            f"document 'mine' is the test text '{test['name']}'",
+        ),
         (["--topic", cells, "--control", "none"], "topic has no effect with control=none"),
-        (["--topic", cells, "--general", workspace / "pool.jsonl", "--generator", f"t5:{tmp_path}/bert"], "is bert"),
+        (
+            [
+                "--topic",
+                cells,
+                "--general",
+                workspace / "pool.jsonl",
+                "--generator",
+                f"t5:{tmp_path}/bert",
+            ],
+            "is bert",
+        ),
     ):
         assert main(line(workspace, *words, "--out", tmp_path / "out")) == 2
         assert message in capsys.readouterr().err, words

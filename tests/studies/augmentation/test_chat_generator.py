@@ -14,7 +14,10 @@ KEYWORDS = [("w3", "w4"), (), ("w5",), ("w6", "w7", "w6"), ("w8",)]
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory):
-    return {"model": str(write_chat_model(tmp_path_factory.mktemp("chat") / "model", positions=256)), "tokens": 6}
+    return {
+        "model": str(write_chat_model(tmp_path_factory.mktemp("chat") / "model", positions=256)),
+        "tokens": 6,
+    }
 
 
 def test_it_is_shown_texts_of_the_label_and_asked_for_one_with_the_keywords(spec):
@@ -25,7 +28,10 @@ def test_it_is_shown_texts_of_the_label_and_asked_for_one_with_the_keywords(spec
     for asked, answer in zip(talk[0::2], talk[1::2], strict=False):
         (text,) = (text for text in texts if text.startswith(answer["content"]))
         assert answer["content"] == " ".join(text.split()[:3]), "as long as a new one may be"
-        assert asked["content"] == f"Write a text of the same kind with these words: {texts[text][0]}, w9."
+        assert (
+            asked["content"]
+            == f"Write a text of the same kind with these words: {texts[text][0]}, w9."
+        )
     assert talk[-1]["content"] == "Write a text of the same kind with these words: w6, w7."
     assert writer.conversation((), 5)[-1]["content"] == "Write a text of the same kind."
     assert talk[:4] != writer.conversation((), 6)[:4], "the seed draws the texts"
@@ -36,7 +42,9 @@ def test_a_text_is_the_same_alone_and_in_any_batch(spec):
     together = ChatGenerator(**spec).fit(PAIRS, 0).generate(KEYWORDS, seeds)
     writer = ChatGenerator(**spec, batch=2).fit(PAIRS, 0)
     assert writer.generate(KEYWORDS, seeds) == together
-    assert [writer.generate([words], [seed])[0] for words, seed in zip(KEYWORDS, seeds, strict=True)] == together
+    assert [
+        writer.generate([words], [seed])[0] for words, seed in zip(KEYWORDS, seeds, strict=True)
+    ] == together
     assert writer.generate(KEYWORDS, [seed + 10 for seed in seeds]) != together
     assert len({*together}) == 5
 

@@ -8,7 +8,11 @@ import torch
 
 from dana.core.rng import torch_seed
 from dana.models.generation import RowSampling
-from dana.studies.augmentation.generators import FittedSequence2Sequence, Sequence2Sequence, load_seq2seq
+from dana.studies.augmentation.generators import (
+    FittedSequence2Sequence,
+    Sequence2Sequence,
+    load_seq2seq,
+)
 from tests.studies.toy_pool import word_tokenizer
 
 WORDS = [f"word{number}" for number in range(40)]
@@ -22,9 +26,18 @@ def write_small_t5(folder):
     ending = TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
     words = ["<pad>", "</s>", "<unk>", "generate:", *WORDS]
     word_tokenizer(words, ending, eos_token="</s>").save_pretrained(folder)
-    shape = {"d_model": 64, "d_kv": 32, "d_ff": 128, "num_layers": 2, "num_heads": 2, "dropout_rate": 0.0}
+    shape = {
+        "d_model": 64,
+        "d_kv": 32,
+        "d_ff": 128,
+        "num_layers": 2,
+        "num_heads": 2,
+        "dropout_rate": 0.0,
+    }
     with torch_seed(0):
-        model = T5ForConditionalGeneration(T5Config(vocab_size=44, decoder_start_token_id=0, **shape))
+        model = T5ForConditionalGeneration(
+            T5Config(vocab_size=44, decoder_start_token_id=0, **shape)
+        )
     model.generation_config.num_beams = 4  # as a checkpoint may have them: no effect
     model.generation_config.max_length = 3
     model.save_pretrained(folder)
@@ -50,26 +63,45 @@ def test_eight_pairs_are_learnt_by_heart(small_t5):
     pairs = independent_pairs(8)
     settings = Sequence2Sequence(str(small_t5), epochs=100, learning_rate=3e-3, tokens=12, top_k=1)
     model = settings.fit(pairs, seed=0)
-    assert model.generate([keywords for keywords, _ in pairs], range(8)) == [text for _, text in pairs]
+    assert model.generate([keywords for keywords, _ in pairs], range(8)) == [
+        text for _, text in pairs
+    ]
     reversed_keywords = [keywords for keywords, _ in pairs][::-1]
-    assert model.generate(reversed_keywords, range(8)) == [text for _, text in pairs][::-1], "texts come from keywords"
+    assert model.generate(reversed_keywords, range(8)) == [text for _, text in pairs][::-1], (
+        "texts come from keywords"
+    )
 
 
 def test_a_step_is_adafactors_with_a_constant_rate(small_t5):
     from transformers.optimization import Adafactor
 
     pairs = independent_pairs(3)
-    network = Sequence2Sequence(str(small_t5), epochs=2, batch=3, learning_rate=0.01).fit(pairs, seed=0).model
+    network = (
+        Sequence2Sequence(str(small_t5), epochs=2, batch=3, learning_rate=0.01)
+        .fit(pairs, seed=0)
+        .model
+    )
     model, tokenizer = load_seq2seq(str(small_t5))
     optimizer = Adafactor(
-        model.parameters(), lr=0.01, scale_parameter=False, relative_step=False, warmup_init=False, clip_threshold=1.0
+        model.parameters(),
+        lr=0.01,
+        scale_parameter=False,
+        relative_step=False,
+        warmup_init=False,
+        clip_threshold=1.0,
     )
-    inputs = tokenizer([f"generate: {' '.join(keywords)}" for keywords, _ in pairs], padding=True, return_tensors="pt")
+    inputs = tokenizer(
+        [f"generate: {' '.join(keywords)}" for keywords, _ in pairs],
+        padding=True,
+        return_tensors="pt",
+    )
     labels = tokenizer([text for _, text in pairs], padding=True, return_tensors="pt")
     targets = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
     for _ in range(2):
         model.train()
-        model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=targets).loss.backward()
+        model(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=targets
+        ).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -79,19 +111,26 @@ def test_a_step_is_adafactors_with_a_constant_rate(small_t5):
 
 @pytest.fixture(scope="module")
 def random_model(small_t5):
-    return FittedSequence2Sequence(Sequence2Sequence(str(small_t5), tokens=8, top_p=1.0), *load_seq2seq(str(small_t5)))
+    return FittedSequence2Sequence(
+        Sequence2Sequence(str(small_t5), tokens=8, top_p=1.0), *load_seq2seq(str(small_t5))
+    )
 
 
 def test_a_row_is_the_same_alone_and_in_any_batch(random_model):
     keywords = [tuple(WORDS[:length]) for length in (1, 5, 2, 9, 0, 3)]
     seeds = [11, 12, 13, 14, 15, 16]
     together = random_model.generate(keywords, seeds)
-    assert together == [random_model.generate([words], [seed])[0] for words, seed in zip(keywords, seeds, strict=True)]
+    assert together == [
+        random_model.generate([words], [seed])[0]
+        for words, seed in zip(keywords, seeds, strict=True)
+    ]
     assert together == replace(random_model, rows=4).generate(keywords, seeds)
     others = random_model.generate(keywords, [seed + 10 for seed in seeds])
     assert all(one != other for one, other in zip(together, others, strict=True))
     assert all(len(text.split()) <= 8 for text in together)
-    assert max(len(text.split()) for text in together) > 3, "the checkpoint's own max_length does not count"
+    assert max(len(text.split()) for text in together) > 3, (
+        "the checkpoint's own max_length does not count"
+    )
 
 
 def test_tokens_are_drawn_in_proportion_to_the_probabilities_that_top_k_and_top_p_leave():

@@ -74,16 +74,21 @@ def test_the_best_types_stay_in_order_with_repeats_and_all_else_goes():
     for count in range(1, 7):
         (keywords,) = extract_keywords(topics, [text], AugmentSettings(count))
         best_words = set(best[:count])
-        assert list(keywords) == [word for word in re.findall("[a-z]+", text.lower()) if word in best_words]
+        assert list(keywords) == [
+            word for word in re.findall("[a-z]+", text.lower()) if word in best_words
+        ]
 
 
 def test_the_topics_of_the_document_decide_unless_the_reading_is_the_release():
     text = "film actor film scene cell actor scene"
     (paper,), (release,) = (
-        extract_keywords(few_topics(), [text], AugmentSettings(3, reading)) for reading in ("paper", "release")
+        extract_keywords(few_topics(), [text], AugmentSettings(3, reading))
+        for reading in ("paper", "release")
     )
     assert paper == ("film", "actor", "film", "scene", "actor", "scene")
-    assert release == ("film", "actor", "film", "cell", "actor"), "cell is of a topic that the text is not about"
+    assert release == ("film", "actor", "film", "cell", "actor"), (
+        "cell is of a topic that the text is not about"
+    )
 
 
 def test_of_equally_good_words_the_first_of_the_text_is_kept(monkeypatch):
@@ -100,7 +105,9 @@ def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(monkeypatch):
     texts = [" ".join(random.choice(WORDS, random.integers(1, 9))) for _ in range(50)]
     texts[20] = texts[10] = "film"  # equal shares
     texts[30] = "unknown words"
-    documents = [Document(f"d{number * 37 % 50:02d}", "pool", text) for number, text in enumerate(texts)]
+    documents = [
+        Document(f"d{number * 37 % 50:02d}", "pool", text) for number, text in enumerate(texts)
+    ]
     theta = topics.theta(texts)
     for count in (1, 2, 3, 50):
         for topic in (CELLS, FILMS):
@@ -114,7 +121,9 @@ def test_documents_on_a_topic_are_those_of_which_it_is_the_largest(monkeypatch):
 
 
 def test_prompts_begin_again_at_the_end():
-    documents = [Document(*row) for row in (("f1", "", "film film film"), ("f2", "", "film actor drama"))]
+    documents = [
+        Document(*row) for row in (("f1", "", "film film film"), ("f2", "", "film actor drama"))
+    ]
     prompts = on_topic_prompts(few_topics(), FILMS, documents, AugmentSettings(1), 3)
     assert prompts == [
         Prompt(("film",) * 3, "f1", FILMS), Prompt(("film",), "f2", FILMS), Prompt(("film",) * 3, "f1", FILMS),
@@ -124,11 +133,20 @@ def test_prompts_begin_again_at_the_end():
 
 
 def test_test_text_is_refused_by_its_id_and_by_its_words():
-    test = [LabelledText("t1", "The court, said: NO film.", "news"), LabelledText("t2", "Another", "news")]
-    good = [Document("a", "", "the court said no film at all"), Document("b", "", "No film, the court said")]
+    test = [
+        LabelledText("t1", "The court, said: NO film.", "news"),
+        LabelledText("t2", "Another", "news"),
+    ]
+    good = [
+        Document("a", "", "the court said no film at all"),
+        Document("b", "", "No film, the court said"),
+    ]
     assert list(refuse_test_text(good, test)) == good
     assert list(refuse_test_text(good, [])) == good
-    for bad, same in ((Document("t2", "", "other text"), "t2"), (Document("c", "", "the COURT said\nno film!"), "t1")):
+    for bad, same in (
+        (Document("t2", "", "other text"), "t2"),
+        (Document("c", "", "the COURT said\nno film!"), "t1"),
+    ):
         with pytest.raises(DataError, match=f"document '{bad.doc_id}' is the test text '{same}'"):
             list(refuse_test_text([*good, bad], test))
 
@@ -139,11 +157,23 @@ TEXT = "The court sat. A COURT, no judge; Judges' court?"
 @pytest.mark.parametrize(
     ("old", "new", "result"),
     [
-        (("court", "court", "judge"), ("film", "actor", "film"), "The film sat. A FILM, no actor; Judges' film?"),
+        (
+            ("court", "court", "judge"),
+            ("film", "actor", "film"),
+            "The film sat. A FILM, no actor; Judges' film?",
+        ),
         (("court", "judge"), ("film", "film"), "The film sat. A FILM, no film; Judges' film?"),
         (("court",), ("film", "actor"), "The film sat. A FILM, no judge; Judges' film?"),
-        (("the", "judges"), ("that", "actors"), "That court sat. A COURT, no judge; Actors' court?"),
-        (("court", "judge"), ("judge", "court"), "The judge sat. A JUDGE, no court; Judges' judge?"),
+        (
+            ("the", "judges"),
+            ("that", "actors"),
+            "That court sat. A COURT, no judge; Actors' court?",
+        ),
+        (
+            ("court", "judge"),
+            ("judge", "court"),
+            "The judge sat. A JUDGE, no court; Judges' judge?",
+        ),
         (("court",), (), TEXT),
         ((), ("film",), TEXT),
     ],
@@ -152,7 +182,12 @@ def test_each_keyword_is_replaced_wherever_it_stands(old, new, result):
     assert transplant(TEXT, old, new) == result
 
 
-PAIRS = [(("court",), "one court"), (("judge",), "two judges, a judge"), ((), "no keyword"), (("jury",), "three jury")]
+PAIRS = [
+    (("court",), "one court"),
+    (("judge",), "two judges, a judge"),
+    ((), "no keyword"),
+    (("jury",), "three jury"),
+]
 
 
 def test_a_text_is_drawn_by_its_own_seed():
@@ -160,7 +195,9 @@ def test_a_text_is_drawn_by_its_own_seed():
     seeds = list(range(60))
     together = generator.generate([("film",)] * 60, seeds)
     assert together == [generator.generate([("film",)], [seed])[0] for seed in seeds]
-    assert set(together) == {"one film", "two judges, a film", "three film"}, "no text without a place for keywords"
+    assert set(together) == {"one film", "two judges, a film", "three film"}, (
+        "no text without a place for keywords"
+    )
     assert set(generator.generate([()] * 60, seeds)) == {text for _, text in PAIRS}
 
 
@@ -169,13 +206,22 @@ PROMPTS = [Prompt(("yeast", "cell", "yeast"), "p1", 2), Prompt(("enzyme",), "p2"
 
 def test_every_label_gets_texts_from_the_same_keywords_with_their_origin(tmp_path):
     rows = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(seed=3), tmp_path)
-    assert [row.id for row in rows] == [f"synthetic-{label}-{n}" for label in ("news", "review") for n in range(3)]
-    assert [row.keywords_of for row in rows] == ["p1", "p2", "p1"] * 2, "at the end of the prompts the first again"
+    assert [row.id for row in rows] == [
+        f"synthetic-{label}-{n}" for label in ("news", "review") for n in range(3)
+    ]
+    assert [row.keywords_of for row in rows] == ["p1", "p2", "p1"] * 2, (
+        "at the end of the prompts the first again"
+    )
     for row in rows:
         assert row.label == row.written_for == row.id.split("-")[1]
         assert (row.topic, row.generator) == (2, "embedded")
-        assert row.keywords == {prompt.keywords_of: prompt.keywords for prompt in PROMPTS}[row.keywords_of]
-        assert {"yeast", "enzyme"} & set(row.text.lower().replace(".", " ").replace(",", " ").split())
+        assert (
+            row.keywords
+            == {prompt.keywords_of: prompt.keywords for prompt in PROMPTS}[row.keywords_of]
+        )
+        assert {"yeast", "enzyme"} & set(
+            row.text.lower().replace(".", " ").replace(",", " ").split()
+        )
         pairs = pairs_by_label(few_topics(), ROWS, AugmentSettings())[row.label]
         assert KeywordTransplant().fit(pairs, 0).generate([row.keywords], [row.seed]) == [row.text]
     assert len({row.seed for row in rows}) == 6
@@ -183,11 +229,16 @@ def test_every_label_gets_texts_from_the_same_keywords_with_their_origin(tmp_pat
 
 def test_same_seed_same_rows_and_a_label_does_not_depend_on_the_others(tmp_path):
     rows = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4), tmp_path)
-    assert rows == synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4), tmp_path / "again")
+    assert rows == synthesize(
+        few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4), tmp_path / "again"
+    )
     other = synthesize(few_topics(), ROWS, PROMPTS, AugmentSettings(ratio=4, seed=1), tmp_path)
     assert [row.text for row in rows] != [row.text for row in other]
     news = [row for row in ROWS if row.label == "news"]
-    assert synthesize(few_topics(), news, PROMPTS, AugmentSettings(ratio=4), tmp_path / "news") == rows[:12]
+    assert (
+        synthesize(few_topics(), news, PROMPTS, AugmentSettings(ratio=4), tmp_path / "news")
+        == rows[:12]
+    )
 
 
 def test_the_ratio_is_of_each_labels_own_texts(tmp_path):
@@ -195,7 +246,8 @@ def test_the_ratio_is_of_each_labels_own_texts(tmp_path):
     assert counts_by_label(rows, 0.5) == {"news": 2, "review": 2}, "half up"
     assert counts_by_label(rows, 2.4) == {"news": 10, "review": 7}
     assert Counter(
-        row.label for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25), tmp_path)
+        row.label
+        for row in synthesize(few_topics(), rows, PROMPTS, AugmentSettings(ratio=0.25), tmp_path)
     ) == {"news": 1, "review": 1}
     with pytest.raises(DataError, match=r"ratio=0\.15"):
         counts_by_label(rows, 0.15)
@@ -203,7 +255,9 @@ def test_the_ratio_is_of_each_labels_own_texts(tmp_path):
 
 def test_random_keywords_are_those_of_texts_of_any_label():
     rows = [*ROWS, LabelledText("x", "nothing known here", "news")]
-    settings = [AugmentSettings(control="random", keywords=2, seed=seed) for seed in (0, 0, 1, 2, 3)]
+    settings = [
+        AugmentSettings(control="random", keywords=2, seed=seed) for seed in (0, 0, 1, 2, 3)
+    ]
     first, again, *others = (choose_prompts(few_topics(), rows, one) for one in settings)
     keywords = extract_keywords(few_topics(), [row.text for row in ROWS], AugmentSettings(2))
     reference = [Prompt(words, row.id) for row, words in zip(ROWS, keywords, strict=True)]
@@ -229,7 +283,9 @@ def test_shuffled_labels_are_dealt_out_anew_and_nothing_else_changes(tmp_path):
     assert Counter(row.label for row in rows) == Counter(row.label for row in plain)
     wrong = sum(row.label != row.written_for for row in rows)
     assert 20 < wrong < 40, "about half of sixty"
-    other = synthesize(few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True, seed=1), tmp_path)
+    other = synthesize(
+        few_topics(), ROWS, PROMPTS, replace(settings, shuffle_labels=True, seed=1), tmp_path
+    )
     assert [row.label for row in rows] != [row.label for row in other]
 
 
@@ -246,7 +302,10 @@ class Empty:
         self.seeds.append(list(seeds))
         if len(self.seeds) > self.calls:
             return [" some text\n"] * len(seeds)
-        return [" some text\n" if len(self.seeds) == 1 and number == 0 else "" for number in range(len(seeds))]
+        return [
+            " some text\n" if len(self.seeds) == 1 and number == 0 else ""
+            for number in range(len(seeds))
+        ]
 
 
 @pytest.mark.parametrize("calls", [1, ATTEMPTS - 1, ATTEMPTS])

@@ -45,17 +45,24 @@ def kept_by_cluster(run, weights):
 def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_path):
     assert main(["weigh", str(run), *SETTINGS, "--out", str(tmp_path / "plain")]) == 0
     assert read_manifest(tmp_path / "plain")["depends_on"]["settings"]["balance"] is None
-    assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, "by the scores alone no cluster is spared"
+    assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, (
+        "by the scores alone no cluster is spared"
+    )
     assert main(["weigh", str(run), *SETTINGS, "--balance", "clusters"]) == 0
     assert kept_by_cluster(run, run / "weights") == [30, 30, 30]
     manifest = read_manifest(run / "weights")
-    balance, units = manifest["balance"], pd.read_parquet(run / "clusters")["cluster"].value_counts().sort_index()
+    balance, units = (
+        manifest["balance"],
+        pd.read_parquet(run / "clusters")["cluster"].value_counts().sort_index(),
+    )
     assert [row["share"] for row in balance["groups"]] == pytest.approx([1 / 3] * 3)
     assert [row["units"] for row in balance["groups"]] == units.tolist()
     assert [row["kept_units"] for row in balance["groups"]] == [30, 30, 30]
     assert [row["name"] for row in balance["groups"]] == read_manifest(run / "clusters")["names"]
     shares = units / units.sum()
-    assert balance["effective_groups"]["pool"] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+    assert balance["effective_groups"]["pool"] == pytest.approx(
+        np.exp(-(shares * np.log(shares)).sum())
+    )
     assert balance["effective_groups"]["kept"] == pytest.approx(3)
     assert manifest["depends_on"]["groups"] == read_manifest(run / "clusters")["fingerprint"]
     assert yaml.safe_load((run / "settings.yaml").read_text())["weigh"]["balance"] == "clusters"
@@ -73,7 +80,20 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     other = tmp_path / "other"
     lines = (texts / "pool.jsonl").read_text().splitlines()[: GENERAL + PLANTED - 1]
     (tmp_path / "fewer.jsonl").write_text("\n".join(lines))
-    assert main(["studies", "clusters", "--general", str(tmp_path / "fewer.jsonl"), "--out", str(other), *FEW]) == 0
+    assert (
+        main(
+            [
+                "studies",
+                "clusters",
+                "--general",
+                str(tmp_path / "fewer.jsonl"),
+                "--out",
+                str(other),
+                *FEW,
+            ]
+        )
+        == 0
+    )
     shutil.rmtree(run / "clusters")
     shutil.copytree(other / "clusters", run / "clusters")
     before = sorted(run.rglob("*"))
@@ -94,7 +114,10 @@ def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(scores_run, text
         "size": "tiny",
         "selection": {"encoder": SELECTION.encoder, "store": None},
         "clusters": {"k": [3], "pca": 4, "seeds": 2},
-        "arms": {"dana": {"detector": "knn", "weigh": {"balance": "clusters"}}, "random": {"selector": "random"}},
+        "arms": {
+            "dana": {"detector": "knn", "weigh": {"balance": "clusters"}},
+            "random": {"selector": "random"},
+        },
         "weigh": {"gamma": 1, "budget": "60 units"},
     }
     cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}

@@ -67,7 +67,9 @@ def test_what_was_saved_gives_the_same_bits(tmp_path, pca):
     copy = FittedClusters.load(tmp_path)
     assert (copy.components is None) == (pca == 0)
     for name in ("clusters", "responsibilities", "log_densities"):
-        assert np.array_equal(getattr(copy.assign(vectors), name), getattr(clusters.assign(vectors), name))
+        assert np.array_equal(
+            getattr(copy.assign(vectors), name), getattr(clusters.assign(vectors), name)
+        )
     copy.save(tmp_path / "again")
     assert (tmp_path / "again" / FILE).read_bytes() == (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(b"cut short")
@@ -79,8 +81,12 @@ def test_two_components_by_hand():
     one = 0.25 * np.exp(-0.5) / np.sqrt(2 * np.pi)
     other = 0.75 * np.exp(-1 / 8) / np.sqrt(2 * np.pi * 4)
     mixture = round_mixture([[0.0], [2.0]], weights=[0.25, 0.75], variances=[1.0, 4.0])
-    assignment = FittedClusters(parse_geometry("none").fit(torch.zeros(3, 1)), None, mixture).assign(torch.ones(1, 1))
-    np.testing.assert_allclose(assignment.responsibilities, [[one / (one + other), other / (one + other)]], rtol=1e-12)
+    assignment = FittedClusters(
+        parse_geometry("none").fit(torch.zeros(3, 1)), None, mixture
+    ).assign(torch.ones(1, 1))
+    np.testing.assert_allclose(
+        assignment.responsibilities, [[one / (one + other), other / (one + other)]], rtol=1e-12
+    )
     np.testing.assert_allclose(assignment.log_densities, [np.log(one + other)], rtol=1e-12)
     assert assignment.clusters.tolist() == [1]
 
@@ -96,7 +102,9 @@ def test_it_equals_scikit_learn_whatever_the_shape(covariance):
     order, probes = np.argsort(-reference.weights_), (vectors * 1.5).double().numpy()
     assignment = clusters.assign(vectors * 1.5)
     assert clusters.mixture.weights_.tolist() == sorted(reference.weights_, reverse=True)
-    np.testing.assert_allclose(assignment.responsibilities, reference.predict_proba(probes)[:, order], atol=1e-6)
+    np.testing.assert_allclose(
+        assignment.responsibilities, reference.predict_proba(probes)[:, order], atol=1e-6
+    )
     np.testing.assert_allclose(assignment.log_densities, reference.score_samples(probes), rtol=1e-6)
     assert order[assignment.clusters].tolist() == reference.predict(probes).tolist()
 
@@ -113,12 +121,17 @@ def test_a_fit_is_scikit_learns_of_a_derived_seed():
     settings = ClusterSettings(k=[4], seeds=2, covariance="diag", iterations=7)
     fits = fit_mixtures(points, [4], settings, seed=5)
     seed = derive_seed(5, "clusters", 1) % 2**32
-    reference = GaussianMixture(4, covariance_type="diag", max_iter=7, random_state=seed).fit(points)
+    reference = GaussianMixture(4, covariance_type="diag", max_iter=7, random_state=seed).fit(
+        points
+    )
     fit = fits.table.iloc[1]
     assert fit["bic"] == pytest.approx(reference.bic(points), rel=1e-12)
     assert fit["log_likelihood"] == pytest.approx(reference.score(points), rel=1e-10)
     assert (fit["iterations"], fit["converged"]) == (reference.n_iter_, reference.converged_)
-    assert np.argsort(-reference.weights_)[fits.assignments["k4-1"]].tolist() == reference.predict(points).tolist()
+    assert (
+        np.argsort(-reference.weights_)[fits.assignments["k4-1"]].tolist()
+        == reference.predict(points).tolist()
+    )
 
 
 def test_the_likeliest_fit_is_kept():
@@ -147,7 +160,9 @@ def test_a_fit_that_leaves_a_cluster_empty_is_not_kept(monkeypatch):
     with pytest.raises(DataError, match="k=3"):
         choose_k(no_fits)
     mixtures.clear()
-    k, _, table = choose_k(fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0))
+    k, _, table = choose_k(
+        fit_mixtures(_points(), [3, 4], ClusterSettings(k=[3, 4], seeds=2), seed=0)
+    )
     assert k == 3
     assert table["bic"].isna().tolist() == [False, True]
 
@@ -167,7 +182,9 @@ def _fits(*candidates):
     rows, assignments = [], {}
     for k, bic, *clusters in candidates:
         for seed, labels in enumerate(clusters):
-            rows.append({"k": k, "seed": seed, "log_likelihood": -1.0, "bic": bic, "kept": seed == 0})
+            rows.append(
+                {"k": k, "seed": seed, "log_likelihood": -1.0, "bic": bic, "kept": seed == 0}
+            )
             assignments[f"k{k}-{seed}"] = labels
     return MixtureFits(pd.DataFrame(rows), pd.DataFrame(assignments), {})
 
@@ -178,7 +195,9 @@ UNLIKE = ([0, 0, 1, 1], [0, 1, 0, 1])
 
 def test_stability_is_the_mean_adjusted_rand_index():
     assert seed_stability(ALIKE) == 1
-    assert seed_stability(UNLIKE) == pytest.approx(-0.5)  # 0 pairs shared of 2 and 2: (0 - 2/3) / (2 - 2/3)
+    assert seed_stability(UNLIKE) == pytest.approx(
+        -0.5
+    )  # 0 pairs shared of 2 and 2: (0 - 2/3) / (2 - 2/3)
     assert seed_stability([ALIKE[0], ALIKE[1], UNLIKE[1]]) == pytest.approx((1 - 0.5 - 0.5) / 3)
     assert np.isnan(seed_stability([[0, 1]]))
 
@@ -188,7 +207,9 @@ def test_the_lowest_criterion_among_the_stable_is_chosen():
     assert k == 3
     assert table["chosen"].tolist() == [False, True, False]
     assert table["stability"].tolist() == [1, 1, pytest.approx(-0.5)]
-    assert reason.startswith("3 clusters, chosen of 3 numbers: of the numbers whose stability is within 0.1")
+    assert reason.startswith(
+        "3 clusters, chosen of 3 numbers: of the numbers whose stability is within 0.1"
+    )
     assert reason.endswith("(BIC 40, stability 1.00)")
 
 
@@ -204,7 +225,13 @@ def test_too_little_to_cluster_is_one_line():
         check_vectors(rows, 2)
 
 
-OUT_OF_RANGE = [{"k": [5, "auto"]}, {"k": [5, 5]}, {"skip_first": 1, "pca": 0}, {"covariance": "round"}, {"seeds": 1}]
+OUT_OF_RANGE = [
+    {"k": [5, "auto"]},
+    {"k": [5, 5]},
+    {"skip_first": 1, "pca": 0},
+    {"covariance": "round"},
+    {"seeds": 1},
+]
 
 
 @pytest.mark.parametrize("changes", OUT_OF_RANGE, ids=str)
@@ -213,8 +240,19 @@ def test_settings_out_of_range_are_refused(changes):
         ClusterSettings(**changes)
 
 
-COURT = ["the judge ruled", "the judge asked the jury", "a judge and the jury", "the jury don't rule"]
-CELL = ["the cell divides", "the cell and the enzyme", "a cell grows", "the enzyme binds the cell", f"{7 * 'the '}cell"]
+COURT = [
+    "the judge ruled",
+    "the judge asked the jury",
+    "a judge and the jury",
+    "the jury don't rule",
+]
+CELL = [
+    "the cell divides",
+    "the cell and the enzyme",
+    "a cell grows",
+    "the enzyme binds the cell",
+    f"{7 * 'the '}cell",
+]
 
 
 @pytest.mark.parametrize(
@@ -222,8 +260,13 @@ CELL = ["the cell divides", "the cell and the enzyme", "a cell grows", "the enzy
     [
         # Words that come three times as often as elsewhere, in three units.
         ([*COURT, *CELL], [0] * 4 + [1] * 5, ["judge, jury", "cell"]),
-        # Class-based tf-idf: zinc √(3/7) ln(1 + 4.5/3) = 0.60, iron √(4/7) ln(1 + 4.5/4) = 0.57; equal: by alphabet.
-        (["iron zinc", "iron iron zinc", "iron zinc", "pear plum"], [0, 0, 0, 1], ["zinc, iron", "cluster 1"]),
+        # Class-based tf-idf: zinc √(3/7) ln(1 + 4.5/3) = 0.60, iron √(4/7) ln(1 + 4.5/4) = 0.57;
+        # equal: by alphabet.
+        (
+            ["iron zinc", "iron iron zinc", "iron zinc", "pear plum"],
+            [0, 0, 0, 1],
+            ["zinc, iron", "cluster 1"],
+        ),
         (["zinc iron"] * 3 + ["pear plum"] * 3, [0] * 3 + [1] * 3, ["iron, zinc", "pear, plum"]),
         # No words, words as frequent elsewhere, no text.
         (["1 2 3", "!?"], [0, 1], ["cluster 0", "cluster 1"]),
@@ -235,8 +278,12 @@ def test_names_of_clusters(texts, clusters, names):
 
 
 def test_an_ellipse_by_hand():
-    assert ellipse_of(np.diag([4.0, 1.0])) == pytest.approx({"width": 4 * 2**0.5, "height": 2 * 2**0.5, "angle": 0})
-    diagonal = ellipse_of(np.array([[2.5, 1.5], [1.5, 2.5]]))  # variances 4 and 1, turned by 45 degrees
+    assert ellipse_of(np.diag([4.0, 1.0])) == pytest.approx(
+        {"width": 4 * 2**0.5, "height": 2 * 2**0.5, "angle": 0}
+    )
+    diagonal = ellipse_of(
+        np.array([[2.5, 1.5], [1.5, 2.5]])
+    )  # variances 4 and 1, turned by 45 degrees
     assert diagonal == pytest.approx({"width": 4 * 2**0.5, "height": 2 * 2**0.5, "angle": 45})
     assert ellipse_of(np.array([[2.5, -1.5], [-1.5, 2.5]]))["angle"] == pytest.approx(135)
 
@@ -245,7 +292,9 @@ def test_points_and_components_are_seen_from_the_same_side():
     means = [[0.0, 0.0, 5.0], [9.0, 0.0, 5.0]]
     mixture = round_mixture(means, variances=[1.0, 4.0])
     random = np.random.default_rng(0)
-    points = np.concatenate([random.normal(means[0], 1, (500, 3)), random.normal(means[1], 2, (500, 3))])
+    points = np.concatenate(
+        [random.normal(means[0], 1, (500, 3)), random.normal(means[1], 2, (500, 3))]
+    )
     projection, ellipses, variance = cluster_plane(points, mixture)
     halves = projection[:500].mean(0), projection[500:].mean(0)
     np.testing.assert_allclose(ellipses[["x", "y"]].to_numpy(), halves, atol=0.2)

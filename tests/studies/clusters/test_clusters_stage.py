@@ -26,7 +26,11 @@ FLAGS = ["--encoder", ENCODER, "--k", "2", "3", "--pca", "6", "--seeds", "2", "-
 def run(tmp_path_factory):
     """A folder that ``dana studies clusters`` wrote, in many shards; its text is two topics and a unit that repeats."""
     out = tmp_path_factory.mktemp("runs") / "clustered"
-    again = {"id": "again", "source": "cells", "text": "The receptor of a cell binds the ligand of a gene. " * 8}
+    again = {
+        "id": "again",
+        "source": "cells",
+        "text": "The receptor of a cell binds the ligand of a gene. " * 8,
+    }
     pool = write_pool(tmp_path_factory.mktemp("pool"), again)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
@@ -47,7 +51,9 @@ def test_three_workers_make_the_bytes_of_one(run, tmp_path):
     settings = ClusterSettings(k=[2, 3], pca=6, seeds=2, fit=200)
 
     def worker():
-        return Clustering(GeneralCorpus.open(run / "corpus"), selection, settings, tmp_path / "many")
+        return Clustering(
+            GeneralCorpus.open(run / "corpus"), selection, settings, tmp_path / "many"
+        )
 
     worker().prepare()
     for number in (2, 0, 1):
@@ -60,12 +66,17 @@ def test_the_sample_is_of_distinct_units_and_has_the_rows_of_the_table(run):
     sample = pd.read_parquet(folder / "sample.parquet")
     assert len(sample) == manifest["counts"]["fitted_on"] <= 200
     assert sample["text"].is_unique
-    both = sample.merge(pd.read_parquet(run / "clusters"), on=["doc_id", "unit", "source"], suffixes=("", "_row"))
+    both = sample.merge(
+        pd.read_parquet(run / "clusters"), on=["doc_id", "unit", "source"], suffixes=("", "_row")
+    )
     assert len(both) == len(sample)
     assert (both["cluster"] == both["cluster_row"]).all()
     for name in ("log_density", "responsibility"):
         assert np.array_equal(both[name].astype("float32"), both[f"{name}_row"])
-    fits, rows = pd.read_parquet(folder / "assignments.parquet"), pd.read_parquet(folder / "fits.parquet")
+    fits, rows = (
+        pd.read_parquet(folder / "assignments.parquet"),
+        pd.read_parquet(folder / "fits.parquet"),
+    )
     assert list(fits.columns) == ["k2-0", "k2-1", "k3-0", "k3-1"]
     assert rows.groupby("k")["kept"].sum().tolist() == [1, 1]
     best_fit = rows[rows["kept"] & (rows["k"] == manifest["k"])].iloc[0]
@@ -85,8 +96,12 @@ def test_true_domains_can_be_told_later_without_another_fit(run, tmp_path):
 def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("clusters", ".*"))
     settings = yaml.safe_load((copy / "settings.yaml").read_text())
-    (copy / "settings.yaml").write_text(yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]}))
-    before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
+    (copy / "settings.yaml").write_text(
+        yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]})
+    )
+    before = {
+        path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")
+    }
     assert before
     assert main(["studies", "clusters", "--out", str(copy)]) == 0
     assert pd.read_parquet(copy / "clusters").equals(pd.read_parquet(run / "clusters"))

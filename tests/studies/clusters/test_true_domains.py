@@ -30,7 +30,9 @@ def test_purity_by_hand():
     assert domain_purity(counts) == 6 / 8
     assert confusion(counts).tolist() == [[4, 0, 0], [1, 2, 0], [1, 0, 0]]
     counts = contingency(np.array([0, 0]), np.array([1, 0]), 2, 3)
-    assert majority(counts).tolist() == [0, 0], "a tie goes to the first domain, an empty cluster counts nothing"
+    assert majority(counts).tolist() == [0, 0], (
+        "a tie goes to the first domain, an empty cluster counts nothing"
+    )
     assert (domain_purity(counts), confusion(counts).sum()) == (0.5, 2)
 
 
@@ -38,7 +40,9 @@ LABELS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, m
 
 
 @given(LABELS)
-def test_purity_is_that_of_scikit_learns_contingency_matrix_and_never_below_the_largest_domains_share(pairs):
+def test_purity_is_that_of_scikit_learns_contingency_matrix_and_never_below_the_largest_domains_share(
+    pairs,
+):
     clusters, domains = np.array(pairs).T
     counts = contingency(clusters, domains, 5, 4)
     reference = contingency_matrix(domains, clusters).max(0).sum() / len(pairs)
@@ -49,11 +53,17 @@ def test_purity_is_that_of_scikit_learns_contingency_matrix_and_never_below_the_
 
 
 def test_surface_by_hand():
-    measures = surface_of(["We saw 3 cells.", "Cells divide", "Why, though?", "Its R2 value: 0.5", "Wet hens."])
+    measures = surface_of(
+        ["We saw 3 cells.", "Cells divide", "Why, though?", "Its R2 value: 0.5", "Wet hens."]
+    )
     assert measures["tokens"].tolist() == [5, 2, 4, 7, 3]
     assert measures["digits"].tolist() == [True, False, False, True, False]
     assert measures["conversational"].tolist() == [True, False, True, True, False]
-    assert surface_of(["I'm here", "THEY’RE there", "Isn't so"])["conversational"].tolist() == [True, True, False]
+    assert surface_of(["I'm here", "THEY’RE there", "Isn't so"])["conversational"].tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_outliers_are_told_by_the_domain_that_attracts_them():
@@ -72,7 +82,9 @@ def test_outliers_are_told_by_the_domain_that_attracts_them():
 
 def test_examples_are_the_outliers_nearest_to_the_wrong_centre():
     true, cluster_domains = np.array([0, 0, 0, 1, 0]), np.array([1, 1, 1, 0, 0])
-    sample = pd.DataFrame({"text": ["a", "b", "b", "c", "d"], "nearness": [-3.0, -1.0, -2.0, 0.0, 9.0]})
+    sample = pd.DataFrame(
+        {"text": ["a", "b", "b", "c", "d"], "nearness": [-3.0, -1.0, -2.0, 0.0, 9.0]}
+    )
     examples = outlier_examples(sample, true, cluster_domains, 2)
     assert examples[["true", "assigned"]].to_numpy().tolist() == [[0, 1], [0, 1], [1, 0]]
     assert examples.index.tolist() == [1, 0, 3]

@@ -44,7 +44,9 @@ def settings_for(folder, **changes):
     bread, pool = write_texts(folder)
     settings = CompareSettings(**{**COMPARE, "tasks": [str(bread)], **changes})
     selection = Selection(encoder="hashing:dims=64,words=1")
-    return RunSettings(out=str(folder / "out"), general=[str(pool)], compare=settings, selection=selection)
+    return RunSettings(
+        out=str(folder / "out"), general=[str(pool)], compare=settings, selection=selection
+    )
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,9 @@ def comparison(tmp_path_factory):
 
 
 def mean_of(table, metric, selector, budget=""):
-    rows = (table["metric"] == metric) & (table["selector"] == selector) & (table["budget"] == budget)
+    rows = (
+        (table["metric"] == metric) & (table["selector"] == selector) & (table["budget"] == budget)
+    )
     return table["value"][rows].mean()
 
 
@@ -73,7 +77,9 @@ def test_the_detector_finds_what_chance_does_not_and_the_oracle_all(comparison):
     assert precision["oracle"] == 1
     assert precision["random"] < 0.4 < 0.8 < precision["detector:knn"]
     assert mean_of(comparison[2], "precision", "oracle", "30 documents") == 1
-    perplexity = {name: mean_of(comparison[2], "perplexity", name, "30 documents") for name in SELECTORS}
+    perplexity = {
+        name: mean_of(comparison[2], "perplexity", name, "30 documents") for name in SELECTORS
+    }
     assert perplexity["random"] > perplexity["detector:knn"]
 
 
@@ -82,7 +88,10 @@ def test_the_summary_has_intervals_over_documents_and_what_it_cost(comparison):
     assert rows["precision_at_r"].between(rows["low"], rows["high"]).all()
     assert rows.loc["random", "low"] < rows.loc["random", "high"]
     assert (rows.loc[["random", "detector:knn"], "seconds_per_million"] > 0).all()
-    assert rows.loc["oracle", "perplexity@30 documents"] < rows.loc["random", "perplexity@30 documents"]
+    assert (
+        rows.loc["oracle", "perplexity@30 documents"]
+        < rows.loc["random", "perplexity@30 documents"]
+    )
     assert rows["seeds"].tolist() == [2, 2, 2]
 
 
@@ -100,7 +109,9 @@ def test_again_nothing_is_made_anew_and_the_table_has_the_same_bytes(comparison,
 
 
 def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
-    settings = settings_for(tmp_path, tasks=["source:sea"], selectors=["random"], others=40, plants=20)
+    settings = settings_for(
+        tmp_path, tasks=["source:sea"], selectors=["random"], others=40, plants=20
+    )
     write_texts(tmp_path, documents=160)
     table = pd.read_csv(run_compare(settings), keep_default_na=False)
     assert set(table["detail"]) - {""} == {"sea (planted)", "law", "space"}
@@ -120,7 +131,9 @@ def test_precision_at_r_and_auroc_of_a_ranking_by_hand():
 
 def test_ties_earn_chance():
     assert planted_precision(np.zeros(8), IS_PLANT, 3) == pytest.approx(0.25)
-    assert planted_precision(np.array([0.0, 1, 1, 1, 2, 2, 2, 2]), IS_PLANT, 2) == pytest.approx((1 + 1 / 3) / 2)
+    assert planted_precision(np.array([0.0, 1, 1, 1, 2, 2, 2, 2]), IS_PLANT, 2) == pytest.approx(
+        (1 + 1 / 3) / 2
+    )
 
 
 def test_ceilings_are_what_the_oracle_earns():
@@ -134,9 +147,24 @@ def test_ceilings_are_what_the_oracle_earns():
 def test_budgets_count_documents_shares_and_tokens():
     words = np.array([10, 20, 30, 40])
     scores = np.array([0.0, 1.0, 0.0, 2.0])
-    reference = {"0.5": [0, 2], "3 documents": [0, 2, 1], "40 tokens": [0, 2], "39 tokens": [0], "1 tokens": [0]}
+    reference = {
+        "0.5": [0, 2],
+        "3 documents": [0, 2, 1],
+        "40 tokens": [0, 2],
+        "39 tokens": [0],
+        "1 tokens": [0],
+    }
     assert {text: best_documents(scores, words, text).tolist() for text in reference} == reference
-    for bad in ("0", "1.5", "many", "3 pages", "-2 documents", "nan", "inf tokens", "1e400 documents"):
+    for bad in (
+        "0",
+        "1.5",
+        "many",
+        "3 pages",
+        "-2 documents",
+        "nan",
+        "inf tokens",
+        "1e400 documents",
+    ):
         with pytest.raises(ConfigError, match="budgets="):
             best_documents(scores, words, bad)
 
@@ -149,13 +177,23 @@ def test_length_of_the_selected_text():
 
 
 def test_perplexity_counts_unknown_words_and_ends_by_hand():
-    texts = ["the cat sat", "the dog sat down", "a cat and a dog", "down sat the cat", "a dog and the cat fled"]
+    texts = [
+        "the cat sat",
+        "the dog sat down",
+        "a cat and a dog",
+        "down sat the cat",
+        "a dog and the cat fled",
+    ]
     held_out = ["the newt sat", "a cat fled"]
-    model = train_ngrams(texts[:3], 3, Vocabulary.of_words(["the", "cat", "sat", "dog", "down", "a", "and"]))
+    model = train_ngrams(
+        texts[:3], 3, Vocabulary.of_words(["the", "cat", "sat", "dog", "down", "a", "and"])
+    )
     steps = [model.log_probs(model.vocabulary.encode([text]))[1:] for text in held_out]
     assert [one.size for one in steps] == [4, 4]
     reference = 10 ** -np.concatenate(steps).mean()
-    assert PoolWords(texts, held_out).measures(np.arange(3))["perplexity"] == pytest.approx(reference)
+    assert PoolWords(texts, held_out).measures(np.arange(3))["perplexity"] == pytest.approx(
+        reference
+    )
 
 
 def test_the_interval_holds_the_precision_and_narrows_with_documents():
@@ -176,18 +214,25 @@ def documents(vocabulary, count, source="task", sentences=1, seed=0, longest=40)
     random = np.random.default_rng(seed)
 
     def text():
-        return " ".join(sentence(vocabulary, random, int(random.integers(6, longest))) for _ in range(sentences))
+        return " ".join(
+            sentence(vocabulary, random, int(random.integers(6, longest))) for _ in range(sentences)
+        )
 
     return [Document(f"{source}-{row}", source, text()) for row in range(count)]
 
 
 def test_parts_share_no_text_and_no_near_duplicate():
     texts = documents(BAKING, 300)
-    twins = [Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)]
+    twins = [
+        Document(f"twin-{row}", "task", f"{texts[row].text} Indeed.") for row in range(0, 300, 2)
+    ]
     parts = split_texts([*texts, *twins], False, 60, "toy")
     assert len(parts["plants"]) == 60
     assert len(parts["held_out"]) == 30
-    ids = {name: {row.doc_id.split("-")[1] for row in parts[name]} for name in ("plants", "held_out", "fit")}
+    ids = {
+        name: {row.doc_id.split("-")[1] for row in parts[name]}
+        for name in ("plants", "held_out", "fit")
+    }
     assert not ids["plants"] & ids["held_out"]
     assert not (ids["plants"] | ids["held_out"]) & ids["fit"]
     assert len(ids["plants"]) == 60  # no two plants are twins
@@ -196,23 +241,36 @@ def test_parts_share_no_text_and_no_near_duplicate():
 def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     same = "the dough of the oven and the flour of the yeast"
     words = [f"{one}{other}" for one in "abcdefghij" for other in "abcdefghij"]
-    texts = [Document(f"copy-{row}", "task", f"{same} {word} again") for row, word in enumerate(words)]
+    texts = [
+        Document(f"copy-{row}", "task", f"{same} {word} again") for row, word in enumerate(words)
+    ]
     parts = split_texts([*documents(BAKING, 120), *texts], False, 20, "toy")
-    assert not [row for row in [*parts["plants"], *parts["held_out"]] if row.doc_id.startswith("copy")]
+    assert not [
+        row for row in [*parts["plants"], *parts["held_out"]] if row.doc_id.startswith("copy")
+    ]
     assert sum(row.doc_id.startswith("copy") for row in parts["fit"]) == 100
 
 
 def general():
-    return [row for name, words in OTHERS.items() for row in documents(words, 120, name, 8, len(name), 60)]
+    return [
+        row
+        for name, words in OTHERS.items()
+        for row in documents(words, 120, name, 8, len(name), 60)
+    ]
 
 
 def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources():
     pool = pool_of(documents(BAKING, 90, longest=25), general(), False, 300, "en")
-    assert {name: sum(row.source == name for row in pool) for name in OTHERS} == dict.fromkeys(OTHERS, 100)
-    words = pd.DataFrame(
-        [(row.source.endswith(PLANTED), len(row.text.split())) for row in pool], columns=["plant", "n"]
+    assert {name: sum(row.source == name for row in pool) for name in OTHERS} == dict.fromkeys(
+        OTHERS, 100
     )
-    others, plants = (part.quantile(np.arange(0.1, 1, 0.1)) for _, part in words.groupby("plant")["n"])
+    words = pd.DataFrame(
+        [(row.source.endswith(PLANTED), len(row.text.split())) for row in pool],
+        columns=["plant", "n"],
+    )
+    others, plants = (
+        part.quantile(np.arange(0.1, 1, 0.1)) for _, part in words.groupby("plant")["n"]
+    )
     assert (plants - others).abs().max() <= 2
 
 
@@ -249,20 +307,31 @@ def test_neither_name_nor_place_tells_a_plant():
 
 
 def test_a_piece_with_the_words_of_a_plant_is_left_out():
-    plants, others = documents(BAKING, 40, longest=7), documents(BAKING, 40, "copies", longest=7)  # of six words each
+    plants, others = (
+        documents(BAKING, 40, longest=7),
+        documents(BAKING, 40, "copies", longest=7),
+    )  # of six words each
     assert len(pool_of(plants, others, False, 40, "en")) == 40
 
 
 @pytest.mark.parametrize(
     ("as_distributed", "plain"),
     [
-        ("<< EGFR >> inhibitors ( [[ gefitinib ]] ) , 12.5 mg .", "EGFR inhibitors (gefitinib), 12,500 mg."),
-        ("The @ - to @-month rate was @.@ % ( p < @ ) .", "The 3 - to 6-month rate was 4.5% (p < 0.05)."),
+        (
+            "<< EGFR >> inhibitors ( [[ gefitinib ]] ) , 12.5 mg .",
+            "EGFR inhibitors (gefitinib), 12,500 mg.",
+        ),
+        (
+            "The @ - to @-month rate was @.@ % ( p < @ ) .",
+            "The 3 - to 6-month rate was 4.5% (p < 0.05).",
+        ),
         ("he said `` it 's sure they do n't '' -- yes .", "he said “it’s sure they don't” — yes."),
         ("<e1>cats</e1> &amp; -LRB- dogs -RRB-", "cats & (dogs)"),
     ],
 )
-def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(as_distributed, plain):
+def test_text_as_a_task_distributes_it_and_as_people_write_it_become_the_same(
+    as_distributed, plain
+):
     assert normalise_surface(as_distributed) == normalise_surface(plain)
 
 
@@ -279,16 +348,41 @@ def frames():
     summary, rows = [], []
     for task in ("one", "two"):
         for selector, score in SCORES.items():
-            recall = {"precision_at_r": score, "low": score - 0.05, "high": score + 0.05, "chance": 0.08}
+            recall = {
+                "precision_at_r": score,
+                "low": score - 0.05,
+                "high": score + 0.05,
+                "chance": 0.08,
+            }
             cost = {} if selector == "oracle" else {"fit_seconds": 1.5, "seconds_per_million": 40.0}
             labels = {"task": task, "fit": 100, "selector": selector}
             summary.append({**labels, **recall, **cost})
-            values = {"perplexity": 200 - 100 * score, "precision": score, "recall": score / 2, "length_ratio": 1.0}
+            values = {
+                "perplexity": 200 - 100 * score,
+                "precision": score,
+                "recall": score / 2,
+                "length_ratio": 1.0,
+            }
             values |= {"precision_ceiling": 1.0, "recall_ceiling": 0.5}
             for metric, value in values.items():
-                rows.append({**labels, "seed": 0, "budget": "0.05", "metric": metric, "detail": "", "value": value})
+                rows.append(
+                    {
+                        **labels,
+                        "seed": 0,
+                        "budget": "0.05",
+                        "metric": metric,
+                        "detail": "",
+                        "value": value,
+                    }
+                )
             for source, share in (("law", 1 - score), (f"{task} (planted)", score)):
-                row = {"seed": 0, "budget": "0.05", "metric": "source_share", "detail": source, "value": share}
+                row = {
+                    "seed": 0,
+                    "budget": "0.05",
+                    "metric": "source_share",
+                    "detail": source,
+                    "value": share,
+                }
                 rows.append({**labels, **row})
     return pd.DataFrame(rows), pd.DataFrame(summary)
 

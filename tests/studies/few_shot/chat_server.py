@@ -26,7 +26,10 @@ def says(content):
     """A reply; a callable makes it of the request."""
 
     def answer(handler, request):
-        message = {"role": "assistant", "content": content(request) if callable(content) else content}
+        message = {
+            "role": "assistant",
+            "content": content(request) if callable(content) else content,
+        }
         send(handler, 200, json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
 
     return answer
@@ -94,7 +97,9 @@ class Handler(BaseHTTPRequestHandler):
 def serving(answers=(), otherwise=None):
     """An endpoint on a free port."""
     endpoint = Endpoint(answers, otherwise or says("ok"))
-    threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    threading.Thread(
+        target=endpoint.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+    ).start()
     try:
         yield endpoint
     finally:

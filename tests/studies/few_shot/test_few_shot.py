@@ -13,7 +13,12 @@ from dana.core.errors import DataError
 from dana.models.generation import ChatDecoder
 from dana.studies.few_shot import ARMS, stage
 from dana.studies.few_shot.items import Item, Passage
-from dana.studies.few_shot.stage import arm_accuracy, compare_on_with_off, exact_interval, study_text
+from dana.studies.few_shot.stage import (
+    arm_accuracy,
+    compare_on_with_off,
+    exact_interval,
+    study_text,
+)
 from tests.studies.few_shot.chat_server import KEY, cut, says, serving, status
 from tests.studies.few_shot.test_local_chat import write_chat_model
 
@@ -25,9 +30,15 @@ def items(monkeypatch):
     """Six items in the place of those of a task; the text of item 0, 2, 4 is of class A."""
 
     def examples(arm):
-        return [[Passage(f"{arm}-{label}{at}", f"{label} {arm}-{label}{at}.") for at in range(2)] for label in LABELS]
+        return [
+            [Passage(f"{arm}-{label}{at}", f"{label} {arm}-{label}{at}.") for at in range(2)]
+            for label in LABELS
+        ]
 
-    shots, texts = {arm: examples(arm) for arm in ARMS}, [Passage(f"t{at}", f"? t{at}.") for at in range(6)]
+    shots, texts = (
+        {arm: examples(arm) for arm in ARMS},
+        [Passage(f"t{at}", f"? t{at}.") for at in range(6)],
+    )
     items = [Item(str(at), "3", *LABELS, texts[at], LABELS[at % 2], shots) for at in range(6)]
     monkeypatch.setattr(stage, "items_of_task", lambda settings, card: ({"items": 6}, items))
     return "card"
@@ -36,7 +47,9 @@ def items(monkeypatch):
 def replies(tmp_path, *lines):
     path = tmp_path / "replies.jsonl"
     first = {"turn": 1, "reply": "1. Tone\n2. Length\n3. Topic"}
-    path.write_text("\n".join(json.dumps(line) for line in (first, *lines, {"reply": "so it says"})))
+    path.write_text(
+        "\n".join(json.dumps(line) for line in (first, *lines, {"reply": "so it says"}))
+    )
     return path
 
 
@@ -45,7 +58,11 @@ def decision(request):
     lines = [message["content"] for message in request["messages"] if message["role"] == "user"]
     if len(lines) < 5:
         return f"1. Tone\n2. Length {len(lines)}\n3. Topic"
-    return "Answer: Class A" if any(f"t{number}." in lines[1] for number in range(4)) else "**Class B**"
+    return (
+        "Answer: Class A"
+        if any(f"t{number}." in lines[1] for number in range(4))
+        else "**Class B**"
+    )
 
 
 def study(items, out, chat, *more):
@@ -67,7 +84,9 @@ def test_a_study_leaves_the_answer_tables_and_transcripts(tmp_path, items, capsy
     assert study(items, tmp_path / "out", f"scripted:{path}") == 0
     folder = tmp_path / "out" / "few-shot"
     results = pd.read_csv(folder / "results.csv")
-    assert list(zip(results["item"], results["arm"], strict=True)) == list(product(range(6), ("on", "off")))
+    assert list(zip(results["item"], results["arm"], strict=True)) == list(
+        product(range(6), ("on", "off"))
+    )
     on, off = (results[results["arm"] == arm] for arm in ("on", "off"))
     assert list(on["outcome"]) == ["right", "wrong", "right", "wrong", "unparsable", "abstained"]
     assert list(off["outcome"]) == ["wrong", "right", "wrong", "right", "unparsable", "abstained"]
@@ -88,7 +107,9 @@ def test_transcripts_hold_every_turn_and_conversations_have_seeds_of_their_own(t
     seeds = []
     for seed in ("3", "4"):
         assert study(items, tmp_path / seed, f"scripted:{path}", "--seed", seed) == 0
-        lines = [json.loads(line) for line in (tmp_path / seed / "few-shot/transcripts.jsonl").open()]
+        lines = [
+            json.loads(line) for line in (tmp_path / seed / "few-shot/transcripts.jsonl").open()
+        ]
         seeds += [line["seed"] for line in lines]
         assert (lines[0]["item"], lines[0]["arm"], lines[0]["outcome"]) == ("0", "on", "right")
         assert (len(lines[0]["turns"]), lines[0]["turns"][4]["reply"]) == (5, "Answer: Class A")
@@ -106,7 +127,10 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         begun = tmp_path / "out/few-shot-begun"
         endpoint.answers = [says(decision)] * 18 + [cut]  # in the fourth conversation
         assert study(items, tmp_path / "out", chat) == 2
-        assert "IncompleteRead(13 bytes read, 987 more expected)" in capsys.readouterr().err.splitlines()[-1]
+        assert (
+            "IncompleteRead(13 bytes read, 987 more expected)"
+            in capsys.readouterr().err.splitlines()[-1]
+        )
         assert sorted(path.name for path in begun.iterdir()) == ["0", "1", "2"]
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["few-shot-begun"]
         endpoint.seen.clear()
@@ -118,10 +142,14 @@ def test_a_lost_connection_costs_one_conversation(tmp_path, items, capsys):
         assert len(endpoint.seen) == requests - 3 * 5, "what is finished is not asked again"
 
 
-@pytest.mark.parametrize("otherwise", [status(500, f"no {KEY}"), status(401, f"no {KEY}"), says(f"Class A {KEY}")])
+@pytest.mark.parametrize(
+    "otherwise", [status(500, f"no {KEY}"), status(401, f"no {KEY}"), says(f"Class A {KEY}")]
+)
 def test_the_key_is_in_no_byte_that_is_written(tmp_path, items, capfd, otherwise):
     with serving([says(f"1. {KEY}")] * 5, otherwise=otherwise) as endpoint:
-        study(items, tmp_path / "out", f"http:{endpoint.url},model=m,key_env=DANA_TEST_KEY,retries=1")
+        study(
+            items, tmp_path / "out", f"http:{endpoint.url},model=m,key_env=DANA_TEST_KEY,retries=1"
+        )
         assert {fields["Authorization"] for _, fields, _ in endpoint.seen} == {f"Bearer {KEY}"}
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert files
@@ -142,7 +170,13 @@ def test_the_interval_is_that_of_clopper_and_pearson(right, items):
 
 def test_who_does_not_answer_is_wrong_and_counted_apart():
     row = arm_accuracy("on", outcomes(right=6, wrong=2, abstained=3, unparsable=1))
-    assert (row["items"], row["right"], row["wrong"], row["abstained"], row["unparsable"]) == (12, 6, 2, 3, 1)
+    assert (row["items"], row["right"], row["wrong"], row["abstained"], row["unparsable"]) == (
+        12,
+        6,
+        2,
+        3,
+        1,
+    )
     assert (row["accuracy"], row["answered"], row["accuracy_answered"]) == (0.5, 8, 0.75)
     assert (row["low"], row["high"]) == exact_interval(6, 12)
     assert (row["low_answered"], row["high_answered"]) == exact_interval(6, 8)
@@ -166,12 +200,18 @@ def test_arms_are_compared_item_by_item():
     assert row["difference"] == pytest.approx(8 / 34)
     assert row["p"] == pytest.approx(2 * (comb(10, 0) + comb(10, 1)) / 2**10)
     mirror = compare_on_with_off(pairs(20, 1, 9, 4))
-    assert (mirror["only_on"], mirror["difference"], mirror["p"]) == (1, -row["difference"], row["p"])
+    assert (mirror["only_on"], mirror["difference"], mirror["p"]) == (
+        1,
+        -row["difference"],
+        row["p"],
+    )
 
 
 def words(on, off, both):
     results = pairs(both, on - both, off - both, 72 - on - off + both)
-    arms = [arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ("on", "off")]
+    arms = [
+        arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ("on", "off")
+    ]
     return study_text("Study", arms, compare_on_with_off(results))
 
 
@@ -192,7 +232,9 @@ def test_what_cannot_be_told_from_guessing_or_chance_is_not_called_better():
     assert "better with examples of other topics than" in words(24, 60, 20)
 
 
-def test_conversations_that_are_held_together_change_nothing_but_how_many_are_lost(tmp_path, items, monkeypatch):
+def test_conversations_that_are_held_together_change_nothing_but_how_many_are_lost(
+    tmp_path, items, monkeypatch
+):
     """Twelve conversations, five at a time; the second batch fails once."""
     folder = write_chat_model(tmp_path / "model", positions=2048)
     spec = f"local:{folder},max_new_tokens=3"
@@ -212,5 +254,7 @@ def test_conversations_that_are_held_together_change_nothing_but_how_many_are_lo
     assert calls == [5] * 12 + [2] * 5, "the first batch is not held again"
     tables = [read_tables(tmp_path / name) for name in ("alone", "together")]
     lines = [one.pop("transcripts.jsonl").splitlines() for one in tables]
-    assert [json.loads(line)["turns"] for line in lines[0]] == [json.loads(line)["turns"] for line in lines[1]]
+    assert [json.loads(line)["turns"] for line in lines[0]] == [
+        json.loads(line)["turns"] for line in lines[1]
+    ]
     assert tables[0] == tables[1]

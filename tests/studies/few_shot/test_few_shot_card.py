@@ -23,10 +23,15 @@ def workspace(tmp_path_factory):
     random = np.random.default_rng(0)
 
     def document(topic, label):
-        return " ".join(random.choice(VOCABULARIES[topic], 26)).capitalize() + f". {label.upper()}, 42!"
+        return (
+            " ".join(random.choice(VOCABULARIES[topic], 26)).capitalize()
+            + f". {label.upper()}, 42!"
+        )
 
     folder = write_moods(tmp_path_factory.mktemp("few"), VOCABULARIES, LABELS, document)
-    (folder / "replies.jsonl").write_text('{"turn": 5, "reply": "Answer: Class A"}\n{"reply": "1. Words"}\n')
+    (folder / "replies.jsonl").write_text(
+        '{"turn": 5, "reply": "Answer: Class A"}\n{"reply": "1. Words"}\n'
+    )
     return folder
 
 
@@ -71,5 +76,7 @@ def test_the_text_and_its_on_topic_examples_are_of_one_topic_and_the_others_are_
         labels = (item["label_a"], item["label_b"])
         for arm, is_on in (("on", True), ("off", False)):
             sources = [list(map(of, examples)) for examples in item["examples"][arm]]
-            assert [[name for _, name in examples] for examples in sources] == [[name] * 3 for name in labels]
+            assert [[name for _, name in examples] for examples in sources] == [
+                [name] * 3 for name in labels
+            ]
             assert all((other == topic) == is_on for examples in sources for other, _ in examples)

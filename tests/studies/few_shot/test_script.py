@@ -16,8 +16,18 @@ def passages(*names):
 
 
 def item(**changes):
-    examples = {arm: (passages(f"{arm}-a0", f"{arm}-a1"), passages(f"{arm}-b0", f"{arm}-b1")) for arm in ("on", "off")}
-    usual = {"id": "7", "topic": "3", "label_a": "news", "label_b": "review", "label": "review", "examples": examples}
+    examples = {
+        arm: (passages(f"{arm}-a0", f"{arm}-a1"), passages(f"{arm}-b0", f"{arm}-b1"))
+        for arm in ("on", "off")
+    }
+    usual = {
+        "id": "7",
+        "topic": "3",
+        "label_a": "news",
+        "label_b": "review",
+        "label": "review",
+        "examples": examples,
+    }
     return Item(**usual | {"text": Passage("t", "the text, $text")} | changes)
 
 
@@ -29,23 +39,40 @@ class Listener:
 
     def reply(self, messages, seed):
         self.conversations.append((json.loads(json.dumps(messages)), seed))
-        return "Answer: Class B" if len(self.conversations) == 5 else f"reply {len(self.conversations)}\ud800"
+        return (
+            "Answer: Class B"
+            if len(self.conversations) == 5
+            else f"reply {len(self.conversations)}\ud800"
+        )
 
 
 def test_the_model_is_led_through_five_turns():
     model = Listener()
     ((turns, choice),) = converse(model, [(item(), "off")], [4])
     assert choice == ForcedChoice.B
-    assert [turn["name"] for turn in turns] == ["criteria", "criterion 1", "criterion 2", "criterion 3", "decision"]
+    assert [turn["name"] for turn in turns] == [
+        "criteria",
+        "criterion 1",
+        "criterion 2",
+        "criterion 3",
+        "decision",
+    ]
     prompts = [turn["prompt"] for turn in turns]
     first = prompts[0]
     positions = [first.index(f"text of off-{name}, $5 {{x}}") for name in ("a0", "a1", "b0", "b1")]
     assert positions == sorted(positions)
-    assert first.index("Texts of Class A:") < positions[0] < first.index("Texts of Class B:") < positions[2]
+    assert (
+        first.index("Texts of Class A:")
+        < positions[0]
+        < first.index("Texts of Class B:")
+        < positions[2]
+    )
     assert "on-a0" not in first
     assert "the text, $text" in prompts[1]
     assert "the text, $text" not in "".join(prompts[:1] + prompts[2:])
-    assert not any(label in "".join(prompts) for label in ("news", "review")), "the labels are not told"
+    assert not any(label in "".join(prompts) for label in ("news", "review")), (
+        "the labels are not told"
+    )
     assert [f"criterion {number}" in prompts[number] for number in (1, 2, 3)] == [True] * 3
     assert '"Answer: Class A" or "Answer: Class B"' in prompts[4]
 
@@ -75,7 +102,9 @@ def test_the_first_line_that_fits_answers(tmp_path):
     assert model.reply([*talk, {"role": "user", "content": "and"}], 0) == "two"
     assert model.reply([*talk, *talk, {"role": "user", "content": "and"}], 0) == "x"
     with pytest.raises(DataError, match="turn 2: 'and'"):
-        model.reply([{"role": "user", "content": "plum"}, talk[1], {"role": "user", "content": "and"}], 0)
+        model.reply(
+            [{"role": "user", "content": "plum"}, talk[1], {"role": "user", "content": "and"}], 0
+        )
 
 
 TABLE = {
@@ -170,14 +199,17 @@ LABELS = ("argument", "news", "review")
 
 
 def texts(topic, what, label, count):
-    return [Passage(f"{topic}-{what}-{label}-{number}", f"{label} {number}") for number in range(count)]
+    return [
+        Passage(f"{topic}-{what}-{label}-{number}", f"{label} {number}") for number in range(count)
+    ]
 
 
 def topics(count=4, test=30, examples=8):
     counts = {"test": test, "on": examples, "off": examples}
     return {
         str(topic): {
-            part: {label: texts(topic, part, label, many) for label in LABELS} for part, many in counts.items()
+            part: {label: texts(topic, part, label, many) for label in LABELS}
+            for part, many in counts.items()
         }
         for topic in range(count)
     }

@@ -29,9 +29,14 @@ def pair(folder, source, target):
     return [write(folder, "x.de", source), write(folder, "x.en", target)]
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstandard.compress)])
+@pytest.mark.parametrize(
+    ("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstandard.compress)]
+)
 def test_two_files_line_by_line(tmp_path, ending, pack):
-    files = [write(tmp_path, f"x{side}.txt{ending}", [row[side] for row in ROWS], pack) for side in (0, 1)]
+    files = [
+        write(tmp_path, f"x{side}.txt{ending}", [row[side] for row in ROWS], pack)
+        for side in (0, 1)
+    ]
     assert read(files) == [(number, row) for number, row in enumerate(ROWS, 1)]
     assert open_aligned(files).sides == ("source", "target")
     assert open_aligned(files, ["de", "en"]).sides == ("de", "en")
@@ -46,14 +51,24 @@ def test_one_file_with_both_sides(tmp_path):
 
 
 def test_nested_fields_and_the_line_of_a_record(tmp_path):
-    records = [json.dumps({"translation": {"de": source, "en": target}}) for source, target in ROWS[:2]]
+    records = [
+        json.dumps({"translation": {"de": source, "en": target}}) for source, target in ROWS[:2]
+    ]
     path = write(tmp_path, "x.jsonl", [records[0], "", records[1]])
-    assert read([path], ["translation.en", "translation.de"]) == [(1, ROWS[0][::-1]), (3, ROWS[1][::-1])]
+    assert read([path], ["translation.en", "translation.de"]) == [
+        (1, ROWS[0][::-1]),
+        (3, ROWS[1][::-1]),
+    ]
 
 
 def test_lines_end_at_newlines_only_and_are_cleaned(tmp_path):
     """A line separator within would break the alignment of whoever reads the text next."""
-    source = ["\ufeff  a\u2028b\u0085c \r", "e\u0301\x00", " \x00\u200b\u00a0".replace("\u200b", ""), "x\ry"]
+    source = [
+        "\ufeff  a\u2028b\u0085c \r",
+        "e\u0301\x00",
+        " \x00\u200b\u00a0".replace("\u200b", ""),
+        "x\ry",
+    ]
     rows = read(pair(tmp_path, source, ["1", "2", "3", "4"]))
     assert rows == [(1, ("a b c", "1")), (2, ("é", "2")), (3, ("", "3")), (4, ("x y", "4"))]
 
@@ -76,7 +91,14 @@ def test_bytes_that_do_not_decode_are_named_by_file_and_line(tmp_path, pack):
 
 
 @pytest.mark.parametrize(
-    "line", ["{", '{"de": "a", "id": 1}', '{"de": "a", "en": 7}', '{"de": null, "en": "b"}', '{"de": "\xff"}']
+    "line",
+    [
+        "{",
+        '{"de": "a", "id": 1}',
+        '{"de": "a", "en": 7}',
+        '{"de": null, "en": "b"}',
+        '{"de": "\xff"}',
+    ],
 )
 def test_bad_records_are_named(tmp_path, line):
     path = write(tmp_path, "x.jsonl", ['{"de": "a", "en": "b"}', line])
@@ -104,14 +126,24 @@ def fill(folder, *names):
 def find_names(folder, sides=None):
     """Names of the files and of the sides by domain and split."""
     return {
-        domain: {split: ([file.name for file in text.files], text.sides) for split, text in splits.items()}
+        domain: {
+            split: ([file.name for file in text.files], text.sides)
+            for split, text in splits.items()
+        }
         for domain, splits in find_splits(folder, sides).items()
     }
 
 
 def test_plain_text_pairs_are_named_by_their_endings(tmp_path):
     folder = fill(
-        tmp_path / "it", "train.de.gz", "train.en.txt", "valid.de", "valid.en", "test.de", "test.en", "README"
+        tmp_path / "it",
+        "train.de.gz",
+        "train.en.txt",
+        "valid.de",
+        "valid.en",
+        "test.de",
+        "test.en",
+        "README",
     )
     assert find_names(folder) == {
         "it": {
@@ -128,13 +160,24 @@ def test_records_and_folders_of_folders(tmp_path):
     fill(tmp_path / "a", "train.x", "train.y", "test.x.gz", "test.y")
     fill(tmp_path / "neither", "else.txt")
     assert find_names(tmp_path) == {
-        "a": {"train": (["train.x", "train.y"], ("x", "y")), "test": (["test.x.gz", "test.y"], ("x", "y"))},
-        "b": {"train": (["train.parquet"], ("source", "target")), "dev": (["dev.parquet"], ("source", "target"))},
+        "a": {
+            "train": (["train.x", "train.y"], ("x", "y")),
+            "test": (["test.x.gz", "test.y"], ("x", "y")),
+        },
+        "b": {
+            "train": (["train.parquet"], ("source", "target")),
+            "dev": (["dev.parquet"], ("source", "target")),
+        },
     }
     assert find_names(tmp_path / "b", ["de", "en"])["b"]["dev"] == (["dev.parquet"], ("de", "en"))
 
 
-BAD_FOLDERS = ["train.de", "dev.de test.de", "notes.txt trained.de", "train.de train.en train.fr dev.de dev.en"]
+BAD_FOLDERS = [
+    "train.de",
+    "dev.de test.de",
+    "notes.txt trained.de",
+    "train.de train.en train.fr dev.de dev.en",
+]
 BAD_FOLDERS += ["train.de train.de.gz dev.de dev.en", "train.jsonl train.parquet dev.jsonl"]
 
 
@@ -149,7 +192,10 @@ def audit(folder, **domains):
     texts = {domain: {} for domain in domains}
     for domain, splits in domains.items():
         for split, rows in splits.items():
-            files = [write(folder, f"{domain}-{split}.{side}", [row[side] for row in rows]) for side in (0, 1)]
+            files = [
+                write(folder, f"{domain}-{split}.{side}", [row[side] for row in rows])
+                for side in (0, 1)
+            ]
             texts[domain][split] = open_aligned(files, ["a", "b"])
     return audit_domains(texts).set_index(["domain", "split", "side"])
 
@@ -161,7 +207,9 @@ TEST = [("-", "x"), (" a ", "q"), ("q", "q")]
 
 def test_an_audit_counts_by_each_side_and_by_either(tmp_path):
     table = audit(tmp_path, d={"train": TRAIN, "dev": DEV, "test": TEST})
-    assert table.index.tolist() == [("d", split, side) for split in ("dev", "test") for side in ("a", "b", "either")]
+    assert table.index.tolist() == [
+        ("d", split, side) for split in ("dev", "test") for side in ("a", "b", "either")
+    ]
     assert table["shared"].tolist() == [3, 2, 4, 1, 1, 2]
     assert table.iloc[0].to_dict() == {"lines": 7, "shared": 3, "share": 3 / 7}
 

@@ -49,9 +49,27 @@ def select(rows, outcome, code):
 
 def test_what_was_dropped_does_not_stand_in_the_way():
     """(b, y) is kept: y was seen, but in no pair that is kept."""
-    rows = [("a", "x"), ("a", "y"), ("b", "y"), ("c", "x"), ("b", "x"), ("", "z"), ("d", ""), ("e", "z")]
+    rows = [
+        ("a", "x"),
+        ("a", "y"),
+        ("b", "y"),
+        ("c", "x"),
+        ("b", "x"),
+        ("", "z"),
+        ("d", ""),
+        ("e", "z"),
+    ]
     results = [Outcome(code).name for code in outcomes(rows)]
-    assert results == ["TRAIN", "REPEATED", "TRAIN", "REPEATED", "REPEATED", "BLANK", "BLANK", "TRAIN"]
+    assert results == [
+        "TRAIN",
+        "REPEATED",
+        "TRAIN",
+        "REPEATED",
+        "REPEATED",
+        "BLANK",
+        "BLANK",
+        "TRAIN",
+    ]
 
 
 def greedy(rows):
@@ -59,7 +77,13 @@ def greedy(rows):
     sources, targets, results = set(), set(), []
     for source, target in rows:
         repeats = source in sources or target in targets
-        results.append(Outcome.BLANK if not source or not target else Outcome.REPEATED if repeats else Outcome.TRAIN)
+        results.append(
+            Outcome.BLANK
+            if not source or not target
+            else Outcome.REPEATED
+            if repeats
+            else Outcome.TRAIN
+        )
         if source and target and not repeats:
             sources.add(source)
             targets.add(target)
@@ -72,21 +96,35 @@ def test_keep_first_is_the_greedy_loop_over_two_sets(rows):
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=60, max_size=150), st.data())
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=60, max_size=150),
+    st.data(),
+)
 def test_nothing_repeats_and_nothing_crosses_in_any_domain_or_between(numbers, data):
-    rows = [(f"s{source}" if source else "", f"t{target}" if target else "") for source, target in numbers]
+    rows = [
+        (f"s{source}" if source else "", f"t{target}" if target else "")
+        for source, target in numbers
+    ]
     cut = data.draw(st.integers(30, len(rows) - 30))
     domains = {"one": rows[:cut], "two": rows[cut:]}
     sizes = SplitSettings(
-        dev=2, test=3, cap=data.draw(st.sampled_from([None, 1, 5])), seed=data.draw(st.integers(0, 3))
+        dev=2,
+        test=3,
+        cap=data.draw(st.sampled_from([None, 1, 5])),
+        seed=data.draw(st.integers(0, 3)),
     )
     try:
-        results = assign_splits({name: hash_lines(rows, sizes.seed) for name, rows in domains.items()}, sizes)
+        results = assign_splits(
+            {name: hash_lines(rows, sizes.seed) for name, rows in domains.items()}, sizes
+        )
     except DataError:  # too few are kept
         return
     held_out, train = [], []
     for name, rows in domains.items():
-        parts = {code: select(rows, results[name], code) for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)}
+        parts = {
+            code: select(rows, results[name], code)
+            for code in (Outcome.TRAIN, Outcome.DEV, Outcome.TEST)
+        }
         assert [len(parts[code]) for code in (Outcome.DEV, Outcome.TEST)] == [2, 3]
         assert 1 <= len(parts[Outcome.TRAIN]) <= (sizes.cap or len(rows))
         for side in (0, 1):
@@ -134,7 +172,10 @@ SIZES = SplitSettings(dev=4, test=5, cap=20)
 def lines(name, count):
     """Every fourth source and every fifth target was there before, and every tenth target is blank."""
     source = [f"{name} Quelle {at - 3 if at % 4 == 3 else at}" for at in range(count)]
-    target = ["" if at % 10 == 9 else f"{name} target {at - 4 if at % 5 == 4 else at}" for at in range(count)]
+    target = [
+        "" if at % 10 == 9 else f"{name} target {at - 4 if at % 5 == 4 else at}"
+        for at in range(count)
+    ]
     return source, target
 
 
@@ -147,7 +188,9 @@ def write_domain(folder, name, count=100):
 
 @pytest.fixture
 def domains(tmp_path):
-    return {name: open_aligned(write_domain(tmp_path, name), ["de", "en"]) for name in ("law", "it")}
+    return {
+        name: open_aligned(write_domain(tmp_path, name), ["de", "en"]) for name in ("law", "it")
+    }
 
 
 def table(out, domain, split):
@@ -189,7 +232,10 @@ def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
     (tmp_path / "moved").mkdir()
     copies_by_name = {}
     for name, text in domains.items():
-        copies = [Path(shutil.copy(file, tmp_path / "moved" / f"{name}-{file.name}.txt")) for file in text.files]
+        copies = [
+            Path(shutil.copy(file, tmp_path / "moved" / f"{name}-{file.name}.txt"))
+            for file in text.files
+        ]
         copies_by_name[name] = open_aligned(copies, ["de", "en"])
     again = splits_stage(copies_by_name, tmp_path / "again", SIZES)
     assert content(tmp_path / "out") == content(tmp_path / "again")
@@ -199,7 +245,9 @@ def test_the_same_settings_give_the_same_bytes(domains, tmp_path, monkeypatch):
 
 def test_a_file_that_changes_while_it_is_read_is_refused(domains, tmp_path, monkeypatch):
     file = domains["it"].files[1]
-    monkeypatch.setattr("dana.studies.splits.stage.assign_splits", lambda *of: (file.touch(), assign_splits(*of))[1])
+    monkeypatch.setattr(
+        "dana.studies.splits.stage.assign_splits", lambda *of: (file.touch(), assign_splits(*of))[1]
+    )
     with pytest.raises(DataError, match=f"{file.name}: changed while it was read"):
         splits_stage(domains, tmp_path / "out", SIZES)
 
@@ -210,15 +258,21 @@ def test_the_audit_of_our_splits_finds_nothing_and_of_what_was_put_in_all(domain
     assert list(rows["domain"]) == ["law"] * 6 + ["it"] * 6  # in the order given
     assert not rows["shared"].any()
     audit = audit_folders([tmp_path / "out"])
-    pd.testing.assert_frame_equal(audit.sort_values("domain", ascending=False, kind="stable", ignore_index=True), rows)
+    pd.testing.assert_frame_equal(
+        audit.sort_values("domain", ascending=False, kind="stable", ignore_index=True), rows
+    )
     external = tmp_path / "theirs"
     external.mkdir()
     for split in ("train", "dev", "test"):
-        table(tmp_path / "out", "it", split).to_json(external / f"{split}.jsonl", orient="records", lines=True)
+        table(tmp_path / "out", "it", split).to_json(
+            external / f"{split}.jsonl", orient="records", lines=True
+        )
     dev = table(tmp_path / "out", "it", "dev")
     with (external / "train.jsonl").open("a") as train:
         for at in range(3):
-            pair = {"de": dev.de[at], "en": f"other {at}"} if at else {"de": "other", "en": dev.en[0]}
+            pair = (
+                {"de": dev.de[at], "en": f"other {at}"} if at else {"de": "other", "en": dev.en[0]}
+            )
             train.write(json.dumps(pair) + "\n")
     files = audit_folders([external], ["de", "en"], tmp_path / "audit")
     assert files["shared"].tolist() == [2, 1, 3, 0, 0, 0]

@@ -38,9 +38,17 @@ def test_splits_are_one_pool_without_repeats():
     near = text(1).split()
     near[5] = "other"
     splits = {
-        "train": [Example("a", text(1), 0), Example("b", text(2), 1), Example("c", "- " + text(2).upper() + "!", 0)],
+        "train": [
+            Example("a", text(1), 0),
+            Example("b", text(2), 1),
+            Example("c", "- " + text(2).upper() + "!", 0),
+        ],
         "dev": [Example("d", " ".join(near), 0), Example("e", text(3), 0)],
-        "test": [Example("f", text(4), 1), Example("g", "Short.", 1), Example("h", "1 2 3 4 5 6 7 8 9 10 11", 1)],
+        "test": [
+            Example("f", text(4), 1),
+            Example("g", "Short.", 1),
+            Example("h", "1 2 3 4 5 6 7 8 9 10 11", 1),
+        ],
     }
     documents, counts = pool(splits)
     assert documents["id"].tolist() == ["a", "b", "e", "f"]
@@ -57,7 +65,9 @@ def test_splits_are_one_pool_without_repeats():
 
 def test_recurring_ids_other_labels_and_windows_of_the_same_letters():
     train = [Example("1", text(1), 0), Example("2", text(2), 1), Example("2", text(3), 1)]
-    documents, _ = pool({"train": train, "test": [Example("1", text(4), 0), Example("9", text(5), 0)]})
+    documents, _ = pool(
+        {"train": train, "test": [Example("1", text(4), 0), Example("9", text(5), 0)]}
+    )
     assert documents["id"].tolist() == ["train:1", "train:2", "train:2#2", "test:1", "9"]
     documents, counts = pool({"train": train[:2]}, labels=["blog"])
     assert (documents["id"].tolist(), counts["dropped"]) == (["2"], {"other label": 1})
@@ -75,12 +85,23 @@ def test_recurring_ids_other_labels_and_windows_of_the_same_letters():
     [
         (["x" * 30, "y" * 41], Window(42), "window=42: must be at most 41"),
         (["x" * 30, "y" * 41], Window(42, "keep"), "window=42"),
-        ([text(1), "A short one."], Window(20), r"label 'blog': .* window=20, short=drop; .*labels=\['news'\]"),
+        (
+            [text(1), "A short one."],
+            Window(20),
+            r"label 'blog': .* window=20, short=drop; .*labels=\['news'\]",
+        ),
     ],
 )
 def test_a_pool_without_texts_or_without_a_label_is_refused(texts, window, says):
     with pytest.raises(DataError, match=says):
-        pool({"train": [Example(f"d{label}", content, label) for label, content in enumerate(texts)]}, window)
+        pool(
+            {
+                "train": [
+                    Example(f"d{label}", content, label) for label, content in enumerate(texts)
+                ]
+            },
+            window,
+        )
 
 
 @given(st.text(min_size=1, max_size=60), st.text(max_size=8), st.integers(1, 60), st.integers(0, 9))
@@ -97,8 +118,13 @@ def test_a_window_is_a_piece_of_its_length(text, doc_id, length, seed):
 
 def test_the_place_is_a_function_of_seed_and_id_and_every_place_is_as_likely():
     text = "".join(chr(ord("a") + at) for at in range(14))
-    begins = {seed: [ord(Window(10, "drop", seed).of(text, f"d{at}")[0]) - 97 for at in range(2000)] for seed in (0, 1)}
-    assert begins[0] == [ord(Window(10, "drop", 0).of(text, f"d{at}")[0]) - 97 for at in range(2000)]
+    begins = {
+        seed: [ord(Window(10, "drop", seed).of(text, f"d{at}")[0]) - 97 for at in range(2000)]
+        for seed in (0, 1)
+    }
+    assert begins[0] == [
+        ord(Window(10, "drop", 0).of(text, f"d{at}")[0]) - 97 for at in range(2000)
+    ]
     assert begins[0] != begins[1]
     counts = np.bincount(begins[0], minlength=5)
     assert counts.size == 5, "from the first character to the last place that has room"
@@ -152,7 +178,10 @@ def test_sets_are_disjoint_balanced_and_on_the_right_side(sample, draw, seed):
     for name, count in counts.items():
         assert Counter(labels[row] for row in split[name]) == dict.fromkeys(LABELS, count)
     for label in LABELS:
-        of = {name: sorted(shares[row] for row in rows if labels[row] == label) for name, rows in split.items()}
+        of = {
+            name: sorted(shares[row] for row in rows if labels[row] == label)
+            for name, rows in split.items()
+        }
         ranking = sorted(of["test"] + of["on"] + of["off"] + of["validation"] + of["unused"])
         assert sorted(of["test"] + of["on"]) == ranking[-sizes.test - sizes.n :]
         assert sorted(of["off"] + of["validation"]) == ranking[: sizes.n + sizes.validation]
@@ -168,7 +197,9 @@ def test_the_order_of_the_documents_does_not_matter(sample, draw, random):
     sizes = TopicSplit(*counts, draw, 3)
     split = rows_by_set(ids, labels, shares, sizes)
     order = random.sample(range(len(ids)), len(ids))
-    other = rows_by_set([ids[at] for at in order], [labels[at] for at in order], shares[order], sizes)
+    other = rows_by_set(
+        [ids[at] for at in order], [labels[at] for at in order], shares[order], sizes
+    )
     for name in SETS:
         assert {ids[row] for row in split[name]} == {ids[order[row]] for row in other[name]}
 
@@ -188,7 +219,8 @@ def test_ranks_by_hand_and_ties_by_id():
 def test_a_random_draw_depends_on_the_seed_alone():
     ids, shares = [f"d{at}" for at in range(60)], np.linspace(1, 0, 60)
     first, again, other = (
-        rows_by_set(ids, ["x"] * 60, shares, TopicSplit(15, 15, 15, "random", seed)) for seed in (0, 0, 1)
+        rows_by_set(ids, ["x"] * 60, shares, TopicSplit(15, 15, 15, "random", seed))
+        for seed in (0, 0, 1)
     )
     assert first["test"].tolist() == again["test"].tolist() != other["test"].tolist()
     assert 0 < len(set(first["test"]) & set(range(15))) < 15
@@ -198,7 +230,9 @@ def test_a_random_draw_depends_on_the_seed_alone():
 def test_too_few_documents_say_how_many_there_are_and_the_largest_n():
     labels = ["news"] * 30 + ["blog"] * 17
     require_enough(labels, TopicSplit(n=4, test=5, validation=4))
-    with pytest.raises(DataError, match=r"n=5: label 'blog' needs 19 .* has 17; n must be at most 4"):
+    with pytest.raises(
+        DataError, match=r"n=5: label 'blog' needs 19 .* has 17; n must be at most 4"
+    ):
         require_enough(labels, TopicSplit(n=5, test=5, validation=4))
     with pytest.raises(DataError, match="test or validation"):
         require_enough(labels, TopicSplit(n=1, test=10, validation=6))

@@ -25,11 +25,20 @@ from tests.studies.toy_pool import write_moods
 from tests.toy_task import write_checkpoint
 
 # What tells the labels apart, in each topic by a word of its own.
-CUES = {"cells": {"praise": "splendid", "blame": "dreadful"}, "courts": {"praise": "noble", "blame": "vile"}}
+CUES = {
+    "cells": {"praise": "splendid", "blame": "dreadful"},
+    "courts": {"praise": "noble", "blame": "vile"},
+}
 VOCABULARIES = {"cells": CELLS, "courts": COURTS}
 WORDS = [*CELLS, *COURTS, *(word for cues in CUES.values() for word in cues.values())]
 SPLIT = TopicSplit(8, 8, 6)
-TABLES = ("tables/results.csv", "tables/gap.csv", "tables/summary.csv", "topic_gap.html", "topic_gap.md")
+TABLES = (
+    "tables/results.csv",
+    "tables/gap.csv",
+    "tables/summary.csv",
+    "topic_gap.html",
+    "topic_gap.md",
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +106,13 @@ def test_what_was_planted_is_found_on_every_topic(gap_run):
 
 def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
     for topic in (0, 1):
-        arms = {arm: gap_run / "grid" / "arm" / f"topic-{topic}" / "n8" / arm for arm in ("on", "off")}
-        on, off = ({split: texts(folder, split) for split in ("train", "dev", "test")} for folder in arms.values())
+        arms = {
+            arm: gap_run / "grid" / "arm" / f"topic-{topic}" / "n8" / arm for arm in ("on", "off")
+        }
+        on, off = (
+            {split: texts(folder, split) for split in ("train", "dev", "test")}
+            for folder in arms.values()
+        )
         assert (on["dev"], on["test"]) == (off["dev"], off["test"])
         [true] = {row["id"].split("-")[0] for row in on["test"] + on["train"]}
         [other] = {row["id"].split("-")[0] for row in off["train"] + off["dev"]}
@@ -108,21 +122,31 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
             assert all(row["id"].split("-")[1] == row["label"] for row in rows)
             assert all(row["text"] == " ".join(row["text"].lower().split()) for row in rows)
             assert not any(letter in "0123456789.!" for row in rows for letter in row["text"])
-        every = [row["id"] for rows in (on["train"], off["train"], on["dev"], on["test"]) for row in rows]
+        every = [
+            row["id"] for rows in (on["train"], off["train"], on["dev"], on["test"]) for row in rows
+        ]
         assert len(set(every)) == len(every)
         documents, theta = stage.open_documents(gap_run / "grid")
-        sets = documents.assign(share=theta[:, topic], set=split_by_topic(documents, theta[:, topic], SPLIT))
+        sets = documents.assign(
+            share=theta[:, topic], set=split_by_topic(documents, theta[:, topic], SPLIT)
+        )
         assert set(sets.query("set != 'unused'")["id"]) == set(every)
         for _, group in sets.groupby("label"):
             shares = group.groupby("set")["share"].agg(["min", "max"])
-            assert shares.loc["test", "min"] >= shares.loc["on", "max"] > shares.loc["validation", "max"]
+            assert (
+                shares.loc["test", "min"]
+                >= shares.loc["on", "max"]
+                > shares.loc["validation", "max"]
+            )
             assert shares.loc["validation", "min"] >= shares.loc["off", "max"]
 
 
 def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monkeypatch):
     run, original, calls = tmp_path / "run", finetune.finetune_stage, []
     shutil.copytree(gap_run, run)
-    missing = [run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)]
+    missing = [
+        run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)
+    ]
     for folder in missing:
         shutil.rmtree(folder)
     for name in TABLES:
@@ -159,11 +183,19 @@ class Echo:
         return {"arm": "echo", "times": self.times}
 
     def texts(self, case, seed, folder):
-        make(folder / "generator", "generator", {"seed": seed}, lambda draft: write_json(draft.path / "g", seed))
+        make(
+            folder / "generator",
+            "generator",
+            {"seed": seed},
+            lambda draft: write_json(draft.path / "g", seed),
+        )
         words, off = set(case.texts("on")[0].text.split()), case.texts("off")
         cues = CUES[max(CUES, key=lambda name: len(words & set(VOCABULARIES[name])))]
         rows = enumerate(off * self.times)
-        echoes = [EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed) for at, one in rows]
+        echoes = [
+            EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed)
+            for at, one in rows
+        ]
         return ArmTexts((*off, *echoes))
 
 
@@ -171,7 +203,9 @@ def test_an_arm_of_a_plug_in_is_one_class(gap_run, workspace, tmp_path, monkeypa
     entry_points = registry.entry_points
     entry = EntryPoint("echo", f"{__name__}:Echo", "dana.topic_gap_arms")
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [*entry_points(group=group), *([entry] if entry.group == group else [])]
+        registry,
+        "entry_points",
+        lambda group: [*entry_points(group=group), *([entry] if entry.group == group else [])],
     )
     run = tmp_path / "run"
     shutil.copytree(gap_run, run)
@@ -184,15 +218,27 @@ def test_an_arm_of_a_plug_in_is_one_class(gap_run, workspace, tmp_path, monkeypa
         rows = texts(folder / f"seed-{seed}", "train")
         assert len(rows) == 16 * 3
         assert {row["seed"] for row in rows if row["id"].startswith("made-")} == {seed}
-        assert (run / "grid" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g").is_file()
-    others = pd.read_csv(run / "tables" / "results.csv").query("arm != 'echo:times=2'").reset_index(drop=True)
-    all_results = pd.read_csv(gap_run / "tables" / "results.csv").query("topic == 0").reset_index(drop=True)
+        assert (
+            run / "grid" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g"
+        ).is_file()
+    others = (
+        pd.read_csv(run / "tables" / "results.csv")
+        .query("arm != 'echo:times=2'")
+        .reset_index(drop=True)
+    )
+    all_results = (
+        pd.read_csv(gap_run / "tables" / "results.csv").query("topic == 0").reset_index(drop=True)
+    )
     pd.testing.assert_frame_equal(others, all_results)
 
 
-def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(workspace, gap_run, tmp_path, monkeypatch, capsys):
+def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(
+    workspace, gap_run, tmp_path, monkeypatch, capsys
+):
     original = stage.Topics.theta
-    monkeypatch.setattr(stage.Topics, "theta", lambda self, changes: original(self, changes) * [0, 1] + [0.1, 0])
+    monkeypatch.setattr(
+        stage.Topics, "theta", lambda self, changes: original(self, changes) * [0, 1] + [0.1, 0]
+    )
     run = tmp_path / "run"
     shutil.copytree(gap_run, run)
     shutil.rmtree(run / "grid" / "shares")
@@ -202,7 +248,9 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(workspace, ga
     assert gap(workspace, run) == 0
     assert pd.read_csv(run / "tables" / "results.csv")["topic"].unique().tolist() == [1]
     assert "Topic 0 " in (run / "topic_gap.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(stage.Topics, "theta", lambda self, changes: original(self, changes) * 0 + 0.5)
+    monkeypatch.setattr(
+        stage.Topics, "theta", lambda self, changes: original(self, changes) * 0 + 0.5
+    )
     shutil.rmtree(run / "grid" / "shares")
     assert gap(workspace, run) == 2
     assert "topics=all: " in capsys.readouterr().err

@@ -33,14 +33,23 @@ def test_averages_are_recomputed_beside_the_printed_ones(recipe, table5, tmp_pat
     assert len(gap) == 75
     np.testing.assert_allclose(gap["gap"], gap["on"] - gap["off"])
     rows = [
-        {"topic": topic, "words": "a b", "n": 30, "arm": arm, "seed": seed, "score": mean + 0.01 * (topic + seed)}
+        {
+            "topic": topic,
+            "words": "a b",
+            "n": 30,
+            "arm": arm,
+            "seed": seed,
+            "score": mean + 0.01 * (topic + seed),
+        }
         for topic in range(4)
         for arm, mean in (("off", 0.5), ("on", 0.7), ("augmented", 0.55))
         for seed in (0, 1)
     ]
     (tmp_path / "tables").mkdir()
     pd.DataFrame(rows).to_csv(tmp_path / "tables" / "results.csv", index=False)
-    table = recipe.table2({"ours": recipe.read_run(tmp_path)}, recipe.read_published(FOLDER)).set_index(["source", "n"])
+    table = recipe.table2(
+        {"ours": recipe.read_run(tmp_path)}, recipe.read_published(FOLDER)
+    ).set_index(["source", "n"])
     assert table.loc[("RoBERTa-large, printed", 100), "on"] == 84.9
     assert table.loc[("RoBERTa-large, meant", 100), "on"] == 91.0
     means = table.loc["RoBERTa-large, Table 5's means"][["on", "off", "augmented"]].round(1)
@@ -62,11 +71,15 @@ def test_the_tests_over_the_papers_topics(table5):
         for arm in ("on", "augmented"):
             row = summary.loc[(n, arm)]
             assert row["p_t"] == pytest.approx(ttest_rel(scores[arm], scores["off"]).pvalue)
-            assert row["p_wilcoxon"] == pytest.approx(wilcoxon((scores[arm] - scores["off"]).round(6)).pvalue)
+            assert row["p_wilcoxon"] == pytest.approx(
+                wilcoxon((scores[arm] - scores["off"]).round(6)).pvalue
+            )
             interval = ttest_rel(scores[arm], scores["off"]).confidence_interval()
             assert (row["low"], row["high"]) == pytest.approx(tuple(interval))
             assert row["topics"] == 25
-    assert summary["p_t_holm"].max() == pytest.approx(summary["p_t"].max()), "the largest of six is not multiplied"
+    assert summary["p_t_holm"].max() == pytest.approx(summary["p_t"].max()), (
+        "the largest of six is not multiplied"
+    )
     assert summary["p_t_holm"].min() == pytest.approx(6 * summary["p_t"].min())
 
 
@@ -109,13 +122,17 @@ def test_a_score_is_the_mean_over_seeds():
 def page(frame):
     words = {topic: f"w{topic} a b c d e f" for topic in range(9)}
     counts = {"in": 100, "kept": 90, "dropped": {"short": 10}}
-    return gap_report("genres", "runs/my_model", frame, counts, {7: "n=30: label 'x': no"}, words, labels=5)
+    return gap_report(
+        "genres", "runs/my_model", frame, counts, {7: "n=30: label 'x': no"}, words, labels=5
+    )
 
 
 def test_the_page_begins_with_what_is_lost():
     frame = results({"on": [0.8, 0.7, 0.9, 0.8, 0.8, 0.8], "off": [0.5, 0.5, 0.5, 0.6, 0.5, 0.55]})
     report, row = page(frame), gap_summary(frame).iloc[0]
-    assert {"my_model", "+27.5", f"{100 * row['low']:+.1f}", f"{row['p_t_holm']:.1e}"} <= {*report.verdict.split(" ")}
+    assert {"my_model", "+27.5", f"{100 * row['low']:+.1f}", f"{row['p_t_holm']:.1e}"} <= {
+        *report.verdict.split(" ")
+    }
     assert "off topic, which has 0.575 (random labels: 0.200) (" in report.verdict
     text = to_markdown(report).replace("\\", "")
     assert "| 30 | 2 | w2 a b c d e f | 0.950 | 0.550 | +0.400 |" in text

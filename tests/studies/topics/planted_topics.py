@@ -16,10 +16,16 @@ def known_topics(topics: int = 3, own: int = 10) -> tuple[Bags, np.ndarray, np.n
     random, words = np.random.default_rng(0), topics * own
     beta = np.full((topics, words), (1 - CLARITY) / words)
     for topic in range(topics):
-        beta[topic, topic * own : topic * own + own] += CLARITY * random.dirichlet(np.full(own, 5.0))
+        beta[topic, topic * own : topic * own + own] += CLARITY * random.dirichlet(
+            np.full(own, 5.0)
+        )
     theta = random.dirichlet(np.full(topics, 0.9 / topics), DOCUMENTS)
     counts = np.stack([random.multinomial(LENGTH, row @ beta) for row in theta])
-    return Bags(tuple(f"word{number:02d}" for number in range(words)), csr_matrix(counts)), theta, beta
+    return (
+        Bags(tuple(f"word{number:02d}" for number in range(words)), csr_matrix(counts)),
+        theta,
+        beta,
+    )
 
 
 def agreement(fitted_beta: np.ndarray, beta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

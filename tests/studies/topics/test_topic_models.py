@@ -17,7 +17,13 @@ from dana.encoders.words import WordVectors
 from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
 from dana.studies.topics.model import Bags, Topics, choose_vocabulary, fit_topics
 from dana.studies.topics.settings import TopicSettings
-from dana.studies.topics.stage import choose_topics, measure_collapse, measure_topics, top_words, topic_coherence
+from dana.studies.topics.stage import (
+    choose_topics,
+    measure_collapse,
+    measure_topics,
+    top_words,
+    topic_coherence,
+)
 from tests.studies.topics.planted_topics import agreement, known_topics
 
 
@@ -32,7 +38,9 @@ def test_it_is_that_of_scikit_learn(topics):
     settings = {"learning_method": "online", "batch_size": 100, "doc_topic_prior": 0.5}
     model = LatentDirichletAllocation(3, random_state=seed, **settings).fit(bags.counts)
     assert np.array_equal(topics.model.components.numpy(), model.components_)
-    np.testing.assert_allclose(topics.model.theta(bags.counts), model.transform(bags.counts), atol=1e-6)
+    np.testing.assert_allclose(
+        topics.model.theta(bags.counts), model.transform(bags.counts), atol=1e-6
+    )
     np.testing.assert_allclose(topics.beta.sum(1), 1)
 
 
@@ -40,7 +48,9 @@ def test_rows_depend_on_no_other_and_are_equal_without_words(topics):
     bags, _, _ = known_topics()
     theta = topics.model.theta(bags.counts)
     assert np.array_equal(topics.model.theta(bags.counts[5:9]), theta[5:9])
-    assert topics.model.theta(csr_matrix((1, 30), dtype=int))[0].tolist() == [pytest.approx(1 / 3)] * 3
+    assert (
+        topics.model.theta(csr_matrix((1, 30), dtype=int))[0].tolist() == [pytest.approx(1 / 3)] * 3
+    )
     assert topics.model.theta(csr_matrix((0, 30), dtype=int)).shape == (0, 3)
 
 
@@ -57,7 +67,9 @@ def test_files_give_the_same_model(topics, tmp_path):
 
 def test_documents_without_words_do_not_count():
     bags, _, _ = known_topics()
-    with_empty = Bags(bags.words, csr_matrix(np.vstack([np.zeros((50, 30), dtype=int), bags.counts.toarray()])))
+    with_empty = Bags(
+        bags.words, csr_matrix(np.vstack([np.zeros((50, 30), dtype=int), bags.counts.toarray()]))
+    )
     plain = fit_topics("lda:epochs=1", bags, 3, seed=0)
     assert np.array_equal(fit_topics("lda:epochs=1", with_empty, 3, seed=0).beta, plain.beta)
     few = Bags(bags.words, with_empty.counts[:52])
@@ -76,14 +88,21 @@ def model():
 
 def _random_parameters(words, topics, width, dims, seed=0):
     random = torch.Generator().manual_seed(seed)
-    shapes = {"first": (words, width), "first_bias": (width,), "second": (width, width), "second_bias": (width,)}
+    shapes = {
+        "first": (words, width),
+        "first_bias": (width,),
+        "second": (width, width),
+        "second_bias": (width,),
+    }
     shapes |= {
         f"{name}{rest}": (topics, width)[: 2 - bool(rest)]
         for name in ("mean", "log_variance")
         for rest in ("", "_bias")
     }
     shapes |= {"words": (words, dims), "topics": (topics, dims)}
-    return FittedEmbeddedTopics(**{name: torch.randn(*shape, generator=random) for name, shape in shapes.items()})
+    return FittedEmbeddedTopics(
+        **{name: torch.randn(*shape, generator=random) for name, shape in shapes.items()}
+    )
 
 
 def test_the_bound_of_one_document_by_hand():
@@ -106,7 +125,9 @@ def test_the_bound_of_one_document_by_hand():
     theta = np.exp(delta) / np.exp(delta).sum()
     first, second = theta @ [[0.75, 0.25], [0.5, 0.5]]
     assert likelihood.item() == pytest.approx(np.log(first) + 3 * np.log(second), rel=1e-6)
-    assert divergence.item() == pytest.approx(0.5 * ((1 + 1 - 0 - 1) + (0 + np.e - 1 - 1)), rel=1e-6)
+    assert divergence.item() == pytest.approx(
+        0.5 * ((1 + 1 - 0 - 1) + (0 + np.e - 1 - 1)), rel=1e-6
+    )
 
 
 def test_planted_topics_are_found(model):
@@ -163,7 +184,10 @@ def test_the_same_seed_gives_the_same_bits_in_any_number_of_threads():
 def test_the_defaults_use_every_topic_of_a_small_pool_once(model):
     bags, _, beta = known_topics(10, 15)
     topics = fit_topics(model, bags, 10, seed=0)
-    assert measure_collapse(topics.beta, topics.model.theta(bags.counts)) == {"unused": 0, "twins": 0}
+    assert measure_collapse(topics.beta, topics.model.theta(bags.counts)) == {
+        "unused": 0,
+        "twins": 0,
+    }
     places, cosines = agreement(topics.beta, beta)
     assert (len(set(places)), cosines.min() > 0.8) == (10, True)
 
@@ -190,14 +214,18 @@ def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
 def test_a_fit_that_diverges_is_told_and_gives_no_topics():
     bags, _, _ = known_topics()
     with pytest.raises(DataError, match="learning_rate=50'"):
-        fit_topics("etm:dims=4,hidden=8,batch=50,steps=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0)
+        fit_topics(
+            "etm:dims=4,hidden=8,batch=50,steps=10,learning_rate=50", bags.rows(np.arange(50)), 2, 0
+        )
 
 
 ALL = TopicSettings(min_documents=1, max_share=1.0, stop_words="none")
 
 
 def test_words_are_runs_of_three_letters_without_contractions():
-    bags = choose_vocabulary(["Don't DON’T isn't we've the judge's cells, Cells; Zürich x2y to 1999"], ALL)
+    bags = choose_vocabulary(
+        ["Don't DON’T isn't we've the judge's cells, Cells; Zürich x2y to 1999"], ALL
+    )
     assert dict(zip(bags.words, bags.counts.toarray()[0].tolist(), strict=True)) == {
         "cells": 2, "judge": 1, "the": 1, "zürich": 1,
     }  # fmt: skip
@@ -213,8 +241,14 @@ def test_limits_by_documents_are_inclusive():
     assert bags.words == ("middle", "pair", "rare", "single")
     assert bags.sizes.tolist() == [2, 1, 1, 2]
     assert "common" in choose_vocabulary(texts, TopicSettings(min_documents=2, max_share=1.0)).words
-    three = replace(ALL, vocabulary=3)  # the most frequent ones, equally frequent ones by the alphabet
-    assert choose_vocabulary(["pear plum apple plum", "fig pear plum"], three).words == ("plum", "pear", "apple")
+    three = replace(
+        ALL, vocabulary=3
+    )  # the most frequent ones, equally frequent ones by the alphabet
+    assert choose_vocabulary(["pear plum apple plum", "fig pear plum"], three).words == (
+        "plum",
+        "pear",
+        "apple",
+    )
 
 
 def test_stop_words_are_english_or_those_of_a_file(tmp_path):
@@ -230,7 +264,10 @@ def test_stop_words_are_english_or_those_of_a_file(tmp_path):
 
 
 def test_only_known_words_are_chosen_where_they_are_given():
-    assert choose_vocabulary(["one two three"], ALL, {"three", "one", "four"}).words == ("one", "three")
+    assert choose_vocabulary(["one two three"], ALL, {"three", "one", "four"}).words == (
+        "one",
+        "three",
+    )
     with pytest.raises(DataError, match="vector"):
         choose_vocabulary(["one two three"], ALL, {"four"})
 
@@ -238,7 +275,13 @@ def test_only_known_words_are_chosen_where_they_are_given():
 def test_coherence_by_hand():
     """Words a and b are always together, a and c are independent, a and d are never together, e is everywhere."""
     counts = csr_matrix([[1, 2, 1, 0, 1], [3, 1, 0, 0, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 2]])
-    pairs = {(0, 1): 1.0, (0, 2): 0.0, (0, 3): -1.0, (4, 4): 0.0, (2, 3): np.log(0.25 / (0.5 * 0.25)) / np.log(4)}
+    pairs = {
+        (0, 1): 1.0,
+        (0, 2): 0.0,
+        (0, 3): -1.0,
+        (4, 4): 0.0,
+        (2, 3): np.log(0.25 / (0.5 * 0.25)) / np.log(4),
+    }
     for pair, npmi in pairs.items():
         assert topic_coherence(np.array([pair]), counts)[0] == pytest.approx(npmi)
     three = topic_coherence(np.array([[0, 1, 3], [0, 1, 2]]), counts)
@@ -265,14 +308,21 @@ def test_measures_take_ten_words_for_coherence_and_twenty_five_for_diversity():
     alike = measure_topics(np.full((3, 4), 0.25), csr_matrix(np.ones((2, 4), dtype=int)))
     assert alike["diversity"] == 1 / 3, "all topics have the same four words"
     beta = np.vstack([np.linspace(2, 1, 40), np.roll(np.linspace(2, 1, 40), 20)])
-    counts = csr_matrix(np.repeat([[1] * 10 + [0] * 30, [0] * 20 + [1] * 10 + [0] * 10, [0] * 40], 2, axis=0))
+    counts = csr_matrix(
+        np.repeat([[1] * 10 + [0] * 30, [0] * 20 + [1] * 10 + [0] * 10, [0] * 40], 2, axis=0)
+    )
     scores = measure_topics(beta / beta.sum(1, keepdims=True), counts)
     assert scores == pytest.approx({"coherence": 1.0, "diversity": 40 / 50, "quality": 0.8})
 
 
 def test_the_number_with_the_best_mean_over_seeds_is_taken_and_its_best_seed():
     columns = ["k", "seed", "coherence", "diversity", "quality"]
-    rows = [(10, 0, 0.5, 0.5, 0.25), (10, 1, 0.1, 0.1, 0.01), (5, 0, 0.3, 0.5, 0.15), (5, 1, 0.4, 0.5, 0.20)]
+    rows = [
+        (10, 0, 0.5, 0.5, 0.25),
+        (10, 1, 0.1, 0.1, 0.01),
+        (5, 0, 0.3, 0.5, 0.15),
+        (5, 1, 0.4, 0.5, 0.20),
+    ]
     k, seed, reason = choose_topics(pd.DataFrame(rows, columns=columns))
     assert (k, seed) == (5, 1)
     assert {"5", "10:", "0.175"} <= {*reason.split()}

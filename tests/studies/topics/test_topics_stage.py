@@ -21,7 +21,9 @@ LDA = ["--model", "lda", "--k", "2", "3", "--seeds", "2", *FEW]
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory):
     """Forty documents of each of two topics, and one of neither."""
-    return write_pool(tmp_path_factory.mktemp("pool"), {"id": "none", "source": "other", "text": "12 7"})
+    return write_pool(
+        tmp_path_factory.mktemp("pool"), {"id": "none", "source": "other", "text": "12 7"}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,9 @@ def run(pool, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "fitted"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(schemas.ROWS_PER_GROUP, True, 9)
-        assert main(["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
+        assert (
+            main(["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
+        )
     assert main(["studies", "topics", "assign", "--out", str(out)]) == 0
     return out
 
@@ -43,7 +47,11 @@ def test_text_becomes_topics_that_separate_it(run):
     assert (theta.argmax(1) == table["topic"]).all()
     assert (theta.max(1) == table["share"]).all()
     empty = table[table["doc_id"] == "none"].iloc[0]
-    assert (empty["words"], empty["topic"], empty["share"]) == (0, 0, pytest.approx(1 / theta.shape[1]))
+    assert (empty["words"], empty["topic"], empty["share"]) == (
+        0,
+        0,
+        pytest.approx(1 / theta.shape[1]),
+    )
     assert table["words"].drop(empty.name).eq(32).all()
     shares = pd.crosstab(table["topic"], table["source"])[["cells", "courts"]]
     assert (shares.max(axis=1) / shares.sum(axis=1)).min() > 0.95
@@ -59,7 +67,9 @@ def test_every_number_and_seed_is_fitted_and_the_best_is_kept(run):
     assert len(topics) == means.idxmax()
     best_quality = fits[fits["k"] == len(topics)]["quality"].max()
     best = top_words(Topics.load(model).beta, 25)
-    assert topics["coherence"].mean() * np.unique(best).size / best.size == pytest.approx(best_quality)
+    assert topics["coherence"].mean() * np.unique(best).size / best.size == pytest.approx(
+        best_quality
+    )
     assert topics["share"].sum() == pytest.approx(1)
     assert topics["documents"].sum() == 80
 
@@ -69,7 +79,10 @@ def test_collapse_is_in_the_manifest_and_said(pool, tmp_path, capsys):
     assert main([*line, "--model", "etm:steps=1", "--k", "30"]) == 0
     measures = open_artifact(tmp_path / "topic-model", "topic-model").manifest["measures"]
     assert measures["unused"] > 0
-    assert f"collapse: {measures['unused']} topics are the largest of no document" in capsys.readouterr().out
+    assert (
+        f"collapse: {measures['unused']} topics are the largest of no document"
+        in capsys.readouterr().out
+    )
 
 
 def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
@@ -96,7 +109,9 @@ def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
 
 def test_three_workers_and_one_assign_the_same_bytes(run, tmp_path):
     def worker():
-        return Assignment(GeneralCorpus.open(run / "corpus"), stage.open_topics(run), tmp_path / "many")
+        return Assignment(
+            GeneralCorpus.open(run / "corpus"), stage.open_topics(run), tmp_path / "many"
+        )
 
     worker().prepare()
     for number in (2, 0, 1):
@@ -118,7 +133,9 @@ def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(run, pool, tmp_path
     assert main(command) == 130
     assert not (out / "topic-model").exists()
     fits_made.clear()
-    monkeypatch.setattr(stage, "fit_topics", lambda *flags: fits_made.append(flags[2:]) or original(*flags))
+    monkeypatch.setattr(
+        stage, "fit_topics", lambda *flags: fits_made.append(flags[2:]) or original(*flags)
+    )
     assert main(command) == 0
     assert [k for k, _ in fits_made] == [3, 3]
     assert content(out / "topic-model") == content(run / "topic-model")

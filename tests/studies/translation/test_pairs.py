@@ -30,7 +30,9 @@ def test_training_text_has_no_line_of_an_earlier_pair_or_of_held_out_text(tmp_pa
     tests = toy_lines("garden", 6, 1)
     german += [german[5], "neu hier", tests[0][2], "ein Satz ohne", "x " * 10]
     english += ["a new line", english[7], "one more line", tests[1][3], "y"]
-    settings.train["kitchen"] = write_sides(tmp_path, "more", ([*german, "", "leer"], [*english, "nothing", " "]))
+    settings.train["kitchen"] = write_sides(
+        tmp_path, "more", ([*german, "", "leer"], [*english, "nothing", " "])
+    )
     artifact = pairs_stage(settings, tmp_path / "pairs")
     row = audit_of(artifact).loc["kitchen", "train"]
     # Repeats of a line that was drawn for development would be held out.
@@ -58,7 +60,10 @@ def test_given_development_text_is_used_and_leaves_the_training_text_of_all_doma
 def test_given_development_text_loses_lines_of_test_text(tmp_path):
     settings = toy_settings(tmp_path)
     tests = toy_lines("kitchen", 6, 1)
-    lines = ["noch ein Satz", "eine Zeile", tests[0][2]], ["one more line", tests[1][4], "a third line"]
+    lines = (
+        ["noch ein Satz", "eine Zeile", tests[0][2]],
+        ["one more line", tests[1][4], "a third line"],
+    )
     settings.dev["garden"] = write_sides(tmp_path, "dev", lines)
     artifact = pairs_stage(settings, tmp_path / "pairs")
     row = audit_of(artifact).loc["garden", "dev"]
@@ -77,11 +82,20 @@ def test_unknown_words_are_counted_as_they_run():
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        ((["ein Haus", "ein Baum"], ["a house"]), r"x\.de: 2 lines, .*x\.en: 1 lines: must be equal"),
+        (
+            (["ein Haus", "ein Baum"], ["a house"]),
+            r"x\.de: 2 lines, .*x\.en: 1 lines: must be equal",
+        ),
         ((["ein Haus", "ein Baum"], ["", " "]), r"x\.en: every line of the side en is empty"),
         ((["ein Haus", ""], ["", "a tree"]), "no line has text on both sides"),
-        ((["ein Haus"] * 3, ["ein Haus"] * 2 + ["a house"]), "2 of 3 lines are the same as de and en"),
-        ((["один дом"] * 3, ["a house"] * 3), r"x\.de: its side de is in Cyrillic letters, must be in Latin ones"),
+        (
+            (["ein Haus"] * 3, ["ein Haus"] * 2 + ["a house"]),
+            "2 of 3 lines are the same as de and en",
+        ),
+        (
+            (["один дом"] * 3, ["a house"] * 3),
+            r"x\.de: its side de is in Cyrillic letters, must be in Latin ones",
+        ),
         ((["ein Haus"] * 3, ["ένα σπίτι"] * 3), r"x\.en: its side en is in Greek letters"),
     ],
 )
@@ -97,7 +111,9 @@ def test_unknown_languages_must_have_the_same_script_in_all_files(tmp_path):
     settings = toy_settings(tmp_path, sides=["one", "two"])
     pairs_stage(settings, tmp_path / "pairs")
     settings.test["garden"] = write_sides(tmp_path, "x", (["один дом"], ["a house"]))
-    with pytest.raises(DataError, match="its side one is in Cyrillic letters, must be in Latin ones"):
+    with pytest.raises(
+        DataError, match="its side one is in Cyrillic letters, must be in Latin ones"
+    ):
         pairs_stage(settings, tmp_path / "other")
 
 
@@ -113,7 +129,9 @@ def test_scripts_are_those_of_most_letters():
     assert script_of(["12 !"]) == "UNKNOWN"
 
 
-def write_catalogue(folder: Path, name: str, messages: dict[str, str], charset: str = "UTF-8") -> Path:
+def write_catalogue(
+    folder: Path, name: str, messages: dict[str, str], charset: str = "UTF-8"
+) -> Path:
     """A catalogue as gettext's msgfmt writes it."""
     rows = sorted({"": f"Content-Type: text/plain; charset={charset}\n", **messages}.items())
     both = [[text.encode(charset) for text in side] for side in zip(*rows, strict=True)]
@@ -137,7 +155,9 @@ MESSAGES = {
 }
 
 
-def test_messages_are_pairs_without_marks_of_menus_and_damaged_catalogues_are_left_out(tmp_path, heard):
+def test_messages_are_pairs_without_marks_of_menus_and_damaged_catalogues_are_left_out(
+    tmp_path, heard
+):
     catalogue = write_catalogue(tmp_path, "app", MESSAGES)
     damaged = [tmp_path / f"{name}.mo" for name in ("other", "short", "charset")]
     head = catalogue.read_bytes()
@@ -162,12 +182,17 @@ def test_messages_are_pairs_without_marks_of_menus_and_damaged_catalogues_are_le
 def test_catalogues_of_the_machine_train_a_domain_without_what_test_text_has(tmp_path, monkeypatch):
     monkeypatch.setattr(gettext, "bindtextdomain", lambda domain: str(tmp_path / "share"))
     monkeypatch.setattr("dana.studies.translation.pairs.FOLDERS", ())
-    messages = {f"message number {n} is {n * 7} long": f"Meldung Nummer {n} ist {n * 7} lang" for n in range(40)}
+    messages = {
+        f"message number {n} is {n * 7} long": f"Meldung Nummer {n} ist {n * 7} lang"
+        for n in range(40)
+    }
     messages["please see: Please, wait a moment!"] = "Bitte einen Moment warten"
     messages["kindly wait for some time"] = "Achtung. Bitte warten Sie jetzt"
     write_catalogue(tmp_path, "app", messages)
     settings = toy_settings(tmp_path, catalogues="it")
-    settings.test["it"] = write_sides(tmp_path, "it", (["Bitte warten Sie jetzt"], ["Please wait a moment."]))
+    settings.test["it"] = write_sides(
+        tmp_path, "it", (["Bitte warten Sie jetzt"], ["Please wait a moment."])
+    )
     artifact = pairs_stage(settings, tmp_path / "pairs")
     row = audit_of(artifact).loc["it", "train"]
     assert row[["read", "overlap", "kept"]].tolist() == [42, 2, 20]

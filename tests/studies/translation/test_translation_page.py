@@ -30,9 +30,18 @@ def result(translator, test, share, selector="", target=None):
     from dana.studies.translation.translator import corpus_measures
 
     table = output(share)
-    row = {"translator": translator, "target": target or translator, "selector": selector, "test": test}
+    row = {
+        "translator": translator,
+        "target": target or translator,
+        "selector": selector,
+        "test": test,
+    }
     row |= {"pairs": len(table), "tokens": 1000, "loss": 5 - share, "output": table}
-    row |= {"precision": share, "recall": 0.5, "precision_ceiling": 1.0, "recall_ceiling": 0.6} if selector else {}
+    row |= (
+        {"precision": share, "recall": 0.5, "precision_ceiling": 1.0, "recall_ceiling": 0.6}
+        if selector
+        else {}
+    )
     return row | corpus_measures(table["translation"].tolist(), REFERENCES)
 
 
@@ -57,7 +66,10 @@ COSINES = pd.DataFrame([[1.0, 0.25], [0.25, 1.0]], index=["it", "law"], columns=
 
 
 def test_systems_are_compared_on_the_same_draws_and_equal_ones_are_equal():
-    texts = {name: output(share)["translation"].tolist() for name, share in (("a", 0.8), ("b", 0.8), ("c", 0.5))}
+    texts = {
+        name: output(share)["translation"].tolist()
+        for name, share in (("a", 0.8), ("b", 0.8), ("c", 0.5))
+    }
     first = paired_bootstrap(texts, REFERENCES)
     pd.testing.assert_frame_equal(first, paired_bootstrap(texts, REFERENCES))
     assert np.isnan(first.loc[0, "p"])
@@ -97,9 +109,15 @@ def test_correlations_have_the_diagonal_or_not():
     names = ["a", "b", "c", "d"]
     generator = np.random.default_rng(0)
     half = generator.uniform(0, 0.9, (4, 4))
-    cosines = pd.DataFrame(np.where(np.eye(4) > 0, 1, (half + half.T) / 2), index=names, columns=names)
+    cosines = pd.DataFrame(
+        np.where(np.eye(4) > 0, 1, (half + half.T) / 2), index=names, columns=names
+    )
     rows = [
-        {"translator": one, "test": other, "bleu": 30 * cosines.loc[one, other] ** 3 + generator.normal()}
+        {
+            "translator": one,
+            "test": other,
+            "bleu": 30 * cosines.loc[one, other] ** 3 + generator.normal(),
+        }
         for one in names
         for other in names
     ]
@@ -109,7 +127,9 @@ def test_correlations_have_the_diagonal_or_not():
     off = [row for row in rows if row["translator"] != row["test"]]
     for pairs, some in (("all", rows), ("without the diagonal", off)):
         values = [(cosines.loc[row["translator"], row["test"]], row["bleu"]) for row in some]
-        assert table.loc[("pearson", pairs), "r"] == pytest.approx(pearsonr(*zip(*values, strict=True))[0])
+        assert table.loc[("pearson", pairs), "r"] == pytest.approx(
+            pearsonr(*zip(*values, strict=True))[0]
+        )
     assert (table["low"] < table["r"]).all()
     assert (table["r"] < table["high"]).all()
     flat = correlation_table(matrix.assign(bleu=1.0), cosines)
@@ -119,15 +139,25 @@ def test_correlations_have_the_diagonal_or_not():
 def test_the_page_has_the_signatures_the_matrix_and_the_choices():
     audit = pd.DataFrame([{"domain": "it", "split": "train", "read": 9, "kept": 8, "repeated": 1, "held_out": 0,
                            "long": 0, "overlap": 0, "source_words": 40, "target_words": 44, "oov": None}])  # fmt: skip
-    report = translation_report("mt", matrix_table(RESULTS), table_of_choices(RESULTS), COSINES, audit, SIGNATURES)
+    report = translation_report(
+        "mt", matrix_table(RESULTS), table_of_choices(RESULTS), COSINES, audit, SIGNATURES
+    )
     text = to_markdown(report)
     assert text.startswith("# mt\n\n**On 2 of 2 test sets the domain's own translator")
     assert "- bleu: nrefs:1\\|tok:13a" in text
-    assert [table.name for table in report.tables] == ["matrix", "correlations", "cosines", "choices", "audit"]
+    assert [table.name for table in report.tables] == [
+        "matrix",
+        "correlations",
+        "cosines",
+        "choices",
+        "audit",
+    ]
     assert [figure.name for figure in report.figures] == ["matrix", "figure4"]
     assert "own" in report.figures[1].svg
     assert report.figures[0].svg == report.figures[0].svg
     assert "Spearman without the diagonal" in text
     assert "oracle: " in text
-    without = translation_report("mt", matrix_table(RESULTS), pd.DataFrame(), COSINES, audit, SIGNATURES)
+    without = translation_report(
+        "mt", matrix_table(RESULTS), pd.DataFrame(), COSINES, audit, SIGNATURES
+    )
     assert "selection trains" not in to_markdown(without)

@@ -16,11 +16,19 @@ from dana.stages.settings import RunSettings
 from dana.studies.translation.pairs import open_pairs, pairs_stage
 from dana.studies.translation.settings import TranslationSettings
 from dana.studies.translation.stage import plan_translation, run_translation
-from dana.studies.translation.translator import chosen_model, target_loss, text_stage, train_stage, vocabulary_stage
+from dana.studies.translation.translator import (
+    chosen_model,
+    target_loss,
+    text_stage,
+    train_stage,
+    vocabulary_stage,
+)
 
 
 def run_settings(folder, **changes):
-    study = toy_settings(folder, selectors=["random", "moore_lewis", "oracle"], targets=["garden"], **changes)
+    study = toy_settings(
+        folder, selectors=["random", "moore_lewis", "oracle"], targets=["garden"], **changes
+    )
     settings = RunSettings(out=str(folder / "mt"))
     encoder = replace(settings.selection, encoder="hashing:dims=32")
     return replace(settings, selection=encoder, **{"translation": study})
@@ -36,11 +44,18 @@ def test_all_cells_run_once_and_the_tables_have_every_translator(tmp_path):
     page = run_translation(settings)
     states = plan_translation(settings).states()
     assert set(states.values()) == {"done"}
-    files = (page.parent / "tables" / f"{name}.csv" for name in ("matrix", "choices", "audit", "correlations"))
-    matrix, choices, audit, correlations = (pd.read_csv(file, keep_default_na=False) for file in files)
+    files = (
+        page.parent / "tables" / f"{name}.csv"
+        for name in ("matrix", "choices", "audit", "correlations")
+    )
+    matrix, choices, audit, correlations = (
+        pd.read_csv(file, keep_default_na=False) for file in files
+    )
     assert set(zip(matrix["translator"], matrix["test"], strict=True)) == {*product(["NA", "2019", "all"],
                                                                                     ["NA", "2019"])}  # fmt: skip
-    assert correlations["n"].tolist() == [4, 4, 2, 2], "a name that is a number, or means no number, is a name"
+    assert correlations["n"].tolist() == [4, 4, 2, 2], (
+        "a name that is a number, or means no number, is a name"
+    )
     assert audit["domain"].tolist() == ["2019"] * 3 + ["NA"] * 3
     assert choices["selector"].tolist() == ["random", "moore_lewis", "oracle"]
     assert choices.set_index("selector")["precision"]["oracle"] == 1
@@ -98,22 +113,35 @@ def test_a_translator_predicts_its_own_domain_better_than_another_ones(tmp_path)
         for split, part in {"train": rows[:1200], "test": rows[1200:]}.items():
             sides = []
             for language in ("de", "en"):
-                with gzip.open(Path(data, "domains", f"{name}.{language}.txt.gz"), "rt", encoding="utf-8") as lines:
+                with gzip.open(
+                    Path(data, "domains", f"{name}.{language}.txt.gz"), "rt", encoding="utf-8"
+                ) as lines:
                     sides.append(lines.read().splitlines()[part.start : part.stop])
             files[split][name] = write_sides(tmp_path, f"{name}-{split}", (sides[0], sides[1]))
     size = {"layers": 2, "width": 128, "vocabulary": 4000, "max_tokens": 160, "batch_tokens": 2048}
-    settings = TranslationSettings(**files, **size, held_out=50, epochs=1, dev_pairs=1, warmup_steps=10)
+    settings = TranslationSettings(
+        **files, **size, held_out=50, epochs=1, dev_pairs=1, warmup_steps=10
+    )
     pairs = pairs_stage(settings, tmp_path / "pairs").path
-    vocabulary = vocabulary_stage(pairs, settings.domains, settings.vocabulary, tmp_path / "vocabulary").path
+    vocabulary = vocabulary_stage(
+        pairs, settings.domains, settings.vocabulary, tmp_path / "vocabulary"
+    ).path
     losses = {}
     for name in settings.domains:
         text, dev = (
-            text_stage(pairs, vocabulary, [name], split, settings.max_tokens, tmp_path / split / name).path
+            text_stage(
+                pairs, vocabulary, [name], split, settings.max_tokens, tmp_path / split / name
+            ).path
             for split in ("train", "dev")
         )
-        trained = train_stage(text, dev, pairs, vocabulary, name, settings, tmp_path / "translators" / name)
+        trained = train_stage(
+            text, dev, pairs, vocabulary, name, settings, tmp_path / "translators" / name
+        )
         folder = chosen_model(trained.path)
-        model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+        model, tokenizer = (
+            AutoModelForSeq2SeqLM.from_pretrained(folder),
+            AutoTokenizer.from_pretrained(folder),
+        )
         for test in settings.domains:
             table = open_pairs(pairs, test, "test").head(100)
             losses[name, test] = target_loss(model, tokenizer, table, settings)

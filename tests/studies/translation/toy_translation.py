@@ -6,8 +6,20 @@ from pathlib import Path
 from dana.studies.translation.settings import TranslationSettings
 
 WORDS = {
-    "kitchen": [("apfel", "apple"), ("birne", "pear"), ("messer", "knife"), ("gabel", "fork"), ("suppe", "soup")],
-    "garden": [("baum", "tree"), ("rose", "rose"), ("spaten", "spade"), ("zaun", "fence"), ("hecke", "hedge")],
+    "kitchen": [
+        ("apfel", "apple"),
+        ("birne", "pear"),
+        ("messer", "knife"),
+        ("gabel", "fork"),
+        ("suppe", "soup"),
+    ],
+    "garden": [
+        ("baum", "tree"),
+        ("rose", "rose"),
+        ("spaten", "spade"),
+        ("zaun", "fence"),
+        ("hecke", "hedge"),
+    ],
 }
 ADJECTIVES = [("rot", "red"), ("alt", "old"), ("neu", "new"), ("leer", "empty"), ("warm", "warm")]
 
@@ -16,7 +28,10 @@ def toy_lines(domain: str, count: int, seed: int = 0) -> tuple[list[str], list[s
     """German and English lines: a number, adjectives and nouns in the same order."""
     generator, sides = random.Random(f"{domain} {seed}"), ([], [])
     for number in range(count):
-        words = [generator.choice(part) for part in (ADJECTIVES, WORDS[domain], ADJECTIVES, WORDS[domain])]
+        words = [
+            generator.choice(part)
+            for part in (ADJECTIVES, WORDS[domain], ADJECTIVES, WORDS[domain])
+        ]
         for side, beginning in enumerate((f"Satz {seed}{number}", f"Line {seed}{number}")):
             sides[side].append(" ".join([beginning, *(word[side] for word in words)]))
     return sides
@@ -30,12 +45,24 @@ def write_sides(folder: Path, name: str, sides: tuple[list[str], list[str]]) -> 
     return [str(file) for file in files]
 
 
-def toy_settings(folder: Path, train: int = 40, test: int = 6, **changes: object) -> TranslationSettings:
+def toy_settings(
+    folder: Path, train: int = 40, test: int = 6, **changes: object
+) -> TranslationSettings:
     """Two domains and a translator of one narrow layer."""
     texts = {
-        part: {name: write_sides(folder, f"{name}-{part}", toy_lines(name, count, seed)) for name in WORDS}
+        part: {
+            name: write_sides(folder, f"{name}-{part}", toy_lines(name, count, seed))
+            for name in WORDS
+        }
         for seed, (part, count) in enumerate({"train": train, "test": test}.items())
     }
-    small = {"held_out": 20, "layers": 1, "width": 64, "vocabulary": 300, "max_tokens": 80, "batch_tokens": 400}
+    small = {
+        "held_out": 20,
+        "layers": 1,
+        "width": 64,
+        "vocabulary": 300,
+        "max_tokens": 80,
+        "batch_tokens": 400,
+    }
     small |= {"micro_batch_tokens": 400, "epochs": 2, "dev_pairs": 2, "beams": 2, "warmup_steps": 2}
     return TranslationSettings(**{**texts, **small, **changes})

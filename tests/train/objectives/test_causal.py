@@ -91,7 +91,9 @@ def make_batch(tokenizer, sizes, weights):
     special = SpecialTokens.of(tokenizer) if tokenizer else NOTHING
     stream = np.random.default_rng(0).integers(5, 60, sum(sizes))
     starts, ids = np.cumsum(sizes) - sizes, np.arange(len(sizes), dtype=np.uint64)
-    return Examples(stream, starts, np.array(sizes), ids, np.array(weights, dtype=np.float32), special)
+    return Examples(
+        stream, starts, np.array(sizes), ids, np.array(weights, dtype=np.float32), special
+    )
 
 
 def reference(model, batch, denominator):
@@ -100,11 +102,17 @@ def reference(model, batch, denominator):
     for first, last in pairwise(batch.offsets.tolist()):
         ids = torch.from_numpy(batch.tokens[first:last]).long()[None]
         counts.append(last - first - 1)
-        sums.append(model(input_ids=ids, labels=ids).loss * counts[-1] if counts[-1] else torch.zeros(()))
+        sums.append(
+            model(input_ids=ids, labels=ids).loss * counts[-1] if counts[-1] else torch.zeros(())
+        )
     shares = [weight * part for weight, part in zip(weights, sums, strict=True)]
     if denominator == "batch":
-        return sum(share / count for share, count in zip(shares, counts, strict=True) if count) / len(counts)
-    return sum(shares) / np.dot(weights if denominator == "weight_sum" else np.ones(len(counts)), counts)
+        return sum(
+            share / count for share, count in zip(shares, counts, strict=True) if count
+        ) / len(counts)
+    return sum(shares) / np.dot(
+        weights if denominator == "weight_sum" else np.ones(len(counts)), counts
+    )
 
 
 def step_of(denominator, collator=None):
@@ -121,15 +129,21 @@ def check_step(config, denominator="batch", budget=50, layout="padded"):
     if layout == "unpadded":
         use_varlen(other)
     settings = TrainSettings(max_tokens=16, objective="causal", denominator=denominator, clip=1e9)
-    outcome, gradient = gradient_of_step(new_state(other, settings, budget, layout=layout), batch, settings)
+    outcome, gradient = gradient_of_step(
+        new_state(other, settings, budget, layout=layout), batch, settings
+    )
     assert outcome.loss == pytest.approx(float(loss.detach()), rel=1e-6)
-    torch.testing.assert_close(gradient, autograd, atol=1e-6 * float(autograd.abs().max()), rtol=1e-4)
+    torch.testing.assert_close(
+        gradient, autograd, atol=1e-6 * float(autograd.abs().max()), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("denominator", DENOMINATORS)
 @pytest.mark.parametrize("budget", [16, 512])
 @pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
-def test_loss_and_gradient_of_a_weighted_step_are_those_of_transformers(config, denominator, budget):
+def test_loss_and_gradient_of_a_weighted_step_are_those_of_transformers(
+    config, denominator, budget
+):
     check_step(config, denominator, budget)
 
 
@@ -165,7 +179,9 @@ def test_no_more_than_a_chunk_of_logits_is_held_and_nothing_changes(monkeypatch)
 
 
 def test_an_unknown_head_has_all_logits_at_once_and_is_named(monkeypatch, heard):
-    monkeypatch.setattr(heads, "decoder_logits", lambda model, states: model.get_output_embeddings()(states) + 0.1)
+    monkeypatch.setattr(
+        heads, "decoder_logits", lambda model, states: model.get_output_embeddings()(states) + 0.1
+    )
     check_step(GPT2)
     assert "gpt2: the logits of a micro-batch are computed at once, not in chunks" in heard.text
 
@@ -177,19 +193,28 @@ def test_capped_attention_is_padded_and_says_so(precision, monkeypatch):
 
     def choose(layout):
         execution = Execution(layout=layout)
-        settings = TrainSettings(steps=2, batch_size=8, max_tokens=16, objective="causal", execution=execution)
+        settings = TrainSettings(
+            steps=2, batch_size=8, max_tokens=16, objective="causal", execution=execution
+        )
         accelerator = Accelerator(cpu=True, mixed_precision=precision)
-        return choose_execution(decoder(CAPPED), make_batch(None, SIZES, WEIGHTS), settings, accelerator)
+        return choose_execution(
+            decoder(CAPPED), make_batch(None, SIZES, WEIGHTS), settings, accelerator
+        )
 
     shape, reasons = choose("auto")
     assert shape.layout == "padded"
-    assert precision == "no" or "tried without padding, gemma2 mixes the examples of a row" in reasons[2]
+    assert (
+        precision == "no"
+        or "tried without padding, gemma2 mixes the examples of a row" in reasons[2]
+    )
     with pytest.raises(ConfigError, match=r"layout=unpadded .*gemma2"):
         choose("unpadded")
     model = decoder(CAPPED)
     model.set_attn_implementation(NAME)
     with pytest.raises(ArtifactError, match="softcap needs padded rows"):
-        heads.SelectedLogits(model)(**step_of("batch").micro(np.arange(8), BatchLayout("unpadded")).inputs)
+        heads.SelectedLogits(model)(
+            **step_of("batch").micro(np.arange(8), BatchLayout("unpadded")).inputs
+        )
     AcceleratorState._reset_state(reset_partial_state=True)  # its precision is that of later tests
 
 
@@ -197,10 +222,13 @@ def test_capped_attention_has_the_loss_of_transformers_when_padded():
     check_step(CAPPED)
 
 
-# For GPT-2 the Trainer also counts the first token of each text, which nothing predicts: its gradient is smaller.
+# For GPT-2 the Trainer also counts the first token of each text, which nothing predicts: its
+# gradient is smaller.
 @pytest.mark.parametrize("config", [QWEN, LLAMA], ids=["qwen2", "llama"])
 def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config, tmp_path):
-    examples = replace(make_batch(None, SIZES[1:], WEIGHTS[1:]), weights=np.ones(7, dtype=np.float32))
+    examples = replace(
+        make_batch(None, SIZES[1:], WEIGHTS[1:]), weights=np.ones(7, dtype=np.float32)
+    )
     rates = {"learning_rate": 1e-3, "weight_decay": 0.0}
     settings = TrainSettings(
         objective="causal",
@@ -218,7 +246,13 @@ def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config,
     )
     collator = CausalCollator(NOTHING)
     state = new_state(decoder(config), settings, budget=40)
-    *_, last = train(state, examples, [collator], settings, HeldOut({"task": examples, "general": examples}, collator))
+    *_, last = train(
+        state,
+        examples,
+        [collator],
+        settings,
+        HeldOut({"task": examples, "general": examples}, collator),
+    )
     batch = examples.take(np.arange(7))
     rows = [batch.tokens[first:end].tolist() for first, end in pairwise(batch.offsets.tolist())]
     width = max(map(len, rows))
@@ -245,26 +279,44 @@ def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config,
     )
     trainer = Trainer(decoder(config), arguments, train_dataset=table, data_collator=_collate)
     trainer.train()
-    torch.testing.assert_close(parameters(state.model), parameters(trainer.model), atol=1e-6, rtol=0)
-    assert not torch.allclose(parameters(state.model), parameters(decoder(config)), atol=1e-4), "it has learnt"
+    torch.testing.assert_close(
+        parameters(state.model), parameters(trainer.model), atol=1e-6, rtol=0
+    )
+    assert not torch.allclose(parameters(state.model), parameters(decoder(config)), atol=1e-4), (
+        "it has learnt"
+    )
     assert last.task_loss == pytest.approx(
         float(reference(trainer.model.eval(), batch, "token_count").detach()), abs=1e-5
     )
 
 
 def _collate(rows):
-    return default_collate([{name: torch.tensor(value) for name, value in row.items()} for row in rows])
+    return default_collate(
+        [{name: torch.tensor(value) for name, value in row.items()} for row in rows]
+    )
 
 
-def test_adapting_trains_measures_and_writes_a_folder_without_dana(repository_texts, byte_level, tmp_path):
-    texts = {"corpus": repository_texts[4:20], "task": repository_texts[:2], "general": repository_texts[2:4]}
+def test_adapting_trains_measures_and_writes_a_folder_without_dana(
+    repository_texts, byte_level, tmp_path
+):
+    texts = {
+        "corpus": repository_texts[4:20],
+        "task": repository_texts[:2],
+        "general": repository_texts[2:4],
+    }
     inputs = [write_documents(tmp_path / name, some) for name, some in texts.items()]
     gpt2(len(byte_level)).save_pretrained(tmp_path / "base")
     byte_level.save_pretrained(tmp_path / "base")
     rates = {"dropout": 0.0, "learning_rate": 1e-2}
-    settings = AdaptSettings(objective="causal", steps=30, batch_size=16, max_tokens=48, evaluations=0, **rates)
-    artifact = adapt_stage(str(tmp_path / "base"), inputs[0], None, *inputs[1:], settings, tmp_path / "out")
-    lines = [json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()]
+    settings = AdaptSettings(
+        objective="causal", steps=30, batch_size=16, max_tokens=48, evaluations=0, **rates
+    )
+    artifact = adapt_stage(
+        str(tmp_path / "base"), inputs[0], None, *inputs[1:], settings, tmp_path / "out"
+    )
+    lines = [
+        json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()
+    ]
     before, after = (line for line in lines if line["kind"] == "evaluation")
     assert after["task_loss"] < before["task_loss"] - 0.5
     assert artifact.manifest["depends_on"]["settings"]["objective"]["code"]["class"] == "Causal"
@@ -277,16 +329,30 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(repository_te
     batch = collator.step_batch(heldout.take(np.arange(len(heldout))), 0, "token_count").examples
     for folder, line in ((tmp_path / "base", before), (artifact.path, after)):
         model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        assert line["task_loss"] == pytest.approx(float(reference(model, batch, "token_count").detach()), abs=1e-5)
+        assert line["task_loss"] == pytest.approx(
+            float(reference(model, batch, "token_count").detach()), abs=1e-5
+        )
 
 
 def test_models_that_see_what_follows_are_refused_and_decoders_by_masked():
     causal = OBJECTIVES.create("causal")
-    for config in (BertConfig(), T5Config(), XLNetConfig(), BertGenerationConfig(), BlenderbotConfig()):
-        with pytest.raises(ConfigError, match=rf"objective='causal'.* {config.model_type}: it also sees what follows"):
+    for config in (
+        BertConfig(),
+        T5Config(),
+        XLNetConfig(),
+        BertGenerationConfig(),
+        BlenderbotConfig(),
+    ):
+        with pytest.raises(
+            ConfigError,
+            match=rf"objective='causal'.* {config.model_type}: it also sees what follows",
+        ):
             causal.auto_class(config)
     for config in (*CONFIGS, BertConfig(is_decoder=True)):
         assert causal.auto_class(config) is AutoModelForCausalLM
     for config in CONFIGS:
-        with pytest.raises(ConfigError, match=rf"objective='masked'.* {config.model_type}, .*: causal for a decoder"):
+        with pytest.raises(
+            ConfigError,
+            match=rf"objective='masked'.* {config.model_type}, .*: causal for a decoder",
+        ):
             OBJECTIVES.create("masked").auto_class(config)

@@ -51,7 +51,10 @@ def test_micro_batches_and_ranks_add_up_to_the_whole(denominator):
     total = micro_loss(LOSSES, coefficients, step.total)
     parts = [slice(0, 3), slice(3, 4), slice(4, 7)]
     for world, accumulation in ((1, 1), (3, 1), (1, 3), (2, 4)):
-        shares = [micro_loss(LOSSES[part], coefficients[part], step.total, world, accumulation) for part in parts]
+        shares = [
+            micro_loss(LOSSES[part], coefficients[part], step.total, world, accumulation)
+            for part in parts
+        ]
         assert float(sum(shares) / (world * accumulation)) == pytest.approx(float(total), rel=1e-9)
 
 

@@ -42,10 +42,17 @@ def flat(batch):
 
 def mask_one(tokens, key=1, epoch=0, masking=MASKING):
     """Which tokens of one example are masked."""
-    return mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)[1] != IGNORED
+    return (
+        mask(tokens, np.array([0, tokens.size]), np.array([key], dtype=np.uint64), epoch, masking)[
+            1
+        ]
+        != IGNORED
+    )
 
 
-@example(batch=[([6, 7], key) for key in range(30)], epoch=0, masking=WHOLE)  # a word ends with its example
+@example(
+    batch=[([6, 7], key) for key in range(30)], epoch=0, masking=WHOLE
+)  # a word ends with its example
 @given(batch=examples, epoch=st.integers(0, 5), masking=st.sampled_from([MASKING, WHOLE]))
 @settings(max_examples=60)
 def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, masking):
@@ -60,12 +67,16 @@ def test_an_example_has_the_same_masks_alone_and_in_any_batch(batch, epoch, mask
         alone = mask(*flat(batch[at : at + 1]), epoch, masking)
         span = slice(offsets[at], offsets[at + 1])
         np.testing.assert_array_equal((inputs[span], labels[span]), alone)
-        assert is_masked[span].any() == any(token >= 5 for token in row), "an ordinary token is masked if there is one"
+        assert is_masked[span].any() == any(token >= 5 for token in row), (
+            "an ordinary token is masked if there is one"
+        )
 
 
 def test_shares_are_those_of_bert():
     tokens = np.full(200_000, 30, dtype=np.int32)
-    inputs, labels = mask(tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING)
+    inputs, labels = mask(
+        tokens, np.array([0, 100_000, 200_000]), np.array([1, 2], dtype=np.uint64), 0, MASKING
+    )
     inputs = inputs[labels != IGNORED]
     assert inputs.size / tokens.size == pytest.approx(0.15, abs=0.005)
     assert (inputs == MASK).mean() == pytest.approx(0.8, abs=0.01)
@@ -77,18 +88,27 @@ def test_shares_are_those_of_bert():
 def test_the_masks_of_held_out_text_are_those_of_every_version():
     masking = Masking(MASK, SPECIAL, HELDOUT_SEED, HELDOUT_RATE)
     positions = np.flatnonzero(mask_one(np.full(40, 30, dtype=np.int32), masking=masking)).tolist()
-    assert positions == [6, 7, 18, 20, 27, 31, 33, 37, 38], "or losses of two versions could not be compared"
+    assert positions == [6, 7, 18, 20, 27, 31, 33, 37, 38], (
+        "or losses of two versions could not be compared"
+    )
     assert MaskedTokens().mask_rate == HELDOUT_RATE == 0.15
 
 
 def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
     tokens = np.full(20_000, 30, dtype=np.int32)
     base = mask_one(tokens)
-    others = [mask_one(tokens, epoch=1), mask_one(tokens, key=2), mask_one(tokens, masking=Masking(MASK, SPECIAL, 8))]
+    others = [
+        mask_one(tokens, epoch=1),
+        mask_one(tokens, key=2),
+        mask_one(tokens, masking=Masking(MASK, SPECIAL, 8)),
+    ]
     for other in (*others, np.roll(base, 1)):
         assert (base & other).mean() == pytest.approx(0.15**2, abs=0.004)
     ends, ids = np.array([0, tokens.size]), np.ones(1, dtype=np.uint64)
-    one, two = (mask(tokens, ends, ids, 0, replace(MASKING, rate=1.0, seed=seed))[0] == MASK for seed in (7, 8))
+    one, two = (
+        mask(tokens, ends, ids, 0, replace(MASKING, rate=1.0, seed=seed))[0] == MASK
+        for seed in (7, 8)
+    )
     assert (one & two).mean() == pytest.approx(0.8**2, abs=0.02)
 
 
@@ -107,18 +127,36 @@ def test_masking_of_a_tokenizer(tiny_tokenizer):
 
 
 TEXT = 'Unbelievable: "naïve" tokenizers (subwords), re-masking café 123 times. '
-WORDS = ["Unbelievable", ":", '"', "naïve", '"', "tokenizers", "(", "subwords", ")", ",", "re", "-", "masking"]
+WORDS = [
+    "Unbelievable",
+    ":",
+    '"',
+    "naïve",
+    '"',
+    "tokenizers",
+    "(",
+    "subwords",
+    ")",
+    ",",
+    "re",
+    "-",
+    "masking",
+]
 WORDS += ["café", "123", "times", "."]
 
 
 def fast(core):
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", mask_token="<mask>", cls_token="<s>")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, unk_token="<unk>", mask_token="<mask>", cls_token="<s>"
+    )
 
 
 def build(core, pre_tokenizer, trainer, **options):
     core.pre_tokenizer = pre_tokenizer
     special = ["<unk>", "<mask>", "<s>"]
-    core.train_from_iterator([TEXT], trainer(vocab_size=300, special_tokens=special, show_progress=False, **options))
+    core.train_from_iterator(
+        [TEXT], trainer(vocab_size=300, special_tokens=special, show_progress=False, **options)
+    )
     return fast(core)
 
 
@@ -126,7 +164,10 @@ def words_of(tokenizer, text=TEXT):
     """The words of a text, joined from the tokens of each."""
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
     starts = word_starts(ids, word_parts(tokenizer), np.zeros(ids.size, dtype=bool))
-    pieces = [tokenizer.convert_ids_to_tokens(ids[starts == start].tolist()) for start in np.unique(starts)]
+    pieces = [
+        tokenizer.convert_ids_to_tokens(ids[starts == start].tolist())
+        for start in np.unique(starts)
+    ]
     words = ["".join(piece.removeprefix("##") for piece in word) for word in pieces]
     return [word.lstrip("Ġ▁") for word in words if word.strip("Ġ▁")]
 
@@ -145,15 +186,21 @@ def test_words_of_wordpiece_sentencepiece_and_byte_level_bpe(tiny_tokenizer):
     spelling = [word.replace("ï", "Ã¯").replace("é", "Ã©") for word in WORDS]
     spelling[8:10] = ["),"]  # such tokenizers join punctuation
     assert words_of(bpe) == spelling
-    assert words_of(bpe, "one\ntwo") == ["one", "Ċ", "two"], "bytes of a line break are spelt as letters"
+    assert words_of(bpe, "one\ntwo") == ["one", "Ċ", "two"], (
+        "bytes of a line break are spelt as letters"
+    )
     assert words_of(bpe, "one\x01two") == ["one", "ā", "two"], "and those of a control character"
     assert words_of(bpe, "one ö") == ["one", "Ã¶"], "halves of a letter are letters"
-    assert word_starts(np.array([0, 6, 6, 7]), PARTS, np.arange(4) == 0).tolist() == [0, 1, 1, 3], "after a special one"
+    assert word_starts(np.array([0, 6, 6, 7]), PARTS, np.arange(4) == 0).tolist() == [0, 1, 1, 3], (
+        "after a special one"
+    )
 
 
 def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, repository_texts):
     masking = Masking.of(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
-    tokens, offsets, ids = flat([(tiny_tokenizer(text)["input_ids"], at) for at, text in enumerate(repository_texts)])
+    tokens, offsets, ids = flat(
+        [(tiny_tokenizer(text)["input_ids"], at) for at, text in enumerate(repository_texts)]
+    )
     edges = masking.special[tokens].copy()
     edges[offsets[:-1]] = True
     starts = word_starts(tokens, masking.parts, edges)

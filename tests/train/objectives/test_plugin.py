@@ -45,19 +45,33 @@ def reference(model, batch, after):
         labels = ids.clone()
         labels[0, : int(np.ceil(after * (last - first)))] = -100
         losses.append(model(input_ids=ids, labels=labels).loss)
-    return sum(weight * loss for weight, loss in zip(batch.weights.tolist(), losses, strict=True)) / len(losses)
+    return sum(
+        weight * loss for weight, loss in zip(batch.weights.tolist(), losses, strict=True)
+    ) / len(losses)
 
 
-def test_adapting_trains_measures_and_writes_a_folder_without_dana(plugin, repository_texts, byte_level, tmp_path):
-    texts = {"corpus": repository_texts[4:20], "task": repository_texts[:2], "general": repository_texts[2:4]}
+def test_adapting_trains_measures_and_writes_a_folder_without_dana(
+    plugin, repository_texts, byte_level, tmp_path
+):
+    texts = {
+        "corpus": repository_texts[4:20],
+        "task": repository_texts[:2],
+        "general": repository_texts[2:4],
+    }
     inputs = [write_documents(tmp_path / name, some) for name, some in texts.items()]
     gpt2(len(byte_level)).save_pretrained(tmp_path / "base")
     byte_level.save_pretrained(tmp_path / "base")
     rates = {"dropout": 0.0, "learning_rate": 1e-2}
     objective = "completion:after=0.3"
-    settings = AdaptSettings(objective=objective, steps=30, batch_size=16, max_tokens=48, evaluations=0, **rates)
-    artifact = adapt_stage(str(tmp_path / "base"), inputs[0], None, *inputs[1:], settings, tmp_path / "out")
-    lines = [json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()]
+    settings = AdaptSettings(
+        objective=objective, steps=30, batch_size=16, max_tokens=48, evaluations=0, **rates
+    )
+    artifact = adapt_stage(
+        str(tmp_path / "base"), inputs[0], None, *inputs[1:], settings, tmp_path / "out"
+    )
+    lines = [
+        json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()
+    ]
     before, after = (line for line in lines if line["kind"] == "evaluation")
     assert after["task_loss"] < before["task_loss"] - 0.5
     decisive = artifact.manifest["depends_on"]["settings"]["objective"]
@@ -80,7 +94,13 @@ def test_the_page_has_this_plugin_and_its_loop_gives_the_loss_of_a_step(plugin, 
     registration = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
     assert registration in (PLUGIN / "pyproject.toml").read_text()
     examples, model = make_batch(byte_level, [6, 4, 9], [1.0, 0.5, 0.25]), gpt2(60).eval()
-    names = {"examples": examples, "rows": np.arange(3), "model": model, "tokenizer": byte_level, "epoch": 0}
+    names = {
+        "examples": examples,
+        "rows": np.arange(3),
+        "model": model,
+        "tokenizer": byte_level,
+        "epoch": 0,
+    }
     exec(training_loop, names)
     loss = float(reference(model, examples.take(np.arange(3)), 0.5).detach())
     assert names["loss"] == pytest.approx(loss, abs=1e-6)

@@ -27,7 +27,16 @@ from tests.train.conftest import gradient_of_step, new_state, parameters
 PAD, END, TAB, VOCABULARY = 0, 1, 2, 50
 END_ALONE = SpecialTokens(np.zeros(0, np.int32), np.array([END], np.int32))
 COLLATOR = TranslationCollator(END_ALONE, TAB, PAD)
-SIZES = [(1, 1), (4, 2), (2, 7), (6, 6), (3, 1), (5, 0), (0, 3), (6, 5)]  # tokens of source and translation
+SIZES = [
+    (1, 1),
+    (4, 2),
+    (2, 7),
+    (6, 6),
+    (3, 1),
+    (5, 0),
+    (0, 3),
+    (6, 5),
+]  # tokens of source and translation
 WEIGHTS = [0.3, 1.0, 0.0, 0.7, 0.2, 1.0, 0.5, 0.9]
 
 
@@ -36,9 +45,16 @@ def marian(dropout=0.0, **change):
     shape = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 32}
     shape |= {f"{side}_{part}": size for side in ("encoder", "decoder") for part, size in
               (("attention_heads", 2), ("ffn_dim", 32))}  # fmt: skip
-    ids = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": PAD, "forced_eos_token_id": None}
+    ids = {
+        "pad_token_id": PAD,
+        "eos_token_id": END,
+        "decoder_start_token_id": PAD,
+        "forced_eos_token_id": None,
+    }
     with torch_seed(1), torch.no_grad():
-        model = MarianMTModel(MarianConfig(vocab_size=VOCABULARY, dropout=dropout, **shape, **ids, **change))
+        model = MarianMTModel(
+            MarianConfig(vocab_size=VOCABULARY, dropout=dropout, **shape, **ids, **change)
+        )
         for name, value in model.named_parameters():
             value.mul_(5.0 if value.ndim > 1 and "positions" not in name else 1.0)
     return model
@@ -53,7 +69,9 @@ def pairs(sizes=SIZES, weights=WEIGHTS):
     counts = np.array(list(map(len, rows)))
     ids = np.arange(len(rows), dtype=np.uint64)
     weights = np.resize(np.array(weights, dtype=np.float32), len(rows))
-    return Examples(np.concatenate(rows), np.cumsum(counts) - counts, counts, ids, weights, END_ALONE)
+    return Examples(
+        np.concatenate(rows), np.cumsum(counts) - counts, counts, ids, weights, END_ALONE
+    )
 
 
 def reference(model, batch, denominator="token_count", smoothing=0.0):
@@ -65,32 +83,44 @@ def reference(model, batch, denominator="token_count", smoothing=0.0):
         source, labels = torch.cat([row[:tab], torch.tensor([END])])[None], row[tab + 1 :][None]
         output = model(input_ids=source, labels=labels)
         log_p = torch.log_softmax(output.logits[0], -1)
-        losses = (1 - smoothing) * -log_p.gather(1, labels[0][:, None])[:, 0] - smoothing * log_p.mean(-1)
+        losses = (1 - smoothing) * -log_p.gather(1, labels[0][:, None])[
+            :, 0
+        ] - smoothing * log_p.mean(-1)
         if not smoothing:
-            assert float(losses.mean().detach()) == pytest.approx(float(output.loss.detach()), rel=1e-5)
+            assert float(losses.mean().detach()) == pytest.approx(
+                float(output.loss.detach()), rel=1e-5
+            )
         sums.append(losses.sum())
         counts.append(labels.numel())
     shares = [weight * part for weight, part in zip(weights, sums, strict=True)]
     if denominator == "batch":
         return sum(share / count for share, count in zip(shares, counts, strict=True)) / len(counts)
-    return sum(shares) / np.dot(weights if denominator == "weight_sum" else np.ones(len(counts)), counts)
+    return sum(shares) / np.dot(
+        weights if denominator == "weight_sum" else np.ones(len(counts)), counts
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("budget", [16, 512])
 @pytest.mark.parametrize("denominator", DENOMINATORS)
-def test_loss_and_gradient_of_a_weighted_step_are_those_of_transformers_pair_by_pair(denominator, budget, smoothing):
+def test_loss_and_gradient_of_a_weighted_step_are_those_of_transformers_pair_by_pair(
+    denominator, budget, smoothing
+):
     model, other = marian(), marian()
     batch = COLLATOR.step_batch(pairs().take(np.arange(8)), 0, denominator)
     loss = reference(model, batch.examples, denominator, smoothing)
     loss.backward()
-    autograd = torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
+    autograd = torch.cat(
+        [value.grad.flatten() for value in model.parameters() if value.grad is not None]
+    )
     objective = f"translation:smoothing={smoothing}"
     settings = TrainSettings(max_tokens=16, objective=objective, denominator=denominator, clip=1e9)
     state = new_state(other, settings, budget)
     outcome, gradient = gradient_of_step(state, batch, settings)
     assert outcome.loss == pytest.approx(float(loss.detach()), rel=1e-6)
-    torch.testing.assert_close(gradient, autograd, atol=1e-6 * float(autograd.abs().max()), rtol=1e-4)
+    torch.testing.assert_close(
+        gradient, autograd, atol=1e-6 * float(autograd.abs().max()), rtol=1e-4
+    )
 
 
 def test_ranks_share_the_gradient_of_a_step_and_an_idle_one_adds_nothing():
@@ -144,7 +174,9 @@ def test_stopped_by_a_signal_it_resumes_bit_for_bit(tmp_path):
         for record in policy.watch(state, records):
             if isinstance(record, StepRecord) and record.step == stop:
                 os.kill(os.getpid(), signal.SIGTERM)
-        return parameters(state.module), [getattr(record, "loss", None) for record in policy.records]
+        return parameters(state.module), [
+            getattr(record, "loss", None) for record in policy.records
+        ]
 
     with pytest.raises(Preemption, match="after step 3"):
         run("stopped", 3)
@@ -167,9 +199,13 @@ def test_an_example_without_one_tab_is_refused(tabs):
 def test_models_and_tokenizers_that_cannot_translate_are_refused(tiny_tokenizer):
     objective = OBJECTIVES.create("translation")
     for config in (BertConfig(), MarianConfig(pad_token_id=0, decoder_start_token_id=1)):
-        with pytest.raises(ConfigError, match=rf"objective='translation'.* {config.model_type}: no decoder"):
+        with pytest.raises(
+            ConfigError, match=rf"objective='translation'.* {config.model_type}: no decoder"
+        ):
             objective.auto_class(config)
-    assert objective.auto_class(T5Config(decoder_start_token_id=0)).__name__ == "AutoModelForSeq2SeqLM"
+    assert (
+        objective.auto_class(T5Config(decoder_start_token_id=0)).__name__ == "AutoModelForSeq2SeqLM"
+    )
     with pytest.raises(ConfigError, match="needs a tab"):
         objective.collator(tiny_tokenizer, 0)
     with pytest.raises(ConfigError, match="smoothing"):

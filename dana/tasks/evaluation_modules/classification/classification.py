@@ -18,7 +18,9 @@ class Classification(evaluate.Metric):
             features=datasets.Features({"predictions": INTEGER, "references": INTEGER}),
         )
 
-    def _compute(self, predictions: list[int], references: list[int], labels: list[int]) -> dict[str, float]:
+    def _compute(
+        self, predictions: list[int], references: list[int], labels: list[int]
+    ) -> dict[str, float]:
         scores = {"accuracy": float(accuracy_score(references, predictions))}
         for average in ("micro", "macro"):
             f1 = f1_score(references, predictions, labels=labels, average=average, zero_division=0)

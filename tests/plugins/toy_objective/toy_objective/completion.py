@@ -40,7 +40,12 @@ class Completion(Objective):
         from transformers import AutoModelForCausalLM
 
         kind = config.model_type
-        require(kind in ("gpt2", "llama"), "objective", "completion", f"masked for a model of type {kind}")
+        require(
+            kind in ("gpt2", "llama"),
+            "objective",
+            "completion",
+            f"masked for a model of type {kind}",
+        )
         return AutoModelForCausalLM
 
     def collator(self, tokenizer, seed):
