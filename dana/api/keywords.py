@@ -10,11 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from dana.api.inputs import Texts, as_sources
-from dana.core.announce import DryRun, announcements, scratch
 from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
-from dana.core.logging import messages, progress
+from dana.core.logging import messages
 from dana.stages.remember import recall
 from dana.stages.settings import RunSettings, load_settings
 from dana.stages.unused import check_unused
@@ -70,14 +69,14 @@ def settings_of(
 
 def _with_texts(settings: RunSettings, task: Texts | None, general: Texts | None) -> RunSettings:
     """Add the sources of both texts to the settings; texts in memory are written to files."""
-    run, at, inputs = Path(settings.out), scratch(Path(settings.out)), settings.inputs
+    run, inputs = Path(settings.out), settings.inputs
     if general is not None:
         skips = settings.on_bad_record == "skip"
         settings = replace(
-            settings, general=as_sources("general", general, at, run / "corpus", inputs, skips)
+            settings, general=as_sources("general", general, run, run / "corpus", inputs, skips)
         )
     if task is not None:
-        sources = as_sources("task", task, at, run / "task", inputs)
+        sources = as_sources("task", task, run, run / "task", inputs)
         if len(sources) > 1:
             raise ConfigError(f"task: {len(sources)} paths; give one: a file, glob or folder")
         settings = replace(settings, task=sources[0])
@@ -114,27 +113,19 @@ def plain_value(value: Any) -> Any:
 
 
 def with_messages(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a public function show the messages and progress bars of its command, or only errors with ``quiet=True``.
-
-    With ``dry_run=True`` it prints what it would do and how long that takes, and returns None.
-    """
+    """Let a public function show the messages and progress bars of its command, or only errors with ``quiet=True``."""
 
     @wraps(function)
-    def call(*arguments: Any, quiet: bool = False, dry_run: bool = False, **keywords: Any) -> R:
-        try:
-            with messages(quiet), announcements(dry_run):
-                return function(*arguments, **keywords)
-        except DryRun as plan:
-            progress.write(str(plan))
-            return cast(R, None)
+    def call(*arguments: Any, quiet: bool = False, **keywords: Any) -> R:
+        with messages(quiet):
+            return function(*arguments, **keywords)
 
-    signature, switch = inspect.signature(function), {"default": False, "annotation": bool}
-    switches = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, **switch)
-        for name in ("quiet", "dry_run")
-    ]
+    signature = inspect.signature(function)
+    switch = inspect.Parameter(
+        "quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=bool
+    )
     parameters = sorted(
-        [*signature.parameters.values(), *switches], key=lambda parameter: parameter.kind
+        [*signature.parameters.values(), switch], key=lambda parameter: parameter.kind
     )
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Callable[P, R], call)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts
 from dana.api.keywords import Folder, run_folder, settings_of, with_messages
-from dana.core.announce import Cost, announce, is_dry
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.stages.remember import remember
@@ -159,8 +158,6 @@ def weigh(
         remember_settings(ready, run)
         return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
-    if is_dry():
-        announce(lambda: Cost(f"weigh {len(scores):,} scores in memory", 0.0))
     if getattr(scores, "ndim", None) != 1:
         return _weigh_table(scores, ready)
     texts = pd.DataFrame({"doc_id": range(len(scores)), "unit": 0, "score": np.asarray(scores)})

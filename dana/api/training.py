@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dana.api.inputs import Texts, write_card
 from dana.api.keywords import Folder, run_folder, settings_of, with_messages
 from dana.api.selection import remember_settings
-from dana.core.announce import announce, is_dry, scratch
 from dana.core.config import require
 from dana.core.errors import DataError
 
@@ -55,7 +54,6 @@ def adapt(
         DataError: If columns of the table are missing.
         DanaError: See :func:`dana.stages.training.adapt_stage`.
     """
-    from dana.stages.cost import training_estimate
     from dana.stages.texts import held_out_folders, open_texts
     from dana.stages.training import adapt_stage
     from dana.train.hf_trainer import load_model
@@ -67,9 +65,6 @@ def adapt(
         require(not unweighted or weights is None, "weights", weights, "None with unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
         if task is not None or general is not None:
-            if is_dry():  # the text is not read
-                target = ready.adapt, run / "corpus", where, run / "adapted"
-                announce(lambda: training_estimate(checkpoint, "", *target))
             open_texts(ready, selects=False)
         artifact = adapt_stage(
             checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted"
@@ -320,6 +315,4 @@ def weights_folder(weights: "Folder | pd.DataFrame | None", run: Path, out: Fold
         table = pa.Table.from_pandas(columns, schema=WEIGHTS, preserve_index=False)
         draft.counts["units"] = write_parts([table], draft.path, WEIGHTS)
 
-    return make(
-        scratch(run) / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write
-    ).path
+    return make(run / "inputs" / "weights", "weights", {"rows": rows.hexdigest()}, write).path

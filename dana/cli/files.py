@@ -1,4 +1,4 @@
-"""The groups ``dana plugins`` (list, check) and ``dana files`` (verify, pack, average, fold, memory, env)."""
+"""The groups ``dana plugins`` (list, check) and ``dana files`` (verify, pack, average, fold, env)."""
 
 import argparse
 from importlib import import_module
@@ -9,7 +9,6 @@ from dana.cli.settings import next_command, settings_from
 from dana.core.text_table import tabulate
 
 KINDS = ("detector", "selector", "encoder", "objective")
-MEMORY = [Flag("--model", "model", "a folder with at least config.json, or a Hub name")]
 PACK = [Flag("--model", "model", "checkpoint of the tokenizer: a folder or a Hub name")]
 
 
@@ -72,7 +71,7 @@ def add_files(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    text = "a run's files, its tokens, models: verify, pack, average, fold, memory, env"
+    text = "a run's files, its tokens, models: verify, pack, average, fold, env"
     files = add_group(add, "files", text)
     verify = add_command(files, "verify", _verify, settings=False, json=True)
     verify.add_argument(
@@ -105,9 +104,6 @@ def add_files(add: AddCommand) -> None:
         help="folder of adapters, as dana adapt writes it",
     )
     fold.add_argument("--out", required=True, type=local_folder, help="folder of the model")
-    memory = add_command(files, "memory", _memory, MEMORY, reads=["adapt"], json=True)
-    launch = "YAML of accelerate launch; without it one process in float32"
-    memory.add_argument("--launch", type=local_folder, metavar="FILE", help=launch)
     add_command(files, "env", _env, settings=False)
 
 
@@ -168,38 +164,6 @@ def _fold(args: argparse.Namespace) -> dict[str, Any]:
     artifact = fold_stage(args.adapter, args.out)
     print(f"written: {artifact.path}")
     return {"folder": artifact.path}
-
-
-def _memory(args: argparse.Namespace) -> dict[str, Any]:
-    """Count the bytes that each process of dana adapt holds, from the model's config.json and a launch alone.
-
-    Weights, gradients and Adam's moments are counted, activations estimated. --set
-    adapt.adapter=lora:r=16 and --set adapt.execution.gradient_checkpointing=true are taken into
-    account.
-    """
-    from dataclasses import asdict
-
-    from dana.core.config import require
-    from dana.stages.memory import Launch, count_memory
-
-    settings = settings_from(args)
-    require(
-        bool(settings.model), "--model", settings.model, "a folder with config.json, or a Hub name"
-    )
-    launch = Launch.of(args.launch) if args.launch else Launch()
-    memory = count_memory(str(settings.model), settings.adapt, launch)
-    values = asdict(memory)
-    every, learnt = values.pop("parameters"), values.pop("learnable")
-    print(
-        f"parameters  {every:,}, of which {learnt:,} are trained, by {launch.processes} process(es) of {launch.engine}"
-    )
-    print(
-        "\n".join(
-            f"{name:<12}{size / 1e9:8.2f} GB"
-            for name, size in {**values, "total": memory.total}.items()
-        )
-    )
-    return {**asdict(memory), "total": memory.total}
 
 
 def _env(args: argparse.Namespace) -> None:

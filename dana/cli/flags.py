@@ -109,13 +109,13 @@ def add_command(
     parser.set_defaults(
         run=run, command=parser.prog.removeprefix("dana "), flags=flag_names, reads=read
     )
-    parser.set_defaults(processes=False, json=False, dry_run=False)
+    parser.set_defaults(processes=False, json=False)
     return parser
 
 
 def add_dry_run(parser: Any) -> None:
-    """Add ``--dry-run`` to a command, or to a group of its arguments."""
-    text = "check the inputs, say what would be done and how long it takes here; write nothing"
+    """Add ``--dry-run`` to a command or a script."""
+    text = "check the settings and say what would be done; write nothing"
     parser.add_argument("--dry-run", action="store_true", help=text)
 
 

@@ -14,7 +14,6 @@ from dana.cli.flags import Parser, add_dry_run, add_group
 from dana.cli.runs import add_runs
 from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks, add_training
-from dana.core.announce import DryRun, announcements
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
 from dana.core.launch import (
     leave_launch,
@@ -52,12 +51,12 @@ def run_script(
     run: Callable[[argparse.Namespace], object],
     arguments: Sequence[str] | None = None,
 ) -> int:
-    """Run a script like a command: with ``--dry-run``, errors in one line, a stop that saves; returns its exit code.
+    """Run a script like a command: errors in one line, a stop that saves; returns its exit code.
 
     Args:
         parser: Parser of the script; gets ``--dry-run``.
-        run: Called with the parsed arguments; announces its work by
-            :func:`dana.core.announce.announce`.
+        run: Called with the parsed arguments; with ``dry_run`` among them it says what it would do,
+            and writes nothing.
         arguments: Words of the command line.
     """
     add_dry_run(parser)
@@ -121,12 +120,7 @@ def _run(args: argparse.Namespace) -> None:
     # A stream, because DeepSpeed flushes it when it builds its kernels.
     out = redirect_stdout(sys.stderr) if args.json else nullcontext()
     with out if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
-        try:
-            with announcements(args.dry_run):
-                answer = args.run(args)
-        except DryRun as plan:
-            print(plan)
-            answer = plan.answer
+        answer = args.run(args)
     if args.json and is_main_process():
         print(json.dumps(answer, default=str, ensure_ascii=False))
 

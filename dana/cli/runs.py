@@ -2,12 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
 from dana.cli.selection import ALLOW, TEXTS
 from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dana.stages.settings import RunSettings
 
 COLUMNS = {
     "text": "column of the text, of the pool too (default: text, or else the column with the most words)",
@@ -81,6 +84,9 @@ def _quickstart(args: argparse.Namespace) -> None:
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, RECIPE)
+    if args.dry_run:
+        _show_plan(settings)
+        return
     print(f"report: {run_recipe(settings)}\n{OWN_TEXT}")
 
 
@@ -89,8 +95,8 @@ def _init(args: argparse.Namespace) -> None:
 
     Finds separator, encoding and columns by looking, drops repeats, divides the texts into
     stratified folds, compares the pool with them, and writes FOLDER with card.yaml, texts.parquet,
-    recipe.yaml and init.json. It says how small a difference so many texts can show, and how long
-    the run takes here. Then: dana run FOLDER.
+    recipe.yaml and init.json. It says how small a difference so many texts can show, and how much
+    the run trains. Then: dana run FOLDER.
     """
     from dana.stages.init import init
 
@@ -105,11 +111,23 @@ def _run(args: argparse.Namespace) -> None:
     Each cell writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
     same settings and refuses others, naming the differences. A cell that fails stops only the cells
     that need it. With --jobs N, N cells run in parallel, each with its share of GPUs and cores and
-    a log in OUT/cells.
+    a log in OUT/cells. --dry-run lists the cells and their states: done, missing or changed.
     """
     from dana.stages.run import run_recipe
 
-    print(f"report: {run_recipe(settings_from(args, args.recipe))}")
+    settings = settings_from(args, args.recipe)
+    if args.dry_run:
+        _show_plan(settings)
+        return
+    print(f"report: {run_recipe(settings)}")
+
+
+def _show_plan(settings: "RunSettings") -> None:
+    """Print the cells of a run and their states; nothing is written."""
+    from dana.stages.plan import plan_text
+    from dana.stages.run import plan_run
+
+    print(plan_text(plan_run(settings)))
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder, plain_flags
+from dana.cli.flags import AddCommand, Flag, add_command, local_folder, plain_flags
 from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def add_selection(add: AddCommand) -> None:
         "--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text"
     )
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
-    add_dry_run(part)
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
-    add_dry_run(weigh)
     others = "runs of other targets on the same pool"
     weigh.add_argument("others", type=local_folder, nargs="*", metavar="DIR", help=others)
     weigh.add_argument(

@@ -12,7 +12,6 @@ from dana.cli.flags import (
     AddCommand,
     Flag,
     add_command,
-    add_dry_run,
     add_group,
     local_folder,
     plain_flags,
@@ -95,7 +94,6 @@ def add_training(add: AddCommand) -> None:
     folder = "corpus/, weights/ and task/"
     adapt = add_command(add, "adapt", _adapt, ADAPT, folder=folder, reads=["pretrain"], json=True)
     adapt.set_defaults(processes=True)
-    add_dry_run(adapt)
     adapt.add_argument(
         "--weights", type=local_folder, help="folder of the weights (default: DIR/weights)"
     )
@@ -119,13 +117,11 @@ def add_tasks(add: AddCommand) -> None:
     """
     finetune = add_command(add, "finetune", _finetune, FINETUNE, reads=("model",), json=True)
     finetune.set_defaults(processes=True)
-    add_dry_run(finetune)
     models = "checkpoints to fine-tune: folders or Hub names, or NAME=MODEL"
     finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
     push = "also upload the model of --save, privately, as organisation/name"
     finetune.add_argument("--push-to-hub", metavar="NAME", help=push)
     predict = add_command(add, "predict", _predict, settings=False, json=True)
-    add_dry_run(predict)
     predict.add_argument(
         "model",
         help="output of dana finetune --save, or another classifier: a folder or a Hub name",

@@ -15,6 +15,7 @@ from dana.core.launch import process_rank
 T = TypeVar("T")
 SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
 UNSURE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
+SURELY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
 
 
 def is_main_process() -> bool:
@@ -119,10 +120,18 @@ class progress(tqdm):
 
     @property
     def format_dict(self) -> MutableMapping[str, Any]:
-        """Leave out the time left while it is a guess: the first step of many loads and compiles."""
+        """Add the time left, but not while it is a guess: the first step of many loads and compiles."""
         values = super().format_dict
-        if values["total"] and values["n"] < values["total"] / 100 and values["elapsed"] < SURE:
+        if not values["total"]:
+            return values
+        done = values["n"] - values["initial"]
+        is_early = values["n"] < values["total"] / 100 and values["elapsed"] < SURE
+        if is_early or not done:
             values["bar_format"] = UNSURE
+            return values
+        left = seconds_left(values["total"] - values["n"], done, values["elapsed"])
+        values["left"] = self.format_interval(left)
+        values["bar_format"] = SURELY
         return values
 
 
@@ -151,6 +160,17 @@ def monitor(items: Iterable[T], *, what: str, unit: str, total: float | None = N
         for item in items:
             yield item
             bar.update(1)
+
+
+def seconds_left(left: float, done: float, seconds: float) -> float:
+    """Return the seconds that the work left takes at the pace of this run's own first steps.
+
+    Args:
+        left: Work still to do: tokens, units or steps of one kind.
+        done: Work of that kind that this run has done, more than 0.
+        seconds: Seconds that it took.
+    """
+    return left * seconds / done
 
 
 def format_duration(seconds: float) -> str:

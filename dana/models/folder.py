@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.announce import is_dry, scratch
 from dana.core.artifacts import fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import check_sha256, file_digest
@@ -53,9 +52,7 @@ MODEL_FILES += ["chat_template*"]
 def resolve_model(model: str) -> str:
     """Return the folder of a model that ships with dana, or of ``smollm2``; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory has precedence. A dry run downloads nothing: a
-    model of the Hub that is not on this machine is replaced by a new one of BERT's base size, whose
-    speed can be measured.
+    A folder of that name in the working directory has precedence.
 
     Raises:
         ArtifactError: If the weights are not the published ones.
@@ -64,35 +61,8 @@ def resolve_model(model: str) -> str:
         with quiet_transformers():
             return str(smollm2_folder())
     if Path(model).exists() or model not in SHIPPED:
-        return (
-            str(_stand_in(model, scratch(Path()))) if is_dry() and _is_elsewhere(model) else model
-        )
+        return model
     return str(_shipped_folder(model))
-
-
-def _is_elsewhere(model: str) -> bool:
-    """Return True for a name of the Hub, with at most one slash, whose files are not on this machine."""
-    from huggingface_hub import try_to_load_from_cache
-
-    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
-    return not is_path and not isinstance(try_to_load_from_cache(model, "config.json"), str)
-
-
-@cache
-def _stand_in(model: str, folder: Path) -> Path:
-    """Write a new BERT of the base size into the folder of a dry run, with the tokenizer that ships with dana."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    name, tokenizer = folder / "stand-in", load_own_tokenizer(next(iter(SHIPPED)))
-    tokenizer.model_max_length = 512
-    with quiet_transformers():
-        BertForMaskedLM(BertConfig(vocab_size=len(tokenizer))).save_pretrained(name)
-        tokenizer.save_pretrained(name)
-    log.info(
-        "model     %s is not on this machine; times are those of a new BERT of 12 layers x 768",
-        model,
-    )
-    return name
 
 
 @cache

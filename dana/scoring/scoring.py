@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from dana.scoring.ranking.measures import auroc_interval, check_scores, rank_cor
 from dana.scoring.saved_selector import LEARNED, describe, score_table
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
-from dana.selectors.base import FittedSelector, RememberedContext, Selector
+from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import create_selector
 
 MIN_TASK_UNITS = 20
@@ -33,13 +33,6 @@ SAMPLES = f"{META_DIR}/samples.json"
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
     """Create the selector of a spec, in the context of a selection and its detector."""
     return create_selector(selector, selection.context(detector))
-
-
-def build_probe(selector: str, detector: str, selection: Selection) -> Selector:
-    """Create the selector of a spec with a cache of embeddings in memory alone, to measure it."""
-    return create_selector(
-        selector, RememberedContext.of(replace(selection.context(detector), store=None))
-    )
 
 
 @dataclass(frozen=True)

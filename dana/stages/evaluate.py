@@ -14,7 +14,6 @@ from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.cells import read_cell
-from dana.stages.cost import announce_cells
 from dana.stages.finetune_cells import (
     cards_by_name,
     finetune_cell,
@@ -80,7 +79,7 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
     require_shared_cells(settings.jobs)
     grid = plan_evaluate(checkpoints, settings)
     refuse_mixed_precision(grid)
-    outputs = run_grid(grid, settings.jobs, announce_cells(grid, settings))
+    outputs = run_grid(grid, settings.jobs)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
     return on_rank_0(lambda: _collect(grid, outputs, origins))
 

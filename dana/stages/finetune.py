@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.announce import announce
 from dana.core.artifacts import (
     Artifact,
     Draft,
@@ -48,7 +47,6 @@ from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, mean_head_origin, new_classifier
 from dana.models.folder import load_config, load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
-from dana.stages.cost import finetuning_estimate, labelled_sizes
 from dana.stages.floors import floor_scores
 from dana.stages.join import join_stage, part_folder
 from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
@@ -107,11 +105,6 @@ def finetune_stage(
     preset, markers = _choose_pooling(settings, settings.resolve(task, config), task, data)
     folds = on_rank_0(lambda: fold_count(task, data))
     check_length(config, preset.max_tokens)
-    if fold is None:
-        sizes = partial(labelled_sizes, task, settings, data)
-        announce(
-            lambda: finetuning_estimate(model, task, sizes(), settings, out, max(folds, 1)), out
-        )
     if folds > 1 and fold is None:
         parts = {index: part_folder(out, index) for index in range(folds)}
         step = max(preset.seed_list) + 1

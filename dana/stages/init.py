@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError
@@ -20,14 +19,14 @@ from dana.core.rng import generator
 from dana.core.schemas import Document
 from dana.core.statistics import describe_difference, smallest_difference
 from dana.core.storage import is_url
+from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
-from dana.scoring.estimate import sample_documents
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
-from dana.stages.cost import cells_cost
+from dana.stages.plan import summary_text
 from dana.stages.run import plan_run
 from dana.stages.settings import INIT, RECIPE, load_settings, read_recipe
 from dana.tasks.hygiene import document_blocks
@@ -104,7 +103,7 @@ def init(
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
     inputs = Inputs() if text is None else Inputs(list(dict.fromkeys([text, *Inputs().text_field])))
-    documents, size, _ = sample_documents(sources, folder, inputs, "fail", MOST_READ)
+    documents, size = sample_documents(sources, folder, inputs, "fail", MOST_READ)
     frame, notes, rows = read_labelled(table, test, folds, text=text, label=label, group=group)
     labels = {str(name): int(size) for name, size in frame["label"].value_counts().items()}
     count, tests = int(frame["fold"].max()) + 1, int((frame["fold"] >= 0).sum())
@@ -153,8 +152,6 @@ def init(
         "folds": count,
         "tested": tests,
     }
-    if is_dry():
-        announce(lambda: Cost(f"write {folder}", 0.0))
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         frame.to_parquet(draft / TEXTS, index=False)
         (draft / CARD).write_text(
@@ -166,10 +163,9 @@ def init(
             shutil.rmtree(folder)
         draft.rename(folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
-    scores: dict[str, Cost] = {}
     for quick in (False, True):
         settings = load_settings(read_recipe(folder, quick)[0])
-        log.info("%s", cells_cost(plan_run(settings), settings, scores)[0])
+        log.info("%s", summary_text(plan_run(settings)))
     return folder
 
 

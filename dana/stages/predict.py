@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.announce import announce, is_dry
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
@@ -23,7 +22,6 @@ from dana.corpus.sources import expand, stem
 from dana.corpus.text import normalise
 from dana.finetuning.loop import EncodedSplit, predict
 from dana.finetuning.saved import open_classifier
-from dana.stages.cost import labelling_estimate
 from dana.tasks.card import Template
 from dana.tasks.examples import Example, describe_empty_text, make_text
 from dana.tasks.kinds.base import Kind
@@ -179,8 +177,6 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)
     precision = Precision.of(make_accelerator()).without_accelerate()
     module: Any = classifier.module.to(precision.device)
-    if is_dry():
-        announce(lambda: labelling_estimate(model, [*text.examples(trained_on, classifier.kind)]))
     total = full = 0
     with progress(what="predict", unit="texts") as bar:
         waiting = text.examples(trained_on, classifier.kind)

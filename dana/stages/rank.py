@@ -24,7 +24,7 @@ from dana.scoring.ranking.measures import is_below_chance, refuse_below_chance, 
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import announce_score, open_texts
+from dana.stages.texts import open_texts
 
 log = get_logger(__name__)
 
@@ -36,7 +36,6 @@ HIDDEN = ["f1_std", "tied"]  # columns that are not printed
 
 def run_rank(settings: RunSettings) -> Artifact:
     """Read the task and general text of a run and rank its detectors; see :func:`rank_stage`."""
-    announce_score(settings, Path(settings.out) / RANKING)
     encoder_identity(ENCODERS.create(settings.selection.encoder))
     task, general = open_texts(settings)
     folder = Path(settings.out) / RANKING

@@ -20,7 +20,6 @@ from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
-from dana.stages.cost import announce_cells, labelled_sizes
 from dana.stages.finetune_cells import (
     cards_by_name,
     check_results,
@@ -41,6 +40,7 @@ from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
+from dana.stages.plan import summary_text
 from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.remember import remember
 from dana.stages.report import report_stage
@@ -50,7 +50,7 @@ from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import find_card, load_card
-from dana.tasks.examples import is_text
+from dana.tasks.examples import is_text, read_splits, subset
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -77,7 +77,8 @@ def run_recipe(settings: RunSettings) -> Path:
     grid = plan_run(settings)
     refuse_mixed_precision(grid)
     _describe_tasks(settings)
-    run_grid(grid, settings.jobs, announce_cells(grid, settings), _show_selection)
+    log.info("%s", summary_text(grid))
+    run_grid(grid, settings.jobs, _show_selection)
     out = Path(settings.out)
     remember(_with_harvest(settings), out)
     on_rank_0(lambda: join_run(out, ["base", *(arm.name for arm in settings.described_arms)]))
@@ -95,7 +96,9 @@ def _describe_tasks(settings: RunSettings) -> None:
     none = settings.harvest is not None or has_texts
     for name in settings.cards or ([] if none else [settings.task]):
         task = settings.finetune.fields_of(load_card(name))
-        train, _, test, _ = labelled_sizes(task, settings.finetune, settings.data)
+        splits = read_splits(task, settings.data)
+        train = len(subset(splits["train"], settings.finetune.max_train))
+        test = len(splits["test"])
         units = min(folds.get(name, 1), count)
         log.info(
             "task      %s: %s texts to train on, %s to test on",

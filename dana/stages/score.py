@@ -7,12 +7,11 @@ from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import announce_score, open_texts
+from dana.stages.texts import open_texts
 
 
 def open_scoring(settings: RunSettings) -> Scoring:
     """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
-    announce_score(settings, Path(settings.out) / "scores")
     task, general = open_texts(settings)
     selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
     if settings.detector == "auto" and "detector" in selector.uses:

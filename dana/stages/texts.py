@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import DataError
@@ -16,7 +15,6 @@ from dana.core.logging import get_logger, monitor
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.core.storage import is_url
 from dana.corpus.documents import (
     Stamps,
     Tally,
@@ -32,9 +30,8 @@ from dana.corpus.slices import reading_processes
 from dana.corpus.sources import expand, find_files
 from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
-from dana.scoring.estimate import estimate, sample_documents
 from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.scoring import build_probe, build_selector
+from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
 from dana.tasks.card import SPLITS, TaskCard, find_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
@@ -237,33 +234,6 @@ def check_names(settings: RunSettings) -> None:
     ).identity()  # makes its encoders and detectors
     if settings.model:
         check_checkpoint(settings.model)
-
-
-def announce_score(settings: RunSettings, folder: Path) -> None:
-    """Announce the reading and scoring of a run's text, whose result goes to a folder."""
-    if is_dry() or not any(map(is_url, settings.general)):  # a URL is read once
-        announce(lambda: estimate_score(settings), folder)
-
-
-def estimate_score(settings: RunSettings) -> Cost:
-    """Estimate the time and disk space of reading and scoring a run's text on this machine."""
-    check_names(settings)
-    card, out, how = (
-        find_task(settings.task) if settings.task else None,
-        Path(settings.out),
-        settings.on_bad_record,
-    )
-    task = card_texts(card, settings.data)[0] if card else []
-    if settings.task and not card:
-        task = sample_documents([settings.task], out, settings.inputs, how)[0]
-    detector = "knn" if settings.detector == "auto" else settings.detector
-    selector, share = (
-        build_probe(settings.selector_spec, detector, settings.selection),
-        settings.hygiene.sample or 1.0,
-    )
-    return estimate(
-        settings.general, out, settings.selection, settings.inputs, how, selector, task, share
-    )
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:

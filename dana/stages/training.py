@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dana.core.announce import Cost, announce
 from dana.core.artifacts import (
     MANIFEST,
     Artifact,
@@ -42,7 +41,6 @@ from dana.models.language_model import (
     new_encoder,
     train_tokenizer,
 )
-from dana.stages.cost import training_estimate
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
@@ -220,7 +218,6 @@ class TrainingJob:
         load: Loads the model and its tokenizer; called only if there is work to do.
         data: Inputs.
         settings: Settings of the training.
-        estimate: Measures what it will take.
         head_warmup: Warm-up of a missing language-model head.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
@@ -231,7 +228,6 @@ class TrainingJob:
     load: Callable[[], LanguageModel]
     data: TrainingData
     settings: TrainSettings
-    estimate: Callable[[], Cost]
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     licence: str = ""
     documents: np.ndarray | None = None
@@ -264,7 +260,6 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     execution = job.settings.execution
     check_trackers(execution.trackers)
     job.data.input_fingerprints()  # missing inputs are reported before processes wait for each other
-    announce(job.estimate, out)
     accelerator = make_accelerator(
         execution.trackers, out.parent / "logs"
     )  # not in `out`, which is committed whole
@@ -416,10 +411,9 @@ def adapt_stage(
     if data.weights is not None:
         _check_scores(data.weights)
     load = partial(_load_to_adapt, model, settings)
-    estimate = partial(training_estimate, model, "", settings, corpus, data.weights, out)
     base, licence = model_name(model), licence_line(model)
     job = TrainingJob(
-        base, load, data, settings, estimate, settings.head_warmup, licence, read_known_text(model)
+        base, load, data, settings, settings.head_warmup, licence, read_known_text(model)
     )
     return run_job(job, {"model": model_identity(model)}, out)
 
@@ -488,11 +482,8 @@ def pretrain_stage(
         )
 
     name = f"{settings.architecture}-{size}"
-    estimate, nothing = (
-        partial(training_estimate, None, size, settings, corpus, None, out),
-        np.zeros(0, np.uint64),
-    )
-    job = TrainingJob(name, load, data, settings, estimate, documents=nothing)
+    nothing = np.zeros(0, np.uint64)
+    job = TrainingJob(name, load, data, settings, documents=nothing)
     return run_job(job, {"size": size}, out)
 
 

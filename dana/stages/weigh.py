@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
@@ -13,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow.parquet import ParquetFile
 from tokenizers import Tokenizer
 
-from dana.core.announce import Cost, announce, is_dry
 from dana.core.artifacts import (
     META_DIR,
     Artifact,
@@ -61,7 +58,6 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
-SAMPLE_UNITS = 100_000  # weighed in a dry run
 MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
 LARGEST_POOL = 1_000_000  # units that the in-domain share is estimated from; larger pools are sampled by document
 TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: not selected for any target
@@ -114,8 +110,6 @@ def weigh_stage(
     depends_on |= {} if balance is None else {"groups": table_identity(balance.path)}
     depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
     held_out = _task_of(scores_artifact, corpus) / "held_out" if settings.is_auto else Path()
-    if is_dry():
-        announce(lambda: weighing_cost([scores], settings, folder))
 
     def write(draft: Draft) -> None:
         task, final, chose, segments, shares = held_out_task(scores), settings, 0, None, None
@@ -186,8 +180,6 @@ def weigh_targets_stage(
     depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
     tokenizer, corpus = counting_tokenizer(settings), runs[0] / "corpus"
     depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
-    if is_dry():
-        announce(lambda: weighing_cost([artifact.path for artifact in artifacts], settings, folder))
 
     def write(draft: Draft) -> None:
         pool = _pool(artifacts[0].path, corpus, tokenizer)
@@ -219,15 +211,6 @@ def weigh_targets_stage(
     for name, notes in artifact.manifest["targets"].items():
         warn_of_low_purity(notes["in_domain"], name)
     return artifact
-
-
-def weighing_cost(runs: Sequence[Path], settings: WeighSettings, folder: Path) -> Cost:
-    """Estimate the weighing of some scores, by that of their first units with the default budget."""
-    units, began = sum(scored_pool(scores).rows for scores in runs), time.monotonic()
-    head = next(ParquetFile(part_files(runs[0])[0]).iter_batches(SAMPLE_UNITS))
-    weigh_table(pa.Table.from_batches([head]), WeighSettings(settings.policy))
-    seconds = (time.monotonic() - began) * units / len(head)
-    return Cost(f"weigh {units:,} units by {settings.policy}, into {folder}", seconds)
 
 
 def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, np.ndarray]:

@@ -121,6 +121,9 @@ def train(
     last = next((record for record in reversed(before) if isinstance(record, StepRecord)), None)
     start, tokens, example_count = (last.step, last.tokens, last.examples) if last else (0, 0, 0)
     evaluated_steps = {record.step for record in before if isinstance(record, EvaluationRecord)}
+    if start < len(plan):
+        done = f", of which {start:,} are done" if start else ""
+        log.info("training  %s tokens in %s steps%s", f"{plan.tokens:,}", f"{len(plan):,}", done)
     skipped_in_a_row, start_time = 0, time.monotonic() - (last.seconds if last else 0.0)
     with (
         StopRequest() as stop,

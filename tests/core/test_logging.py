@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from dana.core.logging import progress
+from dana.core.logging import progress, seconds_left
 
 
 def test_a_fork_killed_while_it_draws_does_not_stop_the_others():
@@ -38,3 +38,12 @@ def test_a_bar_never_passes_its_total_and_shows_no_early_guess(capsys, monkeypat
         assert "<" in str(bar), "a hundredth is done"
         bar.update(1500)
         assert (bar.n, bar.total) == (1510, 1510)
+
+
+def test_the_time_left_is_that_of_the_work_left_at_the_pace_of_this_runs_own_steps():
+    assert seconds_left(900, 100, 20.0) == 180
+    with progress(what="train", unit="tokens", total=1000, initial=500) as bar:
+        assert "<" not in str(bar), "nothing is said before the first step"
+        bar.update(100)
+        bar.start_t -= 60
+        assert "[01:00<04:00" in str(bar), "what an earlier run did is left out"

@@ -1,14 +1,12 @@
 """The model that ships with dana: found by its name, verified, opened by transformers alone."""
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import dana
-from dana.core.announce import announcements
 from dana.core.errors import ArtifactError
 from dana.models import folder
 from dana.models.classifier import new_classifier
@@ -71,23 +69,3 @@ def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
         assert torch.equal(model.eval()(**inputs).logits, reference.eval()(**inputs).logits)
     card = (MINI / "README.md").read_text(encoding="utf-8")
     assert all(word in card for word in ("license:", "Wikipedia", "CC BY-SA", "decontaminated"))
-
-
-def test_a_dry_run_replaces_a_model_of_the_hub_that_is_not_here(monkeypatch):
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-    }
-    monkeypatch.setattr("transformers.BertConfig", partial(BertConfig, **shape))
-    with announcements(dry=True):
-        stand_in = Path(resolve_model("nobody/absent"))
-        assert load_backbone("nobody/absent").config.hidden_size == 32
-        assert [resolve_model(path) for path in ("./absent", "a/b/c", "dana-mini")] == [
-            "./absent",
-            "a/b/c",
-            str(MINI),
-        ]
-    assert not stand_in.exists()
-    assert resolve_model("nobody/absent") == "nobody/absent"

@@ -9,30 +9,24 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dana.cli.main import main
 from dana.core import schemas
 from dana.core.artifacts import MANIFEST, add_seal, fingerprint
 from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.launch import Share
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
-from dana.corpus.unit_stream import Units, split_documents
-from dana.scoring import estimate as estimating
 from dana.scoring import scoring as scoring_module
 from dana.scoring import sharded
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.scoring import Scoring, build_selector
-from dana.scoring.settings import Selection
 from dana.scoring.sharded import shards_of
-from dana.selectors.base import Selector
 from dana.selectors.random import FittedRandom
 from dana.stages.texts import corpus_stage, task_stage
 from tests.scoring.on_disk import contents, flip
@@ -350,45 +344,3 @@ def test_shares_are_parsed_and_those_of_a_launch(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert Share.of_launch() == Share(1, 3)
-
-
-@dataclass(frozen=True)
-class _Slow(Selector):
-    """Selector whose fit takes 10 ms for a unit of its sample and 1 s more, and whose score 2 ms a unit."""
-
-    clock: list = field(default_factory=lambda: [0.0])
-
-    def samples(self, task_units):
-        return {"background": 5000}
-
-    def learn(self, task, general, seed):
-        self.clock[0] += 1 + len(general["background"]) / 100
-        return SimpleNamespace(score=self._score)
-
-    def _score(self, units):
-        self.clock[0] += len(units) / 500
-
-
-def test_an_estimate_extrapolates_small_fits_of_the_selector_and_its_scores(monkeypatch):
-    units = Units.join(
-        list(
-            split_documents(
-                [Document(f"{n}", "s", f"Text {n}.") for n in range(900)], Selection().splitter()
-            )
-        )
-    )
-    slow = _Slow()
-    monkeypatch.setattr(estimating.time, "monotonic", lambda: slow.clock[0])
-    assert estimating._probe(slow, units.first(50), units, 1e6) == pytest.approx((51, 0.002))
-    assert estimating._probe(slow, units.first(50), units, 700) == pytest.approx((7.08, 0.002)), (
-        "a small pool"
-    )
-
-
-def test_a_dry_run_writes_nothing_and_is_near_the_truth(inputs, texts, tmp_path, capsys):
-    units = sum(len(batch) for batch in inputs[1].units(SELECTION))
-    line = command(texts, tmp_path / "dry", "--dry-run")
-    assert main(line) == 0
-    count = re.search(r"score ([\d,]+) units", capsys.readouterr().out)[1].replace(",", "")
-    assert float(count) == pytest.approx(units, rel=0.2)
-    assert not (tmp_path / "dry").exists()

@@ -67,13 +67,8 @@ def test_the_same_again_runs_nothing_and_writes_the_same_bytes(folder, capsys):
     time = cell.stat().st_mtime_ns
     assert evaluate(folder) == 0
     assert [file.read_bytes() for file in files] == before
-    assert evaluate(folder, "--dry-run") == 0
     printed = capsys.readouterr().out
     assert re.search(r"floor    tfidf on toy: macro_f1 (1\.0|0\.9)\d+\n", printed)
-    *lines, total, _ = printed.splitlines()[-8:]
-    assert [line.split()[0] for line in lines] == ["done"] * 6
-    assert "about 0 s" in total
-    assert "0 of 6 cells" in total
     assert cell.stat().st_mtime_ns == time
 
 

@@ -1,7 +1,6 @@
 """Text of evaluation splits and near duplicates are kept away from training, counted by task and written down."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -9,13 +8,12 @@ from toy_task import write_split, write_task
 
 from dana.cli.main import build_parser
 from dana.cli.settings import settings_from
-from dana.core.announce import announcements
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import corpus_stage, estimate_score, open_texts, task_stage
+from dana.stages.texts import corpus_stage, open_texts, task_stage
 from dana.tasks import hygiene
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split
@@ -195,28 +193,6 @@ def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_
     assert tenth < half
     assert sample(0.1, texts[::2], "fewer") == tenth & set(texts[::2])
     assert sample(1.0, texts, "all") == set(texts)
-
-
-def test_the_estimate_of_a_scoring_counts_the_sample(tmp_path):
-    texts = [
-        f"Document {number}. It has two sentences, {number} and so on." for number in range(400)
-    ]
-    pool = write_pool(tmp_path / "pool.jsonl", texts)
-
-    def estimate(share):
-        settings = RunSettings(
-            str(tmp_path / "run"), "", [pool], selector="random", hygiene=Hygiene(sample=share)
-        )
-        with announcements(dry=True):
-            what = estimate_score(settings).what
-        return [
-            float(re.search(rf"([\d,]+) {unit}", what)[1].replace(",", ""))
-            for unit in ("documents", "units")
-        ]
-
-    documents, units = estimate(None)
-    assert documents > 300
-    assert estimate(0.25) == pytest.approx([documents / 4, units / 4], rel=0.02)
 
 
 def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_what_is_held_out(

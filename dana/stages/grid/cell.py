@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from dana.core.announce import announcements
 from dana.core.artifacts import Artifact, canonical
 from dana.core.config import load
 
@@ -105,8 +104,7 @@ def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | N
     values = {
         key: _convert(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()
     }
-    with announcements(loud=False):
-        output = function(**values)
+    output = function(**values)
     if isinstance(output, Artifact):
         return str(output.path), output.manifest.get("seconds")
     return str(output) if isinstance(output, str | Path) else "", None

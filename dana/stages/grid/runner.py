@@ -4,8 +4,8 @@ import os
 import sys
 import time
 import traceback
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.launch import cores, is_writer
-from dana.core.logging import format_duration, get_logger, progress_label, setup
+from dana.core.logging import format_duration, get_logger, progress_label, seconds_left, setup
 from dana.core.workers import Worker
 from dana.stages.grid.cell import Cell, call_stage
 from dana.stages.grid.grid import Grid, write_metrics
@@ -47,7 +47,6 @@ class CellError(DanaError):
 def run_grid(
     grid: Grid,
     jobs: int = 1,
-    seconds: Mapping[str, float] | None = None,
     tell: Callable[[Cell, str], None] | None = None,
 ) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
@@ -60,7 +59,6 @@ def run_grid(
         grid: The cells.
         jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this
             process.
-        seconds: Estimates for cells that are not done, by name, if a cell has the whole machine.
         tell: Called in this process with each finished cell and its output.
 
     Returns:
@@ -72,7 +70,7 @@ def run_grid(
         Preemption: At once, if a cell was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    run = _GridRun(grid, jobs, seconds or {})
+    run = _GridRun(grid, jobs)
     try:
         with _team_of(jobs) as submit:
             run.begin(submit)
@@ -93,8 +91,8 @@ def run_grid(
 class _GridRun:
     """State of a running grid: cells that wait, run, are done and failed."""
 
-    def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
-        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs, seconds)
+    def __init__(self, grid: Grid, jobs: int) -> None:
+        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
         self.waiting, self.states = list(grid.cells), grid.states()
         self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
@@ -229,37 +227,32 @@ def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome
 
 
 class Clock:
-    """Estimate the time left from estimates of the cells, corrected by finished cells of the same stage.
+    """Say the time spent, and the time left as far as finished cells of the same stage tell it.
+
+    A stage of which no cell is finished is left out.
 
     Args:
         grid: The cells.
         jobs: Number of cells that run in parallel and share the machine.
-        seconds: Estimates for cells, by name, if a cell has the whole machine. A stage without any
-            is left out until one of its cells is finished.
     """
 
-    def __init__(self, grid: Grid, jobs: int, seconds: Mapping[str, float]) -> None:
-        self._jobs, self._seconds, self._begun = jobs, seconds, time.monotonic()
-        self._ahead = {cell.name: (cell.stage, seconds.get(cell.name, 1.0)) for cell in grid.cells}
-        self._known = {cell.stage for cell in grid.cells if cell.name in seconds}
-        self._sums: dict[str, list[float]] = defaultdict(
-            lambda: [0.0, 0.0]
-        )  # seconds measured and estimated
+    def __init__(self, grid: Grid, jobs: int) -> None:
+        self._jobs = jobs
+        self._begun = time.monotonic()
+        self._ahead = Counter(cell.stage for cell in grid.cells)
+        self._finished: Counter[str] = Counter()
+        self._seconds: dict[str, float] = defaultdict(float)
 
     def count(self, cell: Cell, seconds: float) -> None:
         """Count a finished cell and the seconds that making its artifact took."""
-        stage, estimate = self._ahead.pop(cell.name)
-        if cell.name in self._seconds or stage not in self._known:
-            sums = self._sums[stage]
-            self._sums[stage] = [sums[0] + seconds / self._jobs, sums[1] + estimate]
+        self._ahead[cell.stage] -= 1
+        self._finished[cell.stage] += 1
+        self._seconds[cell.stage] += seconds
 
     def text(self) -> str:
         """Format the time spent and the time left."""
-        left = sum(estimate * self._factor(stage) for stage, estimate in self._ahead.values())
         spent = f"{format_duration(time.monotonic() - self._begun)} so far"
+        left = 0.0
+        for stage, finished in self._finished.items():
+            left += seconds_left(self._ahead[stage], finished, self._seconds[stage]) / self._jobs
         return f"{spent}, about {format_duration(left)} left" if left >= 1 else spent
-
-    def _factor(self, stage: str) -> float:
-        """Return how much longer the cells of a stage take than estimated."""
-        seconds, prior = self._sums[stage]
-        return seconds / prior if prior else float(stage in self._known)

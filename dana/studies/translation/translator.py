@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from dana.core.announce import Cost
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError
@@ -278,9 +277,8 @@ def train_stage(
     before, history, fingerprints = "", list[dict[str, Any]](), list[str]()
     for epoch in range(1, settings.epochs + 1):
         training = training_settings(settings, epoch * steps, before or None)
-        what = f"train a translator on {tokens:,} tokens into {folder}"
         load = partial(new_translator, tokenizer, settings)
-        job = TrainingJob("a new Marian", load, data, training, partial(Cost, what, 0.0))
+        job = TrainingJob("a new Marian", load, data, training)
         model = run_job(job, origin, folder / f"epoch-{epoch}")
         if before:
             shutil.rmtree(f"{before}-extend", ignore_errors=True)

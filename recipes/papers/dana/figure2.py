@@ -23,13 +23,11 @@ import numpy as np
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import Cost, announce, announcements
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_json
 from dana.core.config import load
 from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.corpus.documents import document_tables
-from dana.stages.cost import training_estimate
 from dana.stages.floors import floors_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_folders, held_out_stage, open_general, read_task
@@ -165,14 +163,11 @@ def figure2(args: argparse.Namespace) -> None:
         RunSettings, values | {"adapt": {**plan, "denominator": "token_count", "evaluations": 1}}
     )
 
-    def cost() -> Cost:
-        training = training_estimate(args.model, "", settings.adapt, Path(), None, args.out)
-        what = f"train {args.mixtures} models on {args.tokens:,} tokens each, into {args.out}; plus the probes"
-        return Cost(what, args.mixtures * training.seconds, args.mixtures * training.bytes)
-
-    announce(cost, args.out / "points.csv")
-    with announcements(loud=False):
-        frame = train_mixtures(settings, args)
+    if args.dry_run:
+        length = f"{args.mixtures} models on {args.tokens:,} tokens each"
+        print(f"would train {length}, into {args.out}; plus the probes")
+        return
+    frame = train_mixtures(settings, args)
     frame.to_csv(args.out / "points.csv", index=False)
     draw(frame, args.out / "figure2.png")
     print(correlations(frame).round(2).to_string(index=False))

@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import announcements
 from dana.core.artifacts import write_text
 from dana.core.config import load
 from dana.core.registry import SELECTORS
@@ -105,12 +104,12 @@ def figure3(args: argparse.Namespace) -> None:
     }
     values |= {"ranking": {"detectors": [FOREST], "protocol": "paper", "seeds": args.seeds}}
     settings = load(RunSettings, values | {"selection": {"geometry": args.geometry}})
-    finetune_stage(
-        args.model, args.task, settings.finetune, finetuning
-    )  # says what it costs; a dry run ends here
-    with announcements(loud=False):
-        read_task(settings, args.out / "task")
-        open_general(settings, True)
+    if args.dry_run:
+        print(f"would fine-tune {args.model} on {args.task} and score by it, into {args.out}")
+        return
+    finetune_stage(args.model, args.task, settings.finetune, finetuning)
+    read_task(settings, args.out / "task")
+    open_general(settings, True)
     folder = Path(f"{finetuning}-model")
     encoders = {
         "pretrained": args.model,

@@ -18,7 +18,6 @@ from pathlib import Path
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import Cost, announce
 from dana.core.artifacts import open_artifact, read_json
 from dana.core.config import require
 from dana.stages.floors import floors_stage
@@ -171,7 +170,9 @@ def tables(args: argparse.Namespace) -> None:
             "the folder of a finished dana run (no results.csv)",
         )
     paper = read_published(Path(__file__).parent)
-    announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
+    if args.dry_run:
+        print(f"would compare {len(args.runs)} run(s) with the paper")
+        return
     if not args.runs:
         print(show_published(paper))
         return

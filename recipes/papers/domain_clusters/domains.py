@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,6 @@ import torch
 from torch import Tensor
 
 from dana.cli.main import run_script
-from dana.core.announce import Cost, announce, scratch
 from dana.core.artifacts import Draft, make
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed
@@ -23,7 +23,6 @@ from dana.corpus.unit_stream import draw, split_documents
 from dana.corpus.units import parse_units
 from dana.encoders.base import encode
 from dana.encoders.cache import StoredEncoder, create_encoder
-from dana.scoring.estimate import encoding_rate
 
 BATCH = 1024  # sentences between two writes to the cache
 
@@ -69,32 +68,32 @@ def run_command(
     parser: ArgumentParser,
     arguments: Sequence[str] | None,
     script: Callable[[Domains, Namespace], None],
-    cost: Callable[[Domains, Namespace], Cost],
+    plan: Callable[[Domains, Namespace], str],
 ) -> int:
-    """Parse the command line, read the domains, announce the cost and call the script; returns an exit code.
+    """Parse the command line, read the domains and call the script; returns an exit code.
 
     Args:
         parser: Parser of the script.
         arguments: Words of the command line; None takes those of the process.
         script: Called with the domains and the arguments.
-        cost: Estimates its work from the same.
+        plan: Says what it would do with the same; called in a dry run alone.
     """
 
     def run(args: Namespace) -> None:
-        domains = read_domains(args.files, args.most, scratch(args.out / "texts"))
-        announce(lambda: cost(domains, args), args.out / "embeddings")
-        script(domains, args)
+        if args.dry_run:
+            with TemporaryDirectory(prefix="dana-") as folder:
+                domains = read_domains(args.files, args.most, Path(folder) / "texts")
+                print(f"would {plan(domains, args)}, into {args.out}")
+            return
+        script(read_domains(args.files, args.most, args.out / "texts"), args)
 
     return run_script(parser, run, arguments)
 
 
-def embedding_cost(domains: Domains, encoders: Sequence[str], out: Path) -> Cost:
-    """Estimate the embedding of all sentences by encoders, from their speed on a few; the fits are left out."""
-    rates, count = [encoding_rate(domains.texts, spec) for spec in encoders], len(domains.documents)
-    what = f"embed {count:,} sentences by {', '.join(encoders) or 'nothing'}, into {out}; plus the fits"
-    return Cost(
-        what, sum(count / rate for rate, _ in rates), sum(2.0 * count * dims for _, dims in rates)
-    )
+def embedding_plan(domains: Domains, encoders: Sequence[str]) -> str:
+    """Say how many sentences are embedded, and by which encoders."""
+    names = ", ".join(encoders) or "nothing"
+    return f"embed {len(domains.documents):,} sentences by {names} and fit to them"
 
 
 def read_domains(files: Sequence[Path], limit: int, folder: Path) -> Domains:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from domains import Domains, domain_command, embed, embedding_cost, run_command
+from domains import Domains, domain_command, embed, embedding_plan, run_command
 from torch import Tensor
 
 from dana.core.artifacts import write_text
@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser,
         arguments,
         figures,
-        lambda domains, args: embedding_cost(domains, args.encoders, args.out),
+        lambda domains, args: embedding_plan(domains, args.encoders),
     )
 
 

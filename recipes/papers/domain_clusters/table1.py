@@ -21,10 +21,9 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from domains import Domains, domain_command, embed, embedding_cost, read_published, run_command
+from domains import Domains, domain_command, embed, embedding_plan, read_published, run_command
 from torch import Tensor
 
-from dana.core.announce import Cost
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.files import slug
 from dana.core.rng import derive_seed
@@ -194,12 +193,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=5)
 
-    def cost(domains: Domains, args: argparse.Namespace) -> Cost:
-        return embedding_cost(
-            domains, [spec for spec in args.encoders if spec != "words"], args.out
-        )
+    def plan(domains: Domains, args: argparse.Namespace) -> str:
+        return embedding_plan(domains, [spec for spec in args.encoders if spec != "words"])
 
-    return run_command(parser, arguments, table1, cost)
+    return run_command(parser, arguments, table1, plan)
 
 
 def table1(domains: Domains, args: argparse.Namespace) -> None:

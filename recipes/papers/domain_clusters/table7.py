@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from domains import Domains, domain_command, embedding_cost, read_published, run_command
+from domains import Domains, domain_command, embedding_plan, read_published, run_command
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.errors import DataError
@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser,
         arguments,
         table7,
-        lambda domains, args: embedding_cost(domains, [args.encoder], args.out),
+        lambda domains, args: embedding_plan(domains, [args.encoder]),
     )
 
 

@@ -22,7 +22,6 @@ from typing import Any
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import Cost, announce
 from dana.core.config import require
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS
 from dana.studies.topic_gap.page import gap_frame, gap_summary, keyword_curve
@@ -190,7 +189,9 @@ def tables(args: argparse.Namespace) -> None:
             f"a folder of dana studies topic-gap (no {RESULTS})",
         )
     paper = read_published(Path(__file__).parent)
-    announce(lambda: Cost(f"compare {len(args.runs)} run(s) with the paper", 0.0), args.out)
+    if args.dry_run:
+        print(f"would compare {len(args.runs)} run(s) with the paper")
+        return
     runs = {str(run): read_run(run) for run in args.runs}
     results = {
         "table2": table2(runs, paper),

@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 
 from dana.cli.main import run_script
-from dana.core.announce import Cost, announce
 from dana.core.errors import DataError
 from dana.core.lines import read_lines
 from dana.core.registry import SELECTORS
@@ -38,7 +37,6 @@ from dana.models.ngram.vocabulary import Vocabulary, WordIds
 SCORES = ("cross_entropy", "perplexity")
 ORDER, MIN_COUNT, CUTOFF, HELD_OUT, CUTS = 3, 2, 1, 0.1, 10
 BOOK = "Jane_Eyre"
-SPEED = 0.1  # megabytes of gzipped text a second, with both scores, on one core
 MIN_WORDS = 8  # a sentence of so many words occurs in two books only if one is a copy
 
 
@@ -215,9 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def jane_eyre(args: argparse.Namespace) -> None:
     """Rank, train, measure; write the table and the figures."""
-    megabytes = sum(path.stat().st_size for path in args.novels.glob("*.txt.gz")) / 1e6
-    what = f"rank {megabytes:,.0f} MB of novels and train the models, into {args.out}"
-    announce(lambda: Cost(what, megabytes / SPEED), args.out / "perplexities.csv")
+    if args.dry_run:
+        megabytes = sum(path.stat().st_size for path in args.novels.glob("*.txt.gz")) / 1e6
+        print(f"would rank {megabytes:,.0f} MB of novels and train the models, into {args.out}")
+        return
     book, pool = read_novels(args.novels)
     end = round(len(book) * (1 - HELD_OUT))
     task, held_out = book[:end], book[end:]

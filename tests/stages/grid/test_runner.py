@@ -316,35 +316,23 @@ def clock(monkeypatch):
     return now
 
 
-def test_time_left_goes_by_the_estimates_and_by_finished_cells_of_the_same_stage(clock, tmp_path):
-    cells = [
-        Cell(name, "m:f", {}) for name in ("base", "adapt/general", "adapt/dana", "adapt/done")
-    ]
-    grid = Grid(
-        tmp_path, (*cells, Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {}))
-    )
-    seconds = {"base": 80.0, "adapt/general": 40.0, "adapt/dana": 40.0, "finetune/toy/base": 10.0}
-    for jobs in (1, 2):  # two cells side by side take twice as long
+def test_time_left_goes_by_finished_cells_of_the_same_stage(clock, tmp_path):
+    cells = [Cell(name, "m:f", {}) for name in ("adapt/general", "adapt/dana", "adapt/more")]
+    others = (Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {}))
+    grid = Grid(tmp_path, (*cells, *others))
+    for jobs, left in ((1, 80), (2, 40)):
         clock[0] = 0.0
-        estimates = Clock(grid, jobs, seconds)
-        assert estimates.text() == "0 s so far, about 3 min left", (
-            "of cells without an estimate nothing is known"
-        )
-        for cell, spent, left in (
-            (cells[0], 40.0, 50),
-            (cells[1], 20.0, 30),
-            (cells[3], 900.0, 30),
-        ):
-            estimates.count(cell, spent * jobs)  # the last was done before, so it has no estimate
-            assert estimates.text() == f"0 s so far, about {left} s left"
+        time_left = Clock(grid, jobs)
+        assert time_left.text() == "0 s so far", "before the first cell nothing is known"
+        time_left.count(cells[0], 40.0)
+        assert time_left.text() == f"0 s so far, about {left} s left"
     clock[0] = 100.0
-    assert estimates.text() == "2 min so far, about 30 s left"
-    unknown = Clock(grid, 1, {})
-    unknown.count(cells[0], 20.0)
-    assert unknown.text().endswith("about 60 s left"), "the others of its stage take as long"
-    assert Clock(grid, 1, {"finetune/toy/base": 0.9}).text() == "0 s so far", (
-        "less than a second is not told"
-    )
+    time_left.count(cells[1], 20.0)
+    assert time_left.text() == "2 min so far, about 15 s left", "the mean of both, two at a time"
+    time_left.count(others[0], 900.0)
+    assert time_left.text() == "2 min so far, about 15 s left", "it was the only one of its stage"
+    time_left.count(cells[2], 30.0)
+    assert time_left.text() == "2 min so far"
 
 
 def test_a_cell_says_in_words_what_it_does():

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from toy_translation import toy_settings
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from dana.core.announce import Cost
 from dana.core.artifacts import make, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
@@ -166,9 +165,7 @@ def test_passes_are_one_long_run_and_the_best_of_them_is_chosen(
     )
     data = TrainingData(texts["train"], None, texts["dev"], texts["dev"])
     long = training_settings(settings, 2 * steps, None)
-    job = TrainingJob(
-        "new", lambda: new_translator(tokenizer, settings), data, long, lambda: Cost("", 0.0)
-    )
+    job = TrainingJob("new", lambda: new_translator(tokenizer, settings), data, long)
     straight = run_job(job, {}, folder / "straight" / "model").path
     one, other = (
         load_file(path / "model.safetensors")
