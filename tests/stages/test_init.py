@@ -74,7 +74,7 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
             "separated by semicolons",
             "5 folds",
             "3 of the first 30",
-            "3 × training on 250,000 tokens",
+            "6 × training on 250,000 tokens",
         )
     ), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
