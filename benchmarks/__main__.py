@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent
 SMALL = {
     "clusters": ["20000"],
     "detectors": ["--quick"],
+    "gpu": [],
     "kills": ["--kills", "1", "--commands", "weigh"],
     "mutation": [
         "--sample",
@@ -38,13 +39,20 @@ def main() -> int:
     if name == "all":
         return sum(run_small(one) != 0 for one in SMALL)
     if name in SMALL:
-        sys.argv = [str(FOLDER / f"{name}.py"), *arguments]
+        sys.argv = [str(script_of(name)), *arguments]
+        sys.path[0] = str(script_of(name).parent)
         runpy.run_path(sys.argv[0], run_name="__main__")
         return 0
     for one in SMALL:
-        text = get_docstring(parse((FOLDER / f"{one}.py").read_text(encoding="utf-8"))) or ""
+        text = get_docstring(parse(script_of(one).read_text(encoding="utf-8"))) or ""
         print(f"{one:<14} {text.splitlines()[0]}")
     return 2 if name else 0
+
+
+def script_of(name: str) -> Path:
+    """Return the script of a benchmark: a file of its name, or the main file of a folder."""
+    script = FOLDER / f"{name}.py"
+    return script if script.is_file() else FOLDER / name / "__main__.py"
 
 
 def run_small(name: str) -> int:
@@ -54,7 +62,7 @@ def run_small(name: str) -> int:
         print("skipped: pip install cosmic-ray coverage")
         return 0
     return subprocess.run(
-        [sys.executable, FOLDER / f"{name}.py", *SMALL[name]], cwd=FOLDER.parent
+        [sys.executable, script_of(name), *SMALL[name]], cwd=FOLDER.parent
     ).returncode
 
 

@@ -63,6 +63,7 @@ ALLOWED = {
         "core",
         "detectors",
         "encoders",
+        "finetuning",
         "models",
         "scoring",
         "stages",

@@ -1,6 +1,7 @@
-"""The benchmark of detectors runs, and its numbers are those of the detectors it names."""
+"""Benchmarks are listed; those of detectors and of a GPU run, and their numbers are of what they name."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,5 +47,26 @@ def test_every_benchmark_is_listed_and_an_unknown_one_is_refused():
         [sys.executable, folder], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     files = {path.stem for path in folder.glob("*.py")} - {"__main__", "contestants"}
-    assert {line.split()[0] for line in lines} == files
+    assert {line.split()[0] for line in lines} == files | {"gpu"}
     assert subprocess.run([sys.executable, folder, "nothing"], capture_output=True).returncode == 2
+
+
+@pytest.mark.slow
+def test_every_stage_of_the_gpu_benchmark_runs_in_small_without_one(tmp_path):
+    pytest.importorskip("sentence_transformers")
+    environment = os.environ | {"OUT": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(SCRIPT.parent), "gpu"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout
+    lines = (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    results = [json.loads(line) for line in lines]
+    assert not [result for result in results if "error" in result]
+    checks = [result for result in results if "ok" in result]
+    assert {check["what"] for check in checks} == {"path", "kernel", "trainer", "resume"}
+    assert all(check["ok"] for check in checks)
+    speeds = [result["tokens_per_second"] for result in results if result["what"] == "train"]
+    assert len(speeds) == 16, "eight settings of each of two architectures"
+    assert min(speeds) > 0
+    table = (tmp_path / "table.txt").read_text(encoding="utf-8")
+    assert "encoding" in table
+    assert "fine-tuning" in table

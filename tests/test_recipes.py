@@ -4,11 +4,6 @@ import csv
 import math
 import re
 import shlex
-import shutil
-import subprocess
-import sys
-import tomllib
-import zipfile
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,8 +11,9 @@ import numpy as np
 import pytest
 
 from dana.cli.main import build_parser
-from dana.core.config import find_recipe, load, read_yaml
+from dana.core.config import load, read_yaml
 from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
+from dana.core.shipped import find_recipe
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry
@@ -173,53 +169,3 @@ def test_the_errors_named_in_domain_clusters_follow_from_its_tables():
     for row in _numbers("domain_clusters", "Table 6").values():
         average = row.pop("Average")
         assert np.mean(list(row.values())) == pytest.approx(average, abs=0.006)
-
-
-def test_the_package_ships_every_folder_of_recipes_and_cards():
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        patterns_by_folder = tomllib.load(file)["tool"]["setuptools"]["data-files"]
-    ours = {
-        path
-        for patterns in patterns_by_folder.values()
-        for pattern in patterns
-        for path in ROOT.glob(pattern)
-    }
-    paths = {
-        path
-        for folder in ("recipes", "tasks")
-        for path in (ROOT / folder).rglob("*.*")
-        if path.suffix != ".pyc"
-    }
-    assert paths - ours == {ROOT / "tasks" / "README.md"}
-    for folder, patterns in patterns_by_folder.items():
-        assert all(f"share/dana/{Path(pattern).parent}" == folder for pattern in patterns)
-
-
-@pytest.mark.slow
-def test_a_wheel_holds_every_recipe_and_card(tmp_path):
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(tmp_path),
-    ]
-    copy = tmp_path / "source"
-    for name in ("dana", "recipes", "tasks", "accelerate_configs"):
-        shutil.copytree(ROOT / name, copy / name)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy)
-    for folder in {
-        path.parent for path in sorted((copy / "recipes").rglob("*.py"))
-    }:  # as after one was imported
-        (folder / "__pycache__").mkdir(exist_ok=True)
-    subprocess.run([*build, str(copy)], check=True)
-    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    ours = {name.partition("share/dana/")[2] for name in names}
-    paths = [*RECIPES, *PAPERS_FOLDER.rglob("*.csv"), *PAPERS_FOLDER.rglob("*.md")]
-    paths += [*(ROOT / "tasks").glob("*.yaml"), *(ROOT / "accelerate_configs").glob("*.yaml")]
-    assert {path.relative_to(ROOT).as_posix() for path in paths} <= ours

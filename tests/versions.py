@@ -91,11 +91,15 @@ def check_pin(file: Path, kind: str, name: str, now: dict[str, Any]) -> None:
     pin = pins.get(kind, {}).get(name)
     if os.environ.get("PIN_VERSIONS") and (pin is None or pin["version"] != now["version"]):
         pins.setdefault(kind, {})[name] = pin = now
-        lines = [f'"{kind}": {{\n' + ",\n".join(f'"{one}": {json.dumps(pins[kind][one])}' for one in sorted(pins[kind]))
-                 + "\n}" for kind in sorted(pins)]  # fmt: skip
-        file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+        write_pins(file, pins)
     if wrong := difference(pin, now, TRAINED.get(name, RELATIVE)):
         pytest.fail(f"{kind}: {name}: {wrong}", pytrace=False)
+
+
+def write_pins(file: Path, pins: dict[str, Any]) -> None:
+    """Write pins sorted by kind and name, one value a line, so that a diff shows what changed."""
+    ordered = {kind: dict(sorted(pins[kind].items())) for kind in sorted(pins)}
+    file.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
 
 def normal(seed: int, rows: int, columns: int) -> np.ndarray:

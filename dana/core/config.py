@@ -5,7 +5,6 @@ A settings class checks its fields in ``__post_init__`` with :func:`check_fields
 """
 
 import re
-import sys
 from ast import literal_eval
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
@@ -18,7 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path, suggestion
+from dana.core.errors import ConfigError, nearest_path, suggestion
 
 S = TypeVar("S")
 MERGE = "tag:yaml.org,2002:merge"
@@ -254,43 +253,3 @@ def _convert(hint: Any, value: Any, key: str) -> Any:
     ):
         return value
     raise TypeError
-
-
-def find_shipped(name: str) -> Path:
-    """Find a file or folder that ships with dana, in the source checkout or in ``share/dana`` of the installation.
-
-    Args:
-        name: Relative path, for example ``tasks`` or ``recipes/quickstart.yaml``.
-
-    Raises:
-        ArtifactError: If neither has it.
-    """
-    roots = [Path(__file__).parent.parent.parent, Path(sys.prefix) / "share" / "dana"]
-    for root in roots:
-        if (root / name).exists():
-            return root / name
-    raise ArtifactError(
-        f"{name}: missing from this installation (looked in {', '.join(map(str, roots))})"
-    )
-
-
-def find_recipe(name: str | Path) -> Path:
-    """Find the YAML of a recipe by its path, or by its name among those that ship with dana (``papers/dana/table4``).
-
-    Raises:
-        ConfigError: If it is neither; suggests the nearest name.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    root = find_shipped("recipes")
-    recipes = {
-        path.relative_to(root).with_suffix("").as_posix(): path
-        for path in sorted(root.rglob("*.yaml"))
-    }
-    stem = Path(name).as_posix().removeprefix("recipes/").removesuffix(".yaml")
-    if stem in recipes:
-        return recipes[stem]
-    near = nearest(stem, recipes) or nearest_path(name) or "."
-    raise ConfigError(
-        f"{name}: no such file, nor a recipe that ships with dana{near} Available: {', '.join(recipes)}"
-    )

@@ -1,4 +1,4 @@
-"""Write the first screen of a report: a headline of at most fifteen words, the numbers, and what to make of them.
+"""Write the first screen of a report: a headline, the numbers, and what to make of them.
 
 No sentence claims more than the verdict. A collapsed, unlike or unfinished comparison has no number
 here.
@@ -17,7 +17,6 @@ from dana.report.tables import metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, UNDECIDED, WORSE, ArmComparison, main_arms
 from dana.tasks.tables import REMEDY
 
-MOST_WORDS = 15
 NAMES = {"dana": "adapted", ADAPTED: "adapted", "base": "not adapted", "random": "random text"}
 CLAIMS = {BETTER: "beats", WORSE: "loses to", UNDECIDED: "is undecided against"}
 UNBEATEN = "does not beat"
@@ -35,48 +34,51 @@ STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 def headline(analysis: Analysis) -> str:
     """Write the headline: the outcome of the questions, or why there is none."""
-    rows, tables = analysis.questions, analysis.tables
+    rows = analysis.questions
     if analysis.run.missing:
         return "Unfinished: results are missing, so there is no verdict yet."
     if not rows:
-        return f"No verdict yet: {next(words for name, words in STAGES.items() if name in tables)}."
-    flaws, tasks = [_flaw(analysis, row) for row in rows], len({row.task for row in rows})
-    is_one = tasks == 1 and len({row.arm for row in rows}) == 1
-    if all(flaws) or (is_one and flaws[0]):
+        reached = next(words for name, words in STAGES.items() if name in analysis.tables)
+        return f"No verdict yet: {reached}."
+    tasks = {row.task for row in rows}
+    arms = {row.arm for row in rows}
+    flaws = [_flaw(analysis, row) for row in rows]
+    is_one_arm = len(tasks) == 1 and len(arms) == 1
+    if all(flaws) or (is_one_arm and flaws[0]):
         return f"No verdict: {flaws[0]}."
-    if not is_one:
-        counts = [
-            (verdict, sum(row.verdict == verdict for row in rows))
-            for verdict in (*CLAIMS, INCOMPARABLE)
-        ]
-        parts = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-        return f"Of {len(rows)} questions on {tasks} task{'s' if tasks > 1 else ''}: {parts}."
-    comparisons = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
-    plants = ["planted text"] if "planted" in tables else []
-    only = [*plants, *(["one adaptation"] if rows[0].one_adaptation else [])]
-    where, scope, ending = f" on {rows[0].task}", _brackets(only), _brackets(plants)
-    short = [row for row in comparisons if row.other != "random" or row.verdict != UNDECIDED]
-    few = [row for row in comparisons if row.other != "random"]
-    endings = [
-        (comparisons, where + scope),
-        (comparisons, scope),
-        (short, where + scope),
-        (short, scope),
-    ]
-    endings += [(short, ending), (few, ending), (few, " (planted)" if plants else "")]
-    sentences = [f"{_outcome(part)}{ending}." for part, ending in endings]
-    return next((text for text in sentences if len(text.split()) <= MOST_WORDS), sentences[-1])
+    if not is_one_arm:
+        return _counts(rows, len(tasks))
+    scope = []
+    if "planted" in analysis.tables:
+        scope.append("planted text")
+    if rows[0].one_adaptation:
+        scope.append("one adaptation")
+    measured = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
+    return f"{_outcome(measured)} on {rows[0].task}{_brackets(scope)}."
 
 
 def _brackets(words: Sequence[str]) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
+def _counts(rows: Sequence[ArmComparison], tasks: int) -> str:
+    """Write one sentence of how many questions had each verdict."""
+    parts = []
+    for verdict in (*CLAIMS, INCOMPARABLE):
+        count = sum(row.verdict == verdict for row in rows)
+        if count:
+            parts.append(f"{count} {verdict}")
+    plural = "s" if tasks > 1 else ""
+    return f"Of {len(rows)} questions on {tasks} task{plural}: {', '.join(parts)}."
+
+
 def _outcome(rows: Sequence[ArmComparison]) -> str:
-    """Write one sentence of an arm's score and of those that it beats, does not beat, or is undecided against."""
+    """Write one sentence that names an arm's score and the outcome against each of its rivals."""
     rivals: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
-        claim = UNBEATEN if row.is_floor and row.verdict != BETTER else CLAIMS[row.verdict]
+        claim = CLAIMS[row.verdict]
+        if row.is_floor and row.verdict != BETTER:
+            claim = UNBEATEN
         rivals.setdefault(claim, []).append(f"{name(row.other)} {number(row.other_score, 2)}")
     claims = [f"{claim} {' and '.join(names)}" for claim, names in rivals.items()]
     subject = f"{name(rows[0].arm)} {number(rows[0].arm_score, 2)}"
@@ -103,7 +105,9 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
 
 def highlights(analysis: Analysis) -> list[Finding]:
     """Choose the first numbers: scores of the first task, if they may be compared, planted text, loss and time."""
-    rows, tables, findings = analysis.questions, analysis.tables, []
+    rows = analysis.questions
+    tables = analysis.tables
+    findings = []
     if rows and (analysis.run.missing or _flaw(analysis, rows[0])):
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
     elif rows:
@@ -200,7 +204,7 @@ def _looks(analysis: Analysis) -> Iterator[str]:
 
 
 def _familiarity(analysis: Analysis) -> list[str]:
-    """Say what was known before adapting of the first arm of which something was."""
+    """Return the pre-adaptation diagnostics of the first arm that has any."""
     steps = analysis.run.stages
     arms = main_arms(step.split("/")[1] for step in steps if step.startswith("arms/"))
     folders = [f"arms/{arm}/{name}" for arm in arms for name in ("gate", "adapted")]

@@ -7,9 +7,10 @@ from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import check_fields, find_recipe, load, merge_sections, read_yaml, require
+from dana.core.config import check_fields, load, merge_sections, read_yaml, require
 from dana.core.errors import PluginError
 from dana.core.logging import get_logger
+from dana.core.shipped import find_recipe
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.config import find_shipped, read_yaml
+from dana.core.config import read_yaml
 from dana.core.errors import ConfigError, nearest_path, suggestion
+from dana.core.shipped import find_shipped
 
 TASK_PATH = "DANA_TASK_PATH"
 YAML = (".yaml", ".yml")

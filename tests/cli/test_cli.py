@@ -8,8 +8,8 @@ import pytest
 
 from dana.cli.main import build_parser, main
 from dana.cli.settings import settings_from
-from dana.core.config import find_recipe
 from dana.core.launch import processes
+from dana.core.shipped import find_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
