@@ -1,6 +1,5 @@
 """Rank detectors, score general text and weigh the scores: each writes the run's folder and returns a pandas table."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +106,7 @@ def score(
 
 @with_messages
 def weigh(
-    scores: "Folder | pd.DataFrame | pd.Series[float] | np.ndarray | Sequence[Folder]",
-    proportions: Sequence[float] | None = None,
-    to: Folder | None = None,
+    scores: "Folder | pd.DataFrame | pd.Series[float] | np.ndarray",
     **settings: Any,
 ) -> "pd.DataFrame | pd.Series[float] | np.ndarray":
     """Turn scores into weights in [0, 1]; 1 = in-domain, 0 = leave out.
@@ -117,21 +114,18 @@ def weigh(
     Args:
         scores: A run's folder, to which the weights are written as by ``dana weigh``; or a table with ``doc_id``,
             ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or an array of
-            shape (texts,) or a Series with a score per text; or the folders of several runs on the same general text,
-            one per target.
-        proportions: For several targets: share of the budget of each, summing to 1.
-        to: For several targets: folder of the weights.
+            shape (texts,) or a Series with a score per text.
         **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …; of a run's folder
             also ``allow_below_chance``.
 
     Returns:
         The rows of the scores with ``segment`` (from 0 in its document, -1 = dropped tail) and
-        ``weight``; for several targets also ``target``, the name of the run for which a unit is
-        selected. For an array or a Series: the weights as an array, or a Series of the same index.
+        ``weight``. For an array or a Series: the weights as an array, or a Series of the same
+        index.
 
     Raises:
-        ConfigError: For a wrong keyword, or for a budget in tokens, ``beta="auto"`` or ``balance``
-            without a run's folder.
+        ConfigError: For a wrong keyword, for several runs, or for a budget in tokens,
+            ``beta="auto"`` or ``balance`` without a run's folder.
         DataError: If a column or unit of the table is missing, or a score is no number; names the
             row.
     """
@@ -140,21 +134,18 @@ def weigh(
 
     from dana.core.schemas import read_table
 
-    if (
-        isinstance(scores, list | tuple)
-        and scores
-        and all(isinstance(run, str | Path) for run in scores)
-    ):
-        return _weigh_targets([Path(run) for run in scores], proportions, to, settings)
-    for name, value in (("proportions", proportions), ("to", to)):
-        require(value is None, name, value, "left out: it needs the folders of several runs")
     if isinstance(scores, str | Path):
         from dana.stages.weigh import weigh_stage
 
         run = Path(scores)
         ready = settings_of("weigh", run, settings, WEIGH)
-        folders, permission = (run / "scores", run / "corpus"), ready.allow_below_chance
-        artifact = weigh_stage(*folders, ready.weigh, run / "weights", allowed=permission)
+        artifact = weigh_stage(
+            run / "scores",
+            run / "corpus",
+            ready.weigh,
+            run / "weights",
+            allowed=ready.allow_below_chance,
+        )
         remember_settings(ready, run)
         return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
@@ -169,25 +160,6 @@ def weigh(
     )
 
 
-def _weigh_targets(
-    runs: list[Path],
-    proportions: Sequence[float] | None,
-    to: Folder | None,
-    settings: dict[str, Any],
-) -> "pd.DataFrame":
-    from dana.core.schemas import read_table
-    from dana.stages.weigh import weigh_targets_stage
-
-    require(to is not None, "to", to, "a folder for the weights of several targets")
-    require(
-        proportions is not None, "proportions", proportions, f"{len(runs)} numbers, one per target"
-    )
-    ready = settings_of("weigh", runs[0], settings, WEIGH)
-    shares, permission = list(proportions or ()), ready.allow_below_chance
-    artifact = weigh_targets_stage(runs, shares, ready.weigh, Path(str(to)), permission)
-    return read_table(artifact.path).to_pandas()
-
-
 def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
@@ -195,7 +167,7 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     from dana.stages.weigh import weigh_table
 
     is_table = isinstance(scores, pd.DataFrame)
-    choices = "a run's folder, a table from dana.score, an array or a Series"
+    choices = "one run's folder, a table from dana.score, an array or a Series"
     require(is_table, "scores", type(scores).__name__, choices)
     if wrong := [name for name in NEEDED if [*scores].count(name) != 1]:
         columns = ", ".join(map(str, scores))

@@ -55,11 +55,7 @@ def add_selection(add: AddCommand) -> None:
     )
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
-    others = "runs of other targets on the same pool"
-    weigh.add_argument("others", type=local_folder, nargs="*", metavar="DIR", help=others)
-    weigh.add_argument(
-        "--proportions", metavar="P,P", help="share of the budget for each DIR, for example 0.7,0.3"
-    )
+    weigh.add_argument("others", type=local_folder, nargs="*", help=argparse.SUPPRESS)
     weights = "folder of the weights (default: DIR/weights)"
     weigh.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=weights)
 
@@ -191,25 +187,27 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
 
     --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at
     a path, so that the selected text is not of one topic; the others get what a group cannot use.
-
-    Several targets, one pool: dana weigh RUN_A RUN_B --proportions 0.7,0.3 --out FOLDER, of runs
-    that scored the same general text. The budget is shared; no segment is selected twice, and the
-    column `target` names its target.
     """
-    from dana.stages.weigh import weigh_stage, weigh_targets_stage, weights_text
+    from dana.core.errors import ConfigError
+    from dana.stages.weigh import weigh_stage, weights_text
 
-    folder, settings = args.folder, settings_from(args)
-    out, permission = args.to or folder / "weights", settings.allow_below_chance
-    if args.others or args.proportions is not None:
-        artifact = weigh_targets_stage(
-            [folder, *args.others], _proportions(args), settings.weigh, out, permission
+    folder = args.folder
+    if args.others:
+        runs = " ".join(str(run) for run in (folder, *args.others))
+        raise ConfigError(
+            f"{runs}: {1 + len(args.others)} runs; dana weigh takes one, weigh each alone"
         )
-    else:
-        artifact = weigh_stage(
-            folder / "scores", folder / "corpus", settings.weigh, out, allowed=permission
-        )
-        if out == folder / "weights":  # weights in another folder are not the run's
-            save_settings(settings, folder)
+    settings = settings_from(args)
+    out = args.to or folder / "weights"
+    artifact = weigh_stage(
+        folder / "scores",
+        folder / "corpus",
+        settings.weigh,
+        out,
+        allowed=settings.allow_below_chance,
+    )
+    if out == folder / "weights":  # weights in another folder are not the run's
+        save_settings(settings, folder)
     print(weights_text(artifact))
     elsewhere = (
         []
@@ -218,23 +216,8 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     )
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
-    manifest = artifact.manifest
-    answer = {"weights": artifact.path, "units": manifest["counts"]["units"]}
-    return answer | {name: manifest[name] for name in ("in_domain", "targets") if name in manifest}
-
-
-def _proportions(args: argparse.Namespace) -> list[float]:
-    """Parse the shares of the budget of several targets; --out is required, too."""
-    from dana.core.errors import ConfigError
-
-    if args.proportions is None:
-        runs = len(args.others) + 1
-        raise ConfigError(f"{runs} runs: give the share of each, for example --proportions 0.7,0.3")
-    if args.to is None:
-        raise ConfigError("--out is missing: name the folder of weights for several targets")
-    try:
-        return [float(share) for share in args.proportions.split(",")]
-    except ValueError as error:
-        raise ConfigError(
-            f"--proportions {args.proportions!r}: must be numbers separated by commas"
-        ) from error
+    return {
+        "weights": artifact.path,
+        "units": artifact.manifest["counts"]["units"],
+        "in_domain": artifact.manifest["in_domain"],
+    }

@@ -116,7 +116,7 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
     A second axis shows how much of the selected text scores like held-out task text.
 
     Args:
-        curve: One row per cut: :class:`dana.weighting.amount.Cut`.
+        curve: One row per cut: :class:`dana.weighting.in_domain.Amount`.
         beta: The share that was chosen.
     """
 

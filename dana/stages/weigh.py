@@ -1,17 +1,20 @@
-"""``dana weigh``: turn the scores of one or several targets into weights and selected text (DANA, section 3.2)."""
+"""``dana weigh``: turn scores into weights and selected text (DANA, section 3.2)."""
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from dana.core.artifacts import (
@@ -23,45 +26,57 @@ from dana.core.artifacts import (
     read_manifest,
     write_text,
 )
+from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, nearest_path
 from dana.core.logging import get_logger
-from dana.core.rng import generator
-from dana.core.schemas import WEIGHTS, part_files, table_identity, write_parts
+from dana.core.schemas import (
+    UNIT,
+    WEIGHTS,
+    count_rows,
+    part_files,
+    read_rows,
+    read_table,
+    table_identity,
+    write_parts,
+)
+from dana.core.statistics import effective_sample_size
 from dana.core.studies import studies
 from dana.core.text_table import Value, csv_text, tabulate
 from dana.scoring.ranking.measures import check_scores
-from dana.weighting.mixture import (
+from dana.weighting.formulas import DROPPED, effective_number
+from dana.weighting.in_domain import (
+    Amount,
+    choose_amount,
     describe_purity,
     estimate_purity,
     held_out_task,
     split_held_out,
     warn_of_low_purity,
 )
-from dana.weighting.pool import GROUP, Groups, Pool, Sample
 from dana.weighting.selection import (
-    WeightRule,
-    check_targets,
-    gather,
-    make_rule,
-    make_targets_rule,
-    weigh_in_memory,
-    within_documents,
+    SELECTED_TEXT,
+    Pool,
+    Texts,
+    UnitGroups,
+    Weights,
+    count_tokens,
+    counting_tokenizer,
+    cut_segments,
+    read_units,
+    segment_in_document,
+    weigh_pool,
+    write_selected_text,
 )
-from dana.weighting.settings import WeighSettings, parse_balance
-from dana.weighting.tally import WeightTally
-from dana.weighting.texts import ONE, SELECTED_TEXT, SelectedText, count_tokens, counting_tokenizer
-from dana.weighting.weights import effective_number
-
-if TYPE_CHECKING:
-    from dana.weighting.amount import Amount
+from dana.weighting.settings import Balance, WeighSettings, parse_balance
 
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
 MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
-LARGEST_POOL = 1_000_000  # units that the in-domain share is estimated from; larger pools are sampled by document
-TARGETS = WEIGHTS.append(pa.field("target", pa.string()))  # null: not selected for any target
+BYTES_A_UNIT = 70  # at the peak, of documents of nine units
 SCORE_FIRST = "dana score --task ... --general ... --out DIR"
+KEYS = ("doc_id", "unit")  # columns that a table of groups must have
+GROUP = "group"  # default column of a table of groups
 
 
 def weigh_stage(
@@ -76,12 +91,12 @@ def weigh_stage(
 
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, in the row order of the scores)
     and, for the two policies that select or drop, ``__dana__/selected.jsonl.gz``
-    (:class:`dana.weighting.texts.SelectedText`). The manifest estimates the in-domain share of the
-    selected text from the scores of held-out task text.
+    (:func:`dana.weighting.selection.write_selected_text`). The manifest estimates the in-domain
+    share of the selected text from the scores of held-out task text.
 
     If beta is ``auto``, half of the task's held-out documents choose it and the others estimate the
     in-domain share; ``__dana__/beta.csv`` and ``beta.svg`` hold the curve
-    (:func:`dana.weighting.amount.choose_amount`).
+    (:func:`dana.weighting.in_domain.choose_amount`).
 
     Args:
         scores: Folder of a scores artifact.
@@ -104,113 +119,82 @@ def weigh_stage(
     if corpus_artifact.fingerprint != scores_artifact.manifest["depends_on"]["general"]:
         raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
     check_scores(scores, scores_artifact.manifest, allowed)
-    balance = _groups_of(corpus_artifact, settings.balance, groups) if settings.balance else None
-    tokenizer = counting_tokenizer(settings)
     depends_on = {"scores": scores_artifact.fingerprint, "settings": settings.identity()}
-    depends_on |= {} if balance is None else {"groups": table_identity(balance.path)}
-    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
-    held_out = _task_of(scores_artifact, corpus) / "held_out" if settings.is_auto else Path()
-
-    def write(draft: Draft) -> None:
-        task, final, chose, segments, shares = held_out_task(scores), settings, 0, None, None
-        pool = _pool(scores, corpus, tokenizer)
-        if balance is not None:
-            pool = pool.with_columns(group=balance.of_pool(pool))
-            shares = balance.shares(parse_balance(str(settings.balance)))
-        if settings.is_auto:
-            from dana.weighting.amount import choose_amount
-
-            chooses, task = split_held_out(task, settings.seed)
-            segments = gather(pool, settings)
-            amount = choose_amount(chooses, held_out, pool, segments, corpus, settings)
-            final, chose = replace(settings, beta=amount.beta), chooses.num_rows
-            _write_curve(amount, draft)
-        rule = make_rule(pool, final, shares, segments)
-        totals = _write_weights({ONE: pool}, rule, final, draft, balance)
-        _write_text(draft, {ONE: scores}, corpus, settings)
-        draft.notes["in_domain"] = {
-            "unknown": "with a balance more than the scores decides what is kept"
-        }
-        if balance is None:
-            draft.notes["in_domain"] = estimate_purity(
-                task, *totals[ONE], pool.rows, final, rule.components(0), chose
-            )
-
-    artifact = make(folder, "weights", depends_on, write)
+    table = None
+    if settings.balance is not None:
+        table = _groups_of(corpus_artifact, settings.balance, groups)
+        depends_on["groups"] = table_identity(table.path)
+    tokenizer = counting_tokenizer(settings)
+    if tokenizer is not None:
+        depends_on["tokenizer"] = tokenizer[1]
+    held_out_corpus = None
+    if settings.is_auto:
+        held_out_corpus = _task_of(scores_artifact, corpus) / "held_out"
+    inputs = Inputs(scores, corpus, settings, table, tokenizer and tokenizer[0], held_out_corpus)
+    artifact = make(folder, "weights", depends_on, partial(_weigh, inputs))
     warn_of_low_purity(artifact.manifest["in_domain"])
     return artifact
 
 
-def weigh_targets_stage(
-    runs: Sequence[Path],
-    proportions: Sequence[float],
-    settings: WeighSettings,
-    folder: Path,
-    allowed: bool = False,
-) -> Artifact:
-    """Select text from one pool for several targets with a common budget; a segment is selected for one target at most.
+@dataclass(frozen=True)
+class Inputs:
+    """What a weighing reads.
 
-    Writes the output of :func:`weigh_stage` with a column ``target``, the name of the run that a
-    unit is selected for. Training reads it like other weights. The result does not depend on the
-    order of the runs.
-
-    Args:
-        runs: Folder of a run for each target, with ``scores`` and ``corpus`` of the same general
-            text.
-        proportions: Share of the budget of each run, summing to 1.
-        settings: Policy and parameters; the budget or beta is the total of all targets.
-        folder: Folder for the weights.
-        allowed: As for :func:`weigh_stage`.
-
-    Raises:
-        ConfigError: If the proportions are wrong, a run is given twice, or the runs scored
-            different text or units.
-        DataError: If there are no units.
+    Attributes:
+        scores: Folder of the scores.
+        corpus: Folder of their documents.
+        settings: Policy and parameters.
+        groups: Table of groups that the budget is balanced over, if it is.
+        tokenizer: What counts a budget in tokens.
+        held_out_corpus: Folder of held-out task documents, where beta has to be chosen.
     """
-    check_targets(proportions, len(runs), settings)
-    artifacts = [open_artifact(run / "scores", "scores", SCORE_FIRST) for run in runs]
-    _check_alike(runs, artifacts)
-    for artifact in artifacts:
-        check_scores(artifact.path, artifact.manifest, allowed)
-    names = [run.resolve().name for run in runs]
-    names = names if len({*names}) == len(names) else [str(run.resolve()) for run in runs]
-    folders = dict(sorted(zip(names, [artifact.path for artifact in artifacts], strict=True)))
-    shares = dict(zip(names, map(float, proportions), strict=True))
-    prints = {name: artifact.fingerprint for name, artifact in zip(names, artifacts, strict=True)}
-    depends_on = {"scores": prints, "proportions": shares, "settings": settings.identity()}
-    tokenizer, corpus = counting_tokenizer(settings), runs[0] / "corpus"
-    depends_on |= {} if tokenizer is None else {"tokenizer": tokenizer[1]}
 
-    def write(draft: Draft) -> None:
-        pool = _pool(artifacts[0].path, corpus, tokenizer)
-        for run in runs[1:]:
-            error = f"{run}: cut into other units than {runs[0]}; score both with the same --units"
-            for _ in pool.read_aligned(scored_pool(run / "scores"), [], error):
-                pass  # compares the units of all runs before anything is written
-        pools = {
-            name: scored_pool(path).with_columns(**pool.columns) for name, path in folders.items()
-        }
-        rule = make_targets_rule(pools, shares, settings)
-        totals = _write_weights(pools, rule, settings, draft)
-        _write_text(draft, folders, corpus, settings)
-        draft.notes["targets"] = {}
-        for row, (name, of_target) in enumerate(totals.items()):
-            task = held_out_task(folders[name])
-            in_domain = estimate_purity(task, *of_target, pool.rows, settings, rule.components(row))
-            draft.notes["targets"][name] = {
-                "proportion": shares[name],
-                "weight": of_target[1],
-                "in_domain": in_domain,
-            }
-            if not of_target[1]:
-                log.warning(
-                    "weights   nothing is kept for target %s: others take all that it wants", name
-                )
+    scores: Path
+    corpus: Path
+    settings: WeighSettings
+    groups: "Groups | None"
+    tokenizer: Tokenizer | None
+    held_out_corpus: Path | None
 
-    artifact = make(folder, "weights", depends_on, write)
-    for name, notes in artifact.manifest["targets"].items():
-        warn_of_low_purity(notes["in_domain"], name)
-    return artifact
+
+def _weigh(inputs: Inputs, draft: Draft) -> None:
+    """Weigh, and write the weights, the selected text and the notes of the manifest."""
+    scores = inputs.scores
+    corpus = inputs.corpus
+    settings = inputs.settings
+    pool = read_pool(scores)
+    tokens = None
+    if inputs.tokenizer is not None:
+        tokens = count_tokens(scores, corpus, inputs.tokenizer)
+    groups = None
+    if inputs.groups is not None:
+        shares = inputs.groups.shares(parse_balance(str(settings.balance)))
+        groups = UnitGroups(inputs.groups.of_units(scores), shares)
+    held_out = held_out_task(scores)
+    chose = 0
+    segments = None
+    if inputs.held_out_corpus is not None:
+        chooses, held_out = split_held_out(held_out, settings.seed)
+        chose = chooses.num_rows
+        segments = cut_segments(pool, settings)
+        chooses_texts = Texts(inputs.held_out_corpus).of_units(chooses)
+        texts_of = partial(_unit_texts, scores, corpus)
+        amount = choose_amount(chooses, chooses_texts, pool, segments, texts_of, settings)
+        settings = replace(settings, beta=amount.beta)
+        _write_curve(amount, draft)
+    weights = weigh_pool(pool, settings, tokens, groups, segments)
+    _write_weights(scores, pool, weights, settings, draft)
+    if settings.policy != "sigmoid":
+        path = draft.path / SELECTED_TEXT
+        lines = write_selected_text(path, scores, corpus, pool, weights.weight)
+        draft.counts["selected_texts"] = lines
+    if inputs.groups is None or groups is None:
+        draft.notes["in_domain"] = estimate_purity(held_out, pool, weights, settings, chose)
+        return
+    draft.notes["balance"] = _balance_notes(inputs.groups, groups, weights)
+    draft.notes["in_domain"] = {
+        "unknown": "with a balance more than the scores decides what is kept"
+    }
 
 
 def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, np.ndarray]:
@@ -226,126 +210,259 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
         Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail;
         and its weight in [0, 1], float32 of shape (units,).
     """
-    segment, weight, _ = weigh_in_memory(Pool(scores), settings)
-    return segment.astype(np.int32), weight.astype(np.float32)
+    pool = Pool.from_tables([scores])
+    weights = weigh_pool(pool, settings)
+    segment = _numbered_segments(pool, weights, settings)
+    return segment.astype(np.int32), weights.weight.astype(np.float32)
 
 
-def scored_pool(scores: Path) -> Pool:
-    """Open the units of a scores artifact.
+def read_pool(scores: Path) -> Pool:
+    """Read the units of a scores artifact, and log the memory that weighing them needs.
 
     Raises:
-        DataError: If there are none.
+        DataError: If there are none, or a score is not finite.
     """
-    pool = Pool(scores)
-    if pool.rows == 0:
+    units = _count_units(scores)
+    if units == 0:
         raise DataError(f"{scores}: holds no units to weigh")
-    return pool
+    gigabytes = units * BYTES_A_UNIT / 1e9
+    log.info("weights   weighing %s units needs about %.2g GB of memory", f"{units:,}", gigabytes)
+    return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]))
 
 
-def _pool(scores: Path, corpus: Path, tokenizer: tuple[Tokenizer, str] | None) -> Pool:
-    """Open the scores, with token counts if the budget is in tokens."""
-    pool = scored_pool(scores)
-    return (
-        pool
-        if tokenizer is None
-        else pool.with_columns(tokens=count_tokens(scores, corpus, tokenizer[0]))
-    )
+def _count_units(scores: Path) -> int:
+    return sum(count_rows(part) for part in part_files(scores))
+
+
+def _unit_texts(scores: Path, corpus: Path, mask: np.ndarray) -> list[str]:
+    """Read the texts of the units of a mask."""
+    return Texts(corpus).of_units(read_units(scores, ["doc_id", "start", "end"], mask))
+
+
+def _numbered_segments(pool: Pool, weights: Weights, settings: WeighSettings) -> np.ndarray:
+    """Number segments within each document; with ``stream`` within the corpus."""
+    if settings.stream:
+        return weights.segment
+    return segment_in_document(pool, weights.segment)
 
 
 def _write_weights(
-    pools: Mapping[str, Pool],
-    rule: WeightRule,
-    settings: WeighSettings,
-    draft: Draft,
-    groups: Groups | None = None,
-) -> dict[str, tuple[Sample, float]]:
-    """Write the weights, one block in memory at a time, and their counts for the manifest.
-
-    Returns:
-        Of each target a sample of the pool's units, and the weight of all its units.
-    """
-    rows = next(iter(pools.values())).rows
-    tally = WeightTally(len(pools), len(groups.values) if groups else 0)
-    samples = [Sample(rows, LARGEST_POOL, generator(settings.seed, "mixture")) for _ in pools]
-    labels, schema = np.array([*pools, None], dtype=object), TARGETS if len(pools) > 1 else WEIGHTS
-
-    def weight_tables() -> Iterator[pa.Table]:
-        names = [*WEIGHTS.names[:5], "score", *([GROUP] if groups else [])]
-        for blocks in zip(*(pool.blocks(names, settings) for pool in pools.values()), strict=True):
-            block, result = blocks[0], rule.weigh(blocks)
-            tally.add(block, result)
-            for row, (sample, values) in enumerate(zip(samples, result.values, strict=True)):
-                weight = np.where(result.target == row, result.weight, 0.0)
-                columns = {"value": values, "weight": weight, "document": block.documents}
-                sample.add(block.documents, pa.table(columns))
-            outputs = [within_documents(block, settings), result.weight, labels[result.target]][
-                : len(schema) - 5
-            ]
-            arrays = [block.table[name] for name in WEIGHTS.names[:5]]
-            arrays += [
-                pa.array(column, field.type)
-                for column, field in zip(outputs, list(schema)[5:], strict=True)
-            ]
-            yield pa.Table.from_arrays(arrays, schema=schema)
-
-    write_parts(weight_tables(), draft.path, schema)
-    draft.counts = {**rule.counts, **tally.counts}
-    draft.notes |= {**rule.notes, "effective_sample_size": tally.effective_sample_size}
-    if groups:
-        draft.notes["balance"] = _balance_notes(groups, tally.groups, str(settings.balance))
-    return dict(zip(pools, zip(samples, tally.weights, strict=True), strict=True))
-
-
-def _write_text(
-    draft: Draft, scores: Mapping[str, Path], corpus: Path, settings: WeighSettings
+    scores: Path, pool: Pool, weights: Weights, settings: WeighSettings, draft: Draft
 ) -> None:
-    """Write the selected text, for policies that select or drop."""
-    if settings.policy != "sigmoid":
-        draft.counts["selected_texts"] = SelectedText(draft.path, scores, corpus).write(
-            draft.path / SELECTED_TEXT
-        )
+    """Write the weights beside the columns of the scores, and their counts for the manifest."""
+    segment = _numbered_segments(pool, weights, settings)
+    weight = weights.weight.astype(np.float32)
+
+    def tables() -> Iterator[pa.Table]:
+        row = 0
+        for batch in read_rows(scores, [*UNIT]):
+            rows = slice(row, row + batch.num_rows)
+            columns = [*batch.columns, pa.array(segment[rows], pa.int32()), pa.array(weight[rows])]
+            yield pa.Table.from_arrays(columns, schema=WEIGHTS)
+            row += batch.num_rows
+
+    write_parts(tables(), draft.path, WEIGHTS)
+    is_selected = weight > 0
+    is_dropped_tail = ~is_selected & (segment == DROPPED)
+    selected = int(is_selected.sum())
+    dropped_tails = int(is_dropped_tail.sum())
+    draft.counts = {
+        **weights.counts,
+        "units": {
+            "in": pool.units,
+            "kept": selected,
+            "dropped_by_weight": pool.units - selected - dropped_tails,
+            "dropped_short_tail": dropped_tails,
+        },
+        "by_source": count_by_source(draft.path),
+    }
+    draft.notes |= weights.notes
+    draft.notes["effective_sample_size"] = effective_sample_size(weights.weight)
+
+
+def count_by_source(weights: Path) -> dict[str, dict[str, float]]:
+    """Sum units, characters and their weights by source, in alphabetical order (DANA, Table 2).
+
+    Args:
+        weights: Folder of a table of weights.
+    """
+    sums = []
+    for batch in read_rows(weights, ["source", "start", "end", "weight"]):
+        characters = pc.cast(pc.subtract(batch["end"], batch["start"]), pa.float64())
+        weight = pc.cast(batch["weight"], pa.float64())
+        columns = {
+            "source": batch["source"],
+            "units": pa.array(np.ones(batch.num_rows)),
+            "characters": characters,
+            "kept_units": weight,
+            "kept_characters": pc.multiply(weight, characters),
+        }
+        sums.append(_sum_by_source(pa.table(columns)))
+    total = _sum_by_source(pa.concat_tables(sums)).sort_by("source")
+    names = total["source"].to_pylist()
+    rows = total.drop_columns("source").to_pylist()
+    return {
+        name: {key: round(value, 3) for key, value in row.items()}
+        for name, row in zip(names, rows, strict=True)
+    }
+
+
+def _sum_by_source(table: pa.Table) -> pa.Table:
+    names = [name for name in table.column_names if name != "source"]
+    sums = table.group_by("source", use_threads=False).aggregate([(name, "sum") for name in names])
+    return sums.select(["source", *(f"{name}_sum" for name in names)]).rename_columns(
+        ["source", *names]
+    )
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Table with the group of each unit.
+
+    Attributes:
+        path: Parquet file, or folder of ``part-*.parquet``: ``doc_id``, ``unit`` and the group, in
+            the scores' order.
+        column: Column of the group, whole numbers or text.
+        values: Distinct groups, sorted.
+        names: Display name of each.
+        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if present, ``start`` and
+            ``end``.
+    """
+
+    path: Path
+    column: str
+    values: list[Any]
+    names: list[str]
+    keys: tuple[str, ...] = KEYS
+
+    @classmethod
+    def open(cls, path: Path) -> "Groups":
+        """Open a table of groups, written by a study or by hand.
+
+        Raises:
+            ConfigError: If the file is not Parquet, or its columns or types do not fit.
+        """
+        manifest = read_manifest(path) if path.is_dir() else {}
+        if manifest:  # written by a study: check its digests
+            manifest = open_artifact(path, manifest["kind"]).manifest
+        column = GROUP
+        for study in studies():
+            column = study.groups.get(manifest.get("kind", ""), column)
+        needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
+        try:
+            schema = pq.read_schema(part_files(path)[0])
+        except (OSError, pa.ArrowException) as error:
+            raise ConfigError(f"{path}: not a readable Parquet file; {needs}") from error
+        if not {*KEYS, column} <= {*schema.names}:
+            raise ConfigError(f"{path}: has the columns {', '.join(schema.names)}; {needs}")
+        unit = schema.field("unit").type
+        if not pa.types.is_integer(unit):
+            raise ConfigError(f"{path}: column unit is {unit}; must be whole numbers")
+        kind = schema.field(column).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if not is_text and not pa.types.is_integer(kind):
+            raise ConfigError(f"{path}: column {column} is {kind}; must be whole numbers or text")
+        keys = tuple(name for name in (*KEYS, "start", "end") if name in schema.names)
+        if "names" in manifest:
+            names = manifest["names"]
+            return cls(path, column, list(range(len(names))), names, keys)
+        distinct = pc.unique(_plain(read_table(path, [column])[column])).to_pylist()
+        if None in distinct:
+            raise ConfigError(f"{path}: column {column} has nulls; every unit needs a group")
+        groups = sorted(distinct)
+        return cls(path, column, groups, [str(value) for value in groups], keys)
+
+    def shares(self, balance: Balance) -> np.ndarray:
+        """Return the share of the budget of each group, float64 of shape (groups,); equal if none are named.
+
+        Raises:
+            ConfigError: If a named group does not exist.
+        """
+        names = [str(value) for value in self.values]
+        choices = ", ".join(names[:20])
+        for group in balance.shares:
+            require(
+                group in names,
+                "balance",
+                f"{balance.table}:{group}",
+                f"one of its groups: {choices}",
+            )
+        if not balance.shares:
+            return np.full(len(names), 1 / len(names))
+        return np.array([balance.shares.get(name, 0.0) for name in names])
+
+    def of_units(self, scores: Path) -> np.ndarray:
+        """Return each unit's group as index into :attr:`values`, of shape (units,), in the smallest integer type.
+
+        Args:
+            scores: Folder of the units.
+
+        Raises:
+            ConfigError: If the rows are not these units.
+        """
+        for key in self.keys:
+            expected = read_table(scores, [key])[key]
+            own = read_table(self.path, [key])[key]
+            if not own.cast(expected.type).equals(expected):
+                remedy = "" if self.keys == KEYS else "; make both with the same --units"
+                raise ConfigError(
+                    f"{self.path}: its rows must be those of the scores, with the same "
+                    f"{', '.join(self.keys)} in order{remedy}"
+                )
+        groups = _plain(read_table(self.path, [self.column])[self.column])
+        index = pc.index_in(groups, pa.array(self.values, groups.type)).to_numpy()
+        return index.astype(np.min_scalar_type(len(self.values)))
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decode a column of categories."""
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    return column
 
 
 def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
     """Open the table of groups that a balance names, in the run's folder or at a path."""
-    name, run = parse_balance(balance).table, corpus.path.parent
-    path = path or next(
-        (candidate for candidate in (run / name, Path(name)) if part_files(candidate)), run / name
-    )
-    is_study = any(name in study.commands for study in studies())
-    hint = f"; make it with: dana studies {name} --out {run}" if is_study else ""
+    name = parse_balance(balance).table
+    run = corpus.path.parent
+    if path is None:
+        path = run / name
+        if not part_files(path) and part_files(Path(name)):
+            path = Path(name)
+    hint = ""
+    if any(name in study.commands for study in studies()):
+        hint = f"; make it with: dana studies {name} --out {run}"
     if not part_files(path):
         raise ConfigError(
             f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}"
         )
-    general = (
-        (read_manifest(path) if path.is_dir() else {})
-        .get("depends_on", {})
-        .get("general", corpus.fingerprint)
-    )
+    manifest = read_manifest(path) if path.is_dir() else {}
+    general = manifest.get("depends_on", {}).get("general", corpus.fingerprint)
     if general != corpus.fingerprint:
         raise ConfigError(f"{path} was not made from {corpus.path}; make it of this corpus{hint}")
     return Groups.open(path)
 
 
-def _balance_notes(groups: Groups, amounts: np.ndarray, balance: str) -> dict[str, Any]:
+def _balance_notes(table: Groups, groups: UnitGroups, weights: Weights) -> dict[str, Any]:
     """Describe the balance for the manifest: share, units and selected units per group, effective numbers of groups."""
-    shares, (units, selection) = groups.shares(parse_balance(balance)).tolist(), amounts
-    columns = zip(
-        groups.values,
-        groups.names,
-        shares,
-        units.astype(int).tolist(),
-        selection.tolist(),
-        strict=True,
-    )
+    count = len(table.values)
+    units = np.bincount(groups.group, minlength=count)
+    selected = np.bincount(groups.group, weights=weights.weight, minlength=count)
     rows = [
-        dict(zip(("group", "name", "share", "units", "kept_units"), row, strict=True))
-        for row in columns
+        {
+            "group": table.values[number],
+            "name": table.names[number],
+            "share": float(groups.shares[number]),
+            "units": int(units[number]),
+            "kept_units": float(selected[number]),
+        }
+        for number in range(count)
     ]
     return {
         "groups": rows,
-        "effective_groups": {"pool": effective_number(units), "kept": effective_number(selection)},
+        "effective_groups": {"pool": effective_number(units), "kept": effective_number(selected)},
     }
 
 
@@ -357,23 +474,7 @@ def _task_of(scores: Artifact, corpus: Path) -> Path:
     return task.path
 
 
-def _check_alike(runs: Sequence[Path], artifacts: Sequence[Artifact]) -> None:
-    """Refuse scores that are given twice or belong to another corpus than the first."""
-    corpus = open_artifact(runs[0] / "corpus", "corpus").fingerprint
-    earlier: dict[str, Path] = {}
-    for run, artifact in zip(runs, artifacts, strict=True):
-        if artifact.manifest["depends_on"]["general"] != corpus:
-            raise ConfigError(
-                f"{run}: its scores are not of {runs[0] / 'corpus'}; score the same general text for all"
-            )
-        if artifact.fingerprint in earlier:
-            raise ConfigError(
-                f"{run}: the same target as {earlier[artifact.fingerprint]}; give each once"
-            )
-        earlier[artifact.fingerprint] = run
-
-
-def _write_curve(amount: "Amount", draft: Draft) -> None:
+def _write_curve(amount: Amount, draft: Draft) -> None:
     """Write the table, the plot and the notes of a choice of beta."""
     from dana.report.figures import amount_curve
 
@@ -385,12 +486,11 @@ def _write_curve(amount: "Amount", draft: Draft) -> None:
 
 def first_look(weights: Artifact, passages: int = 5) -> str:
     """Describe selected text by its amount, its largest sources and a few passages, one a line."""
-    counts, text = weights.manifest["counts"], weights.path / SELECTED_TEXT
+    counts = weights.manifest["counts"]
+    text = weights.path / SELECTED_TEXT
     by_source = {source: row["kept_characters"] for source, row in counts["by_source"].items()}
-    total, largest = (
-        sum(by_source.values()) or 1,
-        sorted(by_source, key=by_source.__getitem__, reverse=True),
-    )
+    total = sum(by_source.values()) or 1
+    largest = sorted(by_source, key=by_source.__getitem__, reverse=True)
     shares = ", ".join(f"{source} {by_source[source] / total:.0%}" for source in largest[:passages])
     lines = [
         f"{counts['units']['kept']:,} of {counts['units']['in']:,} units; of its text {shares}"
@@ -408,7 +508,8 @@ def first_look(weights: Artifact, passages: int = 5) -> str:
 
 def weights_text(weights: Artifact) -> str:
     """Format a weights artifact as text: selected text by source, its in-domain share, and the files."""
-    manifest, text = weights.manifest, weights.path / SELECTED_TEXT
+    manifest = weights.manifest
+    text = weights.path / SELECTED_TEXT
     counts = manifest["counts"]
     lines = []
     if beta := manifest.get("beta"):
@@ -424,16 +525,14 @@ def weights_text(weights: Artifact) -> str:
         groups = groups.assign(kept=groups["kept"].round())[
             ["group", "of the budget", "units", "kept", "name"]
         ]
-        selection, pool = (balance["effective_groups"][side] for side in ("kept", "pool"))
+        selection = balance["effective_groups"]["kept"]
+        pool = balance["effective_groups"]["pool"]
         lines.append(groups.to_string(index=False, formatters={"of the budget": "{:.1%}".format}))
         lines.append(
             f"spread: {selection:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n"
         )
     if "in_domain" in manifest:
         lines.append(describe_purity(manifest["in_domain"]))
-    for name, notes in manifest.get("targets", {}).items():
-        share = f"{name} ({notes['proportion']:.0%}): {notes['weight']:,.0f} units"
-        lines.append(f"{share}; {describe_purity(notes['in_domain'])}")
     units = counts["units"]
     lines.append(
         f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)"

@@ -1,37 +1,132 @@
-"""Select text from a scored pool: one weight per unit, by three policies, for one target or several.
+"""Select text from a scored pool: scores, segments, means, order, selected segments, weights. DANA, section 3.2.
 
-DANA, section 3.2. The pool is read in blocks; in memory there is one number per segment
-(``sigmoid``: per unit).
+Every column of the pool is an array over all of its units.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, pairwise
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from tokenizers import Tokenizer
 
-from dana.core.config import require
-from dana.core.errors import ConfigError, DataError
-from dana.core.logging import get_logger
+from dana.core.artifacts import META_DIR
+from dana.core.errors import DataError
+from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed, document_key, hash_uniform, unit_keys_of
-from dana.weighting.pool import GROUP, Block, Pool, require_finite
-from dana.weighting.settings import AUTO, Budget, WeighSettings
-from dana.weighting.weights import (
+from dana.core.schemas import read_rows
+from dana.models.folder import load_own_tokenizer, tokenizer_identity
+from dana.weighting.formulas import (
     DROPPED,
     Components,
-    Sigmoid,
-    parts_of,
+    of_units,
     segment_groups,
+    segment_ids,
     segment_means,
+    segment_sizes,
+    segment_sums,
+    sigmoid,
+    standardise,
 )
+from dana.weighting.settings import WeighSettings
 
 log = get_logger(__name__)
 
-PIECE = 1 << 20  # segments sorted at a time
-NOBODY = -1  # target of a unit that is selected for none
-TOKENS = "tokens"  # column of the pool, where the budget counts tokens
+LARGEST_SCORE = 1e100  # so that sums of squares are finite
+SELECTED_TEXT = f"{META_DIR}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
+COMPRESSION = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
+UNITS_AT_A_TIME = 1 << 13  # whose texts are in memory
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Scored units in corpus order.
+
+    Attributes:
+        score: float64 of shape (units,), higher = more foreign.
+        document_starts: int64 of shape (documents,), row of each document's first unit.
+        doc_ids: Name of each document.
+    """
+
+    score: np.ndarray
+    document_starts: np.ndarray
+    doc_ids: pa.ChunkedArray
+
+    @classmethod
+    def from_tables(cls, tables: Iterable[pa.Table | pa.RecordBatch]) -> "Pool":
+        """Collect the scores of all units; a document may go on in the next table.
+
+        Args:
+            tables: Columns ``doc_id``, ``unit`` and ``score``, rows of a document adjacent.
+
+        Raises:
+            DataError: If a score is not finite or beyond ±1e100. Names the first such row.
+        """
+        scores = []
+        document_starts = []
+        doc_ids: list[pa.Array] = []
+        last_doc_id = None
+        row = 0
+        for table in tables:
+            starts = find_document_starts(table)
+            names = pa.array(table["doc_id"].take(pa.array(starts)).to_pylist())
+            if names[0].as_py() == last_doc_id and table["unit"][0].as_py() != 0:
+                starts = starts[1:]
+                names = names[1:]
+            scores.append(table["score"].to_numpy())
+            document_starts.append(row + starts)
+            doc_ids.append(names)
+            last_doc_id = table["doc_id"][-1].as_py()
+            row += table.num_rows
+        if not row:
+            return cls(np.empty(0), np.empty(0, dtype=np.int64), pa.chunked_array([], pa.string()))
+        score = np.concatenate(scores)
+        _check_finite(score)
+        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids))
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return self.score.size
+
+    @property
+    def document(self) -> np.ndarray:
+        """Document of each unit, numbered from 0; shape (units,)."""
+        sizes = np.diff(self.document_starts, append=self.units)
+        return np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+
+    def segment_ids(self, settings: WeighSettings) -> np.ndarray:
+        """Cut the units into segments, numbered over the pool; shape (units,), DROPPED for none."""
+        starts = np.zeros(1, dtype=np.int64) if settings.stream else self.document_starts
+        return segment_ids(starts, self.units, settings.gamma, settings.min_tail)
+
+
+def find_document_starts(table: pa.Table | pa.RecordBatch) -> np.ndarray:
+    """Find the row of each document's first unit, int64 of shape (documents,), ascending.
+
+    Args:
+        table: Columns ``doc_id`` and ``unit``, rows of a document adjacent. A document may lack its
+            first units.
+    """
+    doc_id = table["doc_id"]
+    if isinstance(doc_id, pa.ChunkedArray):
+        doc_id = doc_id.combine_chunks()
+    number = doc_id.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    is_new = np.diff(number, prepend=-1) != 0
+    return np.flatnonzero(is_new | (table["unit"].to_numpy() == 0))
+
+
+def _check_finite(score: np.ndarray) -> None:
+    is_bad = ~(np.abs(score) <= LARGEST_SCORE)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        problem = f"beyond ±{LARGEST_SCORE:g}" if np.isfinite(score[row]) else "not finite"
+        raise DataError(f"scores[{row}] is {score[row]:.3g}, {problem}")
 
 
 @dataclass(frozen=True)
@@ -39,220 +134,186 @@ class Segments:
     """The segments of a pool, numbered from 0 in its order.
 
     Attributes:
-        values: Ranking key: mean scores, shrunken by default; float64 of shape (segments,).
-        amounts: What the budget counts: units or tokens of each segment; for documents, the
-            position of its document.
-        units: Total number of units in segments.
-        documents: Number of documents in the pool.
+        ids: Segment of each unit, shape (units,), DROPPED for none.
+        sizes: Units of each segment, shape (segments,).
+        means: Mean score of each segment, shape (segments,).
+        ranked_means: The means that rank the segments: shrunken, if the settings say so.
         components: Variance components that shrank the means; None without shrinkage.
-        groups: Majority group of each segment, shape (segments,); None without a balance.
-        below: Mask of segments whose unshrunken mean is below the setting ``below``; None if that
-            is not set.
     """
 
-    values: np.ndarray
-    amounts: np.ndarray
-    units: int
-    documents: int
-    components: Components | None = None
-    groups: np.ndarray | None = None
-    below: np.ndarray | None = None
+    ids: np.ndarray
+    sizes: np.ndarray
+    means: np.ndarray
+    ranked_means: np.ndarray
+    components: Components | None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Row of each segment's first unit."""
+        is_new = np.diff(self.ids, prepend=DROPPED) != 0
+        return np.flatnonzero(is_new & (self.ids != DROPPED))
+
+    @property
+    def units(self) -> int:
+        """Number of units in segments."""
+        return int(self.sizes.sum())
 
 
-def gather(pool: Pool, settings: WeighSettings) -> Segments:
-    """Cut a pool into segments and average their scores, in one pass.
-
-    Args:
-        pool: Column ``score``; ``tokens`` where the budget counts them, ``group`` where it is
-            balanced.
-        settings: How segments are cut and ranked, and what a budget counts.
+def cut_segments(pool: Pool, settings: WeighSettings) -> Segments:
+    """Cut a pool into segments and average their scores.
 
     Raises:
-        DataError: If no unit is in a segment (names ``min_tail``), a score is not finite, or no
-            mean is below ``below``.
+        DataError: If no unit is in a segment (names ``min_tail``).
     """
-    amount_column = {"tokens": TOKENS, "documents": "document"}.get(settings.effective_budget.kind)
-    types: dict[str, Any] = {
-        "mean": np.float64,
-        "size": np.min_scalar_type(min(settings.gamma, pool.rows)),
-    }
-    types |= {amount_column: np.uint32} if amount_column else {}
-    types |= {GROUP: pool.columns[GROUP].dtype} if settings.balance is not None else {}
-    columns = {
-        name: np.empty(pool.rows, kind) for name, kind in types.items()
-    }  # uses memory only where written
-    residual = np.zeros(
-        (pool.rows >> 12) + 1
-    )  # 4,096 segments per sum, so that rounding does not depend on the blocks
-    units = row = documents = count = 0
-    names = ["score", *(name for name in (TOKENS, GROUP) if name in columns)]
-    for block in pool.blocks(names, settings, by_segment=True):
-        require_finite(block.scores(), row)
-        row, documents, count = (
-            row + block.table.num_rows,
-            block.document + block.starts.size,
-            block.after,
-        )
-        inside = block.inside
-        if not inside.any():
-            continue
-        segment, score = block.segment[inside] - block.first, block.scores()[inside]
-        values_by_name = {"mean": segment_means(score, segment), "size": np.bincount(segment)}
-        if TOKENS in columns:
-            values_by_name[TOKENS] = np.bincount(
-                segment, weights=block.table[TOKENS].to_numpy()[inside]
-            )
-        if "document" in columns:
-            values_by_name["document"] = block.documents[block.segment_starts]
-        if GROUP in columns:
-            values_by_name[GROUP] = segment_groups(segment, block.table[GROUP].to_numpy()[inside])
-        for name, values in values_by_name.items():
-            columns[name][block.first : block.after] = values
-        np.add.at(
-            residual,
-            block.segment[inside] >> 12,
-            np.square(score - values_by_name["mean"][segment]),
-        )
-        units += segment.size
-    if units == 0:
+    ids = pool.segment_ids(settings)
+    sizes = segment_sizes(ids)
+    if sizes.size == 0:
         text = "the corpus" if settings.stream else "every document"
         raise DataError(
             f"min_tail={settings.min_tail}: no segment is left, {text} has fewer units; lower min_tail"
         )
-    means, sizes = columns["mean"][:count], columns["size"][:count]
-    below = None if settings.below is None else means < settings.below
-    if below is not None and not below.any():
-        raise DataError(
-            f"below={settings.below:g}: must be above {means.min():.4g}, the lowest segment mean"
-        )
-    components = _shrink(means, sizes, units, math.fsum(residual)) if settings.shrink else None
-    if settings.policy == "segments" and below is None and count > 1 and means.min() == means.max():
-        log.warning(
-            "weights   all segments have the same score, so the first ones of the pool are kept"
-        )
-    groups = columns[GROUP][:count] if GROUP in columns else None
-    return Segments(
-        means, columns[amount_column or "size"][:count], units, documents, components, groups, below
-    )
+    means = segment_means(pool.score, ids)
+    if not settings.shrink:
+        return Segments(ids, sizes, means, means, None)
+    components = Components.estimate(pool.score, ids)
+    return Segments(ids, sizes, means, components.shrink(means, sizes), components)
 
 
-def _shrink(means: np.ndarray, sizes: np.ndarray, units: int, residual: float) -> Components:
-    """Shrink segment means in place; returns the variance components."""
-
-    def total(of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
-        parts = ((means[part], sizes[part].astype(np.float64)) for part in parts_of(means.size))
-        return math.fsum(float(of(*columns).sum()) for columns in parts)
-
-    components = Components.of(residual, units, means.size, total)
-    for part in parts_of(means.size):
-        means[part] = components.shrink(means[part], sizes[part])
-    return components
-
-
-def argsort_pieces(keys: np.ndarray, ties: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Sort indices by key, lowest first, about :data:`PIECE` at a time; infinite keys are left out.
-
-    Args:
-        keys: float64 of shape (n,).
-        ties: Secondary key, shape (n,). Without it, and where it ties, the lower index comes first.
-
-    Yields:
-        int64 indices into `keys`; all pieces together are the argsort.
-    """
-    step = -(-keys.size // (1 << 16))
-    edges = np.sort(keys[::step])[max(1, PIECE // step) :: max(1, PIECE // step)]
-    often = edges[1:][
-        edges[1:] == edges[:-1]
-    ]  # one value that fills whole pieces: no sorting needed
-    for low, high in pairwise(np.unique([-np.inf, *edges, *np.nextafter(often, np.inf), np.inf])):
-        inside = ((part, (keys[part] >= low) & (keys[part] < high)) for part in parts_of(keys.size))
-        candidates = (part.start + np.flatnonzero(which) for part, which in inside)
-        if ties is None and high == np.nextafter(low, np.inf):
-            yield from candidates
-            continue
-        rows = np.concatenate(list(candidates))
-        yield rows[np.lexsort((keys[rows],) if ties is None else (ties[rows], keys[rows]))]
-
-
-class RunningAmount:
-    """Running total of units, tokens or documents (each counted once) over segments in ranking order.
+@dataclass(frozen=True)
+class Weights:
+    """Weights of the units of a pool.
 
     Attributes:
-        total: Amount so far.
+        segment: Segment of each unit, shape (units,), numbered over the pool; DROPPED for none.
+        value: float64 of shape (units,), the score or segment mean that decides each unit's
+            weight; infinite for a dropped tail.
+        weight: float64 of shape (units,), in [0, 1].
+        components: Variance components that shrank the means of segments, if any.
+        counts: Segments read and selected, for the manifest.
+        notes: Midpoint or variance components, for the manifest.
     """
 
-    def __init__(self, segments: Segments, budget: Budget) -> None:
-        self.total, self._amounts = 0.0, segments.amounts
-        self._seen = (
-            np.zeros(segments.documents, dtype=bool) if budget.kind == "documents" else None
-        )
-
-    def add(self, rows: np.ndarray) -> np.ndarray:
-        """Return the cumulative amount after each of the next segments, float64 of shape (rows,)."""
-        amounts = self._amounts[rows]
-        if self._seen is not None:
-            documents, first = np.unique(amounts, return_index=True)
-            amounts = np.zeros(rows.size)
-            amounts[first[~self._seen[documents]]] = 1
-            self._seen[documents] = True
-        amounts_so_far = self.total + np.cumsum(amounts, dtype=np.float64)
-        self.total = float(amounts_so_far[-1]) if amounts_so_far.size else self.total
-        return amounts_so_far
+    segment: np.ndarray
+    value: np.ndarray
+    weight: np.ndarray
+    components: Components | None = None
+    counts: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
-def fill_budget(
-    order: Iterable[np.ndarray], running: RunningAmount, limit: float
-) -> Iterator[np.ndarray]:
-    """Yield the longest prefix of a ranking whose amount is at most `limit`, at least one segment."""
-    is_begun = False
-    for rows in order:
-        fits = max(int(np.searchsorted(running.add(rows), limit, side="right")), int(not is_begun))
-        yield rows[:fits]
-        if fits < rows.size:
-            return
-        is_begun = is_begun or rows.size > 0
+@dataclass(frozen=True)
+class UnitGroups:
+    """Groups that a budget is balanced over.
+
+    Attributes:
+        group: Group of each unit, int of shape (units,), from 0.
+        shares: Share of the budget of each group, shape (groups,), summing to 1.
+    """
+
+    group: np.ndarray
+    shares: np.ndarray
 
 
-def fill_balanced(
-    keys: np.ndarray, segments: Segments, shares: np.ndarray, budget: Budget, limit: float
-) -> Iterator[np.ndarray]:
-    """Select segments within a budget such that every prefix of the selection holds the groups in their shares.
-
-    A segment's priority is the amount of its group up to and including it, divided by the group's
-    share. So the ranking within a group stays. Where a group is used up, the rest of the budget
-    goes to the others in proportion to their shares. A group with a share of 0 is left out.
+def weigh_pool(
+    pool: Pool,
+    settings: WeighSettings,
+    tokens: np.ndarray | None = None,
+    groups: UnitGroups | None = None,
+    segments: Segments | None = None,
+) -> Weights:
+    """Weigh the units of a pool by the policy of the settings.
 
     Args:
-        keys: Ranking key of each segment, lowest first.
-        segments: Segments with their groups.
-        shares: Share of the budget of each group, shape (groups,), summing to 1.
-        budget: What is counted.
-        limit: Largest amount that may be selected.
+        pool: At least one unit.
+        settings: The policy and its parameters.
+        tokens: Tokens of each unit, for a budget in tokens.
+        groups: Groups of the units, for a balanced budget.
+        segments: Segments of the pool, if they are cut already.
 
     Raises:
-        DataError: If no segment is of a group that has a share.
+        DataError: If no unit is in a segment, or nothing can be selected.
     """
-    assert segments.groups is not None
-    running = {group: RunningAmount(segments, budget) for group in np.flatnonzero(shares).tolist()}
-    names, priority = ", ".join(map(str, running)), np.full(keys.size, np.inf)
-    for rows in argsort_pieces(keys):
-        for group, group_total in running.items():
-            members = rows[segments.groups[rows] == group]
-            priority[members] = group_total.add(members) / shares[group]
-    if np.isinf(priority).all():
-        raise DataError(f"balance: no segment is mostly of group {names}; name other groups")
-    total = RunningAmount(segments, budget)
-    yield from fill_budget(argsort_pieces(priority, keys), total, limit)
-    if total.total < limit:
+    if settings.policy == "sigmoid":
+        weight, midpoint = continuous_weights(pool.score, settings)
+        segment = pool.segment_ids(settings)
+        return Weights(segment, pool.score, weight, notes={"midpoint": midpoint})
+    if segments is None:
+        segments = cut_segments(pool, settings)
+    is_selected = np.zeros(segments.sizes.size, dtype=bool)
+    is_selected[select_segments(pool, segments, settings, tokens, groups)] = True
+    value = of_units(segments.ranked_means, segments.ids, np.inf)
+    weight = of_units(is_selected, segments.ids, False).astype(np.float64)
+    counts = {"segments": {"in": is_selected.size, "kept": int(is_selected.sum())}}
+    notes = {}
+    if segments.components is not None:
+        notes["shrunk"] = asdict(segments.components)
+    return Weights(segments.ids, value, weight, segments.components, counts, notes)
+
+
+def continuous_weights(score: np.ndarray, settings: WeighSettings) -> tuple[np.ndarray, float]:
+    """Compute sigmoid weights of scores, or of segment means.
+
+    Returns:
+        The weights, and the midpoint α: that of the settings, or else the β-quantile of the
+        standardised scores.
+    """
+    standard = standardise(score)
+    midpoint = settings.midpoint
+    if midpoint is None:
+        midpoint = float(np.quantile(standard, settings.share))
+    return sigmoid(standard, settings.sharpness, midpoint), midpoint
+
+
+def select_segments(
+    pool: Pool,
+    segments: Segments,
+    settings: WeighSettings,
+    tokens: np.ndarray | None,
+    groups: UnitGroups | None,
+) -> np.ndarray:
+    """Select the segments of lowest mean (or lowest draw) that fit into the budget.
+
+    Returns:
+        Numbers of the selected segments.
+
+    Raises:
+        DataError: If no mean is below ``below``, or no segment is of a group that has a share.
+    """
+    if settings.below is not None:
+        is_below = segments.means < settings.below
+        if not is_below.any():
+            lowest = segments.means.min()
+            raise DataError(
+                f"below={settings.below:g}: must be above {lowest:.4g}, the lowest segment mean"
+            )
+        return np.flatnonzero(is_below)
+    if settings.policy == "sampled":
+        order = draw_order(pool, segments, settings)
+    else:
+        order = np.argsort(segments.ranked_means, kind="stable")
+        if order.size > 1 and segments.means.min() == segments.means.max():
+            log.warning(
+                "weights   all segments have the same score, so the first ones of the pool are kept"
+            )
+    budget = settings.effective_budget
+    limit = budget.max_amount(segments.units)
+    amounts = _segment_amounts(pool, segments, budget.kind, tokens)
+    if groups is None:
+        return fill_budget(order, running_amounts(order, amounts, budget.kind), limit)
+    group = segment_groups(segments.ids, groups.group)
+    order = balance_order(order, group, groups.shares, amounts, budget.kind)
+    running = running_amounts(order, amounts, budget.kind)
+    if running[-1] < limit:
         log.warning(
             "weights   group %s: has %g of a budget of %g; all of it is selected",
-            names,
-            total.total,
+            ", ".join(map(str, np.flatnonzero(groups.shares))),
+            running[-1],
             limit,
         )
+    return fill_budget(order, running, limit)
 
 
-def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray:
+def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray:
     """Draw segments without replacement, with probability proportional to their sigmoid weight λ.
 
     The key of a segment is -ln u / λ, which ranks as u^(1/λ) does; u is a hash of the segment, so
@@ -260,308 +321,295 @@ def _draw(pool: Pool, segments: Segments, settings: WeighSettings) -> np.ndarray
     weights with the speed of discrete ones (DANA, appendix C).
 
     Returns:
-        Ranking key of each segment, lowest first; infinite where λ is 0.
+        Numbers of the segments in the order of their draw; those with a weight of 0 are left out.
 
     References:
         Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
     """
-    curve = Sigmoid.of(segments.values, settings.sharpness, settings.midpoint, settings.share)
-    keys, seed = np.empty(segments.values.size), derive_seed(settings.seed, "weights", "sampled")
-    for block in pool.blocks([], settings, by_segment=True):
-        first_units = block.table.select(["doc_id", "unit"]).take(block.segment_starts)
-        ids = first_units["doc_id"].combine_chunks().dictionary_encode()
-        document_keys = np.array(
-            [document_key(doc_id) for doc_id in ids.dictionary.to_pylist()], dtype=np.uint64
-        )
-        unit_keys = unit_keys_of(
-            document_keys[ids.indices.to_numpy()], first_units["unit"].to_numpy()
-        )
-        log_u = np.log(np.maximum(hash_uniform(seed, unit_keys), 2.0**-60))
-        relevance = curve.weights(segments.values[block.first : block.after])
-        with np.errstate(divide="ignore", over="ignore"):
-            key = np.minimum(-log_u / relevance, np.finfo(np.float64).max)
-        keys[block.first : block.after] = np.where(relevance > 0, key, np.inf)
-    return keys
-
-
-@dataclass(frozen=True)
-class BlockWeights:
-    """Weights of the units of a block.
-
-    Attributes:
-        values: For each target, the value that decides each unit's weight; infinite for a dropped
-            tail.
-        weight: float64 of shape (units,), in [0, 1].
-        target: int64 of shape (units,), the target that each unit is selected for; NOBODY for none.
-    """
-
-    values: list[np.ndarray]
-    weight: np.ndarray
-    target: np.ndarray
-
-
-@dataclass(frozen=True)
-class WeightRule:
-    """Rule that gives every unit of a pool its weight and target.
-
-    Attributes:
-        curves: With policy ``sigmoid``, one per target: a unit's weight is the sigmoid of its own
-            score.
-        segments: With the other policies, one per target.
-        owner: With the other policies, the target of each segment, shape (segments,). A segment
-            with a target weighs 1, one without (NOBODY) 0.
-        counts: Segments read and selected, for the manifest.
-        notes: Midpoints or variance components, for the manifest.
-    """
-
-    curves: list[Sigmoid]
-    segments: list[Segments]
-    owner: np.ndarray
-    counts: dict[str, Any]
-    notes: dict[str, Any]
-
-    def components(self, target: int) -> Components | None:
-        """Return the variance components that shrank a target's segment means; None without shrinkage."""
-        return self.segments[target].components if self.segments else None
-
-    def weigh(self, blocks: Sequence[Block]) -> BlockWeights:
-        """Weigh the units of a block for every target; of equal weights the first target gets the unit.
-
-        Args:
-            blocks: The block with the scores of each target.
-        """
-        if self.curves:
-            scores = [block.scores() for block in blocks]
-            weights = np.stack(
-                [curve.weights(one) for curve, one in zip(self.curves, scores, strict=True)]
-            )
-            weight = weights.max(axis=0)
-            return BlockWeights(
-                scores, weight, np.where(weight > 0, weights.argmax(axis=0), NOBODY)
-            )
-        target = blocks[0].of_units(self.owner, NOBODY)
-        values = [
-            block.of_units(one.values, np.inf)
-            for block, one in zip(blocks, self.segments, strict=True)
-        ]
-        return BlockWeights(values, (target != NOBODY).astype(np.float64), target)
-
-
-def make_rule(
-    pool: Pool,
-    settings: WeighSettings,
-    shares: np.ndarray | None = None,
-    segments: Segments | None = None,
-) -> WeightRule:
-    """Decide how a pool is weighed for one target.
-
-    Args:
-        pool: Columns ``doc_id``, ``unit`` and ``score``; ``tokens`` and ``group`` where the
-            settings need them.
-        settings: The policy and its parameters.
-        shares: Share of the budget of each group, where it is balanced.
-        segments: Segments of the pool, if gathered before.
-
-    Raises:
-        DataError: If a score is not finite, no unit is in a segment, or nothing can be selected.
-    """
-    if settings.policy == "sigmoid":
-        curve = _curve(pool, settings, settings.share)
-        return WeightRule([curve], [], np.empty(0), {}, {"midpoint": curve.midpoint})
-    segments = segments or gather(pool, settings)
-    owner = np.full(segments.values.size, NOBODY, dtype=np.int8)
-    if segments.below is not None:
-        owner[segments.below] = 0
-    else:
-        keys = _draw(pool, segments, settings) if settings.policy == "sampled" else segments.values
-        budget = settings.effective_budget
-        limit = budget.max_amount(segments.units)
-        if shares is None:
-            pieces = fill_budget(argsort_pieces(keys), RunningAmount(segments, budget), limit)
-        else:
-            pieces = fill_balanced(keys, segments, shares, budget, limit)
-        for rows in pieces:
-            owner[rows] = 0
-    counts = {"segments": {"in": owner.size, "kept": int((owner == 0).sum())}}
-    notes = {} if segments.components is None else {"shrunk": asdict(segments.components)}
-    return WeightRule([], [segments], owner, counts, notes)
-
-
-def _curve(pool: Pool, settings: WeighSettings, share: float) -> Sigmoid:
-    scores, row = np.empty(pool.rows), 0
-    for table in pool.read(["score"]):
-        rows = table["score"].to_numpy()
-        require_finite(rows, row)
-        scores[row : row + rows.size] = rows
-        row += rows.size
-    return Sigmoid.of(scores, settings.sharpness, settings.midpoint, share)
-
-
-def check_targets(proportions: Sequence[float], targets: int, settings: WeighSettings) -> None:
-    """Check that proportions fit the targets and sum to 1, and that the settings apply to several targets.
-
-    Raises:
-        ConfigError: Naming the key and what is allowed.
-    """
-    require(targets >= 2, "proportions", list(proportions), "left out for one target")
-    require(
-        len(proportions) == targets,
-        "proportions",
-        list(proportions),
-        f"{targets} numbers, one per target",
+    starts = segments.starts
+    document = np.searchsorted(pool.document_starts, starts, side="right") - 1
+    first_unit = starts - pool.document_starts[document]
+    document_keys = np.array(
+        [document_key(str(doc_id)) for doc_id in pool.doc_ids.to_pylist()], dtype=np.uint64
     )
-    fits = all(share > 0 for share in proportions) and abs(sum(proportions) - 1) < 1e-6
-    require(fits, "proportions", list(proportions), "positive numbers that sum to 1")
-    if settings.beta == AUTO and settings.budget is None:
-        raise ConfigError(
-            "beta='auto': has no effect with several targets; give a share in (0, 1] or a budget"
-        )
-    if settings.balance is not None:
-        raise ConfigError(
-            f"balance={settings.balance!r}: has no effect with several targets; remove it"
-        )
-    if settings.below is not None:
-        raise ConfigError(
-            f"below={settings.below!r}: has no effect with several targets; give a budget"
-        )
-    if settings.policy == "sigmoid" and settings.midpoint is not None:
-        raise ConfigError(
-            f"midpoint={settings.midpoint!r}: has no effect with several targets; remove it"
-        )
+    segment_keys = unit_keys_of(document_keys[document], first_unit)
+    seed = derive_seed(settings.seed, "weights", "sampled")
+    log_u = np.log(np.maximum(hash_uniform(seed, segment_keys), 2.0**-60))
+    weight, _ = continuous_weights(segments.ranked_means, settings)
+    with np.errstate(divide="ignore", over="ignore"):
+        draw = np.minimum(-log_u / weight, np.finfo(np.float64).max)
+    order = np.argsort(np.where(weight > 0, draw, np.inf), kind="stable")
+    return order[: np.count_nonzero(weight > 0)]
 
 
-def make_targets_rule(
-    pools: Mapping[str, Pool], proportions: Mapping[str, float], settings: WeighSettings
-) -> WeightRule:
-    """Decide how a pool is weighed for several targets at once.
-
-    ``segments`` and ``sampled`` divide one budget between the targets (:func:`allot`). ``sigmoid``
-    gives a unit the largest of its targets' weights; the midpoint α of a target with proportion p
-    is the quantile p β of its own scores, so that each target has about its share of the weight.
-
-    Args:
-        pools: Scored units for each of at least two targets, by name, in the order of the names.
-            The units are the same, the scores differ.
-        proportions: Share of the budget by target, summing to 1.
-        settings: The policy and its parameters, the same for all.
-    """
-    shares = {name: proportions[name] * settings.share for name in pools}
-    if settings.policy == "sigmoid":
-        curves = {name: _curve(pool, settings, shares[name]) for name, pool in pools.items()}
-        midpoints = {name: curve.midpoint for name, curve in curves.items()}
-        return WeightRule([*curves.values()], [], np.empty(0), {}, {"midpoint": midpoints})
-    segments, keys = [], []
-    for name, pool in pools.items():
-        seed = derive_seed(settings.seed, "weights", "target", name)  # independent draws
-        target_settings = replace(settings, beta=shares[name], seed=seed)
-        segments.append(gather(pool, target_settings))
-        keys.append(
-            _draw(pool, segments[-1], target_settings)
-            if settings.policy == "sampled"
-            else segments[-1].values
-        )
-    owner = allot(
-        keys, segments[0], [proportions[name] for name in pools], settings.effective_budget
-    )
-    selected_counts = {name: int((owner == row).sum()) for row, name in enumerate(pools)}
-    shrinkage = {name: one.components for name, one in zip(pools, segments, strict=True)}
-    notes = {
-        "shrunk": {
-            name: asdict(components)
-            for name, components in shrinkage.items()
-            if components is not None
-        }
-    }
-    counts = {
-        "segments": {
-            "in": owner.size,
-            "kept": sum(selected_counts.values()),
-            "by_target": selected_counts,
-        }
-    }
-    return WeightRule([], segments, owner, counts, notes)
-
-
-def allot(
-    keys: Sequence[np.ndarray], segments: Segments, proportions: Sequence[float], budget: Budget
+def _segment_amounts(
+    pool: Pool, segments: Segments, kind: str, tokens: np.ndarray | None
 ) -> np.ndarray:
-    """Give each segment to at most one target, until every target has used its quota of the budget.
+    """Return what a budget counts of each segment; for documents, the number of its document."""
+    if kind == "tokens":
+        return segment_sums(tokens, segments.ids)
+    if kind == "documents":
+        return np.searchsorted(pool.document_starts, segments.starts, side="right") - 1
+    return segments.sizes
 
-    All requests, one per (target, segment), are served in order of priority. The priority of a
-    request is the fraction of the target's quota that the segments it ranks up to this one would
-    use. Unlike scores, these fractions are comparable between targets. Ties go to the earlier
-    segment, then to the earlier target. A request for a segment that is taken already is skipped.
 
-    The result is the unique stable matching: no target and segment would both prefer each other to
-    what they got (Gale and Shapley 1962, College admissions and the stability of marriage; unique
-    because both sides share one priority).
+def running_amounts(order: np.ndarray, amounts: np.ndarray, kind: str) -> np.ndarray:
+    """Count the units, tokens or documents of each prefix of a ranking; float64 of shape (segments,).
 
     Args:
-        keys: Ranking keys of the segments, one array of shape (segments,) per target, lowest first.
-        segments: Segments with the amounts that a budget counts.
-        proportions: Share of the budget, one per target.
-        budget: Budget of all targets together.
+        order: Segments, best first.
+        amounts: Units or tokens of each segment; for documents, the number of its document.
+        kind: What is counted. A document counts once, at its first segment.
+    """
+    counted = amounts[order]
+    if kind == "documents":
+        first_of_document = np.unique(counted, return_index=True)[1]
+        counted = np.zeros(order.size)
+        counted[first_of_document] = 1
+    return np.cumsum(counted, dtype=np.float64)
+
+
+def fill_budget(order: np.ndarray, running: np.ndarray, limit: float) -> np.ndarray:
+    """Return the longest prefix of a ranking whose amount is at most `limit`, at least one segment."""
+    fitting = int(np.searchsorted(running, limit, side="right"))
+    return order[: max(1, fitting)]
+
+
+def balance_order(
+    order: np.ndarray, group: np.ndarray, shares: np.ndarray, amounts: np.ndarray, kind: str
+) -> np.ndarray:
+    """Order segments such that every prefix holds the groups in their shares.
+
+    A segment's priority is the amount of its group up to and including it, divided by the group's
+    share. So the ranking within a group stays. Where a group is used up, the rest of the budget
+    goes to the others in proportion to their shares. A group with a share of 0 is left out.
+
+    Args:
+        order: Segments, best first.
+        group: Group of each segment.
+        shares: Share of the budget of each group, summing to 1.
+        amounts: As for :func:`running_amounts`.
+        kind: As for :func:`running_amounts`.
+
+    Raises:
+        DataError: If no segment is of a group that has a share.
+    """
+    priority = np.full(group.size, np.inf)
+    wanted = np.flatnonzero(shares)
+    for number in wanted:
+        members = order[group[order] == number]
+        priority[members] = running_amounts(members, amounts, kind) / shares[number]
+    order = order[np.isfinite(priority[order])]
+    if order.size == 0:
+        names = ", ".join(map(str, wanted))
+        raise DataError(f"balance: no segment is mostly of group {names}; name other groups")
+    return order[np.argsort(priority[order], kind="stable")]
+
+
+def segment_in_document(pool: Pool, segment: np.ndarray) -> np.ndarray:
+    """Number segments from 0 within each document; shape (units,), DROPPED for none.
+
+    Args:
+        pool: The units.
+        segment: Segment of each unit, numbered over the pool and cut at every document's end.
+    """
+    first_of_document = segment[pool.document_starts]
+    return np.where(segment == DROPPED, DROPPED, segment - first_of_document[pool.document])
+
+
+def selected_runs(weight: np.ndarray, document_starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find first and last row of each run of adjacent units of one document with a weight above 0."""
+    is_selected = weight > 0
+    is_start = np.zeros(weight.size, dtype=bool)
+    is_start[document_starts] = True
+    follows = np.append(False, is_selected[:-1]) & ~is_start
+    is_followed = np.append(follows[1:] & is_selected[1:], False)
+    first = np.flatnonzero(is_selected & ~follows)
+    last = np.flatnonzero(is_selected & ~is_followed)
+    return first, last
+
+
+def sample_documents(document: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:
+    """Draw random whole documents, about `size` units in all.
+
+    A pool of at most `size` units is taken whole. If none of a few huge documents is drawn, every
+    n-th unit is taken.
+
+    Args:
+        document: Number of each unit's document, ascending.
+        size: About how many units to take.
+        random: Generator of the draw.
 
     Returns:
-        int16 of shape (segments,), the target of each segment; NOBODY for none. A target is closed
-        at the first segment that would exceed its quota, unless it has none yet. A target gets
-        nothing where others took all that it requested.
+        Mask of the units.
     """
-    count, targets = segments.amounts.size, len(proportions)
-    priority = np.full((count, targets), np.inf)
-    for target, (target_keys, share) in enumerate(zip(keys, proportions, strict=True)):
-        running = RunningAmount(segments, budget)
-        for rows in argsort_pieces(target_keys):
-            priority[rows, target] = running.add(rows) / share
-    quotas = [round(share * budget.max_amount(segments.units), 6) for share in proportions]
-    owner, amounts, open_targets = (
-        np.full(count, NOBODY, dtype=np.int16),
-        [0.0] * targets,
-        set(range(targets)),
-    )
-    by_documents = budget.kind == "documents"
-    counted_documents = [bytearray(segments.documents if by_documents else 0) for _ in quotas]
-    for request in chain.from_iterable(
-        rows.tolist() for rows in argsort_pieces(priority.reshape(-1))
+    units = document.size
+    if units <= size:
+        return np.ones(units, dtype=bool)
+    is_drawn = random.random(int(document[-1]) + 1) < size / units
+    mask = is_drawn[document]
+    if mask.any():
+        return mask
+    step = -(-units // size)
+    return np.arange(units) % step == 0
+
+
+def read_units(scores: Path, names: list[str], mask: np.ndarray) -> pa.Table:
+    """Read columns of some units of a table.
+
+    Args:
+        scores: Folder of the table.
+        names: Columns.
+        mask: Whether each unit is read, shape (units,).
+    """
+    batches = []
+    row = 0
+    for batch in read_rows(scores, names):
+        batches.append(batch.filter(pa.array(mask[row : row + batch.num_rows])))
+        row += batch.num_rows
+    return pa.Table.from_batches(batches)
+
+
+class Texts:
+    """Texts of a corpus, requested in its order; one batch of documents is in memory.
+
+    Args:
+        corpus: Folder of the documents.
+    """
+
+    def __init__(self, corpus: Path) -> None:
+        self._corpus = corpus
+        self._documents = self._read()
+        self._doc_id: str | None = None
+        self._text = ""
+
+    def _read(self) -> Iterator[tuple[str, pa.StringScalar]]:
+        for batch in read_rows(self._corpus, ["doc_id", "text"], rows=1 << 10):
+            # Texts stay in Arrow's memory, because most documents are skipped.
+            yield from zip(batch["doc_id"].to_pylist(), batch["text"], strict=True)
+
+    def text_of(self, doc_id: str) -> str:
+        """Return the text of a document: the last one requested, or a later one.
+
+        Raises:
+            DataError: If the document is not in the corpus, or out of order.
+        """
+        while self._doc_id != doc_id:
+            self._doc_id, text = next(self._documents, (None, None))
+            if text is None:
+                raise DataError(
+                    f"{self._corpus}: document {doc_id!r} of the scores is missing or out of order; "
+                    "score this corpus again"
+                )
+            if self._doc_id == doc_id:
+                self._text = text.as_py()
+        return self._text
+
+    def of_units(self, table: pa.Table | pa.RecordBatch) -> list[str]:
+        """Return the text of each unit of a table (``doc_id``, ``start``, ``end``)."""
+        columns = [table[name].to_pylist() for name in ("doc_id", "start", "end")]
+        return [
+            self.text_of(doc_id)[start:end] for doc_id, start, end in zip(*columns, strict=True)
+        ]
+
+
+def write_selected_text(
+    path: Path, scores: Path, corpus: Path, pool: Pool, weight: np.ndarray
+) -> int:
+    """Write the selected text: one JSON line per run of adjacent units with a weight above 0, gzipped.
+
+    A line is contiguous text of one document: ``id``, ``doc_id``, ``source``, ``first_unit``,
+    ``last_unit``, ``start``, ``end`` (characters), ``score`` (mean) and ``text``.
+
+    Args:
+        path: The file.
+        scores: Folder of the units.
+        corpus: Folder of the documents.
+        pool: The scored units.
+        weight: Weight of each unit.
+
+    Returns:
+        Number of lines.
+
+    Raises:
+        DataError: If a document is not in the corpus, or out of order.
+    """
+    first, last = selected_runs(weight, pool.document_starts)
+    is_end = np.zeros(pool.units, dtype=bool)
+    is_end[first] = True
+    is_end[last] = True
+    ends = read_units(scores, ["doc_id", "source", "unit", "start", "end"], is_end)
+    row_of_end = np.cumsum(is_end) - 1
+    runs = ends.take(pa.array(row_of_end[first]))
+    last_units = ends.select(["unit", "end"]).take(pa.array(row_of_end[last]))
+    runs = runs.set_column(runs.schema.get_field_index("end"), "end", last_units["end"])
+    runs = runs.append_column("last_unit", last_units["unit"])
+    texts = Texts(corpus)
+    row = 0
+    # Without time and name in the header, equal content gives equal bytes.
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0) as archive,
+        io.TextIOWrapper(archive, encoding="utf-8") as stream,
+        progress(what="selected text", unit="passages", total=first.size) as bar,
     ):
-        segment, target = divmod(request, targets)
-        if target not in open_targets or owner[segment] != NOBODY:
-            continue
-        amount = int(segments.amounts[segment])
-        extra = int(not counted_documents[target][amount]) if by_documents else amount
-        if extra > 0 and amounts[target] and amounts[target] + extra > quotas[target]:
-            open_targets.remove(target)
-            if not open_targets:
-                break
-            continue
-        owner[segment] = target
-        amounts[target] += extra
-        if by_documents:
-            counted_documents[target][amount] = 1
-    return owner
+        for batch in runs.to_batches(max_chunksize=UNITS_AT_A_TIME):
+            for run in batch.to_pylist():
+                score = pool.score[first[row] : last[row] + 1].mean()
+                record = {
+                    "id": f"{run['doc_id']}:{run['unit']}-{run['last_unit']}",
+                    "doc_id": run["doc_id"],
+                    "source": run["source"],
+                    "first_unit": run["unit"],
+                    "last_unit": run["last_unit"],
+                    "start": run["start"],
+                    "end": run["end"],
+                    "score": float(score),
+                    "text": texts.text_of(run["doc_id"])[run["start"] : run["end"]],
+                }
+                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                row += 1
+            bar.update(batch.num_rows)
+    return row
 
 
-def within_documents(block: Block, settings: WeighSettings) -> np.ndarray:
-    """Number segments within each document; with ``stream`` within the corpus. Shape (units,), DROPPED for none."""
-    if settings.stream:
-        return block.segment
-    return np.where(
-        block.inside, block.table["unit"].to_numpy().astype(np.int64) // settings.gamma, DROPPED
-    )
+def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
+    """Load the tokenizer that counts a budget in tokens, with a digest of all that decides its counts.
 
+    Returns None, and loads nothing, if the budget is not in tokens.
 
-def weigh_in_memory(
-    pool: Pool, settings: WeighSettings, shares: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, WeightRule]:
-    """Weigh the units of a pool that fits in memory; takes the arguments of :func:`make_rule`.
-
-    Returns:
-        Segment of each unit, int64, numbered from 0 in its document (with ``stream``: in the
-        corpus), -1 in a dropped tail; its weight, float64 in [0, 1], 1 = in-domain; and the rule.
+    Raises:
+        ArtifactError: If the tokenizer cannot be read.
+        ConfigError: If it is not a fast tokenizer.
     """
-    segment, weight = [], []
-    rule = make_rule(pool, settings, shares)
-    for block in pool.blocks(["score"], settings):
-        segment.append(within_documents(block, settings))
-        weight.append(rule.weigh([block]).weight)
-    return np.concatenate(segment), np.concatenate(weight), rule
+    if settings.effective_budget.kind != "tokens":
+        return None
+    own_tokenizer = load_own_tokenizer(str(settings.tokenizer))
+    split = own_tokenizer.split_special_tokens
+    digest = tokenizer_identity(own_tokenizer, "are text" if split else "are tokens")
+    tokenizer: Tokenizer = own_tokenizer.backend_tokenizer
+    tokenizer.encode_special_tokens = split  # True: "[MASK]" in a text is plain text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer, digest
+
+
+def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray:
+    """Count the tokens of each unit without special tokens, int32 of shape (units,).
+
+    Args:
+        scores: Folder of the units.
+        corpus: Folder of their documents.
+        tokenizer: Fast tokenizer from :func:`counting_tokenizer`; its threads are all cores.
+
+    Raises:
+        DataError: If a document is not in the corpus.
+    """
+    texts = Texts(corpus)
+    counts = []
+    with progress(what="counting tokens", unit="units") as bar:
+        for batch in read_rows(scores, ["doc_id", "start", "end"], rows=UNITS_AT_A_TIME):
+            encodings = tokenizer.encode_batch_fast(texts.of_units(batch), add_special_tokens=False)
+            counts.append(np.array([len(tokens) for tokens in encodings], dtype=np.int32))
+            bar.update(batch.num_rows)
+    return np.concatenate(counts)

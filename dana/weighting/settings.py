@@ -130,10 +130,10 @@ class WeighSettings:
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
         shrink: Draw the means of short segments towards that of all, as their few units demand
-            (:class:`dana.weighting.weights.Components`). The paper ranks the means as they are.
+            (:class:`dana.weighting.formulas.Components`). The paper ranks the means as they are.
         stream: Let segments run across documents, as the paper's one stream does. Selected text is still
             broken at every document's end.
-        sharpness: The sigmoid's C. The paper gives no value; 4 is ours.
+        sharpness: The sigmoid's C. The paper gives no value; the default is ours.
         midpoint: The sigmoid's α on standardised scores Ā; empty takes their beta-quantile. The paper gives no value.
         tokenizer: Folder or Hub name of the tokenizer that counts a budget in tokens.
         seed: Decides the draw of ``sampled``.

@@ -1,0 +1,702 @@
+"""Estimate the in-domain share of a pool and of the selected text, and choose the amount by it (``beta=auto``).
+
+**Share.** The pool is modelled as a mixture of a share π of in-domain text, whose scores are distributed as
+those of held-out task text, and other text. Let G(t) and T(t) be the shares of the pool and of
+held-out task text that score at most t. Then G(t) >= π T(t) for every t, so π <= G(t) / T(t),
+nearly with equality where hardly any other text scores so low.
+
+**Amount.** N-gram models are trained on growing cuts of the ranked pool. The cut whose model
+predicts held-out task text best is the amount to select (Moore and Lewis 2010, Intelligent
+selection of language model training data, section 4; Rousseau 2013, XenC, section 3.3), capped by
+the in-domain share.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.optimize import isotonic_regression
+
+from dana.core.errors import DataError
+from dana.core.logging import get_logger
+from dana.core.rng import generator
+from dana.core.schemas import HELD_OUT_TASK, SCORES
+from dana.core.statistics import percentile_interval
+from dana.models.ngram.kneser_ney import train_ngrams
+from dana.models.ngram.model import text_entropies
+from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
+from dana.weighting.formulas import (
+    DROPPED,
+    Components,
+    of_units,
+    segment_ids,
+    segment_means,
+    segment_sizes,
+)
+from dana.weighting.selection import (
+    Pool,
+    Segments,
+    Weights,
+    find_document_starts,
+    sample_documents,
+)
+from dana.weighting.settings import WeighSettings
+
+log = get_logger(__name__)
+
+REPLICATES = 200
+THRESHOLDS = 200  # equally spaced quantiles of the task's scores
+CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
+LEAST_DOCUMENTS = 10  # task documents at or below a threshold: with fewer T(t) is too noisy
+FEWEST_DOCUMENTS = 5  # held-out task documents: with fewer nothing is estimated
+LEAST_UNITS = 20  # held-out task units: with fewer nothing is estimated
+WIDE = 0.9  # width of the interval of the selected text's share beyond which nothing is said
+LOW = 0.7  # in-domain share of the selected text below which there is a warning
+LARGEST_POOL = (
+    1_000_000  # units that the share is estimated from; larger pools are sampled by document
+)
+RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
+
+CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+ORDER = 3  # of the n-gram models
+LEAST_COUNT = 2  # occurrences of a word in the pool to be in the vocabulary, which all cuts share
+MOST_UNITS = 200_000  # units whose n-grams are counted; a larger pool is sampled by document
+
+
+@dataclass(frozen=True)
+class UnitScores:
+    """Scores of units, with the document of each.
+
+    Attributes:
+        score: Shape (units,), higher = more foreign.
+        document: int of shape (units,), numbered from 0 without a gap.
+    """
+
+    score: np.ndarray
+    document: np.ndarray
+
+    def resample_documents(self, random: np.random.Generator) -> np.ndarray:
+        """Draw a Poisson bootstrap replicate over documents: the count of each unit, float64 of shape (units,)."""
+        count_of_document = random.poisson(1.0, int(self.document.max()) + 1)
+        return count_of_document[self.document].astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value and its 95 % interval, by a bootstrap over documents."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_replicates(cls, replicates: np.ndarray) -> "Estimate":
+        """Make an estimate from bootstrap replicates, of which the first is computed on the data themselves."""
+        return cls(float(replicates[0]), *percentile_interval(replicates[1:]))
+
+
+@dataclass(frozen=True)
+class InDomain:
+    """Estimated in-domain text of a pool and a selection.
+
+    Attributes:
+        pool: In-domain share of the pool, π.
+        recall: Share of the in-domain text that is selected.
+        precision: In-domain share of the selected text: π · recall / selected share, at most 1.
+        mostly: Share of the pool's units that are at least as likely in-domain as not.
+    """
+
+    pool: Estimate
+    recall: Estimate
+    precision: Estimate
+    mostly: float
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether scores separate task and pool: otherwise all of the pool could be in-domain."""
+        return self.pool.high <= 0.95
+
+
+def in_domain(
+    task: UnitScores,
+    task_weight: np.ndarray,
+    pool: UnitScores,
+    selected_share: float,
+    random: np.random.Generator,
+) -> InDomain:
+    """Estimate the in-domain share of the pool and of the selected text.
+
+    π is G(t) / T(t) at the threshold where its upper confidence limit is lowest. If no threshold
+    separates the task from the most similar other text, the estimate is too high: read it as an
+    upper bound.
+
+    Args:
+        task: Held-out task text, used in no fit.
+        task_weight: Weight that the selection would give each task unit, in [0, 1], shape (task
+            units,).
+        pool: The scored corpus, or a sample of its documents.
+        selected_share: Mean weight of the pool's units.
+        random: Generator of the bootstrap.
+
+    References:
+        Blanchard, Lee and Scott 2010, Semi-supervised novelty detection (π as the infimum of G / T). Garg, Wu, Smola,
+        Balakrishnan and Lipton 2021, Mixture proportion estimation and PU learning: a modern approach, algorithm 1
+        (best bin estimation); the limits here are Wilson's, not uniform ones, which ask for thousands of units.
+    """
+    grid = _grid(task)
+    task_bin = np.searchsorted(grid, task.score)
+    pool_bin = np.searchsorted(grid, pool.score)
+    best = _threshold(
+        _share_below(task_bin, grid.size),
+        _share_below(pool_bin, grid.size),
+        np.unique(task.document).size,
+        np.unique(pool.document).size,
+    )
+    task_is_below = task_bin <= best
+    pool_is_below = pool_bin <= best
+
+    def share_and_recall(task_count: np.ndarray, pool_count: np.ndarray) -> tuple[float, float]:
+        task_units = max(task_count.sum(), 1.0)
+        pool_units = max(pool_count.sum(), 1.0)
+        of_task = task_count[task_is_below].sum() / task_units
+        of_pool = pool_count[pool_is_below].sum() / pool_units
+        share = min(1.0, float(of_pool / max(of_task, 1e-12)))
+        recall = float((task_count * task_weight).sum() / task_units)
+        return share, recall
+
+    pairs = [share_and_recall(np.ones(task.score.size), np.ones(pool.score.size))]
+    for _ in range(REPLICATES):
+        task_count = task.resample_documents(random)
+        pool_count = pool.resample_documents(random)
+        pairs.append(share_and_recall(task_count, pool_count))
+    shares, recalls = np.array(pairs).T
+    precisions = np.minimum(1.0, shares * recalls / max(selected_share, 1e-12))
+    probability = in_domain_probability(task, pool, float(shares[0]))
+    return InDomain(
+        pool=Estimate.from_replicates(shares),
+        recall=Estimate.from_replicates(recalls),
+        precision=Estimate.from_replicates(precisions),
+        mostly=float((probability >= 0.5).mean()),
+    )
+
+
+def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
+    """Estimate the in-domain probability of each unit of the pool, π f(s) / g(s) at its score s, non-increasing in s.
+
+    f and g are the densities of the scores of task text and of the pool. Their ratio is estimated
+    between quantiles of the task's scores by π ΔT / ΔG, and made monotone by isotonic regression
+    weighted by ΔG.
+
+    Args:
+        task: Held-out task text, used in no fit.
+        pool: The scored corpus.
+        share: In-domain share of the pool, π.
+
+    Returns:
+        Shape (units,), in [0, 1]; 0 above the task's highest score.
+
+    References:
+        Elkan and Noto 2008, Learning classifiers from only positive and unlabeled data, section 2. Zadrozny and Elkan
+        2002, Transforming classifier scores into accurate multiclass probability estimates (isotonic calibration).
+    """
+    grid = _grid(task)
+    task_bin = np.searchsorted(grid, task.score)
+    pool_bin = np.searchsorted(grid, pool.score)
+    of_task = np.bincount(task_bin, minlength=grid.size + 1) / task_bin.size
+    of_pool = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
+    weight = np.maximum(of_pool, 1e-9)
+    ratio = isotonic_regression(share * of_task / weight, weights=weight, increasing=False).x
+    return np.minimum(1.0, ratio)[pool_bin]
+
+
+def _share_below(bins: np.ndarray, size: int) -> np.ndarray:
+    """Compute the share of units in each bin or a lower one; shape (size,)."""
+    return np.cumsum(np.bincount(bins, minlength=size + 1))[:-1] / bins.size
+
+
+def _grid(task: UnitScores) -> np.ndarray:
+    """List the thresholds: distinct quantiles of the task's scores, up to the highest score."""
+    levels = np.linspace(0, 1, THRESHOLDS + 1)[1:]
+    return np.unique(np.quantile(task.score, levels, method="higher"))
+
+
+def _threshold(
+    of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int
+) -> int:
+    """Choose the threshold index where the upper confidence limit of G / T is lowest.
+
+    A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of
+    documents, because units of a document are correlated.
+    """
+    task_low = _limit(of_task, documents, -1)
+    pool_high = _limit(of_pool, pool_documents, 1)
+    enough = of_task * documents >= min(LEAST_DOCUMENTS, documents)
+    ratio = np.where(enough, pool_high / np.maximum(task_low, 1e-12), np.inf)
+    return int(np.argmin(ratio))
+
+
+def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
+    """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1); the upper one is above 0 at 0."""
+    variance = CAUTION**2 / count
+    half_width = np.sqrt(variance * (share * (1 - share) + variance / 4))
+    return (share + variance / 2 + side * half_width) / (1 + variance)
+
+
+def local_mean(
+    values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01
+) -> np.ndarray:
+    """Average weights over a window of the nearest ranks around each query value.
+
+    Args:
+        values: Ranking value of each unit, shape (units,).
+        weights: Weight of each unit, shape (units,).
+        at: Query values, shape (n,).
+        share: Size of the window, as a share of the units.
+
+    Returns:
+        Mean weight around each query, float64 of shape (n,).
+    """
+    order = np.argsort(values, kind="stable")
+    weight_before = np.append(0, np.cumsum(weights[order]))
+    rank = np.searchsorted(values[order], at)
+    half = max(1, round(share * values.size / 2))
+    first = np.clip(rank - half, 0, values.size - 1)
+    last = np.minimum(rank + half, values.size)
+    return (weight_before[last] - weight_before[first]) / (last - first)
+
+
+def ranking_values(
+    table: pa.Table, settings: WeighSettings, components: Components | None
+) -> np.ndarray:
+    """Compute the value that ranks each unit: its score (``sigmoid``), or the shrunken mean of its segment.
+
+    Args:
+        table: Scores in memory, :data:`dana.core.schemas.SCORES`.
+        settings: Settings of the weighing.
+        components: Variance components that shrink the means, if any.
+
+    Returns:
+        float64 of shape (units,), infinite for a dropped tail.
+    """
+    score = table["score"].to_numpy()
+    if settings.policy == "sigmoid":
+        return score
+    starts = np.zeros(1, dtype=np.int64) if settings.stream else find_document_starts(table)
+    segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
+    means = segment_means(score, segment)
+    if components is not None:
+        means = components.shrink(means, segment_sizes(segment))
+    return of_units(means, segment, np.inf)
+
+
+def document_numbers(table: pa.Table) -> np.ndarray:
+    """Number the document of each unit from 0, in order; int64 of shape (units,).
+
+    Args:
+        table: Columns ``doc_id`` and ``unit``, rows of a document adjacent.
+    """
+    starts = find_document_starts(table)
+    return np.searchsorted(starts, np.arange(table.num_rows), side="right") - 1
+
+
+def held_out_task(scores: Path) -> pa.Table:
+    """Read the scores of held-out task text, :data:`dana.core.schemas.SCORES`; empty if there are none.
+
+    Args:
+        scores: Folder of a scores artifact.
+    """
+    path = scores / HELD_OUT_TASK
+    return pq.read_table(path) if path.is_file() else SCORES.empty_table()
+
+
+def split_held_out(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Split held-out task text by document into a half that chooses beta and a half that evaluates the choice.
+
+    Fewer than 40 units all go to the first half, because nothing can be estimated on the second.
+
+    Args:
+        task: Scores of held-out task text, :data:`dana.core.schemas.SCORES`.
+        seed: Seed of the split.
+    """
+    if task.num_rows < 2 * LEAST_UNITS:
+        return task, task.slice(0, 0)
+    document = document_numbers(task)
+    count = int(document[-1]) + 1
+    rank_of_document = generator(seed, "weights", "halves").permutation(count)
+    chooses = rank_of_document[document] < (count + 1) // 2
+    return task.filter(pa.array(chooses)), task.filter(pa.array(~chooses))
+
+
+def estimate_purity(
+    task: pa.Table,
+    pool: Pool,
+    weights: Weights,
+    settings: WeighSettings,
+    chose: int = 0,
+) -> dict[str, Any]:
+    """Estimate the in-domain share of the pool and of the selected text, with 95 % intervals, for the manifest.
+
+    Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of
+    the pool is assumed to have scores, and to come in documents, like the task's. A larger pool
+    than :data:`LARGEST_POOL` is sampled by document.
+
+    Args:
+        task: Scores of held-out task units.
+        pool: The scored units.
+        weights: Their weights.
+        settings: Settings of the weighing.
+        chose: Number of other held-out task units, which chose beta.
+
+    Returns:
+        ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and
+        ``kept_share``, the mean weight; or ``unknown``, the reason why nothing is estimated.
+    """
+    besides = f" besides the {chose} units that chose beta" if chose else ""
+    documents = int(document_numbers(task)[-1]) + 1 if task.num_rows else 0
+    for count, noun, minimum in (
+        (task.num_rows, "units", LEAST_UNITS),
+        (documents, "documents", FEWEST_DOCUMENTS),
+    ):
+        if count < minimum:
+            return {
+                "unknown": f"{count} held-out task {noun}{besides}; an estimate needs {minimum}"
+            }
+    random = generator(settings.seed, "mixture")
+    document = pool.document
+    sample = sample_documents(document, LARGEST_POOL, random)
+    value = weights.value[sample]
+    of_task = UnitScores(ranking_values(task, settings, weights.components), document_numbers(task))
+    of_pool = UnitScores(value, np.unique(document[sample], return_inverse=True)[1])
+    selected_share = float(weights.weight.sum()) / pool.units
+    task_weight = local_mean(value, weights.weight[sample], of_task.score)
+    estimate = in_domain(of_task, task_weight, of_pool, selected_share, random)
+    if not estimate.tells_apart:
+        return {"unknown": "the scores do not tell held-out task text from the pool"}
+    if estimate.recall.low <= selected_share < 1:
+        return {"unknown": "the selection would hold no more held-out task text than a random one"}
+    low, high = estimate.precision.low, estimate.precision.high
+    if high - low > WIDE:
+        return {
+            "unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"
+        }
+    return {
+        "pool": asdict(estimate.pool),
+        "recall": asdict(estimate.recall),
+        "kept": asdict(estimate.precision),
+        "mostly": estimate.mostly,
+        "kept_share": selected_share,
+    }
+
+
+def describe_purity(shares: dict[str, Any]) -> str:
+    """Format the shares of :func:`estimate_purity` in one line, or the reason why they are unknown."""
+    if "unknown" in shares:
+        return f"share that scores like held-out task text: unknown ({shares['unknown']})"
+    precision, pool = shares["kept"], shares["pool"]
+    return (
+        f"scores like held-out task text: at most about {precision['value']:.0%} of the selected text "
+        f"({precision['low']:.0%} to {precision['high']:.0%}), {pool['value']:.0%} of the pool "
+        f"({pool['low']:.0%} to {pool['high']:.0%}); text of the same subject in another style does not"
+    )
+
+
+def warn_of_low_purity(shares: dict[str, Any]) -> None:
+    """Warn if less than 70 % of the selected text scores like held-out task text, and suggest a smaller budget.
+
+    No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive
+    selectors also react to style, so related text of another style scores low; it may still be what
+    the user wants.
+
+    Args:
+        shares: Shares from :func:`estimate_purity`.
+    """
+    if "unknown" in shares or shares["kept"]["value"] >= LOW:
+        return
+    precision = shares["kept"]["value"]
+    pool = shares["pool"]["value"]
+    budget = shares["kept_share"]
+    mostly = shares["mostly"]
+    if mostly > 0 and pool < RARE:
+        log.warning(
+            "weights   hardly any of the pool (%.2g %%) scores like held-out text of the task; the "
+            "selected text is the nearest there is: inspect it with dana report",
+            100 * pool,
+        )
+        return
+    text = f"{100 * budget:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
+    if mostly == 0:
+        text += "; no score of the pool makes task text likely"
+    elif mostly < budget:
+        text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
+    log.warning(
+        "weights   at most about %.0f %% of the selected text scores like held-out text of the "
+        "task: %s. Text of the same subject in another style does not",
+        100 * precision,
+        text,
+    )
+
+
+@dataclass(frozen=True)
+class PerplexityCurve:
+    """Cross-entropy of held-out documents under the n-gram model of each cut, in nats, with a shared vocabulary.
+
+    Attributes:
+        shares: Shape (cuts,), share of the pool's units in each cut, ascending.
+        nats: Shape (cuts, documents), under the model of the best units; infinite if no word of the
+            cut is known.
+        random: Shape (cuts, documents), under the model of equally many random units.
+        tokens: Shape (documents,), number of known words and unit ends of each document.
+    """
+
+    shares: np.ndarray
+    nats: np.ndarray
+    random: np.ndarray
+    tokens: np.ndarray
+
+    @property
+    def per_token(self) -> np.ndarray:
+        """Cross-entropy of all documents under each cut's model, nats per token."""
+        return self.nats.sum(axis=1) / self.tokens.sum()
+
+    @property
+    def random_per_token(self) -> np.ndarray:
+        """Cross-entropy under the models of random units, nats per token."""
+        return self.random.sum(axis=1) / self.tokens.sum()
+
+    @property
+    def best(self) -> int:
+        """Index of the cut of least cross-entropy; the smallest on ties."""
+        return int(np.argmin(self.per_token))
+
+    @property
+    def standard_errors(self) -> np.ndarray:
+        """Standard error of each cut's difference to the best, nats per token, paired by document; 0 for one document.
+
+        By linearisation of the ratio of nats to tokens (Cochran 1977, Sampling techniques, section
+        6.4).
+        """
+        documents = self.tokens.size
+        if documents < 2:
+            return np.zeros(self.shares.size)
+        with np.errstate(invalid="ignore"):
+            differences = self.nats - self.nats[self.best]
+            residuals = (
+                differences
+                - differences.sum(axis=1, keepdims=True) / self.tokens.sum() * self.tokens
+            )
+        squares = np.nan_to_num(np.square(residuals)).sum(axis=1)
+        return np.sqrt(documents / (documents - 1) * squares) / self.tokens.sum()
+
+    @property
+    def smallest(self) -> int:
+        """Index of the smallest cut within one standard error of the best."""
+        return int(np.argmax(self.per_token - self.per_token[self.best] <= self.standard_errors))
+
+
+def perplexity_curve(
+    pool: Sequence[str],
+    order: np.ndarray,
+    random: np.ndarray,
+    held_out: Sequence[str],
+    documents: np.ndarray,
+    cuts: Sequence[float] = CUTS,
+) -> PerplexityCurve:
+    """Train an n-gram model on each cut of the ranked pool and measure the perplexity of held-out text.
+
+    Args:
+        pool: Text of each unit.
+        order: Rows of the pool, best first.
+        random: The same rows in random order.
+        held_out: Text of each held-out task unit, used in no fit.
+        documents: int64 of shape (held-out units,), the document of each, numbered from 0.
+        cuts: Shares of the pool's units, ascending.
+    """
+    vocabulary = Vocabulary.of_texts(pool, LEAST_COUNT)
+    ids = vocabulary.encode(pool)
+    held_out_ids = vocabulary.encode(held_out)
+
+    def nats_of(rows: np.ndarray) -> np.ndarray:
+        """Compute the nats of each held-out document under a model of these rows of the pool."""
+        train: WordIds = ids.rows(np.sort(rows))
+        if not (train.ids > END).any():  # no known word to train on
+            return np.full(int(documents.max()) + 1, np.inf)
+        model = train_ngrams(train, ORDER, vocabulary)
+        nats = text_entropies(model, held_out_ids, unknown=False).nats
+        return np.bincount(documents, nats)
+
+    sizes = sorted({max(1, round(share * order.size)) for share in cuts})
+    nats_of_best = []
+    nats_of_random = []
+    for size in sizes:
+        best = nats_of(order[:size])
+        nats_of_best.append(best)
+        nats_of_random.append(best if size == order.size else nats_of(random[:size]))
+    words = np.bincount(held_out_ids.text_of, held_out_ids.ids >= END, minlength=len(held_out_ids))
+    return PerplexityCurve(
+        shares=np.array(sizes) / order.size,
+        nats=np.stack(nats_of_best),
+        random=np.stack(nats_of_random),
+        tokens=np.bincount(documents, words),
+    )
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Chosen amount of text, with the evidence.
+
+    Attributes:
+        beta: Chosen share of the units.
+        by_perplexity: The smallest cut within one standard error of the least perplexity.
+        by_likeness: Share of the pool that is more likely in-domain than not; None if unknown.
+        reason: Explanation of the choice.
+        held_out_documents: Number of task documents that chose.
+        counted_units: Number of the pool's units in the largest n-gram model.
+        curve: One row per cut of the ranked pool, ascending. ``share`` of the pool's units and
+            their number ``units``; ``perplexity`` of held-out task text under an n-gram model of
+            the cut, ``perplexity_random`` of equally many random units, None without a known word;
+            nats per token ``above_best``, the cut of least perplexity, with the ``standard_error``
+            over held-out documents; ``in_domain``, the estimated in-domain share of the cut, None
+            if unknown.
+    """
+
+    beta: float
+    by_perplexity: float
+    by_likeness: float | None
+    reason: str
+    held_out_documents: int
+    counted_units: int
+    curve: list[dict[str, Any]]
+
+
+def choose_amount(
+    held_out: pa.Table,
+    held_out_texts: Sequence[str],
+    pool: Pool,
+    segments: Segments,
+    texts_of: Callable[[np.ndarray], Sequence[str]],
+    settings: WeighSettings,
+) -> Amount:
+    """Choose beta: the cut of least perplexity, but not more than the in-domain share of the pool.
+
+    Two estimates. (a) The smallest cut of the ranked pool whose n-gram model is within one standard
+    error of the best on held-out task text. (b) The share of the pool that is more likely in-domain
+    than not (:func:`in_domain_probability`). The smaller one is chosen, because in a small pool any
+    text lowers perplexity at first. If (b) is unknown or 0, (a) is chosen.
+
+    Args:
+        held_out: Scores of held-out task text, used in no fit, :data:`dana.core.schemas.SCORES`.
+        held_out_texts: Text of each of these units.
+        pool: The scored corpus.
+        segments: Segments of the pool.
+        texts_of: Reads the texts of the units of a mask over the pool.
+        settings: Settings of the weighing; the policy decides whether units or segments are ranked.
+
+    Raises:
+        DataError: If there is no held-out text, or no word occurs twice in the pool.
+    """
+    if held_out.num_rows == 0:
+        raise DataError(
+            "beta='auto': needs held-out task text, and there is none; give a share in (0, 1]"
+        )
+    counted = _sample_segments(pool, segments, settings.seed)
+    value = pool.score[counted]
+    if settings.policy != "sigmoid":
+        value = of_units(segments.ranked_means, segments.ids[counted], np.inf)
+    segment = np.unique(segments.ids[counted], return_inverse=True)[1]
+    of_pool = UnitScores(value, np.unique(pool.document[counted], return_inverse=True)[1])
+    of_task = UnitScores(
+        ranking_values(held_out, settings, segments.components), document_numbers(held_out)
+    )
+    order = np.argsort(value, kind="stable")
+    random = generator(settings.seed, "weights", "random cuts")
+    random_rank = random.permutation(int(segment.max()) + 1)
+    random_order = np.argsort(random_rank[segment], kind="stable")
+    curve = perplexity_curve(
+        texts_of(counted), order, random_order, held_out_texts, of_task.document
+    )
+    if not np.isfinite(curve.per_token).any():
+        raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
+    probability = _probability(of_task, of_pool, settings.seed)
+    likeness = None if probability is None else float((probability >= 0.5).mean())
+    smallest = float(curve.shares[curve.smallest])
+    return Amount(
+        beta=min(smallest, likeness) if likeness else smallest,
+        by_perplexity=smallest,
+        by_likeness=likeness,
+        reason=_reason(curve, likeness),
+        held_out_documents=curve.tokens.size,
+        counted_units=value.size,
+        curve=_curve_rows(curve, pool.units, order, probability),
+    )
+
+
+def _sample_segments(pool: Pool, segments: Segments, seed: int) -> np.ndarray:
+    """Mask the units that are in segments, or those of a sample of their documents."""
+    mask = segments.ids != DROPPED
+    random = generator(seed, "weights", "counted")
+    mask[mask] = sample_documents(pool.document[mask], MOST_UNITS, random)
+    return mask
+
+
+def _curve_rows(
+    curve: PerplexityCurve, units: int, order: np.ndarray, probability: np.ndarray | None
+) -> list[dict[str, Any]]:
+    """Describe each cut for the manifest; see :class:`Amount`."""
+    in_domain_share = np.full(curve.shares.size, np.nan)
+    if probability is not None:
+        for row, share in enumerate(curve.shares):
+            size = round(float(share) * order.size)
+            in_domain_share[row] = probability[order[:size]].mean()
+    table = pd.DataFrame(
+        {
+            "share": curve.shares,
+            "units": [round(float(share) * units) for share in curve.shares],
+            "perplexity": np.exp(curve.per_token),
+            "perplexity_random": np.exp(curve.random_per_token),
+            "above_best": curve.per_token - curve.per_token[curve.best],
+            "standard_error": curve.standard_errors,
+            "in_domain": in_domain_share,
+        }
+    )
+    plain = table.astype(object).where(np.isfinite(table), None)
+    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+
+
+def _reason(curve: PerplexityCurve, likeness: float | None) -> str:
+    """Explain the choice between the two estimates, for the manifest."""
+    best = float(curve.shares[curve.best])
+    smallest = float(curve.shares[curve.smallest])
+    perplexity = np.exp(curve.per_token[curve.best])
+    random = np.exp(curve.random_per_token[curve.best])
+    reason = (
+        f"a model of the best {_percent(best)} of the pool predicts held-out task text best "
+        f"(perplexity {perplexity:.4g}, {random:.4g} of as much random text)"
+    )
+    if smallest < best:
+        reason += f", one of {_percent(smallest)} as well to within a standard error"
+    if likeness == 0:
+        return f"{reason}; by the scores none of the pool is like the task"
+    if likeness is None:
+        return f"{reason}; how much of the pool is like the task cannot be told by the scores"
+    cap = "but no more than" if likeness < smallest else "up to"
+    return f"{reason}; {cap} {_percent(likeness)} of the pool is like the task"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _probability(of_task: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
+    """Estimate the in-domain probability of each unit of the pool; None if scores do not separate the two."""
+    if of_task.score.size < LEAST_UNITS:
+        return None
+    no_weight = np.zeros(of_task.score.size)
+    estimate = in_domain(of_task, no_weight, of_pool, 1.0, generator(seed, "mixture"))
+    if not estimate.tells_apart:
+        return None
+    return in_domain_probability(of_task, of_pool, estimate.pool.value)
