@@ -27,9 +27,6 @@ from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import HELD_OUT_TASK, SCORES
 from dana.core.statistics import percentile_interval
-from dana.models.ngram.kneser_ney import train_ngrams
-from dana.models.ngram.model import text_entropies
-from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
 from dana.weighting.formulas import (
     DROPPED,
     Components,
@@ -516,6 +513,11 @@ def perplexity_curve(
         documents: int64 of shape (held-out units,), the document of each, numbered from 0.
         cuts: Shares of the pool's units, ascending.
     """
+    # They import torch, which is needed for beta=auto alone.
+    from dana.models.ngram.kneser_ney import train_ngrams
+    from dana.models.ngram.model import text_entropies
+    from dana.models.ngram.vocabulary import END, Vocabulary, WordIds
+
     vocabulary = Vocabulary.of_texts(pool, LEAST_COUNT)
     ids = vocabulary.encode(pool)
     held_out_ids = vocabulary.encode(held_out)

@@ -1,4 +1,4 @@
-"""Weighing with everything in memory, straight from the formulas: what passes over blocks equal to the last bit."""
+"""Weighing straight from the formulas of the paper, unit by unit: what the package equals to the last bit."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,7 @@ import pyarrow as pa
 from scipy.special import expit
 
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
-from dana.weighting.pool import Pool
-from dana.weighting.selection import weigh_in_memory
+from dana.weighting.selection import Pool, UnitGroups, segment_in_document, weigh_pool
 
 
 def score_table(scores, documents=None, **columns):
@@ -84,11 +83,14 @@ def spread(order, clusters, amounts, settings, shares):
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    pool = Pool(table)
-    if shares is not None:
-        pool = Pool(table.drop_columns("group")).with_columns(group=table["group"].to_numpy())
-    segment, weight, rule = weigh_in_memory(pool, settings, shares)
-    return SimpleNamespace(segment=segment, weight=weight, counts=rule.counts, notes=rule.notes)
+    pool = Pool.from_tables([table])
+    tokens = table["tokens"].to_numpy() if "tokens" in table.column_names else None
+    groups = None if shares is None else UnitGroups(table["group"].to_numpy(), shares)
+    result = weigh_pool(pool, settings, tokens, groups)
+    segment = result.segment if settings.stream else segment_in_document(pool, result.segment)
+    return SimpleNamespace(
+        segment=segment, weight=result.weight, counts=result.counts, notes=result.notes
+    )
 
 
 def weights(table, settings, shares=None):

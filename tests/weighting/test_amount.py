@@ -8,15 +8,13 @@ import pytest
 from scipy.stats import norm
 
 from dana.core.errors import DataError
-from dana.core.schemas import DOCUMENTS, SCORES, Document, write_parts
-from dana.corpus.documents import document_tables
+from dana.core.schemas import SCORES
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
-from dana.weighting import amount
-from dana.weighting.amount import PerplexityCurve, choose_amount, perplexity_curve
-from dana.weighting.pool import Pool
-from dana.weighting.selection import gather
+from dana.weighting import in_domain
+from dana.weighting.in_domain import PerplexityCurve, choose_amount, perplexity_curve
+from dana.weighting.selection import Pool, cut_segments
 from dana.weighting.settings import WeighSettings
 
 CELLS = ["cell", "gene", "kinase", "enzyme", "ligand", "assay"]
@@ -91,25 +89,23 @@ def test_a_cut_without_known_words_is_never_chosen():
     assert np.isfinite(curve.standard_errors).all()
 
 
-def score_table(units, scores, folder, size=1):
-    """Documents of so many units in a folder, and the scores of the units."""
-    groups = [units[first : first + size] for first in range(0, len(units), size)]
-    documents = [
-        Document(f"d{row:04d}", "pool", " ".join(group)) for row, group in enumerate(groups)
-    ]
-    write_parts(document_tables(documents), folder, DOCUMENTS)
-    ends = np.concatenate([np.cumsum([len(unit) + 1 for unit in group]) - 1 for group in groups])
+def score_table(units, scores, size=1):
+    """The scores of the units of documents of so many units."""
+    count = len(units) // size
+    unit = np.tile(np.arange(size, dtype=np.int32), count)
     columns = {
-        "doc_id": np.repeat([one.doc_id for one in documents], size).tolist(),
+        "doc_id": np.repeat([f"d{row:04d}" for row in range(count)], size).tolist(),
         "source": ["pool"] * len(units),
+        "unit": unit,
+        "start": unit.astype(np.int64),
+        "end": unit + 1,
+        "score": scores,
     }
-    columns |= {"unit": np.tile(np.arange(size, dtype=np.int32), len(groups))}
-    columns |= {"start": ends - [len(unit) for unit in units], "end": ends, "score": scores}
     return pa.table(columns, schema=SCORES)
 
 
 def amount_of(
-    folder, like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings
+    like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings
 ):
     """Of units that score like the task and others; the best `like_words`, by default the former, have its words."""
     random, settings = np.random.default_rng(0), WeighSettings(**settings)
@@ -123,18 +119,24 @@ def amount_of(
         np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)])
     )
     order = random.permutation(like + others)
-    table = Pool(score_table([pool[row] for row in order], scores[order], folder / "corpus"))
+    texts = np.array([pool[row] for row in order])
+    table = Pool.from_tables([score_table(texts.tolist(), scores[order])])
     held_out_table = SCORES.empty_table()
     if task:
-        held_out_table = score_table(task, random.normal(0, 1, held_out), folder / "task")
+        held_out_table = score_table(task, random.normal(0, 1, held_out))
     return choose_amount(
-        held_out_table, folder / "task", table, gather(table, settings), folder / "corpus", settings
+        held_out_table,
+        task,
+        table,
+        cut_segments(table, settings),
+        lambda mask: texts[mask].tolist(),
+        settings,
     )
 
 
-def test_in_domain_share_caps_the_amount(tmp_path):
+def test_in_domain_share_caps_the_amount():
     """A fifth of the pool has the task's words, but half of that scores like other text."""
-    result = amount_of(tmp_path, like_words=120)
+    result = amount_of(like_words=120)
     assert result.by_perplexity == 0.2
     assert result.beta == result.by_likeness == pytest.approx(0.1, abs=0.03)
     assert (result.held_out_documents, result.counted_units) == (40, 600)
@@ -145,44 +147,45 @@ def test_in_domain_share_caps_the_amount(tmp_path):
     assert cuts[0][1] > 2 * last[1]  # more text at random says more
 
 
-def test_overlapping_scores_count_units_more_likely_in_domain(tmp_path):
+def test_overlapping_scores_count_units_more_likely_in_domain():
     """Normal scores, task at 0 and others at 2: P(task | s) = 1/2 at s = 1 - ln((1 - π) / π) / 2."""
-    result = amount_of(tmp_path, like=900, others=2100, held_out=400, distance=2.0)
+    result = amount_of(like=900, others=2100, held_out=400, distance=2.0)
     middle = 1 - np.log(0.7 / 0.3) / 2
     assert result.by_likeness == pytest.approx(
         0.3 * norm.cdf(middle) + 0.7 * norm.cdf(middle - 2), abs=0.07
     )
 
 
-def test_perplexity_may_choose_less(tmp_path):
-    result = amount_of(tmp_path, like=300, others=300, like_words=60)
+def test_perplexity_may_choose_less():
+    result = amount_of(like=300, others=300, like_words=60)
     assert result.by_likeness == pytest.approx(0.5, abs=0.1)
     assert result.beta == result.by_perplexity <= 0.1
 
 
-def test_a_large_pool_is_sampled(tmp_path, monkeypatch):
-    all_units = amount_of(tmp_path / "all", others=1940, like=60)
-    monkeypatch.setattr(amount, "MOST_UNITS", 1000)
-    result = amount_of(tmp_path / "part", others=1940, like=60)
+def test_a_large_pool_is_sampled(monkeypatch):
+    all_units = amount_of(others=1940, like=60)
+    monkeypatch.setattr(in_domain, "MOST_UNITS", 1000)
+    result = amount_of(others=1940, like=60)
     assert 900 < result.counted_units < 1100
     assert result.curve[-1]["units"] == all_units.curve[-1]["units"] == 2000
     assert result.beta == pytest.approx(all_units.beta, abs=0.015)
 
 
-def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
+def test_random_cuts_are_whole_segments(monkeypatch):
     random, orders = np.random.default_rng(0), []
     monkeypatch.setattr(
-        amount,
+        in_domain,
         "perplexity_curve",
         lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments),
     )
-    pool = Pool(
-        score_table(sentences(COURTS, 280, random), random.normal(size=280), tmp_path / "pool", 14)
-    )
-    task = score_table(sentences(CELLS, 40, random), random.normal(size=40), tmp_path / "task")
+    texts = np.array(sentences(COURTS, 280, random))
+    pool = Pool.from_tables([score_table(texts.tolist(), random.normal(size=280), 14)])
+    task_texts = sentences(CELLS, 40, random)
+    task = score_table(task_texts, random.normal(size=40))
     settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments
+    segments = cut_segments(pool, settings)
     choose_amount(
-        task, tmp_path / "task", pool, gather(pool, settings), tmp_path / "pool", settings
+        task, task_texts, pool, segments, lambda mask: texts[mask].tolist(), settings
     )
     ((order, by_chance),) = orders
     for rows in (order, by_chance):
@@ -199,8 +202,8 @@ def test_random_cuts_are_whole_segments(tmp_path, monkeypatch):
         ({"like": 0, "others": 600, "like_words": 60, "distance": 9.0}, 0),
     ],
 )
-def test_perplexity_alone_chooses(tmp_path, texts, likeness):
-    result = amount_of(tmp_path, **texts)
+def test_perplexity_alone_chooses(texts, likeness):
+    result = amount_of(**texts)
     assert result.by_likeness == likeness
     assert result.beta == result.by_perplexity > 0
     if "held_out" in texts:
@@ -211,6 +214,6 @@ def test_perplexity_alone_chooses(tmp_path, texts, likeness):
 @pytest.mark.parametrize(
     "texts", [{"held_out": 0}, {"like": 1, "others": 0, "text": "one short document"}]
 )
-def test_too_little_text_is_refused(tmp_path, texts):
+def test_too_little_text_is_refused(texts):
     with pytest.raises(DataError, match="beta='auto'"):
-        amount_of(tmp_path, **texts)
+        amount_of(**texts)

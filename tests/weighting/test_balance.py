@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
-from dana.weighting.pool import Groups, Pool
+from dana.stages.weigh import Groups
+from dana.weighting.formulas import DROPPED, effective_number, segment_groups
 from dana.weighting.settings import Balance, WeighSettings, parse_balance
-from dana.weighting.weights import DROPPED, effective_number, segment_groups
 from tests.weighting.in_memory import apply_policy, score_table
 
 # The best units are all of cluster 0; cluster 2 has one unit alone.
@@ -142,10 +142,8 @@ def write_groups(folder, groups):
 def test_any_parquet_with_keys_and_groups_is_a_table(tmp_path, groups):
     table = Groups.open(write_groups(tmp_path, groups))
     assert table.values == sorted(set(groups))
-    pool = Pool(score_table(range(4)))
-    assert table.of_pool(pool).tolist() == [1, 0, 1, 2]
-    both = pool.with_columns(group=table.of_pool(pool)).read(["score", "group"])
-    assert [value for part in both for value in part["group"].to_pylist()] == [1, 0, 1, 2]
+    pq.write_table(score_table(range(4)), tmp_path / "scores.parquet")
+    assert table.of_units(tmp_path / "scores.parquet").tolist() == [1, 0, 1, 2]
     assert table.shares(Balance("x", {})).tolist() == pytest.approx([1 / 3] * 3)
     first, _, last = map(str, table.values)
     assert table.shares(Balance("x", {last: 0.9, first: 0.1})).tolist() == [0.1, 0.0, 0.9]
@@ -155,10 +153,10 @@ def test_any_parquet_with_keys_and_groups_is_a_table(tmp_path, groups):
 
 @pytest.mark.parametrize("units", [5, 6, 7])
 def test_groups_of_other_units_are_refused(tmp_path, units):
+    scores = tmp_path / "scores.parquet"
+    pq.write_table(score_table(range(6), [0, 0, 0, 1, 1, 1]), scores)
     with pytest.raises(ConfigError, match="its rows"):
-        Groups.open(write_groups(tmp_path, ["a"] * units)).of_pool(
-            Pool(score_table(range(6), [0, 0, 0, 1, 1, 1]))
-        )
+        Groups.open(write_groups(tmp_path, ["a"] * units)).of_units(scores)
 
 
 def test_effective_number_by_hand():

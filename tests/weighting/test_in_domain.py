@@ -1,19 +1,22 @@
 """The in-domain share of pool and selection, against mixtures whose truth is known."""
 
-from itertools import pairwise
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from dana.core.rng import generator
-from dana.weighting import mixture
-from dana.weighting.mixture import Estimate, InDomain, UnitScores, in_domain_probability, local_mean
-from dana.weighting.pool import Sample
+from dana.weighting import in_domain as module
+from dana.weighting.in_domain import (
+    Estimate,
+    InDomain,
+    UnitScores,
+    in_domain_probability,
+    local_mean,
+)
+from dana.weighting.selection import sample_documents
 
 
 def in_domain(task, keep, pool, kept_share, seed):
-    return mixture.in_domain(task, keep, pool, kept_share, generator(seed, "mixture"))
+    return module.in_domain(task, keep, pool, kept_share, generator(seed, "mixture"))
 
 
 def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
@@ -73,7 +76,7 @@ def test_shares_by_hand():
     assert (result.pool.value, result.recall.value, result.precision.value) == (0.25, 1, 1), (
         "not 0.25 / 0.1"
     )
-    one = Estimate.of(np.array([9.0, 1.0, 1.0]))
+    one = Estimate.from_replicates(np.array([9.0, 1.0, 1.0]))
     assert one == Estimate(9.0, 1.0, 1.0), "an interval is of the replicates alone"
     assert [
         InDomain(Estimate(0.5, 0.2, high), one, one, 0.1).tells_apart for high in (0.94, 0.96)
@@ -141,34 +144,20 @@ def test_the_probability_of_a_unit_is_that_of_bayes(share):
     assert mostly == pytest.approx((bayes >= 0.5).mean(), abs=0.02)
 
 
-def sample_of(values, documents, starts, size):
-    """What is taken of a pool that comes in blocks, which begin with these documents."""
-    sample = Sample(values.size, size, generator(3, "mixture"))
-    for first, last in pairwise([*starts, documents[-1] + 1]):
-        rows = (documents >= first) & (documents < last)
-        sample.add(documents[rows], pa.table({"value": values[rows], "document": documents[rows]}))
-    return sample.table()
-
-
 @pytest.mark.parametrize(
-    ("size", "fewest_rows", "most_rows"), [(500, 1, 699), (10_000, 2000, 2000)]
+    ("size", "fewest_units", "most_units"), [(500, 1, 699), (10_000, 2000, 2000)]
 )
-def test_a_sample_of_whole_documents_does_not_depend_on_blocks(size, fewest_rows, most_rows):
-    documents, values = np.repeat(np.arange(400), 5), np.random.default_rng(0).normal(size=2000)
-    one, two = (
-        sample_of(values, documents, starts, size) for starts in ([0], [0, 1, 150, 151, 390])
-    )
-    assert fewest_rows <= one.num_rows <= most_rows
-    assert one.combine_chunks().equals(two.combine_chunks())
-    inside = np.isin(values, one["value"].to_numpy())
-    np.testing.assert_array_equal(inside, np.isin(documents, documents[inside]))
+def test_whole_documents_are_sampled(size, fewest_units, most_units):
+    document = np.repeat(np.arange(400), 5)
+    mask = sample_documents(document, size, generator(3, "mixture"))
+    assert fewest_units <= mask.sum() <= most_units
+    np.testing.assert_array_equal(mask, np.isin(document, document[mask]))
 
 
 @pytest.mark.parametrize("sizes", [[1000], [700, 2, 900]])
 def test_huge_documents_are_sampled_by_unit(sizes):
-    documents = np.repeat(np.arange(len(sizes)), sizes)
-    values = np.random.default_rng(0).normal(size=documents.size)
-    for starts in ([0], range(len(sizes))):
-        sample = sample_of(values, documents, starts, 9)
-        np.testing.assert_array_equal(sample["value"], values[:: int(np.ceil(values.size / 9))])
-        assert 0 < sample.num_rows <= 9
+    document = np.repeat(np.arange(len(sizes)), sizes)
+    mask = sample_documents(document, 9, generator(3, "mixture"))
+    step = int(np.ceil(document.size / 9))
+    np.testing.assert_array_equal(np.flatnonzero(mask), np.arange(0, document.size, step))
+    assert 0 < mask.sum() <= 9
