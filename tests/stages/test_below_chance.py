@@ -13,7 +13,7 @@ from dana.core.errors import DataError
 from dana.stages.grid.cell import call_stage
 from dana.stages.run import plan_run, rank_texts, read_texts
 from dana.stages.settings import RunSettings
-from dana.stages.weigh import WeighSettings, weigh_targets_stage
+from dana.stages.weigh import WeighSettings
 
 REFUSED = "held-out task text scores as more foreign than general text"
 ALLOW = "--allow-below-chance"
@@ -64,14 +64,7 @@ def test_score_and_weigh_refuse_it_and_take_it_with_the_flag_of_that_call(
         capsys.readouterr()
         assert main(words) == 2, "the permission of another call is not remembered"
         assert REFUSED in capsys.readouterr().err
-    assert main([*command, "detector:knn", "--out", f"{tmp_path}/other"]) == 0
-    with pytest.raises(DataError, match=REFUSED):
-        weigh_targets_stage(
-            [tmp_path / "run", tmp_path / "other"], [0.5, 0.5], WeighSettings(), tmp_path / "both"
-        )
-    assert not {"weights", "both"} & {
-        path.name for path in (tmp_path / "run", tmp_path) for path in path.iterdir()
-    }
+    assert not (tmp_path / "run" / "weights").exists()
     assert main(["weigh", run, "--gamma", "3", ALLOW]) == 0
     assert "length    rank correlation of score and length" in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ from dana.stages.score import run_score
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_stage, task_stage
 from dana.stages.training import TrainingData
-from dana.weighting.texts import SELECTED_TEXT
+from dana.weighting.selection import SELECTED_TEXT
 
 
 def ids_of(folder):

@@ -28,7 +28,7 @@ from dana.stages.arms import parse_arms
 from dana.stages.texts import corpus_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.train.settings import AdaptSettings
-from dana.weighting.mixture import (
+from dana.weighting.in_domain import (
     Estimate,
     InDomain,
     describe_purity,
@@ -36,9 +36,8 @@ from dana.weighting.mixture import (
     split_held_out,
     warn_of_low_purity,
 )
-from dana.weighting.pool import Pool
+from dana.weighting.selection import SELECTED_TEXT, Pool
 from dana.weighting.settings import POLICIES, WeighSettings
-from dana.weighting.texts import SELECTED_TEXT
 
 by_policy = pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
 by_segments = pytest.mark.parametrize("policy", ["segments", "sampled"])
@@ -219,7 +218,7 @@ def test_what_may_be_chance_is_not_told(
     planted_run, tmp_path, monkeypatch, recall_low, low, reason
 ):
     estimates = Estimate(0.1, 0.05, 0.2), Estimate(0.5, recall_low, 0.7), Estimate(0.5, low, 0.95)
-    monkeypatch.setattr("dana.weighting.mixture.in_domain", lambda *_: InDomain(*estimates, 0.1))
+    monkeypatch.setattr("dana.weighting.in_domain.in_domain", lambda *_: InDomain(*estimates, 0.1))
     assert (
         reason
         in write_weights_of(planted_run, tmp_path / "w", beta=0.2).manifest["in_domain"]["unknown"]
@@ -243,18 +242,10 @@ def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(
     assert message in heard.text
     assert "filler" not in heard.text
     heard.clear()
-    for mostly, target in ((0.06, "the task"), (0.004, "law")):
-        shares = {
-            "pool": {"value": 0.01},
-            "kept": {"value": 0.02},
-            "kept_share": 0.05,
-            "mostly": mostly,
-        }
-        warn_of_low_purity(shares, target)
-    assert "scores like held-out text of law" in heard.text
-    assert "--beta" not in heard.text, (
-        "where it is larger than the budget, or that of one of several targets"
-    )
+    shares = {"pool": {"value": 0.01}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": 0.06}
+    warn_of_low_purity(shares)
+    assert "of the selected text scores like held-out text of the task" in heard.text
+    assert "--beta" not in heard.text, "where it is larger than the budget"
 
 
 def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
@@ -266,11 +257,11 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
         )
 
     def in_domain(name, held_out, **settings):
-        monkeypatch.setattr("dana.weighting.mixture.pq.read_table", lambda path: held_out)
+        monkeypatch.setattr("dana.weighting.in_domain.pq.read_table", lambda path: held_out)
         return write_weights_of(planted_run, tmp_path / name, **settings).manifest["in_domain"]
 
-    pool = Pool(with_chance(read_table(planted_run[2] / "scores"), 0))
-    monkeypatch.setattr("dana.stages.weigh.scored_pool", lambda folder: pool)
+    pool = Pool.from_tables([with_chance(read_table(planted_run[2] / "scores"), 0)])
+    monkeypatch.setattr("dana.stages.weigh.read_pool", lambda folder: pool)
     held_out = with_chance(pq.read_table(planted_run[2] / "scores" / HELD_OUT_TASK), 1)
     unknown = in_domain("w", held_out)
     assert unknown == {"unknown": "the scores do not tell held-out task text from the pool"}
@@ -287,34 +278,30 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
     assert in_domain("auto", few, beta="auto") == {"unknown": reason}
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"policy": "sampled"},
-        {"policy": "sigmoid"},
-        {"beta": "auto"},
-        {"stream": True, "gamma": 7},
-    ],
-)
-def test_no_byte_depends_on_how_much_is_in_memory(planted_run, tmp_path, monkeypatch, settings):
-    at_once = write_weights_of(planted_run, tmp_path / "at once", **settings)
-    monkeypatch.setattr("dana.weighting.pool.ROWS", 50)
-    monkeypatch.setattr("dana.weighting.selection.PIECE", 64)
-    in_pieces = write_weights_of(planted_run, tmp_path / "in pieces", **settings)
-    one, two = (
-        {
-            path.relative_to(folder): path.read_bytes()
-            for path in folder.rglob("*.*")
-            if path.name != "manifest.json"
-        }
-        for folder in (at_once.path, in_pieces.path)
+def test_the_memory_that_weighing_needs_is_said_before(planted_run, tmp_path, heard):
+    units = write_weights_of(planted_run, tmp_path / "w").manifest["counts"]["units"]["in"]
+    assert f"weighing {units:,} units needs about 0.0" in heard.text
+    assert "GB of memory" in heard.text
+
+
+def test_counts_by_source_are_those_of_the_file(planted_run, tmp_path):
+    """Of the sigmoid's weights the smallest are 0 in single precision, and are not selected."""
+    artifact = write_weights_of(planted_run, tmp_path / "w", policy="sigmoid", sharpness=200.0)
+    weights = frame_of(artifact.path)
+    is_kept = weights["weight"] > 0
+    counts = artifact.manifest["counts"]
+    assert 0 < counts["units"]["dropped_by_weight"] == (~is_kept).sum() < counts["units"]["in"]
+    weights["characters"] = weights["end"] - weights["start"]
+    weights["kept_characters"] = weights["characters"] * weights["weight"].astype(float)
+    sums = weights.groupby("source").agg(
+        units=("unit", "size"),
+        characters=("characters", "sum"),
+        kept_units=("weight", lambda column: column.astype(float).sum()),
+        kept_characters=("kept_characters", "sum"),
     )
-    assert one == two
-    one, two = (
-        {**artifact.manifest, "seconds": 0, "digest": 0} for artifact in (at_once, in_pieces)
-    )
-    assert one == two
+    for source, row in counts["by_source"].items():
+        assert row == pytest.approx(sums.loc[source].to_dict(), abs=1e-3)
+    assert list(counts["by_source"]) == sorted(sums.index)
 
 
 @by_policy

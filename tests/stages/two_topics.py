@@ -13,7 +13,7 @@ from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage, task_stage
 from dana.stages.weigh import weigh_stage
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import SELECTED_TEXT
+from dana.weighting.selection import SELECTED_TEXT
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
 CELLS = ["cell", "protein", "gene", "kinase", "receptor", "membrane"]

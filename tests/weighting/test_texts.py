@@ -1,9 +1,7 @@
-"""Spans of a table of units: whole documents, in order, from their row of the corpus, by one process or several."""
+"""Texts of scored units: the selected text, and tokens that are counted."""
 
 import gzip
 import json
-import os
-import signal
 
 import numpy as np
 import pandas as pd
@@ -11,13 +9,19 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from dana.core.errors import ConfigError, DanaError, DataError
-from dana.core.schemas import DOCUMENTS, SCORES, WEIGHTS, Document, write_parts
+from dana.core.errors import ConfigError, DataError
+from dana.core.schemas import DOCUMENTS, SCORES, Document, read_table, write_parts
 from dana.corpus.documents import document_tables
 from dana.models.folder import load_own_tokenizer
-from dana.weighting import texts as spans_module
+from dana.weighting import selection
+from dana.weighting.selection import (
+    Pool,
+    count_tokens,
+    counting_tokenizer,
+    selected_runs,
+    write_selected_text,
+)
 from dana.weighting.settings import WeighSettings
-from dana.weighting.texts import ONE, SelectedText, count_tokens, counting_tokenizer, map_spans
 
 SIZES = [
     3,
@@ -32,7 +36,7 @@ SIZES = [
     12,
     1,
     2,
-]  # units of each document: some have none, one is longer than a span
+]  # units of each document: some have none, one is longer than a batch
 
 
 def write_table(frame, folder, schema, rows_per_part=50):
@@ -43,7 +47,7 @@ def write_table(frame, folder, schema, rows_per_part=50):
 
 @pytest.fixture
 def table(tmp_path):
-    """Units of a corpus with scores and weights, in several files; the first unit of a document may be missing."""
+    """Units of a corpus with scores, in several files; the first unit of a document may be missing."""
     documents, rows = [], []
     for number, size in enumerate(SIZES):
         words = [f"w{number}x{unit}" for unit in range(size + 1)]
@@ -54,90 +58,72 @@ def table(tmp_path):
             (f"d{number}", "s", unit + (number == 3), end - len(word), end)
             for unit, (end, word) in spans
         ]
-    frame, random = pd.DataFrame(rows, columns=SCORES.names[:5]), np.random.default_rng(0)
+    frame = pd.DataFrame(rows, columns=SCORES.names[:5])
+    random = np.random.default_rng(0)
     write_parts(document_tables(documents), tmp_path / "corpus", DOCUMENTS, 4)
     write_table(frame.assign(score=random.normal(size=len(frame))), tmp_path / "scores", SCORES, 5)
-    weight = (random.random(len(frame)) < 0.6) * 1.0
-    write_table(frame.assign(segment=0, weight=weight), tmp_path / "weights", WEIGHTS, 9)
-    (tmp_path / "weights" / "__dana__").mkdir()
     return tmp_path
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_selected_text_and_tokens_do_not_depend_on_spans(
-    table, tmp_path, monkeypatch, tiny_tokenizer, several
-):
-    scores = {ONE: table / "scores"}
-    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    counting, _ = counting_tokenizer(
-        WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / "tokenizer"))
-    )
-    frame = pd.read_parquet(table / "weights")
-    if several:
-        targets = np.where(np.arange(len(frame)) % 3, "b", "a")
-        frame["target"] = np.where(frame["weight"] > 0, targets, None)
-        write_table(frame, table / "weights", WEIGHTS.append(pa.field("target", pa.string())), 9)
-        write_table(pd.read_parquet(table / "scores").assign(score=5.0), table / "other", SCORES)
-        scores = {"a": table / "scores", "b": table / "other"}
-    results = []
-    for units, processes in ((100, 1), (5, 1), (1, 2 if several else 1)):
-        monkeypatch.setattr(spans_module, "UNITS", units)
-        monkeypatch.setattr(spans_module, "cores", lambda count=processes: count)
+def select(folder, path, corpus="corpus"):
+    """Write the text of six units of ten, by chance; returns their weights and the number of lines."""
+    pool = Pool.from_tables([read_table(folder / "scores")])
+    weight = (np.random.default_rng(1).random(pool.units) < 0.6) * 1.0
+    return weight, write_selected_text(path, folder / "scores", folder / corpus, pool, weight)
+
+
+def test_runs_are_adjacent_selected_units_of_one_document():
+    weight = np.array([1, 1, 0, 0.5, 1, 1, 0, 1])
+    first, last = selected_runs(weight, np.array([0, 5]))
+    assert list(zip(first.tolist(), last.tolist(), strict=True)) == [(0, 1), (3, 4), (5, 5), (7, 7)]
+    assert [rows.size for rows in selected_runs(np.zeros(3), np.array([0]))] == [0, 0]
+
+
+def test_selected_text_is_that_of_the_units(table, tmp_path, monkeypatch):
+    texts = []
+    for units in (2, 1 << 13):
+        monkeypatch.setattr(selection, "UNITS_AT_A_TIME", units)
         path = tmp_path / f"selected-{units}.gz"
-        lines = SelectedText(table / "weights", scores, table / "corpus").write(path)
-        counts = count_tokens(table / "scores", table / "corpus", counting).tolist()
-        results.append((gzip.decompress(path.read_bytes()), lines, counts))
-    assert all(result == results[0] for result in results)
-    text, lines, counts = results[0]
+        weight, lines = select(table, path)
+        texts.append(gzip.decompress(path.read_bytes()).decode())
+    assert texts[0] == texts[1]
+    records = pd.read_json(path, lines=True)
+    assert len(records) == lines == texts[0].count("\n") > 5
+    frame = pd.read_parquet(table / "scores")
+    units = frame[weight > 0]
+    words = [
+        f"w{doc_id[1:]}x{unit - (doc_id == 'd3')}"
+        for doc_id, unit in zip(units["doc_id"], units["unit"], strict=True)
+    ]
+    assert " ".join(records["text"]).split() == words
+    for line in records.itertuples():
+        own = units[units["doc_id"] == line.doc_id].set_index("unit")
+        own = own.loc[line.first_unit : line.last_unit]
+        assert len(own) == line.last_unit - line.first_unit + 1
+        assert line.score == pytest.approx(own["score"].mean())
+        assert (line.start, line.end) == (own["start"].iloc[0], own["end"].iloc[-1])
+
+
+def test_tokens_of_each_unit_are_counted(table, tmp_path, monkeypatch, tiny_tokenizer):
+    tiny_tokenizer.save_pretrained(tmp_path / "tokenizer")
+    settings = WeighSettings(budget="9 tokens", tokenizer=str(tmp_path / "tokenizer"))
+    counting, _ = counting_tokenizer(settings)
     keys = pd.read_parquet(table / "scores")[["doc_id", "unit"]].itertuples(index=False)
     words = [f"w{doc_id[1:]}x{unit - (doc_id == 'd3')}" for doc_id, unit in keys]
-    assert counts == [
-        len(tiny_tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words
-    ]
-    records = pd.read_json(path, lines=True)  # of many members, as pandas opens it
-    assert len(records) == lines == text.count(b"\n") > 5
-    assert [json.loads(line)["text"] for line in text.decode().splitlines()] == records[
-        "text"
-    ].tolist()
-    documents = [f"w{doc_id[1:]}" for doc_id in frame.loc[frame["weight"] > 0, "doc_id"]]
-    assert [word.partition("x")[0] for word in " ".join(records["text"]).split()] == documents
-    if several:
-        assert (records.loc[records["target"] == "b", "score"] == 5.0).all()
-        assert (records["target"] == "a").sum() > 2
-    assert not list((table / "weights" / "__dana__").iterdir())
+    expected = [len(tiny_tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words]
+    for units in (3, 1 << 13):
+        monkeypatch.setattr(selection, "UNITS_AT_A_TIME", units)
+        counts = count_tokens(table / "scores", table / "corpus", counting)
+        assert counts.tolist() == expected
 
 
-def test_other_units_and_missing_documents_are_refused(table, tmp_path, monkeypatch):
-    frame = pd.read_parquet(table / "scores")
-    frame.loc[frame.index[-1], "start"] += 1
-    write_table(frame, table / "moved", SCORES)
-    with pytest.raises(DanaError, match=r"moved: .*weights"):
-        SelectedText(table / "weights", {ONE: table / "moved"}, table / "corpus").write(
-            tmp_path / "selected.gz"
-        )
+def test_missing_documents_are_refused(table, tmp_path):
     documents = [
         Document(f"d{number}", "s", "a text") for number in range(len(SIZES)) if number != 9
     ]
     write_parts(document_tables(documents), table / "fewer", DOCUMENTS)
-    for units in (5, 100):  # of several spans the places are looked for first
-        monkeypatch.setattr(spans_module, "UNITS", units)
-        with pytest.raises(DataError, match="fewer: document 'd9'"):
-            SelectedText(table / "weights", {ONE: table / "scores"}, table / "fewer").write(
-                tmp_path / "selected.gz"
-            )
-
-
-def killed_at_2(number, span):
-    if number == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return number
-
-
-def test_a_killed_process_is_named(table, monkeypatch):
-    monkeypatch.setattr(spans_module, "UNITS", 5)
-    monkeypatch.setattr(spans_module, "cores", lambda: 2)
-    with pytest.raises(DanaError, match="killed"):
-        list(map_spans(killed_at_2, table / "scores", table / "corpus", "spans"))
+    with pytest.raises(DataError, match="fewer: document 'd9'"):
+        select(table, tmp_path / "selected.gz", "fewer")
 
 
 TEXTS = [
