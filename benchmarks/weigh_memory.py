@@ -1,30 +1,25 @@
 """Measure memory and time of weighing generated scores by the number of units, each in a fresh process.
 
     python benchmarks/weigh_memory.py --units 1e5 1e6 1e7 --policies segments sampled sigmoid
-    taskset -c 0 python benchmarks/weigh_memory.py --units 1e7    # one core: one process
     python benchmarks/weigh_memory.py --policies segments --budget "3000000 tokens" --tokenizer dana-mini
     python benchmarks/weigh_memory.py --units 1e8 --gamma 1       # the worst case: one segment per unit; 2 GB of disk
 
 Documents are short and have nine units on average, like corpora of sentences. A tenth scores like
 the task, which has 600 held-out units. Prints one row per weighing: units, policy, seconds, peak
-resident memory, memory after the imports, digest of the table (to compare two versions), and the
-peaks of the worker processes in the order of their start.
+resident memory, memory after the imports, and digest of the table (to compare two versions).
 """
 
 import argparse
 import multiprocessing
 import os
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -108,35 +103,25 @@ def peak(process: int) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def watch(workers: dict[int, float], stop: threading.Event) -> None:
-    """Record the peak memory of each child process by its id."""
-    while not stop.wait(0.02):
-        for child in psutil.Process().children(recursive=True):
-            with suppress(OSError, IndexError):  # the process has ended
-                workers[child.pid] = peak(child.pid)
-
-
 def weigh(run: Path, changes: dict[str, str | int], units: int) -> None:
     """Weigh with changed settings and print the row of results."""
     from dana.stages.settings import RunSettings
     from dana.stages.weigh import weigh_stage
 
-    workers, stop, policy = {}, threading.Event(), str(changes["policy"])
-    watcher = threading.Thread(target=watch, args=(workers, stop), daemon=True)
-    watcher.start()
-    imports, start = peak(os.getpid()), time.monotonic()
+    policy = str(changes["policy"])
+    imports = peak(os.getpid())
+    start = time.monotonic()
     settings = replace(RunSettings().weigh, **changes)
     weights = weigh_stage(run / "scores", run / "corpus", settings, run / policy)
-    seconds, digest = time.monotonic() - start, blake2b(digest_size=8)
-    stop.set()
-    watcher.join()
+    seconds = time.monotonic() - start
+    digest = blake2b(digest_size=8)
     for part in part_files(weights.path):
         digest.update(part.read_bytes())
     print(
-        f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak(os.getpid()):6.0f} MB {imports:6.0f} MB",
-        end=" ",
+        f"{units:>13,} {policy:>9} {seconds:8.1f} s {peak(os.getpid()):6.0f} MB {imports:6.0f} MB "
+        f"{digest.hexdigest()}",
+        flush=True,
     )
-    print(digest.hexdigest(), *(f"{workers[number]:.0f}" for number in sorted(workers)), flush=True)
 
 
 def main() -> None:
@@ -157,9 +142,7 @@ def main() -> None:
         name: value for name in ("budget", "tokenizer", "gamma") if (value := getattr(args, name))
     }
     fresh = multiprocessing.get_context("spawn")
-    print(
-        f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} {'table':16} workers, MB"
-    )
+    print(f"{'units':>13} {'policy':>9} {'time':>10} {'peak':>9} {'imports':>9} table")
     for units in map(int, args.units):
         with TemporaryDirectory(dir=args.folder) as folder:
             weighings = [(weigh, ({"policy": policy, **amount}, units)) for policy in args.policies]

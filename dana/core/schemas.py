@@ -6,8 +6,7 @@ pandas opens every table. Change a schema only together with :data:`dana.core.ar
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, starmap
+from itertools import starmap
 from pathlib import Path
 
 import pyarrow as pa
@@ -158,45 +157,31 @@ def _read(part: Path, columns: list[str] | None) -> pa.Table:
         return pq.read_table(part, columns=columns, page_checksum_verification=True)
 
 
-def read_rows(
-    folder: Path, columns: list[str], first: int = 0, last: int | None = None, rows: int = 1 << 16
-) -> Iterator[pa.RecordBatch]:
-    """Yield columns of the rows from `first` up to, not including, `last` of a table, in batches of at most `rows`.
+def read_rows(folder: Path, columns: list[str], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+    """Yield columns of a table, parts in order, in batches of at most `rows`.
 
     Raises:
         ArtifactError: If a part is damaged.
     """
-    before = 0
     for part in part_files(folder):
-        if last is not None and before >= last:
-            return
-        count = count_rows(part)
-        if before + count > first:
-            end = count if last is None else min(count, last - before)
-            yield from read_batches(part, columns, rows, max(0, first - before), end)
-        before += count
+        yield from read_batches(part, columns, rows)
 
 
-def count_rows(part: Path) -> int:
-    """Count the rows of one part.
+def count_rows(folder: Path) -> int:
+    """Count the rows of a table.
 
     Raises:
-        ArtifactError: If it is damaged.
+        ArtifactError: If a part is damaged.
     """
-    stat = part.stat()
-    return _count_rows(part, stat.st_mtime_ns, stat.st_size)
+    count = 0
+    for part in part_files(folder):
+        with _name_damage(part):
+            count += pq.read_metadata(part).num_rows
+    return count
 
 
-@lru_cache(maxsize=1 << 16)
-def _count_rows(part: Path, mtime: int, size: int) -> int:
-    with _name_damage(part):
-        return int(pq.read_metadata(part).num_rows)
-
-
-def read_batches(
-    part: Path, columns: list[str], rows: int = 1 << 16, first: int = 0, last: int | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield columns of the rows from `first` up to, not including, `last` of one part, in batches of at most `rows`.
+def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
+    """Yield columns of one part in batches of at most `rows`.
 
     Raises:
         ArtifactError: If it is damaged.
@@ -205,18 +190,7 @@ def read_batches(
         file = pq.ParquetFile(
             part, page_checksum_verification=True, pre_buffer=False
         )  # else all is read ahead
-        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        ends = list(accumulate(sizes))
-        last = sum(sizes) if last is None else last
-        groups = [
-            number for number, end in enumerate(ends) if end > first and end - sizes[number] < last
-        ]
-        row = ends[groups[0]] - sizes[groups[0]] if groups else 0
-        for batch in file.iter_batches(batch_size=rows, columns=columns, row_groups=groups):
-            start, row = row, row + batch.num_rows
-            begin, end = max(start, first), min(row, last)
-            if begin < end:
-                yield batch.slice(begin - start, end - begin)
+        yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
 @contextmanager

@@ -222,16 +222,12 @@ def read_pool(scores: Path) -> Pool:
     Raises:
         DataError: If there are none, or a score is not finite.
     """
-    units = _count_units(scores)
+    units = count_rows(scores)
     if units == 0:
         raise DataError(f"{scores}: holds no units to weigh")
     gigabytes = units * BYTES_A_UNIT / 1e9
     log.info("weights   weighing %s units needs about %.2g GB of memory", f"{units:,}", gigabytes)
     return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]))
-
-
-def _count_units(scores: Path) -> int:
-    return sum(count_rows(part) for part in part_files(scores))
 
 
 def _unit_texts(scores: Path, corpus: Path, mask: np.ndarray) -> list[str]:

@@ -13,7 +13,6 @@ from dana.core.errors import DataError
 from dana.stages.grid.cell import call_stage
 from dana.stages.run import plan_run, rank_texts, read_texts
 from dana.stages.settings import RunSettings
-from dana.stages.weigh import WeighSettings
 
 REFUSED = "held-out task text scores as more foreign than general text"
 ALLOW = "--allow-below-chance"

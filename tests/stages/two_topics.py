@@ -12,8 +12,8 @@ from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.texts import corpus_stage, task_stage
 from dana.stages.weigh import weigh_stage
-from dana.weighting.settings import WeighSettings
 from dana.weighting.selection import SELECTED_TEXT
+from dana.weighting.settings import WeighSettings
 
 SELECTION = Selection(encoder="hashing:dims=64,words=1")
 CELLS = ["cell", "protein", "gene", "kinase", "receptor", "membrane"]

@@ -184,9 +184,7 @@ def test_random_cuts_are_whole_segments(monkeypatch):
     task = score_table(task_texts, random.normal(size=40))
     settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments
     segments = cut_segments(pool, settings)
-    choose_amount(
-        task, task_texts, pool, segments, lambda mask: texts[mask].tolist(), settings
-    )
+    choose_amount(task, task_texts, pool, segments, lambda mask: texts[mask].tolist(), settings)
     ((order, by_chance),) = orders
     for rows in (order, by_chance):
         np.testing.assert_array_equal(np.sort(rows), np.arange(240))
