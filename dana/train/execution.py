@@ -171,6 +171,18 @@ def check_launch(processes: int, kind: str, world: int, engine: str) -> None:
         )
 
 
+def describe_launch(accelerator: Any) -> dict[str, Any]:
+    """Describe a launch by what decides the bits of a training: number of processes, engine, precision."""
+    launch = {
+        "processes": accelerator.num_processes,
+        "kind": accelerator.distributed_type.value,
+        "precision": Precision.of(accelerator).name,
+    }
+    if is_deepspeed(accelerator):
+        launch["zero_stage"] = accelerator.state.deepspeed_plugin.zero_stage
+    return launch
+
+
 def is_deepspeed(accelerator: Any) -> bool:
     """Return whether DeepSpeed holds the parameters and the optimizer."""
     return accelerator.distributed_type.value == "DEEPSPEED"
