@@ -61,7 +61,7 @@ class Checkpoint:
         return self.records[-1].step
 
     def restore(self, state: TrainingState) -> None:
-        """Restore model and optimizer; every rank must call it."""
+        """Restore model and optimizer. Every rank must call it."""
         restore_state(state, self.path)
         if self.loss_scale is not None:
             state.accelerator.scaler.load_state_dict(self.loss_scale)
@@ -69,7 +69,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one run: ``last.safetensors``, and ``best.safetensors`` under ``final=best``.
+    """The checkpoints of one run: ``last.safetensors``, under ``final=best`` also ``best.safetensors``.
 
     Attributes:
         folder: Their folder.
@@ -152,7 +152,7 @@ class Checkpoints:
         return Checkpoint(path, records, header["notes"], header["loss_scale"])
 
     def newest(self) -> Checkpoint | None:
-        """Return the checkpoint of the latest step, or None for a new run; errors as :meth:`open`."""
+        """Return the checkpoint of the latest step, or None for a new run; see :meth:`open`."""
         found = [self.open(name) for name in (LAST, BEST)]
         return max(filter(None, found), key=lambda checkpoint: checkpoint.step, default=None)
 

@@ -1,4 +1,4 @@
-"""Run a training: build examples from corpus and weights, train with checkpoints, and log to experiment trackers.
+"""Run a training: measure held-out text, train with checkpoints, log to experiment trackers.
 
 Trackers are off unless the settings name them.
 """
@@ -34,7 +34,8 @@ log = get_logger(__name__)
 OVERFIT_FROM = 20  # epochs over the same text after which the model memorises it
 MANY_EPOCHS = (
     "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will "
-    "memorise them. Select more text (a larger beta), train shorter (epochs=3), or mix in general text "
+    "memorise them. Select more text (a larger beta), train shorter (epochs=3), or mix in general "
+    "text "
     "(mix={{selected: 0.5, general: 0.5}})"
 )
 
@@ -42,7 +43,7 @@ MANY_EPOCHS = (
 def heldout_examples(
     folders: Mapping[str, Path], objective: Objective, tokenizer: Any, settings: TrainSettings
 ) -> HeldOut:
-    """Sample at most ``evaluation_tokens`` tokens of each folder of documents, the same for every run."""
+    """Sample at most ``evaluation_tokens`` tokens of each folder, the same for every run."""
     collator = objective.heldout_collator(tokenizer)
     texts = {}
     for name, folder in folders.items():
@@ -53,7 +54,7 @@ def heldout_examples(
 
 
 def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
-    """Measure the loss of an untrained state on selected and random text, in nats per token, for the manifest."""
+    """Measure the loss before training on selected and random text, in nats per token."""
     if "selected" not in heldout.texts:
         return {}
     losses = {}
@@ -75,7 +76,7 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
 
 
 def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
-    """Describe examples and epochs for the manifest; warn if the run has so many epochs that it would overfit."""
+    """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit."""
     weights = examples.first_part.weights
     size = effective_sample_size(weights)
     log.info("weights   %d examples count as %.0f", weights.size, size)
@@ -105,7 +106,7 @@ def check_trackers(names: list[str]) -> None:
 
 
 def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:
-    """Start a run in every tracker of the accelerator, with a dataclass of settings as its configuration."""
+    """Start a run in every tracker of the accelerator, with its settings as the configuration."""
     values = asdict(settings)
     for group in ("execution", "head_warmup"):
         values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
@@ -255,7 +256,7 @@ class TrainingRun:
         return {"new_head": {"parameters": names, **asdict(self.head_warmup), "loss": loss}}
 
     def _export(self, state: TrainingState, tokenizer: Any, step: int) -> None:
-        """Write the current model as a Hugging Face folder, if the settings ask for it at this step."""
+        """Write the model as a Hugging Face folder, if the settings ask for it at this step."""
         every = self.settings.execution.export_every
         if every and step % every == 0:
             folder = self.out.with_name(f"{self.out.name}-exports")

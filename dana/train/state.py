@@ -48,7 +48,7 @@ def read_state(state: TrainingState) -> dict[str, Tensor]:
 
 
 def restore_state(state: TrainingState, path: Path) -> None:
-    """Read the tensors of :func:`read_state` from a file and put them back; every rank must call it."""
+    """Put the tensors of :func:`read_state` back from a file. Every rank must call it."""
     from safetensors import safe_open
 
     restore = _restore_deepspeed if is_deepspeed(state.accelerator) else _restore
@@ -58,7 +58,7 @@ def restore_state(state: TrainingState, path: Path) -> None:
         names = set(file.keys())
         for name, parameter in trained_parameters(state.model):
             keys = [key for key in (*MOMENTS, "step") if f"{key}.{name}" in names]
-            # Copies: safetensors shares the memory of the file, and Adam changes its state in place.
+            # Copies: safetensors shares the file's memory, and Adam changes its state in place.
             kept = {key: file.get_tensor(f"{key}.{name}").clone() for key in keys}
             restore(state, parameter, file.get_tensor(f"parameter.{name}"), kept)
 
@@ -178,7 +178,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
 
 
 def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> None:
-    """Write a Hugging Face folder, of a model with adapters these alone; every rank must call it, one writes.
+    """Write a Hugging Face folder; of a model with adapters only these. Every rank must call it.
 
     Args:
         state: The trained model.
@@ -225,7 +225,7 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
 
 
 def export_model(state: TrainingState, tokenizer: Any, folder: Path) -> None:
-    """Write a Hugging Face folder by one rename, in place of an older one; every rank must call it.
+    """Write a Hugging Face folder by one rename, in place of an older one. Every rank must call it.
 
     Raises:
         ArtifactError: If it cannot be written.

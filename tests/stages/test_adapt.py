@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
@@ -353,6 +354,7 @@ def test_a_run_that_cannot_save_leaves_no_handler_of_signals(inputs, base, tmp_p
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu_a_resumed_run_differs_no_more_than_unstopped_ones_do(
     inputs, base, tmp_path, monkeypatch
 ):
