@@ -298,7 +298,9 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
 
 def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     """Train and fill the draft; ranks without a draft take part and write nothing."""
-    data, settings, language_model = job.data, job.settings, job.load()
+    data = job.data
+    settings = job.settings
+    language_model = job.load()
     tokenizer = language_model.tokenizer
     check_length(language_model.model.config, settings.max_tokens)
     if settings.execution.gradient_checkpointing:
@@ -310,9 +312,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    heldout = (
-        heldout.with_selected(examples, settings.evaluation_tokens) if data.weights else heldout
-    )
+    if data.weights:
+        heldout = heldout.with_selected(examples, settings.evaluation_tokens)
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
@@ -325,7 +326,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
-    """Note the share of the text that the base was trained on, and store the keys of all that the model has read."""
+    """Note the share of the text that the base was trained on; store the keys of all text read."""
     draft.notes["known_to_base"], keys = data.overlap(documents)
     if documents.size:  # a model from scratch has no base
         log.info(
@@ -335,37 +336,35 @@ def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) ->
 
 
 def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
-    """Write ``training.jsonl`` and ``README.md``; add speed and first and last held-out losses to the manifest."""
+    """Write ``training.jsonl`` and ``README.md``; note speed, first and last held-out losses."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
-    draft.notes["speed"] = speed_of(records)
-    log.info(
-        "speed     %s tokens/s without evaluations and saving",
-        draft.notes["speed"].get("tokens_per_second"),
-    )
+    speed = speed_of(records)
+    draft.notes["speed"] = speed
+    log.info("speed     %s tokens/s without evaluations and saving", speed.get("tokens_per_second"))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
-    steps, identity = len(records) - len(evaluations), job.data.identity()
-    skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
-    draft.counts |= {"steps_skipped": skips} if skips else {}
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    skipped_count = sum(record.skipped for record in steps)
+    if skipped_count:
+        draft.counts["steps_skipped"] = skipped_count
     counts = {
         "examples": len(examples.first_part),
-        "steps": steps,
+        "steps": len(steps),
         "tokens_seen": evaluations[-1].tokens,
     }
     draft.counts |= counts
+    identity = job.data.identity()
     inputs = {
         "weighting": _weighting(job.data.weights),
         "corpus fingerprint": f"`{identity['corpus']}`",
-    }
-    inputs |= {
         "weights fingerprint": identity["weights"] or "none",
         "mixture": _percentages(job.data.mix),
     }
-    if isinstance(job.settings, AdaptSettings) and job.settings.phases:
-        inputs |= {
-            "phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))
-        }
-    if isinstance(job.settings, AdaptSettings) and job.settings.adapter:
-        inputs |= {"adapter": f"`{job.settings.adapter}`"}
+    if isinstance(job.settings, AdaptSettings):
+        if job.settings.phases:
+            phases = map(_describe_phase, job.settings.phases, job.data.mixes)
+            inputs["phases"] = ", then ".join(phases)
+        if job.settings.adapter:
+            inputs["adapter"] = f"`{job.settings.adapter}`"
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {
