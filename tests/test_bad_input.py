@@ -146,7 +146,6 @@ COMMANDS = [
     ("weigh {run} {folder}/other --out {out}", "proportions", ConfigError),
     (TRAIN + "--tokens 100 --steps 2", "tokens", ConfigError),
     (TRAIN + "--unweighted --weights {run}/weights", "--unweighted", ConfigError),
-    (TRAIN + "--extend {folder}/nope", "unrecognized arguments: --extend", ConfigError),
     (TRAIN + "--objective next_sentence --layout unpadded", "next_sentence", ConfigError),
     (EVALUATE + "a={model} a={labeller}", "a", ConfigError),
     ("report {run} --out {out}", "--compare", ConfigError),
