@@ -145,7 +145,6 @@ COMMANDS = [
     ("weigh {run} {folder}/other --out {out}", "2 runs", ConfigError),
     (TRAIN + "--tokens 100 --steps 2", "tokens", ConfigError),
     (TRAIN + "--unweighted --weights {run}/weights", "--unweighted", ConfigError),
-    (TRAIN + "--extend {folder}/nope", "schedule", ConfigError),
     (TRAIN + "--objective next_sentence --layout unpadded", "next_sentence", ConfigError),
     (EVALUATE + "a={model} a={labeller}", "a", ConfigError),
     ("report {run} --out {out}", "--compare", ConfigError),

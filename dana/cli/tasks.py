@@ -48,7 +48,7 @@ ADAPT = [
         "batch, weight_sum or token_count: docs/design.md, Loss",
     ),
     *plain_flags("seed", "adapt."),
-    *plain_flags("extend resume", "adapt.execution."),
+    *plain_flags("resume", "adapt.execution."),
     Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
     Flag("--track", "adapt.execution.trackers", "log to trackers: tensorboard, wandb", MANY),
 ]

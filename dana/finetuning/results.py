@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,12 @@ from safetensors.torch import load_model, save_model
 from torch.nn import Module
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.errors import Contradiction
+from dana.finetuning.folders import SealedFolders
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, is_unseen
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
 from dana.tasks.tables import collapsed_seeds
-from dana.train.checkpoints import Checkpoints
 from dana.train.execution import refuse_precision
 
 METRICS = "metrics.json"
@@ -58,7 +57,7 @@ class SeedResult:
 
 
 @dataclass(frozen=True)
-class Seeds(Checkpoints):
+class Seeds(SealedFolders):
     """The finished seeds of one fine-tuning, in ``OUT-seeds`` (``seed-0``, ``seed-1``), and the best model so far.
 
     A process commits its seed by one rename, so a killed run loses only unfinished seeds. Seeds
@@ -140,9 +139,6 @@ class Seeds(Checkpoints):
     def _rank(self, seed: int, dev_score: float) -> tuple[float, int]:
         # of equal scores the earlier seed wins
         return self.sign * dev_score, -self.seeds.index(seed)
-
-    def refuse(self, path: Path, inputs: dict[str, Any], differences: str) -> NoReturn:
-        raise Contradiction(self.folder, [differences])
 
 
 def write_results(

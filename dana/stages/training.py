@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.core.registry import OBJECTIVES
+from dana.core.registry import DISTRIBUTION, OBJECTIVES
 from dana.core.schemas import (
     DOCUMENTS,
     WEIGHTS,
@@ -44,14 +45,20 @@ from dana.models.language_model import (
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
-from dana.train.checkpoints import RECORDS, Checkpoints, find_checkpoint
+from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, SpecialTokens, build_examples
-from dana.train.execution import make_accelerator
+from dana.train.execution import describe_launch, make_accelerator
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
-from dana.train.run import TrainingRun, check_trackers, heldout_examples
+from dana.train.run import (
+    AfterEvaluation,
+    TrainingRun,
+    check_trackers,
+    go_on,
+    heldout_examples,
+)
 from dana.train.settings import (
     PARTS,
     AdaptSettings,
@@ -64,6 +71,8 @@ from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
+
+RECORDS = "training.jsonl"
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,7 @@ class TrainingJob:
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
             (:func:`dana.models.known_text.read_known_text`).
+        after_evaluation: Looks at the model after each evaluation, and may end the run.
     """
 
     base: str
@@ -231,6 +241,7 @@ class TrainingJob:
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
     licence: str = ""
     documents: np.ndarray | None = None
+    after_evaluation: AfterEvaluation = go_on
 
 
 def _check_scores(weights: Path) -> None:
@@ -260,20 +271,25 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
     execution = job.settings.execution
     check_trackers(execution.trackers)
     job.data.input_fingerprints()  # missing inputs are reported before processes wait for each other
-    accelerator = make_accelerator(
-        execution.trackers, out.parent / "logs"
-    )  # not in `out`, which is committed whole
+    logs = out.parent / "logs"  # not in `out`, which is committed whole
+    accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
-    checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on)
+    launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
+    checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on, launch)
 
     def write(draft: Draft | None) -> None:
-        checkpoint = find_checkpoint(checkpoints, execution, accelerator)
-        _train(
-            job,
-            TrainingRun(job.settings, job.head_warmup, accelerator, checkpoints, checkpoint, out),
-            draft,
+        checkpoint = find_checkpoint(checkpoints, execution.resume)
+        run = TrainingRun(
+            job.settings,
+            job.head_warmup,
+            accelerator,
+            checkpoints,
+            checkpoint,
+            out,
+            job.after_evaluation,
         )
+        _train(job, run, draft)
 
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(checkpoints.remove)
@@ -282,7 +298,9 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
 
 def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     """Train and fill the draft; ranks without a draft take part and write nothing."""
-    data, settings, language_model = job.data, job.settings, job.load()
+    data = job.data
+    settings = job.settings
+    language_model = job.load()
     tokenizer = language_model.tokenizer
     check_length(language_model.model.config, settings.max_tokens)
     if settings.execution.gradient_checkpointing:
@@ -294,9 +312,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
     folders = {"task": data.task_heldout, "general": data.general_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
-    heldout = (
-        heldout.with_selected(examples, settings.evaluation_tokens) if data.weights else heldout
-    )
+    if data.weights:
+        heldout = heldout.with_selected(examples, settings.evaluation_tokens)
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
@@ -309,7 +326,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
-    """Note the share of the text that the base was trained on, and store the keys of all that the model has read."""
+    """Note the share of the text that the base was trained on; store the keys of all text read."""
     draft.notes["known_to_base"], keys = data.overlap(documents)
     if documents.size:  # a model from scratch has no base
         log.info(
@@ -319,37 +336,35 @@ def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) ->
 
 
 def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
-    """Write ``training.jsonl`` and ``README.md``; add speed and first and last held-out losses to the manifest."""
+    """Write ``training.jsonl`` and ``README.md``; note speed, first and last held-out losses."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
-    draft.notes["speed"] = speed_of(records)
-    log.info(
-        "speed     %s tokens/s without evaluations and saving",
-        draft.notes["speed"].get("tokens_per_second"),
-    )
+    speed = speed_of(records)
+    draft.notes["speed"] = speed
+    log.info("speed     %s tokens/s without evaluations and saving", speed.get("tokens_per_second"))
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
-    steps, identity = len(records) - len(evaluations), job.data.identity()
-    skips = sum(isinstance(record, StepRecord) and bool(record.skipped) for record in records)
-    draft.counts |= {"steps_skipped": skips} if skips else {}
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    skipped_count = sum(record.skipped for record in steps)
+    if skipped_count:
+        draft.counts["steps_skipped"] = skipped_count
     counts = {
         "examples": len(examples.first_part),
-        "steps": steps,
+        "steps": len(steps),
         "tokens_seen": evaluations[-1].tokens,
     }
     draft.counts |= counts
+    identity = job.data.identity()
     inputs = {
         "weighting": _weighting(job.data.weights),
         "corpus fingerprint": f"`{identity['corpus']}`",
-    }
-    inputs |= {
         "weights fingerprint": identity["weights"] or "none",
         "mixture": _percentages(job.data.mix),
     }
-    if isinstance(job.settings, AdaptSettings) and job.settings.phases:
-        inputs |= {
-            "phases": ", then ".join(map(_describe_phase, job.settings.phases, job.data.mixes))
-        }
-    if isinstance(job.settings, AdaptSettings) and job.settings.adapter:
-        inputs |= {"adapter": f"`{job.settings.adapter}`"}
+    if isinstance(job.settings, AdaptSettings):
+        if job.settings.phases:
+            phases = map(_describe_phase, job.settings.phases, job.data.mixes)
+            inputs["phases"] = ", then ".join(phases)
+        if job.settings.adapter:
+            inputs["adapter"] = f"`{job.settings.adapter}`"
     card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
     write_text(draft.path / "README.md", card)
     draft.notes["losses"] = {

@@ -11,7 +11,6 @@ from dana.core.artifacts import (
     is_intact,
     read_inventory,
     read_manifest,
-    read_seals,
 )
 from dana.core.config import SETTINGS
 from dana.core.errors import ArtifactError, ConfigError, nearest_path
@@ -40,7 +39,6 @@ def verify(folder: Path) -> Iterator[str]:
     artifacts = [
         *_runs(folder),
         *_artifacts(folder),
-        *_checkpoints(folder),
         *_settings(folder),
         *_embeddings(folder),
     ]
@@ -116,11 +114,6 @@ def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -
         for path in (Path(folder, name) for name in sorted(names) if name[0] != "."):
             if path.relative_to(artifact).as_posix() not in names_known:
                 yield f"{path}: does not belong there"
-
-
-def _checkpoints(folder: Path) -> Iterator[FolderCheck]:
-    for file in sorted(folder.rglob("*-checkpoints/*/manifest.json")):
-        yield file.parent, "checkpoint", *_attempt(read_seals, file)
 
 
 def _settings(folder: Path) -> Iterator[FolderCheck]:

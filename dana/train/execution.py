@@ -25,8 +25,10 @@ log = get_logger(__name__)
 
 LAUNCH = "ACCELERATE_MIXED_PRECISION"
 PRECISIONS = ("no", "bf16", "fp16")
-LAUNCH_HINT = "launch with accelerate launch --config_file accelerate_configs/X.yaml, or "
-LAUNCH_HINT += "torchrun --standalone --nproc_per_node N"
+LAUNCH_HINT = (
+    "launch with accelerate launch --config_file accelerate_configs/X.yaml, or "
+    "torchrun --standalone --nproc_per_node N"
+)
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,13 @@ class Precision:
     @classmethod
     def of(cls, accelerator: Any = None) -> "Precision":
         """Read the precision from an accelerator, or from the environment and the device."""
-        name, device = os.environ.get(LAUNCH), accelerator.device if accelerator else find_device()
+        name = os.environ.get(LAUNCH)
+        device = accelerator.device if accelerator else find_device()
         if accelerator and (name or accelerator.mixed_precision != "no"):
             name = accelerator.mixed_precision
-        return cls(device, name or ("bf16" if has_bf16(device) else "no"), bool(name))
+        if name:
+            return cls(device, name, from_launcher=True)
+        return cls(device, "bf16" if has_bf16(device) else "no", from_launcher=False)
 
     def without_accelerate(self) -> "Precision":
         """Return the precision if it can be used without Accelerate.
@@ -98,9 +103,10 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
 
     precision = os.environ.get(LAUNCH, "no")
     require(precision in PRECISIONS, LAUNCH, precision, f"one of {', '.join(PRECISIONS)}")
-    engine = next(
-        (kind for kind in ("DEEPSPEED", "FSDP") if env_flag(f"ACCELERATE_USE_{kind}")), "DATA"
-    )
+    engine = "DATA"
+    for kind in ("FSDP", "DEEPSPEED"):
+        if env_flag(f"ACCELERATE_USE_{kind}"):
+            engine = kind
     if engine == "DEEPSPEED" and env_flag("ACCELERATE_USE_CPU"):
         raise ConfigError(
             f"ACCELERATE_USE_CPU turns DeepSpeed off; unset it, or DeepSpeed ({LAUNCH_HINT})"
@@ -109,17 +115,17 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         raise ConfigError(
             f"FSDP needs a GPU; use accelerate_configs/cpu.yaml or a zero*.yaml ({LAUNCH_HINT})"
         )
-    meets = rendezvous_options()
+    options = rendezvous_options()
     share_cores()
-    how = {"cpu": meets.pop("cpu"), "kwargs_handlers": [InitProcessGroupKwargs(**meets)]}
     accelerator = Accelerator(
-        **how, log_with=list(trackers) or None, project_dir=str(logs) if logs else None
+        cpu=options.pop("cpu"),
+        kwargs_handlers=[InitProcessGroupKwargs(**options)],
+        log_with=list(trackers) or None,
+        project_dir=str(logs) if logs else None,
     )
-    count, kind, device = (
-        accelerator.num_processes,
-        accelerator.distributed_type.value,
-        accelerator.device.type,
-    )
+    count = accelerator.num_processes
+    kind = accelerator.distributed_type.value
+    device = accelerator.device.type
     check_launch(count, kind, processes(), engine)
     if device == "cpu" and accelerator.mixed_precision == "bf16" and bf16_speedup() < 1:
         log.warning(
@@ -171,6 +177,18 @@ def check_launch(processes: int, kind: str, world: int, engine: str) -> None:
         )
 
 
+def describe_launch(accelerator: Any) -> dict[str, Any]:
+    """Describe what decides the bits of a training: number of processes, engine, precision."""
+    launch = {
+        "processes": accelerator.num_processes,
+        "kind": accelerator.distributed_type.value,
+        "precision": Precision.of(accelerator).name,
+    }
+    if is_deepspeed(accelerator):
+        launch["zero_stage"] = accelerator.state.deepspeed_plugin.zero_stage
+    return launch
+
+
 def is_deepspeed(accelerator: Any) -> bool:
     """Return whether DeepSpeed holds the parameters and the optimizer."""
     return accelerator.distributed_type.value == "DEEPSPEED"
@@ -188,15 +206,13 @@ def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:
-    """Gather the shards of a tensor from all ranks; other tensors are returned as they are. Collective."""
+    """Gather the shards of a tensor from all ranks; return other tensors as they are. Collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """Move a tensor, the same on every rank, to the device, dtype and sharding of another of its shape."""
-    value: Any = tensor.to(like.device, like.dtype)
-    return (
-        distribute_tensor(value, like.device_mesh, like.placements)
-        if isinstance(like, DTensor)
-        else value
-    )
+    """Move a tensor, the same on every rank, to device, dtype and sharding of another one."""
+    value = tensor.to(like.device, like.dtype)
+    if isinstance(like, DTensor):
+        return distribute_tensor(value, like.device_mesh, like.placements)
+    return value

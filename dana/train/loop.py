@@ -1,12 +1,12 @@
-"""Train a model on weighted examples, step by step, and yield a record of every step and evaluation."""
+"""Train a model on weighted examples; yield a record of every step and evaluation."""
 
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from dana.core.launch import StopRequest
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed, torch_seed
 from dana.core.statistics import effective_sample_size
-from dana.train.evaluation import HeldOut, measure_loss
+from dana.train.evaluation import HeldOut, HeldoutLoss, measure_loss
 from dana.train.examples import Examples
 from dana.train.execution import gather_tensor, is_deepspeed, total
 from dana.train.layout import BatchLayout, micro_batches
@@ -75,21 +75,47 @@ class StepOutcome:
     skipped: bool = False
 
 
+class Position(NamedTuple):
+    """Where a run stands.
+
+    Attributes:
+        step: Optimizer steps taken.
+        tokens: Tokens seen.
+        examples: Examples seen.
+        seconds: Seconds since the first step began.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    examples: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def after(cls, records: Sequence[Record]) -> "Position":
+        """Return where the run of these records stands."""
+        for record in reversed(records):
+            if isinstance(record, StepRecord):
+                return cls(record.step, record.tokens, record.examples, record.seconds)
+        return cls()
+
+
 def prepare(
     model: Any, settings: TrainSettings, accelerator: Any, shape: BatchLayout | None = None
 ) -> TrainingState:
-    """Make the optimizer, and wrap both for the way this run was launched; without a shape rows are padded."""
+    """Make the optimizer, and wrap it and the model for the way this run was launched.
+
+    Without a shape, rows are padded.
+    """
     shape = shape or BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
         module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps
     )
     if is_deepspeed(accelerator):  # the recipe decides these, not Accelerate's YAML
-        values = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1}
-        accelerator.state.deepspeed_plugin.deepspeed_config |= {
-            **values,
-            "gradient_clipping": settings.clip,
-        }
+        config = accelerator.state.deepspeed_plugin.deepspeed_config
+        config["train_micro_batch_size_per_gpu"] = 1
+        config["gradient_accumulation_steps"] = 1
+        config["gradient_clipping"] = settings.clip
     module, optimizer = accelerator.prepare(module, optimizer)
     return TrainingState(module, optimizer, accelerator, shape)
 
@@ -118,13 +144,16 @@ def train(
         Preemption: If a signal asked to stop; the model is in the state of the last record.
     """
     plan = Plan.of(examples, settings)
-    last = next((record for record in reversed(before) if isinstance(record, StepRecord)), None)
-    start, tokens, example_count = (last.step, last.tokens, last.examples) if last else (0, 0, 0)
+    begin = Position.after(before)
+    start_time = time.monotonic() - begin.seconds
     evaluated_steps = {record.step for record in before if isinstance(record, EvaluationRecord)}
-    if start < len(plan):
-        done = f", of which {start:,} are done" if start else ""
+    steps_to_evaluate = {*evaluation_steps(settings, len(plan)), *plan.firsts} - evaluated_steps
+    tokens = begin.tokens
+    example_count = begin.examples
+    skipped_in_a_row = 0
+    if begin.step < len(plan):
+        done = f", of which {begin.step:,} are done" if begin.step else ""
         log.info("training  %s tokens in %s steps%s", f"{plan.tokens:,}", f"{len(plan):,}", done)
-    skipped_in_a_row, start_time = 0, time.monotonic() - (last.seconds if last else 0.0)
     with (
         StopRequest() as stop,
         ThreadPoolExecutor(1) as prefetcher,  # makes the next batch during the current step
@@ -136,23 +165,22 @@ def train(
             collator = collators[plan.phase_of(index)]
             return collator.step_batch(examples.take(step.rows), step.epochs, settings.denominator)
 
-        next_batch = prefetcher.submit(load_step, start) if start < len(plan) else None
-        for index in range(start, len(plan) + 1):
-            if (
-                index in {*evaluation_steps(settings, len(plan)), *plan.firsts}
-                and index not in evaluated_steps
-            ):
-                yield replace(
-                    _evaluate(state, heldout, index, tokens, stop),
-                    phase=_phase_in_records(plan, index - 1),
-                )
+        def submit(index: int) -> Future[StepBatch] | None:
+            return prefetcher.submit(load_step, index) if index < len(plan) else None
+
+        next_batch = submit(begin.step)
+        for index in range(begin.step, len(plan) + 1):
+            if index in steps_to_evaluate:
+                evaluation = _evaluate(state, heldout, index, tokens, stop)
+                yield replace(evaluation, phase=_phase_in_records(plan, index - 1))
             if next_batch is None:
                 return
             if stop.on_any_rank(state.accelerator):
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
-            step_start, batch = time.monotonic(), next_batch.result()
-            next_batch = prefetcher.submit(load_step, index + 1) if index + 1 < len(plan) else None
-            rate, phase = plan.rate_at(index), _phase_in_records(plan, index)
+            step_start = time.monotonic()
+            batch = next_batch.result()
+            next_batch = submit(index + 1)
+            rate = plan.rate_at(index)
             if index in plan.firsts[1:]:
                 _begin_phase(state, settings, plan, index)
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
@@ -160,23 +188,24 @@ def train(
             step_seconds = time.monotonic() - step_start
             skipped_in_a_row = _warn_or_stop(index + 1, skipped_in_a_row, outcome, rate)
             token_count = batch.examples.tokens.size
-            tokens, example_count = tokens + token_count, example_count + len(batch.examples)
+            tokens += token_count
+            example_count += len(batch.examples)
             bar.set_postfix(loss=outcome.plain_loss, refresh=False)
             bar.update(token_count)
-            size = effective_sample_size(batch.examples.weights)
-            amounts: dict[str, Any] = {
-                "tokens": tokens,
-                "examples": example_count,
-                "effective_sample_size": size,
-            }
-            speed = round(token_count / max(step_seconds, 1e-9), 1) if batch.scale.total else None
-            amounts |= {
-                "seconds": round(time.monotonic() - start_time, 3),
-                "tokens_per_second": speed,
-            }
-            memory = peak_memory(state.accelerator.device)
+            speed = None
+            if batch.scale.total:
+                speed = round(token_count / max(step_seconds, 1e-9), 1)
             yield StepRecord(
-                step=index + 1, lr=rate, **amounts, peak_memory=memory, phase=phase, **vars(outcome)
+                step=index + 1,
+                tokens=tokens,
+                examples=example_count,
+                lr=rate,
+                effective_sample_size=effective_sample_size(batch.examples.weights),
+                seconds=round(time.monotonic() - start_time, 3),
+                tokens_per_second=speed,
+                peak_memory=peak_memory(state.accelerator.device),
+                phase=_phase_in_records(plan, index),
+                **vars(outcome),
             )
 
 
@@ -186,21 +215,19 @@ def _phase_in_records(plan: Plan, step: int) -> int | None:
 
 
 def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step: int) -> None:
-    """Log that a later phase begins, and begin with new moments of Adam if its optimizer is to be reset."""
+    """Log that a later phase begins, and reset Adam's moments if the phase asks for it."""
     assert isinstance(settings, AdaptSettings)  # others have one phase
     index = plan.phase_of(step)
     phase = settings.phases[index]
     log.info("phase %d of %d begins after step %d: %s", index + 1, len(plan.phases), step, phase)
     if phase.optimizer == "reset":
         for entry in state.optimizer.state.values():
-            entry |= {
-                name: value.zero_() if isinstance(value, torch.Tensor) else 0
-                for name, value in entry.items()
-            }
+            for name, value in entry.items():
+                entry[name] = value.zero_() if isinstance(value, torch.Tensor) else 0
 
 
 def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
-    """Log a step that was skipped because its gradient was not finite; returns the number of such steps in a row.
+    """Log a step that was skipped because its gradient was not finite; count such steps in a row.
 
     Raises:
         DanaError: After :data:`MAX_SKIPPED_IN_A_ROW` in a row: a bad example ruins one step, bad
@@ -210,16 +237,16 @@ def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: 
         return 0
     what = f"loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}"
     if skipped_in_a_row + 1 == MAX_SKIPPED_IN_A_ROW:
-        problem = f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient ({what})"
         raise DanaError(
-            f"{problem}; try a lower learning_rate ({rate:.2g} at this step) or another precision"
+            f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient "
+            f"({what}); try a lower learning_rate ({rate:.2g} at this step) or another precision"
         )
     log.warning("step %d: skipped, its gradient is not finite (%s)", step, what)
     return skipped_in_a_row + 1
 
 
 def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
-    """Return the steps after which held-out losses are measured: 0, the last one, and evenly between them."""
+    """Return the steps after which held-out losses are measured: 0, the last, and between them."""
     if settings.eval_every:
         return {*range(0, steps, settings.eval_every), steps}
     return set(np.linspace(0, steps, settings.evaluations + 2).round().astype(int).tolist())
@@ -236,18 +263,18 @@ def take_step(
     if batch.scale.total == 0:
         log.warning("step %d: skipped, no token of it has a weight above 0", index + 1)
         return StepOutcome()
-    accelerator, optimizer = state.accelerator, state.optimizer
+    accelerator = state.accelerator
+    optimizer = state.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate
     loss, *sums = total(accelerator, _backward(state, batch, index, settings)).tolist()
     clip_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
-    norm = float(
-        gather_tensor(clip_norm) if isinstance(clip_norm, torch.Tensor) else clip_norm or 0.0
-    )
+    if isinstance(clip_norm, torch.Tensor):
+        clip_norm = gather_tensor(clip_norm)
+    norm = float(clip_norm or 0.0)
     finite = math.isfinite(loss) and math.isfinite(norm)
-    if (
-        finite or accelerator.scaler is not None
-    ):  # fp16's scaler skips by itself, and adapts when it does
+    # fp16's scaler skips by itself, and adapts when it does.
+    if finite or accelerator.scaler is not None:
         optimizer.step()
     optimizer.zero_grad()
     counts = batch.loss_counts.items()
@@ -264,27 +291,31 @@ def _backward(
         Weighted loss, and sum of the losses of each kind, of this rank: float64 of shape (1 +
         kinds,).
     """
-    accelerator, module, shape = state.accelerator, state.module, state.shape
+    accelerator = state.accelerator
+    module = state.module
+    rank = accelerator.process_index
+    world = accelerator.num_processes
     module.train()
     passes = []
-    rank, world = accelerator.process_index, accelerator.num_processes
-    micros = micro_batches(batch.lengths, shape, rank, world)
+    micros = micro_batches(batch.lengths, state.shape, rank, world)
     with torch_seed(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
         for number, rows in enumerate(micros):
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
-                micro = batch.micro(rows, shape).to(accelerator.device)
-                losses, accumulation = micro.losses(module), accelerator.gradient_accumulation_steps
-                accelerator.backward(
-                    micro_loss(losses, micro.coefficients, batch.scale.total, world, accumulation)
+                micro = batch.micro(rows, state.shape).to(accelerator.device)
+                losses = micro.losses(module)
+                loss = micro_loss(
+                    losses,
+                    micro.coefficients,
+                    batch.scale.total,
+                    world,
+                    accelerator.gradient_accumulation_steps,
                 )
+                accelerator.backward(loss)
             passes.append((losses.detach(), micro.coefficients, micro.sizes))
     sums = torch.zeros(1 + len(batch.loss_counts), dtype=torch.float64)
-    for (
-        losses,
-        coefficients,
-        sizes,
-    ) in passes:  # after all passes: reading a loss waits for the device
+    # After all passes: reading a loss waits for the device.
+    for losses, coefficients, sizes in passes:
         plain = losses.cpu().double()
         weighted_sum = (plain * coefficients.cpu()).sum() / batch.scale.total
         sums += torch.stack([weighted_sum, *(part.sum() for part in plain.split(sizes))])
@@ -298,11 +329,15 @@ def _evaluate(
         if stop.on_any_rank(state.accelerator):
             raise Preemption(f"stopped by a signal while evaluating after step {step}")
 
-    with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
-        how = (heldout.collator, state.shape, state.accelerator, check_in)
-        task, general = (
-            measure_loss(state.module, heldout.texts[name], *how) for name in ("task", "general")
+    def measure(name: str) -> HeldoutLoss:
+        text = heldout.texts[name]
+        return measure_loss(
+            state.module, text, heldout.collator, state.shape, state.accelerator, check_in
         )
+
+    with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
+        task = measure("task")
+        general = measure("general")
     if not all(math.isfinite(loss.mean or 0.0) for loss in (task, general)):
         losses = f"task {task}, general {general}"
         raise DanaError(

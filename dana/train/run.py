@@ -1,4 +1,4 @@
-"""Run a training: build examples from corpus and weights, train with checkpoints, and log to experiment trackers.
+"""Run a training: measure held-out text, train with checkpoints, log to experiment trackers.
 
 Trackers are off unless the settings name them.
 """
@@ -15,15 +15,10 @@ from dana.core.logging import get_logger
 from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
-from dana.train.checkpoints import (
-    CheckpointPolicy,
-    Checkpoints,
-    RunCheckpoint,
-    extension_checkpoints,
-)
+from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import Examples, build_examples
-from dana.train.execution import Precision
+from dana.train.execution import describe_launch
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
@@ -31,14 +26,16 @@ from dana.train.plan import Plan
 from dana.train.planner import choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.state import export_model
 from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
 
 OVERFIT_FROM = 20  # epochs over the same text after which the model memorises it
 MANY_EPOCHS = (
-    "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will memorise them. "
-    "Select more text (a larger beta), train shorter (epochs=3), or mix in general text "
+    "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will "
+    "memorise them. Select more text (a larger beta), train shorter (epochs=3), or mix in general "
+    "text "
     "(mix={{selected: 0.5, general: 0.5}})"
 )
 
@@ -46,8 +43,9 @@ MANY_EPOCHS = (
 def heldout_examples(
     folders: Mapping[str, Path], objective: Objective, tokenizer: Any, settings: TrainSettings
 ) -> HeldOut:
-    """Sample at most ``evaluation_tokens`` tokens of each folder of documents, the same for every run."""
-    collator, texts = objective.heldout_collator(tokenizer), {}
+    """Sample at most ``evaluation_tokens`` tokens of each folder, the same for every run."""
+    collator = objective.heldout_collator(tokenizer)
+    texts = {}
     for name, folder in folders.items():
         tokens = Tokens.of(iterate_documents(folder), tokenizer)
         examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
@@ -56,30 +54,37 @@ def heldout_examples(
 
 
 def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
-    """Measure the loss of an untrained state on selected and random text, in nats per token, for the manifest."""
+    """Measure the loss before training on selected and random text, in nats per token."""
     if "selected" not in heldout.texts:
         return {}
-    how = heldout.collator, state.shape, state.accelerator
+    losses = {}
     with explain_out_of_memory("evaluation before training", state.shape.budget):
-        selection, random = (
-            measure_loss(state.module, heldout.texts[name], *how) for name in ("selected", "random")
-        )
-    log.info("base      its loss on the selected text: %s; on random text: %s", selection, random)
-    names = ("selected", "selected_se", "random", "random_se")
-    return {"base_losses": dict(zip(names, (*selection, *random), strict=True))}
+        for name in ("selected", "random"):
+            losses[name] = measure_loss(
+                state.module, heldout.texts[name], heldout.collator, state.shape, state.accelerator
+            )
+    log.info(
+        "base      its loss on the selected text: %s; on random text: %s",
+        losses["selected"],
+        losses["random"],
+    )
+    means_and_errors = {}
+    for name, (mean, standard_error) in losses.items():
+        means_and_errors[name] = mean
+        means_and_errors[f"{name}_se"] = standard_error
+    return {"base_losses": means_and_errors}
 
 
 def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
-    """Describe examples and epochs for the manifest; warn if the run has so many epochs that it would overfit."""
-    weights, epochs = examples.first_part.weights, plan.epochs
+    """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit."""
+    weights = examples.first_part.weights
     size = effective_sample_size(weights)
     log.info("weights   %d examples count as %.0f", weights.size, size)
-    warnings = (
-        [MANY_EPOCHS.format(epochs=epochs, examples=weights.size)] if epochs >= OVERFIT_FROM else []
-    )
-    for warning in warnings:
-        log.warning("%s", warning)
-    return {"effective_sample_size": size, "epochs": round(epochs, 3), "warnings": warnings}
+    warnings = []
+    if plan.epochs >= OVERFIT_FROM:
+        warnings.append(MANY_EPOCHS.format(epochs=plan.epochs, examples=weights.size))
+        log.warning("%s", warnings[-1])
+    return {"effective_sample_size": size, "epochs": round(plan.epochs, 3), "warnings": warnings}
 
 
 def check_trackers(names: list[str]) -> None:
@@ -101,7 +106,7 @@ def check_trackers(names: list[str]) -> None:
 
 
 def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:
-    """Start a run in every tracker of the accelerator, with a dataclass of settings as its configuration."""
+    """Start a run in every tracker of the accelerator, with its settings as the configuration."""
     values = asdict(settings)
     for group in ("execution", "head_warmup"):
         values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
@@ -145,8 +150,18 @@ def tracker_run(
 def track(accelerator: Any, record: Record) -> None:
     """Log a record's numbers to the trackers, under ``train/`` or ``held_out/``."""
     values = values_of(record)
-    step, group = values.pop("step"), "train" if values.pop("kind") == "step" else "held_out"
+    step = values.pop("step")
+    group = "train" if values.pop("kind") == "step" else "held_out"
     accelerator.log({f"{group}/{name}": value for name, value in values.items()}, step=step)
+
+
+# What is called after each evaluation with the model and all records so far; True ends the run.
+AfterEvaluation = Callable[[TrainingState, Sequence[Record]], bool]
+
+
+def go_on(state: TrainingState, records: Sequence[Record]) -> bool:
+    """Never end a run before its last step."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -157,18 +172,20 @@ class TrainingRun:
         settings: Settings of the run.
         head_warmup: Training of new heads, for a model without those of the objective.
         accelerator: Device, precision and ranks.
-        checkpoints: Folder of the checkpoints.
+        checkpoints: Its checkpoints.
         checkpoint: Checkpoint to resume, from :func:`dana.train.checkpoints.find_checkpoint`; None
             for a new run.
-        out: Folder of the model; exports and the state for an extension are beside it.
+        out: Folder of the model; exports are beside it.
+        after_evaluation: See :data:`AfterEvaluation`. A resumed run may call it a second time.
     """
 
     settings: TrainSettings
     head_warmup: HeadWarmup
     accelerator: Any
     checkpoints: Checkpoints
-    checkpoint: RunCheckpoint | None
+    checkpoint: Checkpoint | None
     out: Path
+    after_evaluation: AfterEvaluation = go_on
 
     def train(
         self,
@@ -187,85 +204,43 @@ class TrainingRun:
             DataError: If no step had a token to predict.
             Preemption: If a signal asked to stop; the state is saved.
         """
-        settings, checkpoint, execution = self.settings, self.checkpoint, self.settings.execution
-        plan = Plan.of(examples, settings)
-        shared_steps = self._shared_steps(len(plan))
-        notes = (
-            dict(checkpoint.manifest["notes"])
-            if checkpoint
-            else self._begin(language_model, examples, collators[0])
-        )
-        if checkpoint and checkpoint.manifest.get("extends"):
-            notes["extended"] = {"from": execution.extend, "at": checkpoint.manifest["step"]}
-        notes |= describe_examples(examples, plan)
+        settings = self.settings
+        checkpoint = self.checkpoint
+        if checkpoint is not None:
+            notes = dict(checkpoint.notes)
+        else:
+            notes = self._begin(language_model, examples, collators[0])
+        notes |= describe_examples(examples, Plan.of(examples, settings))
         shape, reasons = choose_execution(
             language_model.model, examples, settings, self.accelerator
         )
-        launch = {
-            "processes": self.accelerator.num_processes,
-            "kind": self.accelerator.distributed_type.value,
-        }
-        launch |= {"precision": Precision.of(self.accelerator).name}
+        launch = describe_launch(self.accelerator)
         notes["execution"] = {"shape": asdict(shape), "reasons": reasons, **launch}
         state = prepare(language_model.model, settings, self.accelerator, shape)
-        notes |= {} if checkpoint else base_losses(state, heldout)
+        if checkpoint is None:
+            notes |= base_losses(state, heldout)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)
-        if checkpoint:
+        if checkpoint is not None:
             policy.resume(state, checkpoint)
-        exports = Checkpoints(
-            self.out.with_name(f"{self.out.name}-exports"), self.checkpoints.depends_on
-        )
-        extendable = (
-            extension_checkpoints(self.out, self.checkpoints.depends_on)
-            if execution.extendable
-            else None
-        )
-        # a run may resume at the very step from which it can be extended
-        if extendable and policy.records and policy.records[-1].step == shared_steps:
-            policy.save_for_extension(state, extendable)
         start_trackers(self.accelerator, self.out.name, settings)
+        steps = train(state, examples, collators, settings, heldout, policy.records)
         # closed also when a checkpoint cannot be written, or its signal handlers would outlive it
-        with closing(
-            train(state, examples, collators, settings, heldout, policy.records)
-        ) as records:
+        with closing(steps) as records:
             for record in policy.watch(state, records):
                 track(self.accelerator, record)
-                if not isinstance(record, StepRecord):
-                    continue
-                if extendable and record.step == shared_steps:
-                    policy.save_for_extension(state, extendable)
-                if (every := execution.export_every) and record.step % every == 0:
-                    policy.export(state, language_model.tokenizer, exports)
-        if not any(record.loss for record in policy.records if isinstance(record, StepRecord)):
+                if isinstance(record, StepRecord):
+                    self._export(state, language_model.tokenizer, record.step)
+                elif self.after_evaluation(state, policy.records):
+                    break
+        losses = [record.loss for record in policy.records if isinstance(record, StepRecord)]
+        if not any(losses):
             raise DataError(
-                "no step had a token to predict: the tokenizer knows no word of the text; take another one"
+                "no step had a token to predict: the tokenizer knows no word of the text; "
+                "take another one"
             )
         policy.finish(state)
         finish_trackers(self.accelerator)
         return state, policy.records, notes
-
-    def _shared_steps(self, steps: int) -> int:
-        """Count the steps that the run shares with every longer one.
-
-        Raises:
-            ConfigError: If an extendable run shares none, or if the run that it extends has more
-                steps than it shares.
-        """
-        shared_steps = self.settings.shared_steps(steps)
-        allowed_values = (
-            f"false: the run has {steps} step(s), and a longer one would share none of them"
-        )
-        require(
-            shared_steps > 0 or not self.settings.execution.extendable,
-            "extendable",
-            True,
-            allowed_values,
-        )
-        if self.checkpoint and self.checkpoint.manifest.get("extends"):
-            start = self.checkpoint.manifest["step"]
-            rates = f"its rate is constant for {shared_steps} steps, but the run to extend ends at step {start}"
-            require(shared_steps >= start, "steps", steps, f"more: {rates}")
-        return shared_steps
 
     def _begin(
         self, language_model: LanguageModel, examples: Examples, collator: Collator
@@ -277,10 +252,12 @@ class TrainingRun:
             "the model has no language-model head: a new one, tied to its embeddings, is warmed up"
         )
         loss = warm_up_head(language_model, examples, collator, self.settings, self.head_warmup)
-        return {
-            "new_head": {
-                "parameters": sorted(language_model.new),
-                **asdict(self.head_warmup),
-                "loss": loss,
-            }
-        }
+        names = sorted(language_model.new)
+        return {"new_head": {"parameters": names, **asdict(self.head_warmup), "loss": loss}}
+
+    def _export(self, state: TrainingState, tokenizer: Any, step: int) -> None:
+        """Write the model as a Hugging Face folder, if the settings ask for it at this step."""
+        every = self.settings.execution.export_every
+        if every and step % every == 0:
+            folder = self.out.with_name(f"{self.out.name}-exports")
+            export_model(state, tokenizer, folder / f"step-{step:08d}")

@@ -3,11 +3,6 @@
 import math
 
 SCHEDULES = ("linear", "cosine", "1-sqrt", "inverse-sqrt", "constant", "wsd")
-ENDLESS = (
-    "inverse-sqrt",
-    "constant",
-    "wsd",
-)  # a longer run shares their rates, but for a last fall
 
 
 def learning_rate_at(step: int, steps: int, peak: float, warmup: float) -> float:
@@ -50,9 +45,7 @@ def rate_at(
         Hägele et al. 2024, Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations, section 3
         (1-sqrt); Vaswani et al. 2017, Attention is all you need, equation 3 (inverse-sqrt).
     """
-    if (
-        step < warmup_steps
-    ):  # also in a run shorter than its warm-up: its rates are those of any longer run
+    if step < warmup_steps:
         return peak * (step + 1) / warmup_steps
     if schedule == "cosine":
         fraction = (1 + math.cos(math.pi * (step - warmup_steps) / (steps - warmup_steps))) / 2
@@ -62,14 +55,9 @@ def rate_at(
         fraction = math.sqrt(max(warmup_steps, 1) / (step + 1))
     elif schedule == "linear":
         fraction = (steps - step) / (steps - warmup_steps)
-    else:
-        falling = falling_steps(steps, warmup_steps, schedule, cooldown)
+    elif schedule == "wsd":
+        falling = min(round(cooldown * steps), steps - warmup_steps)
         fraction = min(1.0, (steps - step) / falling) if falling else 1.0
+    else:
+        fraction = 1.0
     return peak * (floor + (1 - floor) * fraction)
-
-
-def falling_steps(steps: int, warmup_steps: int, schedule: str, cooldown: float) -> int:
-    """Count the last steps of a run whose rate depends on the length of the run."""
-    remaining = max(0, steps - warmup_steps)
-    falling = {"wsd": min(round(cooldown * steps), remaining), "constant": 0, "inverse-sqrt": 0}
-    return falling.get(schedule, remaining)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import check_fields, require
 from dana.core.registry import OBJECTIVES
 from dana.train import DENOMINATORS, LAYOUTS
-from dana.train.schedule import ENDLESS, SCHEDULES, falling_steps, rate_at
+from dana.train.schedule import SCHEDULES, rate_at
 
 if TYPE_CHECKING:
     from dana.train.objectives.base import Objective
@@ -35,10 +35,7 @@ class Execution:
         save_every: Optimizer steps between checkpoints; 0 saves only when a signal asks to stop.
         export_every: Optimizer steps between Hugging Face folders, under ``OUT-exports``; 0 writes
             none.
-        extendable: Save, under ``OUT-extend``, the state from which a longer run can start.
-        extend: Folder of a finished, extendable model: continue it, with the result of one long
-            run.
-        resume: ``auto`` resumes from the newest intact checkpoint, ``never`` starts again.
+        resume: ``auto`` resumes from the newest checkpoint, ``never`` starts again.
         trackers: Experiment trackers besides ``training.jsonl``: ``tensorboard``, or any other that
             Accelerate knows.
     """
@@ -48,8 +45,6 @@ class Execution:
     gradient_checkpointing: bool = False
     save_every: int = 500
     export_every: int = 0
-    extendable: bool = False
-    extend: str | None = None
     resume: str = "auto"
     trackers: list[str] = field(default_factory=list)
 
@@ -61,7 +56,6 @@ class Execution:
             export_every="at least 0",
         )
         check_fields(self, layout=("auto", *LAYOUTS), resume=RESUME)
-        require(self.extend != "", "extend", self.extend, "a finished model's folder, or null")
 
 
 @dataclass(frozen=True)
@@ -157,30 +151,6 @@ class TrainSettings:
         layout, layouts = self.execution.layout, ("auto", *self.make_objective().layouts)
         allowed_values = f"{' or '.join(layouts)} with objective={self.objective}"
         require(layout in layouts, "execution.layout", layout, allowed_values)
-        if self.execution.extendable or self.execution.extend:
-            self._check_extension()
-
-    def _check_extension(self) -> None:
-        name = "extendable" if self.execution.extendable else "extend"
-        endless, allowed_values = (
-            self.schedule in ENDLESS,
-            f"one of {', '.join(ENDLESS)} with {name}",
-        )
-        require(
-            endless,
-            "schedule",
-            self.schedule,
-            f"{allowed_values}: other rates depend on the last step",
-        )
-        alike = self.warmup_steps is not None or self.warmup == 0
-        require(
-            alike,
-            "warmup",
-            self.warmup,
-            f"0, or set as warmup_steps, with {name}: a share grows with the run",
-        )
-        last = self.final == "last" or not self.execution.extend
-        require(last, "final", self.final, "last with extend: the best weights were not saved")
 
     def _check_budget(self) -> None:
         counts = ("steps", "tokens", "batch_tokens", "eval_every")
@@ -227,20 +197,12 @@ class TrainSettings:
 
     def rate_at(self, step: int, steps: int) -> float:
         """Return the learning rate of a step, from 0, in a run of `steps` steps."""
-        warmup_steps = self._warmup_steps(steps)
+        warmup_steps = self.warmup_steps
+        if warmup_steps is None:
+            warmup_steps = round(self.warmup * steps)
         return rate_at(
             step, steps, self.learning_rate, warmup_steps, self.schedule, self.floor, self.cooldown
         )
-
-    def shared_steps(self, steps: int) -> int:
-        """Count the steps of a run that every longer one shares: not the last, whose batch may be smaller."""
-        return min(
-            steps - 1,
-            steps - falling_steps(steps, self._warmup_steps(steps), self.schedule, self.cooldown),
-        )
-
-    def _warmup_steps(self, steps: int) -> int:
-        return round(self.warmup * steps) if self.warmup_steps is None else self.warmup_steps
 
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
@@ -355,9 +317,6 @@ class AdaptSettings(TrainSettings):
             f"null, or the {total} of all phases",
         )
         object.__setattr__(self, "tokens", total)
-        execution = self.execution
-        require(not execution.extendable, "execution.extendable", True, "false with phases")
-        require(not execution.extend, "execution.extend", execution.extend, "null with phases")
         for index, phase in enumerate(self.phases):
             fits = phase.mask_rate is None or hasattr(self.make_objective(), "mask_rate")
             allowed_values = f"null: objective={self.objective} has no mask rate"

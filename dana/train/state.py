@@ -1,13 +1,13 @@
-"""Save and load the state of a run as one safetensors file, and save its model as a Hugging Face folder.
+"""Read and restore the tensors of a training run, and save its model as a Hugging Face folder.
 
-The file holds every trained parameter unsharded, with its Adam moments; not the base of adapters.
-It is the same for every launch (one process, data parallel, FSDP, ZeRO 1-3), so a run can resume on
-another number of ranks or under another engine. Nothing else has a state: order, masks and dropout
-are functions of the seed and the step.
+A run's tensors are its trained parameters in float32 (without the base of adapters) and their Adam
+moments. They are gathered whole, so that one process writes them. Nothing else of a run has a
+state: order, masks and dropout are functions of the seed and the step.
 """
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,39 +16,51 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
-from dana.core.files import write_errno
+from dana.core.files import sync, temp_dir, write_errno
 from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-STEPS = "steps_taken"
 
 
-def save_state(state: TrainingState, path: Path | None) -> None:
-    """Write the training state; every rank must call it, the one with a path writes.
+def read_state(state: TrainingState) -> dict[str, Tensor]:
+    """Gather the tensors of a run. Every rank must call it.
+
+    Returns:
+        ``parameter.NAME`` for each trained parameter, and what its optimizer keeps of it after its
+        first step: ``exp_avg.NAME``, ``exp_avg_sq.NAME``, ``step.NAME``. All are on the CPU, and
+        all are on the main process; the others return an empty dictionary.
 
     Raises:
-        DanaError: If a weight or a moment is not finite: every rerun would resume from it.
+        DanaError: If a value is not finite: every rerun would resume from it.
     """
-    from safetensors.torch import save_file
-
-    tensors: dict[str, Tensor] = {}
     if is_deepspeed(state.accelerator):
         _link_moments(state)
+    tensors: dict[str, Tensor] = {}
     for name, parameter in trained_parameters(state.model):
-        value, moments, steps = _read(state, parameter)
-        if path is not None:
-            parts = {
-                f"parameter.{name}": value,
-                **{f"{key}.{name}": moment for key, moment in moments.items()},
-            }
-            tensors |= {key: part.detach().cpu().contiguous() for key, part in parts.items()}
-            tensors.setdefault(STEPS, steps)
-    if path is not None:
-        check_finite(tensors)
-        save_file(tensors, path)
+        for key, value in _gather(state, parameter).items():
+            if state.accelerator.is_main_process:
+                tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
+    check_finite(tensors)
+    return tensors
+
+
+def restore_state(state: TrainingState, path: Path) -> None:
+    """Put the tensors of :func:`read_state` back from a file. Every rank must call it."""
+    from safetensors import safe_open
+
+    restore = _restore_deepspeed if is_deepspeed(state.accelerator) else _restore
+    if is_deepspeed(state.accelerator):
+        _link_moments(state)
+    with safe_open(path, "pt") as file:
+        names = set(file.keys())
+        for name, parameter in trained_parameters(state.model):
+            keys = [key for key in (*MOMENTS, "step") if f"{key}.{name}" in names]
+            # Copies: safetensors shares the file's memory, and Adam changes its state in place.
+            kept = {key: file.get_tensor(f"{key}.{name}").clone() for key in keys}
+            restore(state, parameter, file.get_tensor(f"parameter.{name}"), kept)
 
 
 def trained_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
@@ -58,7 +70,7 @@ def trained_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     ]
 
 
-def check_finite(tensors: dict[str, Tensor]) -> None:
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
     """Refuse tensors with a value that is not finite.
 
     Raises:
@@ -71,30 +83,51 @@ def check_finite(tensors: dict[str, Tensor]) -> None:
             )
 
 
-def load_state(state: TrainingState, path: Path) -> None:
-    """Load a saved state into a model and its optimizer, on every rank, under any launch.
+def _gather(state: TrainingState, parameter: torch.nn.Parameter) -> dict[str, Tensor]:
+    """Gather a parameter and what the optimizer keeps of it. Collective under ZeRO and FSDP."""
+    optimizer = _inner_optimizer(state)
+    if not is_deepspeed(state.accelerator):
+        kept = optimizer.state.get(parameter, {})
+        gathered = {key: gather_tensor(value) for key, value in kept.items()}
+        return {"parameter": gather_tensor(parameter), **gathered}
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
-    Raises:
-        ArtifactError: If the file is of another model.
-    """
-    from safetensors import safe_open
+    values = {key: safe_get_full_optimizer_state(parameter, key) for key in MOMENTS}
+    values["parameter"] = safe_get_full_fp32_param(parameter)
+    copies = {key: value.clone() for key, value in values.items()}
+    step = next(iter(optimizer.state.values()))["step"]
+    return {**copies, "step": torch.as_tensor(step, dtype=torch.float32)}
 
-    if is_deepspeed(state.accelerator):
-        _link_moments(state)
-    with safe_open(path, "pt") as file:
-        names = set(file.keys())
-        for name, parameter in trained_parameters(state.model):
-            if f"parameter.{name}" not in names:
-                raise ArtifactError(f"{path}: no parameter {name}; it was saved from another model")
-            # Copies, because safetensors shares the mapped file's memory and Adam updates its state
-            # in place.
-            moments = {
-                key: file.get_tensor(f"{key}.{name}").clone()
-                for key in MOMENTS
-                if f"{key}.{name}" in names
-            }
-            steps = file.get_tensor(STEPS).clone()
-            _write(state, parameter, file.get_tensor(f"parameter.{name}"), moments, steps)
+
+def _restore(
+    state: TrainingState, parameter: torch.nn.Parameter, value: Tensor, kept: dict[str, Tensor]
+) -> None:
+    with torch.no_grad():
+        parameter.copy_(shard_like(value, parameter))
+    if not kept:
+        return
+    optimizer = _inner_optimizer(state)
+    is_fused = any(group.get("fused") for group in optimizer.param_groups)
+    step_device = parameter.device if is_fused else "cpu"
+    moments = {key: shard_like(kept[key], parameter) for key in MOMENTS}
+    optimizer.state[parameter] = {"step": kept["step"].to(step_device), **moments}
+
+
+def _restore_deepspeed(
+    state: TrainingState, parameter: torch.nn.Parameter, value: Tensor, kept: dict[str, Tensor]
+) -> None:
+    from deepspeed.runtime.zero import GatheredParameters
+    from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
+
+    device = parameter.device
+    safe_set_full_fp32_param(parameter, value.to(device))  # ZeRO's master copy
+    with GatheredParameters([parameter], modifier_rank=0), torch.no_grad():
+        parameter.copy_(value)  # the copy that the forward pass reads
+    for key in MOMENTS:
+        safe_set_full_optimizer_state(parameter, kept[key].to(device), key)
+    for entry in _inner_optimizer(state).state.values():
+        is_tensor = isinstance(entry.get("step"), Tensor)
+        entry["step"] = kept["step"].clone() if is_tensor else int(kept["step"])
 
 
 def _inner_optimizer(state: TrainingState) -> Any:
@@ -104,74 +137,23 @@ def _inner_optimizer(state: TrainingState) -> Any:
     return optimizer
 
 
-def _read(
-    state: TrainingState, parameter: torch.nn.Parameter
-) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-    """Gather a parameter in float32, its moments, and the number of optimizer steps. Collective under ZeRO and FSDP."""
-    optimizer_state = _inner_optimizer(state).state
-    if is_deepspeed(state.accelerator):
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
-        value = safe_get_full_fp32_param(parameter)
-        moments = {key: safe_get_full_optimizer_state(parameter, key) for key in MOMENTS}
-        value, moments = value.clone(), {key: moment.clone() for key, moment in moments.items()}
-        steps = next(iter(optimizer_state.values()))["step"]
-    else:
-        entry = optimizer_state.get(parameter, {})
-        value, moments = (
-            gather_tensor(parameter),
-            {key: gather_tensor(entry[key]) for key in MOMENTS if key in entry},
-        )
-        steps = gather_tensor(entry["step"]) if "step" in entry else 0
-    return value, moments, torch.as_tensor(steps, dtype=torch.float32).detach().cpu()
-
-
-def _write(
-    state: TrainingState,
-    parameter: torch.nn.Parameter,
-    value: Tensor,
-    moments: dict[str, Tensor],
-    steps: Tensor,
-) -> None:
-    optimizer = _inner_optimizer(state)
-    if is_deepspeed(state.accelerator):
-        from deepspeed.runtime.zero import GatheredParameters
-        from deepspeed.utils import safe_set_full_fp32_param, safe_set_full_optimizer_state
-
-        where = parameter.device
-        safe_set_full_fp32_param(parameter, value.to(where))
-        with GatheredParameters([parameter], modifier_rank=0), torch.no_grad():
-            parameter.copy_(
-                value
-            )  # the copy that the forward pass reads; the line above sets ZeRO's master copy
-        for key, moment in moments.items():
-            safe_set_full_optimizer_state(parameter, moment.to(where), key)
-        for entry in optimizer.state.values():
-            entry["step"] = steps.clone() if isinstance(entry.get("step"), Tensor) else int(steps)
-        return
-    where = parameter.device
-    with torch.no_grad():
-        parameter.copy_(shard_like(value, parameter))
-    if moments:
-        shards = {key: shard_like(moment, parameter) for key, moment in moments.items()}
-        is_fused = any(group.get("fused") for group in optimizer.param_groups)
-        optimizer.state[parameter] = {"step": steps.to(where if is_fused else "cpu"), **shards}
-
-
 def _link_moments(state: TrainingState) -> None:
-    """Make ZeRO's moments accessible by parameter; before its first step it has no moments, and no API to make them."""
+    """Make ZeRO's moments accessible by parameter.
+
+    Before its first step ZeRO has no moments, and no public function makes them.
+    """
     from deepspeed.utils import lazy_init_hp_params_optimizer_state
 
     engine: Any = state.module
-    zero, optimizer = engine.optimizer, _inner_optimizer(state)
+    zero = engine.optimizer
+    optimizer = _inner_optimizer(state)
     one_or_two = getattr(zero, "single_partition_of_fp32_groups", None)
     for partition in one_or_two or zero.fp32_partitioned_groups_flat:
-        if "exp_avg" not in optimizer.state[partition]:
-            zeros = {key: torch.zeros_like(partition) for key in MOMENTS}
-            optimizer.state[partition] |= {
-                "step": torch.zeros((), device=partition.device),
-                **zeros,
-            }
+        entry = optimizer.state[partition]
+        if "exp_avg" not in entry:
+            entry["step"] = torch.zeros((), device=partition.device)
+            for key in MOMENTS:
+                entry[key] = torch.zeros_like(partition)
     if one_or_two:  # stage 3 does this by itself
         for group, partition in zip(zero.bit16_groups, one_or_two, strict=True):
             lazy_init_hp_params_optimizer_state(group, partition, optimizer.state)
@@ -196,7 +178,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
 
 
 def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> None:
-    """Write a Hugging Face folder, of a model with adapters these alone; every rank must call it, one writes.
+    """Write a Hugging Face folder; of a model with adapters only these. Every rank must call it.
 
     Args:
         state: The trained model.
@@ -207,20 +189,19 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
         ArtifactError: If it cannot be written.
         DanaError: If a weight is not finite.
     """
-    model, learnable = state.model, dict(trained_parameters(state.model))
+    model = state.model
+    learnable = dict(trained_parameters(model))
     names = learnable.keys() if has_adapter(model) else model.state_dict().keys()
     weights = {
         name: gather_tensor(value) for name, value in model.state_dict().items() if name in names
     }
     with_deepspeed = is_deepspeed(state.accelerator)
-    if (
-        with_deepspeed
-    ):  # the forward pass may read half-precision or sharded copies; the master copy is neither
+    if with_deepspeed:
+        # The forward pass may read half-precision or sharded copies; the master copy is neither.
         from deepspeed.utils import safe_get_full_fp32_param
 
-        weights |= {
-            name: safe_get_full_fp32_param(value).clone() for name, value in learnable.items()
-        }
+        for name, value in learnable.items():
+            weights[name] = safe_get_full_fp32_param(value).clone()
     if folder is None:
         return
     # Gathering copies tied weights, which would then be written twice: keep one name of each.
@@ -236,9 +217,30 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
             model.save_pretrained(
                 folder, state_dict=weights, save_original_format=not with_deepspeed
             )
-            if (
-                with_deepspeed
-            ):  # or from_pretrained would round the weights to the dtype of the forward pass
-                model.config.dtype = torch.float32
-                model.config.save_pretrained(folder)
+        if with_deepspeed and not has_adapter(model):
+            # Or from_pretrained would round the weights to the dtype of the forward pass.
+            model.config.dtype = torch.float32
+            model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def export_model(state: TrainingState, tokenizer: Any, folder: Path) -> None:
+    """Write a Hugging Face folder by one rename, in place of an older one. Every rank must call it.
+
+    Raises:
+        ArtifactError: If it cannot be written.
+    """
+    if not state.accelerator.is_main_process:
+        save_model(state, tokenizer, None)
+    else:
+        with explain_write_errors(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with temp_dir(folder) as draft:
+                save_model(state, tokenizer, draft)
+                for file in draft.iterdir():
+                    file.chmod(draft.stat().st_mode & 0o666)  # safetensors lets no one else read
+                    sync(file)
+                shutil.rmtree(folder, ignore_errors=True)
+                draft.rename(folder)
+                sync(folder.parent)
+    state.accelerator.wait_for_everyone()

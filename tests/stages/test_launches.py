@@ -1,6 +1,5 @@
 """Adapting under torchrun, accelerate, DeepSpeed and Slurm: the weights of one process, whatever stops it."""
 
-import json
 import os
 import re
 import signal
@@ -152,50 +151,58 @@ def test_zero_in_bf16_saves_the_weights_it_keeps_in_float32(launch_recipe, tmp_p
     assert torch.equal(model.bert.encoder.layer[0].attention.self.query.weight, kernel)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("2", "2"),
-        ("2", "1"),
-        ("1", "2"),
-        ("2", "zero2"),
-        ("zero1", "zero3"),
-        ("zero3", "2"),
-        ("zero2", "zero2"),
-    ],
-)
-def test_a_run_stopped_on_any_launch_goes_on_under_any_other(
-    adapted_to, base, inputs, tmp_path, before, after
+STOPPING_RECIPE = REPOSITORY / "tests" / "stages" / "stopping_recipe.py"
+
+
+@pytest.mark.parametrize("name", ["1", "2", "zero1", "zero2", "zero3"])
+def test_a_run_that_was_stopped_has_the_bytes_of_one_that_was_not(
+    adapted_to, base, inputs, tmp_path, name
 ):
-    first, second = ({"1": ONE, "2": TWO}.get(name) or zero(name[-1]) for name in (before, after))
-    arguments = write_run(base, inputs, tmp_path / "out", ADAPT, {})
-    outcome = launch(
-        first, REPOSITORY / "tests" / "stages" / "stopping_recipe.py", *arguments, STOP_AFTER="2"
+    launcher = {"1": ONE, "2": TWO}.get(name) or zero(name[-1])
+    straight = launch(
+        launcher, ADAPT_RECIPE, *write_run(base, inputs, tmp_path / "straight", ADAPT, {})
     )
+    assert straight.returncode == 0, straight.stderr
+    arguments = write_run(base, inputs, tmp_path / "out", ADAPT, {})
+    outcome = launch(launcher, STOPPING_RECIPE, *arguments, STOP_AFTER="2")
     assert outcome.returncode != 0
     assert re.search("stopped by a signal .*after step 2.*; saved", outcome.stderr), outcome.stderr
-    manifest = tmp_path / "out-checkpoints" / "step-00000002" / "manifest.json"
-    assert json.loads(manifest.read_text())["files"].keys() == {
-        "state.safetensors",
-        "training.jsonl",
-    }
-    outcome = launch(second, ADAPT_RECIPE, *arguments)
+    files = [path.name for path in (tmp_path / "out-checkpoints").iterdir()]
+    assert files == ["last.safetensors"]
+    outcome = launch(launcher, ADAPT_RECIPE, *arguments)
     assert outcome.returncode == 0, outcome.stderr
     assert "resumed at step 2" in outcome.stderr
     assert_same_weights(adapted_to(ADAPT).path, tmp_path / "out")
+    one, other = (tmp_path / folder / "model.safetensors" for folder in ("straight", "out"))
+    assert one.read_bytes() == other.read_bytes()
     assert [line["step"] for line in records(tmp_path / "out", "step")] == [1, 2, 3, 4]
     assert not (tmp_path / "out-checkpoints").exists()
+
+
+def test_a_checkpoint_of_another_launch_is_refused_in_one_line(base, inputs, tmp_path):
+    arguments = write_run(base, inputs, tmp_path / "out", ADAPT, {})
+    launch(zero(2), STOPPING_RECIPE, *arguments, STOP_AFTER="2")
+    checkpoint = tmp_path / "out-checkpoints" / "last.safetensors"
+    before = checkpoint.read_bytes()
+    made_with = "processes=2, kind=DEEPSPEED, precision=no, zero_stage=2"
+    for launcher, this in ((ONE, "processes=1"), (TWO, "kind=MULTI_CPU"), (zero(3), "stage=3")):
+        outcome = launch(launcher, ADAPT_RECIPE, *arguments)
+        assert outcome.returncode != 0
+        error = [line for line in outcome.stderr.splitlines() if "dana: error:" in line]
+        assert len(error) == 1, outcome.stderr
+        assert re.search(f"{made_with}, but this launch has .*{this}", error[0]), error
+    assert checkpoint.read_bytes() == before
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("launcher", ["2", "zero3"])
 def test_ranks_agree_on_what_is_done_on_the_way(adapted_to, launch_recipe, launcher):
     settings = replace(ADAPT, schedule="wsd", warmup=0.0, objective="masked:whole_word=true")
-    on_the_way = {"gradient_checkpointing": True, "export_every": 2, "extendable": True}
+    on_the_way = {"gradient_checkpointing": True, "export_every": 2}
     _, out = launch_recipe(TWO if launcher == "2" else zero(3), settings, **on_the_way)
     one = adapted_to(settings).path
     assert_same_weights(one, out)
     assert_same_weights(one, out.with_name("launched-exports") / "step-00000004")
-    assert [path.name for path in out.with_name("launched-extend").iterdir()] == ["step-00000003"]
 
 
 def test_accelerate_launch_that_starts_one_process_of_two_is_refused(base, tmp_path):
@@ -230,7 +237,7 @@ def stop(command, folder, signal_workers, environment):
         )
         try:
             deadline = time.monotonic() + 150
-            while not any((folder / "out-checkpoints").glob("step-*")):
+            while not (folder / "out-checkpoints" / "last.safetensors").exists():
                 assert job.poll() is None, log.read_text()
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
@@ -269,7 +276,7 @@ def test_under_slurm_every_task_saves_ends_with_75_and_the_job_is_requeued(long_
     code, _, alive_tasks = stop(command, tmp_path, signal_tasks, environment)
     assert (code, alive_tasks) == (0, [])
     assert requeue.read_text() == "requeue 17\n"
-    assert (max((tmp_path / "out-checkpoints").glob("step-*")) / "state.safetensors").is_file()
+    assert (tmp_path / "out-checkpoints" / "last.safetensors").is_file()
 
 
 @needs_proc

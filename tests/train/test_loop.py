@@ -30,7 +30,7 @@ from dana.train.objectives.next_sentence import NextSentence, PairLogits
 from dana.train.plan import Phase
 from dana.train.records import EvaluationRecord, to_line
 from dana.train.settings import Execution, TrainSettings
-from dana.train.state import save_model, save_state
+from dana.train.state import read_state, save_model
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 from tests.train.conftest import (
     MASKED,
@@ -372,16 +372,14 @@ def test_ten_in_a_row_end_the_run_and_one_an_epoch_does_not(examples):
 
 def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
     state, _ = run(examples, steps=1)
-    save_state(state, tmp_path / "sound")
+    assert read_state(state)
     with torch.no_grad():
         next(iter(state.module.parameters()))[0, 0] = math.inf
-    for save in (
-        lambda path: save_state(state, path),
-        lambda path: save_model(state, tiny_tokenizer, path),
-    ):
-        with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
-            save(tmp_path / "spoilt")
-        assert not (tmp_path / "spoilt").exists()
+    with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
+        read_state(state)
+    with pytest.raises(DanaError, match=r"word_embeddings.*not finite.*learning_rate"):
+        save_model(state, tiny_tokenizer, tmp_path / "spoilt")
+    assert not (tmp_path / "spoilt").exists()
     with pytest.raises(
         DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"
     ):

@@ -1,6 +1,5 @@
-"""A run that is stopped or killed ends with the bytes of one that was not; damage, full disks."""
+"""A run that is stopped or killed ends with the bytes of one that was not; other launches, full disks."""
 
-import json
 import os
 import random
 import resource
@@ -14,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from dana.core.errors import ArtifactError, ConfigError, Preemption
+from dana.core.errors import ArtifactError, Preemption
 from dana.train import loop
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints, find_checkpoint
 from dana.train.objectives.batch import MicroBatch
@@ -137,12 +136,8 @@ def one_thread():
 
 def test_killed_at_twenty_random_moments_the_weights_are_the_same(train, one_thread, tmp_path):
     execution = Execution(save_every=1, micro_batch_tokens=64)
-    long = replace(
-        PHASED,
-        tokens=None,
-        phases=[replace(one, tokens=900) for one in PHASED.phases],
-        execution=execution,
-    )
+    phases = [replace(one, tokens=900) for one in PHASED.phases]
+    long = replace(PHASED, tokens=None, phases=phases, final="best", execution=execution)
     start = time.monotonic()
     straight = train("straight", long)
     seconds = time.monotonic() - start
@@ -218,94 +213,81 @@ def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
     }
     best = min(losses, key=lambda step: (losses[step], -step))
     assert best < 12, "so high a rate makes it worse"
-    assert Checkpoints(tmp_path / "best", {"name": "best"}).newest("best").manifest["step"] == best
-    state = load_file(tmp_path / "best" / f"best-{best:08d}" / "state.safetensors")
-    assert torch.equal(
-        weights,
-        torch.cat([state[f"parameter.{name}"].flatten() for name, _ in bert().named_parameters()]),
-    )
+    assert Checkpoints(tmp_path / "best", {"name": "best"}).open("best").step == best
+    state = load_file(tmp_path / "best" / "best.safetensors")
+    names = [name for name, _ in bert().named_parameters()]
+    assert torch.equal(weights, torch.cat([state[f"parameter.{name}"].flatten() for name in names]))
 
 
-@pytest.mark.parametrize(
-    ("launch", "before", "valid"), [("no", "no", True), (None, "no", False), ("bf16", "bf16", True)]
-)
-def test_a_run_resumes_in_its_precision_or_is_refused(launch, before, valid, monkeypatch, tmp_path):
-    checkpoint = SimpleNamespace(
-        path=tmp_path, manifest={"notes": {"execution": {"precision": before}}}
-    )
-    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
-    monkeypatch.setattr(os, "environ", {"ACCELERATE_MIXED_PRECISION": launch} if launch else {})
-    accelerator = SimpleNamespace(device=torch.device("cpu"), mixed_precision=launch or "no")
-    arguments = (SimpleNamespace(newest=lambda: checkpoint), Execution(), accelerator)
-    if valid:
-        assert find_checkpoint(*arguments) is checkpoint
-    else:
-        with pytest.raises(ConfigError, match=r"mixed_precision=no.*ACCELERATE_MIXED_PRECISION=no"):
-            find_checkpoint(*arguments)
+ACCELERATOR = {
+    "is_main_process": True,
+    "distributed_type": SimpleNamespace(value="NO"),
+    "wait_for_everyone": lambda: None,
+}
+LAUNCH = {"dana": "1.0", "processes": 2, "kind": "MULTI_CPU", "precision": "no"}
+TENSORS = {"parameter.a": torch.zeros(4)}
 
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    return Checkpoints(tmp_path / "c", {"corpus": "a", "settings": {"seed": 0}})
+    return Checkpoints(tmp_path / "c", {"corpus": "a", "settings": {"seed": 0}}, LAUNCH)
 
 
-def save(checkpoints, step, **more):
-    checkpoints.save(
-        step, lambda folder: (folder / "state").write_text(f"state {step}"), {"notes": {}}, **more
-    )
+def save(checkpoints, step, name="last", tensors=TENSORS):
+    checkpoints.write(name, tensors, [EvaluationRecord(step, 8, 1.0, 0.1, 2.0, 0.2)], {"a": step})
 
 
 def names(checkpoints):
     return sorted(path.name for path in checkpoints.folder.iterdir())
 
 
-def test_the_two_newest_and_the_best_are_kept_and_the_latest_is_resumed(checkpoints):
-    for step in (5, 10, 15):
+def test_the_last_and_the_best_are_kept_and_the_latest_of_them_is_resumed(checkpoints):
+    assert checkpoints.newest() is None
+    for step in (5, 10):
         save(checkpoints, step)
-    save(checkpoints, 5, kind="best")
-    save(checkpoints, 10, kind="best")
-    assert names(checkpoints) == ["best-00000010", "step-00000010", "step-00000015"]
-    assert checkpoints.newest().manifest["step"] == 15
-    assert checkpoints.newest("best").manifest["step"] == 10
-    save(checkpoints, 15, kind="best")
-    assert checkpoints.newest().path.name == "step-00000015", "of two of one step the plain one"
-    save(checkpoints, 20, kind="best")
-    assert checkpoints.newest().path.name == "best-00000020"
-    files = json.loads((checkpoints.folder / "step-00000015" / "manifest.json").read_text())[
-        "files"
-    ]
-    assert (files["state"]["bytes"], len(files["state"]["digest"])) == (8, 32)
+    save(checkpoints, 5, "best")
+    assert names(checkpoints) == ["best.safetensors", "last.safetensors"]
+    newest = checkpoints.newest()
+    assert (newest.step, newest.notes) == (10, {"a": 10})
+    assert checkpoints.open("best").step == 5
+    save(checkpoints, 15, "best")
+    assert checkpoints.newest().path.name == "best.safetensors"
 
 
-DAMAGES = {
-    "shorter": ("state", "state"),
-    "flipped": ("state", "state 11"),
-    "missing": ("state", None),
-}
-DAMAGES |= {"no manifest": ("manifest.json", None), "bad manifest": ("manifest.json", "{")}
-DAMAGES |= {
-    "no inputs": ("manifest.json", '{"files": {}, "step": 10}'),
-    "a list": ("manifest.json", "[1]"),
-}
-
-
-@pytest.mark.parametrize(("name", "content"), DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_checkpoint_is_not_used(checkpoints, caplog, name, content):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"depends_on": {"corpus": "b"}}, r'another run \(corpus: "a" there, "b" now'),
+        (
+            {"launch": {**LAUNCH, "processes": 1}},
+            "made with dana=1.0, processes=2, kind=MULTI_CPU, precision=no, but .* processes=1",
+        ),
+        ({"launch": {**LAUNCH, "kind": "DEEPSPEED", "zero_stage": 2}}, "has .*DEEPSPEED.*_stage=2"),
+        ({"launch": {**LAUNCH, "precision": "bf16"}}, "precision=bf16.*ACCELERATE_MIXED_PRECISION"),
+        ({"launch": {**LAUNCH, "dana": "1.1"}}, r"made with dana=1\.0"),
+    ],
+)
+def test_a_checkpoint_of_another_run_or_launch_is_refused_with_the_difference(
+    checkpoints, change, message
+):
     save(checkpoints, 5)
-    save(checkpoints, 10)
-    file = checkpoints.folder / "step-00000010" / name
-    file.unlink()
-    if content is not None:
-        file.write_text(content)
-    assert checkpoints.newest().manifest["step"] == 5
-    assert "step-00000010 is damaged" in caplog.text
-
-
-def test_a_checkpoint_of_another_run_is_refused_with_the_difference(checkpoints):
-    save(checkpoints, 5)
-    other = Checkpoints(checkpoints.folder, {"corpus": "b", "settings": {"seed": 0}})
-    with pytest.raises(ArtifactError, match=r'corpus: "a" there, "b" now.*resume=never'):
+    other = replace(checkpoints, **change)
+    with pytest.raises(
+        ArtifactError, match=f"last.safetensors: .*{message}.*resume=never"
+    ) as error:
         other.newest()
+    assert "\n" not in str(error.value)
+    assert find_checkpoint(other, "never") is None
+    assert not other.folder.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"half of a file", None])
+def test_a_file_that_is_no_checkpoint_is_refused(checkpoints, content):
+    save(checkpoints, 5)
+    file = checkpoints.folder / "last.safetensors"
+    file.write_bytes(file.read_bytes()[:-20] if content is None else content)
+    with pytest.raises(ArtifactError, match=r"last.safetensors: is no checkpoint.*resume=never"):
+        checkpoints.newest()
 
 
 @contextmanager
@@ -322,28 +304,20 @@ def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-WRITES = {
-    "tensors": lambda folder: save_file({"a": torch.zeros(10_000)}, folder / "state.safetensors")
-}
-WRITES |= {"records": lambda folder: (folder / "records").write_text("a" * 10_000)}
-
-
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_full_disk_is_one_line_and_leaves_the_older_checkpoints(checkpoints, write):
+def test_a_full_disk_is_one_line_and_leaves_the_older_checkpoint(checkpoints):
     save(checkpoints, 5)
     with (
         small_disk(),
-        pytest.raises(ArtifactError, match="step-00000010: cannot be written") as error,
+        pytest.raises(ArtifactError, match=r"last\.safetensors: cannot be written") as error,
     ):
-        checkpoints.save(10, write, {})
+        save(checkpoints, 10, tensors={"parameter.a": torch.zeros(10_000)})
     assert "\n" not in str(error.value)
-    assert names(checkpoints) == ["step-00000005"]
-    assert checkpoints.newest().manifest["step"] == 5
+    assert names(checkpoints) == ["last.safetensors"]
+    assert checkpoints.newest().step == 5
 
 
 def test_removing_the_checkpoints_leaves_the_files_of_others(checkpoints):
     save(checkpoints, 5)
-    (checkpoints.folder / ".more").mkdir()
     (checkpoints.folder / "thesis.txt").write_text("x")
     checkpoints.remove()
     assert names(checkpoints) == ["thesis.txt"]
@@ -352,13 +326,27 @@ def test_removing_the_checkpoints_leaves_the_files_of_others(checkpoints):
     assert not checkpoints.folder.exists()
 
 
-def test_what_a_killed_save_left_is_removed_by_the_next(checkpoints):
+def test_a_save_that_is_killed_leaves_the_older_checkpoint(checkpoints, monkeypatch):
     save(checkpoints, 5)
     child = os.fork()
     if child == 0:
-        checkpoints.save(10, lambda folder: os._exit(9), {})
+        monkeypatch.setattr("dana.core.files.sync", lambda path: os._exit(9))
+        save(checkpoints, 10)
     os.waitpid(child, 0)
     assert any(".tmp-" in name for name in names(checkpoints))
-    assert checkpoints.newest().manifest["step"] == 5
+    assert checkpoints.newest().step == 5
     save(checkpoints, 10)
-    assert names(checkpoints) == ["step-00000005", "step-00000010"]
+    assert names(checkpoints) == ["last.safetensors"]
+    assert checkpoints.newest().step == 10
+
+
+def test_the_scale_of_fp16_goes_on_where_it_was(examples, checkpoints):
+    states = [new_state(bert()) for _ in range(2)]
+    scalers = [torch.amp.GradScaler("cpu", init_scale=scale) for scale in (8.0, 2.0)]
+    for state, scaler in zip(states, scalers, strict=True):
+        # all states share one accelerator
+        state.accelerator = SimpleNamespace(**ACCELERATOR, scaler=scaler, unwrap_model=lambda m: m)
+    policy = CheckpointPolicy(checkpoints, SETTINGS, {}, [EvaluationRecord(1, 8, *[None] * 4)])
+    policy.save(states[0])
+    checkpoints.newest().restore(states[1])
+    assert scalers[1].get_scale() == 8.0

@@ -80,36 +80,7 @@ def test_settings_that_contradict_each_other_or_never_end_are_refused(settings, 
         TrainSettings(**settings)
 
 
-@pytest.mark.parametrize(
-    ("valid", "invalid"),
-    [
-        ({"schedule": "wsd", "warmup_steps": 0}, {"schedule": "linear", "warmup_steps": 0}),
-        ({"schedule": "constant", "warmup": 0.0}, {"schedule": "constant", "warmup": 0.01}),
-        ({"schedule": "constant", "warmup_steps": 5}, {"schedule": "cosine", "warmup_steps": 5}),
-        (
-            {"schedule": "inverse-sqrt", "warmup_steps": 5},
-            {"schedule": "inverse-sqrt", "warmup": 0.1},
-        ),
-    ],
-)
-def test_an_extendable_run_does_not_depend_on_its_length(valid, invalid):
-    for execution in (Execution(extendable=True), Execution(extend="model")):
-        TrainSettings(**valid, execution=execution)
-        with pytest.raises(ConfigError, match="with exten"):
-            TrainSettings(**invalid, execution=execution)
-    TrainSettings(**invalid)
-    TrainSettings(**valid, final="best", execution=Execution(extendable=True))
-    with pytest.raises(ConfigError, match=r"final='best': .* extend"):
-        TrainSettings(**valid, final="best", execution=Execution(extend="model"))
-
-
-def test_steps_shared_with_longer_runs_and_those_of_evaluations_by_hand():
-    wsd = TrainSettings(schedule="wsd", warmup_steps=2, cooldown=0.2)
-    assert wsd.shared_steps(10) == 8, "the last fifth decays"
-    for schedule in ("constant", "inverse-sqrt"):
-        assert TrainSettings(schedule=schedule, warmup_steps=2).shared_steps(10) == 9, (
-            "the last may be smaller"
-        )
+def test_the_steps_of_evaluations_by_hand():
     assert sorted(evaluation_steps(TrainSettings(eval_every=4), 10)) == [0, 4, 8, 10]
     assert sorted(evaluation_steps(TrainSettings(evaluations=1), 10)) == [0, 5, 10]
 
@@ -369,14 +340,6 @@ TWO = {"phases": [{"tokens": 4}, {"tokens": 6}]}
         ({**TWO, "tokens": 9}, r"adapt\.tokens=9: must be null, or the 10 of all phases"),
         ({**TWO, "steps": 9}, r"adapt\.steps=9: must be null with phases"),
         ({**TWO, "epochs": 9}, r"adapt\.epochs=9\.0: must be null with phases"),
-        (
-            {**TWO, "execution": {"extend": "a"}},
-            r"adapt\.execution\.extend='a': must be null with phases",
-        ),
-        (
-            {**TWO, "execution": {"extendable": True}},
-            r"adapt\.execution\.extendable=True: must be false with phases",
-        ),
     ],
 )
 def test_a_wrong_phase_is_named_by_its_key(settings, message):

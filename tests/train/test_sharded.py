@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForMaskedLM
 
 from dana.models.heads import SelectedLogits
+from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import TrainingState, train
 from dana.train.settings import Execution, TrainSettings
-from dana.train.state import load_state, save_model, save_state
+from dana.train.state import read_state, save_model
 from dana.train.supervised import make_optimizer
-from tests.train.conftest import MASKED, TEXTS, bert, new_state, random_examples, run
+from tests.train.conftest import MASKED, TEXTS, bert, random_examples, run
 
 REPOSITORY = Path(__file__).parents[2]
 SETTINGS = TrainSettings(
@@ -63,12 +64,18 @@ def main(folder):
     first = accelerator.is_main_process
     first_state = sharded(accelerator)
     records = train_until(first_state, until=3)
-    save_state(first_state, folder / "state.safetensors" if first else None)
-    accelerator.wait_for_everyone()
+    policy = CheckpointPolicy(Checkpoints(folder / "half", {}), SETTINGS, {}, records)
+    policy.save(first_state)
     second_state = sharded(accelerator)
-    load_state(second_state, folder / "state.safetensors")
-    train_until(second_state, until=6, before=records)
-    save_state(second_state, folder / "end.safetensors" if first else None)
+    checkpoint = policy.checkpoints.newest()
+    policy.resume(second_state, checkpoint)
+    if first:
+        save_file(read_state(second_state), folder / "again.safetensors")
+    else:
+        read_state(second_state)
+    records = train_until(second_state, until=6, before=policy.records)
+    end = CheckpointPolicy(Checkpoints(folder / "end", {}), SETTINGS, {}, records)
+    end.save(second_state)
     save_model(second_state, NoTokenizer(), folder / "model" if first else None)
     accelerator.wait_for_everyone()
     torch.distributed.destroy_process_group()
@@ -91,21 +98,16 @@ def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(exam
     )
     assert process.returncode == 0, process.stderr
     reference, _ = run(examples, steps=6, budget=64)
-    tensors = load_file(tmp_path / "end.safetensors")
+    tensors = load_file(tmp_path / "end" / "last.safetensors")
     for name, value in reference.module.model.named_parameters():
         torch.testing.assert_close(tensors[f"parameter.{name}"], value.detach(), atol=1e-6, rtol=0)
     moments = reference.optimizer.state_dict()["state"]
     assert len(moments) * 2 == sum(name.startswith("exp_avg") for name in tensors)
-    assert tensors["steps_taken"] == 6
+    assert {float(value) for name, value in tensors.items() if name.startswith("step.")} == {6.0}
 
-    state = new_state(bert())
-    load_state(state, tmp_path / "state.safetensors")
-    save_state(state, tmp_path / "again.safetensors")
-    before, after = (
-        load_file(tmp_path / "state.safetensors"),
-        load_file(tmp_path / "again.safetensors"),
-    )
-    assert before.keys() == after.keys(), "one process goes on from it"
+    before = load_file(tmp_path / "half" / "last.safetensors")
+    after = load_file(tmp_path / "again.safetensors")
+    assert before.keys() == {*after, "records"}
     assert all(torch.equal(value, before[name]) for name, value in after.items())
 
     model, report = AutoModelForMaskedLM.from_pretrained(

@@ -22,15 +22,13 @@ from dana.core.schemas import iterate_documents
 from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length, dropouts, new_encoder
-from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.examples import build_examples
 from dana.train.head_warmup import warm_up_head
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
 from dana.train.planner import checkpoint_gradients
-from dana.train.records import EvaluationRecord
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
-from dana.train.state import save_model
+from dana.train.state import export_model, save_model
 from dana.train.tokens import Tokens
 from tests.train.conftest import MASKED, SETTINGS, bert, gradient_of_step, mean_loss, new_state
 
@@ -91,20 +89,16 @@ def test_what_was_saved_loads_without_dana_and_is_the_same(
 
 
 def test_an_exported_model_is_complete_and_replaces_one_of_its_name(checkpoint, tmp_path):
-    state, record = new_state(checkpoint.model), EvaluationRecord(1, 8, None, None, None, None)
+    state = new_state(checkpoint.model)
     (tmp_path / "file").write_text("a file")
-    policies = [
-        CheckpointPolicy(Checkpoints(tmp_path / name, {}), SETTINGS, {}, [record])
-        for name in ("out", "file")
-    ]
     for _ in range(2):
-        policies[0].export(state, checkpoint.tokenizer, policies[0].checkpoints)
+        export_model(state, checkpoint.tokenizer, tmp_path / "out" / "step-00000001")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["step-00000001"], (
         "nothing half-written is left"
     )
     assert equal(checkpoint.model, load(tmp_path / "out" / "step-00000001").model)
     with pytest.raises(ArtifactError, match="file/step-00000001: cannot be written"):
-        policies[1].export(state, checkpoint.tokenizer, policies[1].checkpoints)
+        export_model(state, checkpoint.tokenizer, tmp_path / "file" / "step-00000001")
 
 
 def test_a_new_head_is_tied_and_depends_on_the_seed(backbone, folder):

@@ -1,8 +1,7 @@
 """Learn a shared vocabulary, train a translator from scratch by the core's trainer, and translate by beam search."""
 
 import math
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,7 +20,7 @@ from dana.core.schemas import DOCUMENTS, Document, write_parts
 from dana.corpus.documents import document_tables
 from dana.models.folder import load_complete, load_own_tokenizer, tokenizer_identity, uncut
 from dana.models.language_model import LanguageModel
-from dana.stages.training import TrainingData, TrainingJob, run_job
+from dana.stages.training import RECORDS, TrainingData, TrainingJob, run_job
 from dana.studies.comparison.measures import budget_measures, document_scores
 from dana.studies.translation.pairs import COLUMNS, PAIRS, open_pairs
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
@@ -29,8 +28,11 @@ from dana.train.evaluation import example_losses
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
+from dana.train.loop import TrainingState
 from dana.train.objectives.translation import TAB, Translation
+from dana.train.records import EvaluationRecord, Record, from_line
 from dana.train.settings import Execution, TrainSettings
+from dana.train.state import save_model
 from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
@@ -215,24 +217,21 @@ def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageMod
         return LanguageModel(MarianMTModel(config), tokenizer)
 
 
-def training_settings(
-    settings: TranslationSettings, steps: int, extend: str | None
-) -> TrainSettings:
-    """Return the settings of a training of so many steps, which goes on from another one."""
+def training_settings(settings: TranslationSettings, passes: int, steps: int) -> TrainSettings:
+    """Return the settings of a training of so many passes with so many steps each."""
     names = ("batch_tokens", "max_tokens", "learning_rate", "warmup_steps", "seed")
     values: dict[str, Any] = {name: getattr(settings, name) for name in names}
-    values |= {
-        "objective": f"translation:smoothing={settings.smoothing}",
-        "denominator": "token_count",
-    }
-    values |= {
-        "schedule": "inverse-sqrt",
-        "betas": [0.9, 0.98],
-        "weight_decay": 0.0,
-        "evaluations": 0,
-    }
-    execution = Execution(settings.micro_batch_tokens, extendable=True, extend=extend)
-    return TrainSettings(steps=steps, execution=execution, **values)
+    return TrainSettings(
+        objective=f"translation:smoothing={settings.smoothing}",
+        denominator="token_count",
+        steps=passes * steps,
+        eval_every=steps,
+        schedule="inverse-sqrt",  # its rates do not depend on the number of steps
+        betas=[0.9, 0.98],
+        weight_decay=0.0,
+        execution=Execution(settings.micro_batch_tokens),
+        **values,
+    )
 
 
 def train_stage(
@@ -244,11 +243,10 @@ def train_stage(
     settings: TranslationSettings,
     folder: Path,
 ) -> Artifact:
-    """Train a translator pass by pass, until BLEU on development text has not risen for ``patience`` passes.
+    """Train a translator until BLEU on development text has not risen for ``patience`` passes.
 
-    Each pass extends the run before, with the result of one long run
-    (:mod:`dana.train.checkpoints`). The pass with the highest BLEU is chosen, of equals the one
-    with the lowest held-out loss.
+    After each pass the model is saved and translates the development text. The pass with the
+    highest BLEU is chosen, of equals the one with the lowest held-out loss.
 
     Args:
         text: Documents to train on.
@@ -257,58 +255,74 @@ def train_stage(
         vocabulary: Artifact of :func:`vocabulary_stage`.
         target: Domain whose development text decides; ``all`` for that of all.
         settings: Model and training.
-        folder: Holds ``epoch-N``, a model each, and ``chosen`` with ``history.csv`` (epoch, bleu,
-            loss).
+        folder: Holds ``epoch-N``, a model each, ``trained``, the last of them, and ``chosen`` with
+            ``history.csv`` (epoch, bleu, loss).
     """
     tokens = open_artifact(text, "corpus").manifest["counts"]["tokens"]
-    steps, tokenizer = (
-        max(2, math.ceil(tokens / settings.batch_tokens)),
-        load_own_tokenizer(str(vocabulary)),
-    )
+    steps = max(2, math.ceil(tokens / settings.batch_tokens))
+    tokenizer = load_own_tokenizer(str(vocabulary))
+    training = training_settings(settings, settings.epochs, steps)
+    data = TrainingData(text, None, dev, dev)
+    domains = settings.domains if target == ALL else [target]
     origin = {name: getattr(settings, name) for name in ("layers", "width", "dropout", "smoothing")}
-    origin |= {
-        "tokenizer": tokenizer_identity(tokenizer, "are text"),
-        "version": Translation.version,
-    }
-    data, domains = (
-        TrainingData(text, None, dev, dev),
-        settings.domains if target == ALL else [target],
-    )
-    before, history, fingerprints = "", list[dict[str, Any]](), list[str]()
-    for epoch in range(1, settings.epochs + 1):
-        training = training_settings(settings, epoch * steps, before or None)
-        load = partial(new_translator, tokenizer, settings)
-        job = TrainingJob("a new Marian", load, data, training)
-        model = run_job(job, origin, folder / f"epoch-{epoch}")
-        if before:
-            shutil.rmtree(f"{before}-extend", ignore_errors=True)
-        before = str(model.path)
+    origin["tokenizer"] = tokenizer_identity(tokenizer, "are text")
+    origin["version"] = Translation.version
+    origin["patience"] = settings.patience
+    origin["pairs"] = open_artifact(pairs, PAIRS).fingerprint
+    origin["domains"] = domains
+
+    def save(state: TrainingState, epoch: int) -> None:
+        depends_on = {**origin, **data.identity(), "training": training.decisive(), "epoch": epoch}
+
+        def write(draft: Draft) -> None:
+            save_model(state, tokenizer, draft.path)
+
+        make(folder / f"epoch-{epoch}", "model", depends_on, write)
+
+    def measure(epoch: int, loss: float | None) -> dict[str, Any]:
         translations = translate_stage(
-            model.path, pairs, domains, "dev", settings, folder / f"dev-{epoch}"
+            folder / f"epoch-{epoch}", pairs, domains, "dev", settings, folder / f"dev-{epoch}"
         )
-        fingerprints += [model.fingerprint, translations.fingerprint]
-        loss = model.manifest["losses"]["after"]["task_loss"]
-        history.append(
-            {"epoch": epoch, "bleu": translations.manifest["measures"]["bleu"], "loss": loss}
-        )
-        log.info(
-            "translator %s: epoch %d, BLEU %.2f, loss %.4f",
-            folder.name,
-            epoch,
-            history[-1]["bleu"],
-            loss,
-        )
-        best = max(history, key=lambda row: (row["bleu"], -row["loss"]))
-        if epoch - best["epoch"] >= settings.patience:
-            break
+        bleu = translations.manifest["measures"]["bleu"]
+        return {"epoch": epoch, "bleu": bleu, "loss": loss}
+
+    def history(records: Iterable[Record]) -> list[dict[str, Any]]:
+        evaluations = [one for one in records if isinstance(one, EvaluationRecord) and one.step]
+        return [measure(one.step // steps, one.task_loss) for one in evaluations]
+
+    def has_stopped_rising(state: TrainingState, records: Sequence[Record]) -> bool:
+        step = records[-1].step
+        if step == 0:
+            return False
+        save(state, step // steps)
+        passes = history(records)
+        log.info("translator %s: epoch %d, BLEU %.2f, loss %.4f", folder.name, *passes[-1].values())
+        return passes[-1]["epoch"] - best_pass(passes)["epoch"] >= settings.patience
+
+    job = TrainingJob(
+        "a new Marian",
+        partial(new_translator, tokenizer, settings),
+        data,
+        training,
+        after_evaluation=has_stopped_rising,
+    )
+    model = run_job(job, origin, folder / "trained")
+    lines = (model.path / RECORDS).read_text(encoding="utf-8").splitlines()
+    passes = history(map(from_line, lines))
+    best = best_pass(passes)
 
     def write(draft: Draft) -> None:
-        write_text(draft.path / HISTORY, pd.DataFrame(history).to_csv(index=False))
+        write_text(draft.path / HISTORY, pd.DataFrame(passes).to_csv(index=False))
         draft.notes |= {"epoch": best["epoch"], "model": f"epoch-{best['epoch']}"}
-        draft.counts = {"tokens": tokens, "epochs": len(history)}
+        draft.counts = {"tokens": tokens, "epochs": len(passes)}
 
-    depends_on = {"models": fingerprints, "patience": settings.patience}
+    depends_on = {"model": model.fingerprint, "history": passes}
     return make(folder / "chosen", TRANSLATOR, depends_on, write)
+
+
+def best_pass(passes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the pass with the highest BLEU, of equals the one with the lowest held-out loss."""
+    return max(passes, key=lambda one: (one["bleu"], -one["loss"]))
 
 
 def chosen_model(translator: Path) -> Path:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from toy_translation import toy_settings
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from dana.core.artifacts import make, read_manifest
+from dana.core.artifacts import make
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.models.folder import uncut
@@ -160,11 +160,8 @@ def test_passes_are_one_long_run_and_the_best_of_them_is_chosen(
     model = chosen_model(trained.path)
     assert model.name == f"epoch-{best['epoch']:.0f}"
     steps = -(-trained.manifest["counts"]["tokens"] // settings.batch_tokens)
-    assert read_manifest(trained.path.parent / "epoch-2")["extended"]["at"] == steps - 1, (
-        "it went on from the first"
-    )
     data = TrainingData(texts["train"], None, texts["dev"], texts["dev"])
-    long = training_settings(settings, 2 * steps, None)
+    long = training_settings(settings, 2, steps)
     job = TrainingJob("new", lambda: new_translator(tokenizer, settings), data, long)
     straight = run_job(job, {}, folder / "straight" / "model").path
     one, other = (
