@@ -1,4 +1,4 @@
-"""Parse sources into documents, in order, with one process or several. Large files are read in slices.
+"""Read sources as parsed records, in order, with one process or several. Large files are read in slices.
 
 A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones
 included, is one slice, because it can only be read from its beginning. Worker processes return a
@@ -11,21 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from math import inf
-from pathlib import Path
-from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.lines import COMPRESSIONS, MAX_LINE, check_line_length, is_sliceable
-from dana.core.schemas import Document
 from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import MISSING, Inputs, Record, field_at
+from dana.corpus.inputs import Inputs
+from dana.corpus.parse import ParsedRecord, parse_records
 from dana.corpus.readers import parse_json_lines, read_file, read_metadata, read_records
-from dana.corpus.sources import Source, expand, format_of, stem
-from dana.corpus.text import document_id, normalise
+from dana.corpus.sources import Source, expand, format_of
 
 SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
 WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
@@ -36,103 +32,22 @@ PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
 PARALLEL_CORES = 4
 MAX_READERS = 8  # more would wait for the main process
 
-_PLAIN = Inputs()  # plain text has no fields to name
-
-
-@dataclass(frozen=True)
-class ParsedRecord:
-    """A record with its document, or the reason why it has none.
-
-    Attributes:
-        record: The record; from a worker process, without its fields.
-        reason: Category of the reason, for counting.
-        problem: What is wrong with the record; empty if it is only left out.
-        document: The document, or None.
-    """
-
-    record: Record
-    reason: str
-    problem: str = ""
-    document: Document | None = None
-
-
-def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
-    if record.problem:
-        return ParsedRecord(
-            record, "damaged file" if record.rest_lost else "unreadable", record.problem
-        )
-    fields = record.fields
-    inputs = _PLAIN if record.is_plain else inputs
-    values = ((name, field_at(fields, name)) for name in inputs.text_field)
-    name, text = next(
-        (pair for pair in values if pair[1] is not MISSING),
-        (" or ".join(inputs.text_field), MISSING),
-    )
-    if text is MISSING:
-        problem = f"the field {name!r} is missing; available: {_names(fields)}; name it by --text-field (init: --text)"
-        return ParsedRecord(record, "no text", problem)
-    if not isinstance(text, str):
-        return ParsedRecord(
-            record, "no text", f"the field {name!r} must be text, got {type(text).__name__}"
-        )
-    id_value = (
-        field_at(fields, inputs.id_field)
-        if inputs.id_field
-        else fields.get("id", fields.get("doc_id"))
-    )
-    if id_value is MISSING or (inputs.id_field and id_value in (None, "")):
-        problem = f"the field {inputs.id_field!r} is missing or empty; available: {_names(fields)}; set --id-field"
-        return ParsedRecord(record, "no id", problem)
-    if (
-        not isinstance(id_value, str | int | float | None)
-        or id_value in (inf, -inf)
-        or id_value != id_value
-    ):
-        return ParsedRecord(
-            record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}"
-        )
-    source_value = fields.get("source") or ""
-    if not isinstance(source_value, str | int | float):
-        return ParsedRecord(
-            record,
-            "no source",
-            f"the source must be text or a number, got {str(source_value)[:40]!r}",
-        )
-    text = normalise(text)
-    if not text:
-        return ParsedRecord(record, "empty")
-    origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
-    # NaN is a missing number.
-    source = (normalise(str(source_value)) if source_value == source_value else "") or origin
-    doc_id = "" if id_value is None else normalise(str(id_value))
-    return ParsedRecord(record, "", "", Document(doc_id or document_id(source, text), source, text))
-
-
-def _names(fields: dict[str, Any]) -> str:
-    return (
-        ", ".join(map(str, fields)).encode("utf-8", "backslashreplace").decode()
-    )  # JSON may hold lone surrogates
-
 
 def parse_sources(
     sources: Sequence[Source], processes: int, inputs: Inputs
 ) -> Iterator[ParsedRecord]:
     """Parse every record of all sources, in order, with one process or several."""
     if processes == 1:
-        yield from _parse_all(read_records(sources, inputs.text_documents), inputs)
+        yield from parse_records(read_records(sources, inputs.text_documents), inputs)
         return
     with worker_pool(processes) as pool:
         for from_hub, group in groupby(sources, is_hub):
             if from_hub:
-                yield from _parse_all(read_records(list(group)), inputs)
+                yield from parse_records(read_records(list(group)), inputs)
             else:  # slices of all files together: one file may be too small for more than one process
                 yield from _parse_slices(
                     pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs
                 )
-
-
-def _parse_all(records: Iterable[Record], inputs: Inputs) -> Iterator[ParsedRecord]:
-    return (_parse(record, inputs) for record in records)
 
 
 def _parse_slices(
@@ -146,7 +61,7 @@ def _parse_slices(
         if lost:
             continue
         items, count = (
-            future.result() if future else (_parse_all(read_file(part.path, layout), inputs), 0)
+            future.result() if future else (parse_records(read_file(part.path, layout), inputs), 0)
         )
         for item in items:
             lost = item.record.rest_lost
@@ -197,7 +112,7 @@ def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]
     else:
         lines = list(_lines(part.path, part.first, part.after))
         records = parse_json_lines(part.path, lines)
-    items = list(_parse_all(records, inputs))
+    items = list(parse_records(records, inputs))
     for item in items:
         item.record.fields.clear()
     return items, len(lines)
