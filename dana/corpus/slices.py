@@ -25,9 +25,8 @@ from dana.corpus.sources import Source, expand, format_of
 
 SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
 WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
-PACKED_BYTES = (
-    WHOLE_BYTES // 8
-)  # the same for compressed files and Parquet, which grow some four times
+# The same for compressed files and Parquet, which grow some four times.
+PACKED_BYTES = WHOLE_BYTES // 8
 PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
 PARALLEL_CORES = 4
 MAX_READERS = 8  # more would wait for the main process
@@ -44,33 +43,41 @@ def parse_sources(
         for from_hub, group in groupby(sources, is_hub):
             if from_hub:
                 yield from parse_records(read_records(list(group)), inputs)
-            else:  # slices of all files together: one file may be too small for more than one process
-                yield from _parse_slices(
-                    pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs
-                )
+            else:
+                # Slices of all files together: one file may be too small for several processes.
+                parts = chain.from_iterable(map(iterate_slices, group))
+                yield from _parse_slices(pool, parts, processes + 2, inputs)
 
 
 def _parse_slices(
     pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
 ) -> Iterator[ParsedRecord]:
     """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
-    lines, lost, layout = 0, False, inputs.text_documents
+    lines = 0  # of the file, before the slice
+    is_lost = False
     for part, future in _submit(pool, parts, limit, inputs):
         if part.first == 0:  # a new file, perhaps the same one again
-            lines, lost = 0, False
-        if lost:
+            lines = 0
+            is_lost = False
+        if is_lost:
             continue
-        items, count = (
-            future.result() if future else (parse_records(read_file(part.path, layout), inputs), 0)
-        )
+        items: Iterable[ParsedRecord]
+        if future is None:
+            items = parse_records(read_file(part.path, inputs.text_documents), inputs)
+            line_count = 0
+        else:
+            items, line_count = future.result()
         for item in items:
-            lost = item.record.rest_lost
-            yield (
-                replace(item, record=replace(item.record, line=item.record.line + lines))
-                if lines
-                else item
-            )
-        lines += count
+            is_lost = item.record.rest_lost
+            yield _move(item, lines)
+        lines += line_count
+
+
+def _move(item: ParsedRecord, lines: int) -> ParsedRecord:
+    """Return a record as of a place some lines further down."""
+    if not lines:
+        return item
+    return replace(item, record=replace(item.record, line=item.record.line + lines))
 
 
 def _submit(
@@ -81,9 +88,8 @@ def _submit(
     failure: Exception | None = None
     try:
         for part in parts:
-            pending.append(
-                (part, pool.submit(parse_slice, part, inputs) if part.is_small else None)
-            )
+            future = pool.submit(parse_slice, part, inputs) if part.is_small else None
+            pending.append((part, future))
             if len(pending) == limit:
                 yield pending.popleft()
     except (DataError, OSError) as error:  # errors of the earlier files that are pending come first
@@ -135,10 +141,10 @@ class Slice:
     @property
     def is_small(self) -> bool:
         """True if all of its records fit in memory at once, so that a worker process can return them."""
+        if self.after is not None:
+            return True
         is_packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or file_size(self.path) <= (
-            PACKED_BYTES if is_packed else WHOLE_BYTES
-        )
+        return file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -153,21 +159,18 @@ def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
 
 
 def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    length, kind = file_size(path), format_of(path)
-    if (
-        length <= size
-        or path.suffix.lower() in COMPRESSIONS
-        or kind not in (".jsonl", ".json", ".parquet")
-    ):
+    length = file_size(path)
+    kind = format_of(path)
+    is_packed = path.suffix.lower() in COMPRESSIONS
+    if length <= size or is_packed:
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
-    elif not is_sliceable(path):
-        yield Slice(path)
+    elif kind in (".jsonl", ".json") and is_sliceable(path):
+        for first in range(0, length, size):
+            yield Slice(path, first, min(first + size, length))
     else:
-        yield from (
-            Slice(path, first, min(first + size, length)) for first in range(0, length, size)
-        )
+        yield Slice(path)
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
@@ -184,23 +187,30 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
         yield Slice(path)
         return
-    first = total = 0
+    first = 0
+    total = 0
     for group, group_size in enumerate(sizes):
         if group > first and total + group_size > size:
             yield Slice(path, first, group)
-            first, total = group, 0
+            first = group
+            total = 0
         total += group_size
     yield Slice(path, first, len(sizes))
 
 
 def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
-    at, number = max(0, first - 1), 0
+    """Yield the lines that begin in a byte range, numbered from 1."""
+    at = max(0, first - 1)
+    number = 0
     try:
         with open_until(path, after + BEHIND) as stream:  # the last line may end after the slice
             stream.seek(at)
             if first:  # a line that begins earlier belongs to the slice before
                 at += len(stream.readline(after - at))
-            while at < after and (line := stream.readline(MAX_LINE + 1)):
+            while at < after:
+                line = stream.readline(MAX_LINE + 1)
+                if not line:
+                    return
                 at += len(line)
                 number += 1
                 check_line_length(line, path, number)

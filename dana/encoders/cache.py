@@ -123,9 +123,9 @@ class StoredEncoder:
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
     """Create the encoder of a spec, behind a cache if `store` names a folder; an empty name only rounds."""
     encoder = ENCODERS.create(spec)
-    return (
-        encoder if store is None else StoredEncoder(encoder, Path(store) if store else None, dtype)
-    )
+    if store is None:
+        return encoder
+    return StoredEncoder(encoder, Path(store) if store else None, dtype)
 
 
 def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
