@@ -1,150 +1,90 @@
-"""Drop documents with a repeated text and rename those with a repeated id, in constant memory, by digests on disk.
+"""Drop documents with a repeated text and rename those with a repeated id, by digests in memory and then in SQLite."""
 
-The latest digests are in a dictionary, the others in sorted runs on disk, a log-structured merge
-tree (O'Neil et al. 1996): four runs of one size are merged into one, so there are few runs and each
-digest is written O(log n) times. A bit table of digest prefixes rules most missing digests out
-without a read; for the others one block per run is read.
-"""
-
-import os
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+import sqlite3
 from dataclasses import replace
+from errno import ENOSPC
 from functools import lru_cache
-from heapq import merge
-from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile
 
 from dana.core.files import text_digest
 from dana.core.schemas import Document
 
-KEY, VALUE = 16, 8  # bytes
-RECORD = KEY + VALUE
-NO_VALUE = bytes(VALUE)
-IN_MEMORY = 1 << 18  # digests in the dictionary, some 100 bytes each
-BLOCK = (
-    512  # records read at once; the first digest of each block is in memory, 0.1 bytes per record
-)
-FAN_IN = 4  # runs of one size that are merged into one
-FILTER_BITS = (
-    29  # prefix of a digest: a table of 64 MB; with 10^8 digests a fifth of the missing ones pass
-)
+IN_MEMORY = 1 << 20  # digests in a dictionary, some 130 bytes each; more of them go to SQLite
+# The file is temporary, so it needs neither a journal nor a sync. The cache takes 64 MB.
+OPEN = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA cache_size = -65536;
+CREATE TABLE seen (digest BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+BEGIN;
+"""
 
 
 class DigestStore:
-    """A dictionary from digests to values that grows on disk. Close it after use.
+    """A dictionary from digests to values that moves to a temporary SQLite file when it grows. Close it after use.
 
-    It takes 25 MB of memory, 65 MB more once some digests are on disk, and 24 bytes of disk per
-    digest, up to twice that while runs are merged. The files have no names, so they vanish when the
-    process dies.
+    It takes at most 140 MB of memory, and some 35 bytes of disk a digest.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         """Create an empty store.
 
         Args:
-            folder: Folder of the runs; None for the folder of temporary files.
+            folder: Folder of the file; None for the folder of temporary files.
         """
         self._folder = folder
-        self._recent: dict[bytes, bytes] = {}
-        self._runs: list[_Run] = []  # the larger ones first
-        self._filter = bytearray()
+        self._first: dict[bytes, bytes] = {}
+        self._database: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Close the files, which deletes them."""
-        for run in self._runs:
-            run.close()
+        """Delete the file."""
+        if self._database is not None:
+            self._database.close()
+            self._file.close()
 
-    def get(self, digest: bytes) -> bytes | None:
-        """Look up the value of a digest; return None if it was not added.
+    def add(self, digest: bytes, value: bytes = b"") -> bytes | None:
+        """Add a digest, unless the store holds it: then return its value. Return None if it is new.
 
-        Args:
-            digest: 16 uniformly distributed bytes, as from :func:`dana.core.files.text_digest`.
+        Raises:
+            OSError: If the disk is full.
         """
-        value = self._recent.get(digest)
-        if value is None and self._runs and self._may_hold(digest):
-            return next(
-                (value for run in self._runs if (value := run.get(digest)) is not None), None
-            )
-        return value
+        if self._database is None:
+            known = self._first.get(digest)
+            if known is None:
+                self._first[digest] = value
+                if len(self._first) == IN_MEMORY:
+                    self._move_to_disk()
+            return known
+        try:
+            insert = "INSERT OR IGNORE INTO seen VALUES (?, ?)"
+            if self._database.execute(insert, (digest, value)).rowcount == 1:
+                return None
+            select = "SELECT value FROM seen WHERE digest = ?"
+            return bytes(self._database.execute(select, (digest,)).fetchone()[0])
+        except sqlite3.OperationalError as error:
+            raise OSError(ENOSPC, str(error)) from error
 
-    def add(self, digest: bytes, value: bytes = NO_VALUE) -> None:
-        """Add a digest that the store does not hold yet.
+    def remove(self, digest: bytes) -> None:
+        """Remove a digest that the store holds."""
+        if self._database is None:
+            del self._first[digest]
+        else:
+            self._database.execute("DELETE FROM seen WHERE digest = ?", (digest,))
 
-        Args:
-            digest: See :meth:`get`.
-            value: 8 bytes.
-        """
-        self._recent[digest] = value
-        if len(self._recent) == IN_MEMORY:
-            self._spill()
-
-    def _may_hold(self, digest: bytes) -> bool:
-        byte, bit = _filter_position(digest)
-        return bool(self._filter[byte] & bit)
-
-    def _spill(self) -> None:
-        """Write the digests in memory as a run, and merge runs while :data:`FAN_IN` are of one size."""
-        self._filter = self._filter or bytearray(1 << FILTER_BITS - 3)
-        for digest in (order := sorted(self._recent)):
-            byte, bit = _filter_position(digest)
-            self._filter[byte] |= bit
-        self._runs.append(_Run((digest + self._recent[digest] for digest in order), self._folder))
-        self._recent = {}
-        while len({run.level for run in self._runs[-FAN_IN:]}) == 1 and len(self._runs) >= FAN_IN:
-            parts = self._runs[-FAN_IN:]
-            self._runs[-FAN_IN:] = [_Run(merge(*parts), self._folder, parts[0].level + 1)]
-            for part in parts:
-                part.close()
-
-
-class _Run:
-    """Records of digest and value, sorted by digest, in a file without a name."""
-
-    def __init__(self, records: Iterable[bytes], folder: Path | None, level: int = 0) -> None:
-        """Write a run.
-
-        Args:
-            records: Digests, each followed by its value, sorted.
-            folder: Folder of the file.
-            level: Number of merges behind it.
-        """
-        self.level = level
-        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 - close() closes it
-        self._first: list[bytes] = []
-        rest = iter(records)
-        while block := b"".join(islice(rest, BLOCK)):
-            self._first.append(block[:KEY])
-            self._file.write(block)
-        self._file.flush()
-
-    def __iter__(self) -> Iterator[bytes]:
-        for number in range(len(self._first)):
-            block = self._block(number)
-            yield from (block[start : start + RECORD] for start in range(0, len(block), RECORD))
-
-    def get(self, digest: bytes) -> bytes | None:
-        number = bisect_right(self._first, digest) - 1
-        if number < 0:
-            return None
-        block = self._block(number)
-        at = block.find(digest)
-        while at > 0 and at % RECORD:  # a match across two records
-            at = block.find(digest, at + 1)
-        return block[at + KEY : at + RECORD] if at >= 0 else None
-
-    def close(self) -> None:
-        self._file.close()
-
-    def _block(self, number: int) -> bytes:
-        return os.pread(self._file.fileno(), BLOCK * RECORD, number * BLOCK * RECORD)
-
-
-def _filter_position(digest: bytes) -> tuple[int, int]:
-    """Compute the byte and the bit of a digest in the bit table."""
-    prefix = int.from_bytes(digest[:4], "big") >> 32 - FILTER_BITS
-    return prefix >> 3, 1 << (prefix & 7)
+    def _move_to_disk(self) -> None:
+        self._file = NamedTemporaryFile(dir=self._folder, prefix=".digests-")  # noqa: SIM115
+        try:
+            # isolation_level=None: one transaction lasts until the file is deleted.
+            database = sqlite3.connect(self._file.name, isolation_level=None)
+            database.executescript(OPEN)
+            rows = sorted(self._first.items())
+            database.executemany("INSERT INTO seen VALUES (?, ?)", rows)
+        except sqlite3.OperationalError as error:
+            raise OSError(ENOSPC, str(error)) from error
+        self._database = database
+        self._first = {}
 
 
 class DuplicateFilter:
@@ -156,10 +96,11 @@ class DuplicateFilter:
         Args:
             folder: See :class:`DigestStore`.
         """
-        self._texts, self._names = DigestStore(folder), DigestStore(folder)
+        self._texts = DigestStore(folder)
+        self._names = DigestStore(folder)
 
     def close(self) -> None:
-        """Close the files, which deletes them."""
+        """Delete the files."""
         self._texts.close()
         self._names.close()
 
@@ -172,25 +113,20 @@ class DuplicateFilter:
             left out does not count as seen.
         """
         text = text_digest(document.text)
-        if self._texts.get(text) is not None:
+        if self._texts.add(text) is not None:
             return "duplicate", "", None
-        owner, name = _owner(document.source), text_digest(document.doc_id)
-        first_owner = self._names.get(name)
+        owner = _owner(document.source)
+        first_owner = self._names.add(text_digest(document.doc_id), owner)
         if first_owner not in (None, owner):
             document = replace(document, doc_id=f"{document.source}/{document.doc_id}")
-            name = text_digest(document.doc_id)
-            first_owner = self._names.get(name)
+            first_owner = self._names.add(text_digest(document.doc_id), owner)
         if first_owner is not None:
-            return (
-                "repeated id",
-                f"id {document.doc_id!r} is repeated with another text; ids must be unique",
-                None,
-            )
-        self._texts.add(text)
-        self._names.add(name, owner)
+            self._texts.remove(text)
+            problem = f"id {document.doc_id!r} is repeated with another text; ids must be unique"
+            return "repeated id", problem, None
         return "", "", document
 
 
 @lru_cache(maxsize=1)
 def _owner(source: str) -> bytes:
-    return text_digest(source)[:VALUE]
+    return text_digest(source)[:8]

@@ -1,4 +1,4 @@
-"""Parse sources into documents, in order, with one process or several. Large files are read in slices.
+"""Read sources as parsed records, in order, with one process or several. Large files are read in slices.
 
 A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones
 included, is one slice, because it can only be read from its beginning. Worker processes return a
@@ -11,107 +11,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from math import inf
-from pathlib import Path
-from typing import Any
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.lines import COMPRESSIONS, MAX_LINE, check_line_length, is_sliceable
-from dana.core.schemas import Document
 from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
 from dana.corpus.hub import is_hub
-from dana.corpus.inputs import MISSING, Inputs, Record, field_at
+from dana.corpus.inputs import Inputs
+from dana.corpus.parse import ParsedRecord, parse_records
 from dana.corpus.readers import parse_json_lines, read_file, read_metadata, read_records
-from dana.corpus.sources import Source, expand, format_of, stem
-from dana.corpus.text import document_id, normalise
+from dana.corpus.sources import Source, expand, format_of
 
 SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
 WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
-PACKED_BYTES = (
-    WHOLE_BYTES // 8
-)  # the same for compressed files and Parquet, which grow some four times
+# The same for compressed files and Parquet, which grow some four times.
+PACKED_BYTES = WHOLE_BYTES // 8
 PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
 PARALLEL_CORES = 4
 MAX_READERS = 8  # more would wait for the main process
-
-_PLAIN = Inputs()  # plain text has no fields to name
-
-
-@dataclass(frozen=True)
-class ParsedRecord:
-    """A record with its document, or the reason why it has none.
-
-    Attributes:
-        record: The record; from a worker process, without its fields.
-        reason: Category of the reason, for counting.
-        problem: What is wrong with the record; empty if it is only left out.
-        document: The document, or None.
-    """
-
-    record: Record
-    reason: str
-    problem: str = ""
-    document: Document | None = None
-
-
-def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
-    if record.problem:
-        return ParsedRecord(
-            record, "damaged file" if record.rest_lost else "unreadable", record.problem
-        )
-    fields = record.fields
-    inputs = _PLAIN if record.is_plain else inputs
-    values = ((name, field_at(fields, name)) for name in inputs.text_field)
-    name, text = next(
-        (pair for pair in values if pair[1] is not MISSING),
-        (" or ".join(inputs.text_field), MISSING),
-    )
-    if text is MISSING:
-        problem = f"the field {name!r} is missing; available: {_names(fields)}; name it by --text-field (init: --text)"
-        return ParsedRecord(record, "no text", problem)
-    if not isinstance(text, str):
-        return ParsedRecord(
-            record, "no text", f"the field {name!r} must be text, got {type(text).__name__}"
-        )
-    id_value = (
-        field_at(fields, inputs.id_field)
-        if inputs.id_field
-        else fields.get("id", fields.get("doc_id"))
-    )
-    if id_value is MISSING or (inputs.id_field and id_value in (None, "")):
-        problem = f"the field {inputs.id_field!r} is missing or empty; available: {_names(fields)}; set --id-field"
-        return ParsedRecord(record, "no id", problem)
-    if (
-        not isinstance(id_value, str | int | float | None)
-        or id_value in (inf, -inf)
-        or id_value != id_value
-    ):
-        return ParsedRecord(
-            record, "no id", f"the id must be text or a number, got {str(id_value)[:40]!r}"
-        )
-    source_value = fields.get("source") or ""
-    if not isinstance(source_value, str | int | float):
-        return ParsedRecord(
-            record,
-            "no source",
-            f"the source must be text or a number, got {str(source_value)[:40]!r}",
-        )
-    text = normalise(text)
-    if not text:
-        return ParsedRecord(record, "empty")
-    origin = record.origin if is_hub(record.origin) else normalise(stem(Path(record.origin)))
-    # NaN is a missing number.
-    source = (normalise(str(source_value)) if source_value == source_value else "") or origin
-    doc_id = "" if id_value is None else normalise(str(id_value))
-    return ParsedRecord(record, "", "", Document(doc_id or document_id(source, text), source, text))
-
-
-def _names(fields: dict[str, Any]) -> str:
-    return (
-        ", ".join(map(str, fields)).encode("utf-8", "backslashreplace").decode()
-    )  # JSON may hold lone surrogates
 
 
 def parse_sources(
@@ -119,43 +37,47 @@ def parse_sources(
 ) -> Iterator[ParsedRecord]:
     """Parse every record of all sources, in order, with one process or several."""
     if processes == 1:
-        yield from _parse_all(read_records(sources, inputs.text_documents), inputs)
+        yield from parse_records(read_records(sources, inputs.text_documents), inputs)
         return
     with worker_pool(processes) as pool:
         for from_hub, group in groupby(sources, is_hub):
             if from_hub:
-                yield from _parse_all(read_records(list(group)), inputs)
-            else:  # slices of all files together: one file may be too small for more than one process
-                yield from _parse_slices(
-                    pool, chain.from_iterable(map(iterate_slices, group)), processes + 2, inputs
-                )
-
-
-def _parse_all(records: Iterable[Record], inputs: Inputs) -> Iterator[ParsedRecord]:
-    return (_parse(record, inputs) for record in records)
+                yield from parse_records(read_records(list(group)), inputs)
+            else:
+                # Slices of all files together: one file may be too small for several processes.
+                parts = chain.from_iterable(map(iterate_slices, group))
+                yield from _parse_slices(pool, parts, processes + 2, inputs)
 
 
 def _parse_slices(
     pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
 ) -> Iterator[ParsedRecord]:
     """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
-    lines, lost, layout = 0, False, inputs.text_documents
+    lines = 0  # of the file, before the slice
+    is_lost = False
     for part, future in _submit(pool, parts, limit, inputs):
         if part.first == 0:  # a new file, perhaps the same one again
-            lines, lost = 0, False
-        if lost:
+            lines = 0
+            is_lost = False
+        if is_lost:
             continue
-        items, count = (
-            future.result() if future else (_parse_all(read_file(part.path, layout), inputs), 0)
-        )
+        items: Iterable[ParsedRecord]
+        if future is None:
+            items = parse_records(read_file(part.path, inputs.text_documents), inputs)
+            line_count = 0
+        else:
+            items, line_count = future.result()
         for item in items:
-            lost = item.record.rest_lost
-            yield (
-                replace(item, record=replace(item.record, line=item.record.line + lines))
-                if lines
-                else item
-            )
-        lines += count
+            is_lost = item.record.rest_lost
+            yield _move(item, lines)
+        lines += line_count
+
+
+def _move(item: ParsedRecord, lines: int) -> ParsedRecord:
+    """Return a record as of a place some lines further down."""
+    if not lines:
+        return item
+    return replace(item, record=replace(item.record, line=item.record.line + lines))
 
 
 def _submit(
@@ -166,9 +88,8 @@ def _submit(
     failure: Exception | None = None
     try:
         for part in parts:
-            pending.append(
-                (part, pool.submit(parse_slice, part, inputs) if part.is_small else None)
-            )
+            future = pool.submit(parse_slice, part, inputs) if part.is_small else None
+            pending.append((part, future))
             if len(pending) == limit:
                 yield pending.popleft()
     except (DataError, OSError) as error:  # errors of the earlier files that are pending come first
@@ -197,7 +118,7 @@ def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]
     else:
         lines = list(_lines(part.path, part.first, part.after))
         records = parse_json_lines(part.path, lines)
-    items = list(_parse_all(records, inputs))
+    items = list(parse_records(records, inputs))
     for item in items:
         item.record.fields.clear()
     return items, len(lines)
@@ -220,10 +141,10 @@ class Slice:
     @property
     def is_small(self) -> bool:
         """True if all of its records fit in memory at once, so that a worker process can return them."""
+        if self.after is not None:
+            return True
         is_packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
-        return self.after is not None or file_size(self.path) <= (
-            PACKED_BYTES if is_packed else WHOLE_BYTES
-        )
+        return file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -238,21 +159,18 @@ def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
 
 
 def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
-    length, kind = file_size(path), format_of(path)
-    if (
-        length <= size
-        or path.suffix.lower() in COMPRESSIONS
-        or kind not in (".jsonl", ".json", ".parquet")
-    ):
+    length = file_size(path)
+    kind = format_of(path)
+    is_packed = path.suffix.lower() in COMPRESSIONS
+    if length <= size or is_packed:
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
-    elif not is_sliceable(path):
-        yield Slice(path)
+    elif kind in (".jsonl", ".json") and is_sliceable(path):
+        for first in range(0, length, size):
+            yield Slice(path, first, min(first + size, length))
     else:
-        yield from (
-            Slice(path, first, min(first + size, length)) for first in range(0, length, size)
-        )
+        yield Slice(path)
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
@@ -269,23 +187,30 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
         yield Slice(path)
         return
-    first = total = 0
+    first = 0
+    total = 0
     for group, group_size in enumerate(sizes):
         if group > first and total + group_size > size:
             yield Slice(path, first, group)
-            first, total = group, 0
+            first = group
+            total = 0
         total += group_size
     yield Slice(path, first, len(sizes))
 
 
 def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
-    at, number = max(0, first - 1), 0
+    """Yield the lines that begin in a byte range, numbered from 1."""
+    at = max(0, first - 1)
+    number = 0
     try:
         with open_until(path, after + BEHIND) as stream:  # the last line may end after the slice
             stream.seek(at)
             if first:  # a line that begins earlier belongs to the slice before
                 at += len(stream.readline(after - at))
-            while at < after and (line := stream.readline(MAX_LINE + 1)):
+            while at < after:
+                line = stream.readline(MAX_LINE + 1)
+                if not line:
+                    return
                 at += len(line)
                 number += 1
                 check_line_length(line, path, number)

@@ -17,7 +17,6 @@ from dana.core.errors import ArtifactError, ConfigError, nearest_path
 from dana.core.files import Seals, find_damage, find_strays
 from dana.core.known_sources import CACHE
 from dana.core.logging import monitor
-from dana.encoders.cache import META, PATTERN, read_meta
 from dana.stages.remember import read_settings
 
 RUN = "run"
@@ -40,7 +39,6 @@ def verify(folder: Path) -> Iterator[str]:
         *_runs(folder),
         *_artifacts(folder),
         *_settings(folder),
-        *_embeddings(folder),
     ]
     if not artifacts:
         problem = "" if folder.is_dir() else f"no such folder{nearest_path(folder)}"
@@ -119,16 +117,3 @@ def _unknown(artifact: Path, sealed_names: Collection[str], others: set[Path]) -
 def _settings(folder: Path) -> Iterator[FolderCheck]:
     for file in sorted(folder.rglob(SETTINGS)):
         yield file, "settings", {}, _attempt(read_settings, file.parent)[1]
-
-
-def _embeddings(folder: Path) -> Iterator[FolderCheck]:
-    """Yield folders of embeddings, whose files are named by their digests."""
-    for part in sorted(
-        {file.parent for file in folder.rglob(PATTERN) if (file.parent / META).is_file()}
-    ):
-        files = {
-            file.name: (file.stat().st_size, file.stem.partition("-")[2])
-            for file in part.glob(PATTERN)
-        }
-        seals = {name: {"bytes": size, "digest": digest} for name, (size, digest) in files.items()}
-        yield part, "embeddings", seals, _attempt(read_meta, part)[1]

@@ -21,8 +21,9 @@ from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.rng import document_key
 from dana.core.schemas import SCORES, WEIGHTS, Document, part_files, read_batches, table_identity
 from dana.core.storage import check_url, is_url
+from dana.corpus.parse import make_document
 from dana.corpus.sources import stem
-from dana.corpus.text import document_id, normalise, words
+from dana.corpus.text import normalise, words
 from dana.corpus.units import Span, sentences
 from dana.scoring.engines.parts import PartWriter, join_scores, task_part
 from dana.scoring.saved_selector import SavedSelector, load_selector
@@ -53,12 +54,9 @@ def as_document(doc: Any) -> Document | None:
     """
     if not isinstance(doc.text, str):
         raise DataError(f"document {doc.id!r}: its text is {type(doc.text).__name__}, not a string")
-    text = normalise(doc.text)
-    if not text:
-        return None
     source = normalise(str(doc.metadata.get("source") or ""))
-    source = source or normalise(stem(Path(str(doc.metadata.get("file_path") or ""))))
-    return Document(normalise(str(doc.id)) or document_id(source, text), source, text)
+    source = source or stem(Path(str(doc.metadata.get("file_path") or "")))
+    return make_document(doc.text, str(doc.id), source)
 
 
 class DanaScore(PipelineStep):  # type: ignore[misc]

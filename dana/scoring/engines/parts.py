@@ -312,12 +312,10 @@ class _Parts:
                 tally.drop_counts["empty"] += record["blank"]
         with closing(DigestStore(draft.path)) as names:
             for document in iterate_documents(draft.path):
-                digest = text_digest(document.doc_id)
-                if names.get(digest) is not None:
+                if names.add(text_digest(document.doc_id)) is not None:
                     raise DataError(
                         f"{self.folder.path}: two documents have the id {document.doc_id!r}"
                     )
-                names.add(digest)
                 tally.add(document)
         if not tally.document_count:
             raise DataError(f"{self.folder.path}: no documents: {tally}")
