@@ -20,8 +20,6 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 
@@ -188,37 +186,32 @@ def folder_lock(path: Path) -> Iterator[None]:
         ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id,
             host and start.
     """
+    from filelock import FileLock, Timeout  # a fiftieth of a second, which --help does not need
+
     file = path.with_name(f".{path.name}.lock")
     lock = FileLock(file)
     try:
-        _acquire(lock, file, path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            log.info("waiting   for %s, which is writing %s", _owner(file), path)
+            lock.acquire(timeout=PATIENCE)
+    except Timeout as error:
+        message = f"{path}: {_owner(file)} is writing it; wait for it or stop it"
+        raise ArtifactError(message) from error
     except OSError as error:
         raise ArtifactError(f"{path}: cannot be written: {error.strerror}") from error
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
+    since = time.strftime("%F %T")
+    owner = f"process {os.getpid()} on {os.uname().nodename} (since {since}: {command})"
+    with suppress(OSError):  # a full disk, which what follows reports
+        file.write_text(owner, encoding="utf-8")
     try:
         yield
     finally:
         # Removed while it is held: a process that waits for the removed file begins again.
         file.unlink(missing_ok=True)
         lock.release()
-
-
-def _acquire(lock: FileLock, file: Path, path: Path) -> None:
-    """Take a lock, after waiting for its owner, and write who owns it now."""
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        log.info("waiting   for %s, which is writing %s", _owner(file), path)
-        try:
-            lock.acquire(timeout=PATIENCE)
-        except Timeout as error:
-            raise ArtifactError(
-                f"{path}: {_owner(file)} is writing it; wait for it or stop it"
-            ) from error
-    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:2]])
-    since = time.strftime("%F %T")
-    owner = f"process {os.getpid()} on {os.uname().nodename} (since {since}: {command})"
-    with suppress(OSError):  # a full disk, which what follows reports
-        file.write_text(owner, encoding="utf-8")
 
 
 def _owner(file: Path) -> str:

@@ -168,7 +168,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
 
     def full(dir):
-        assert Path(dir).name.startswith(".corpus.tmp-")
+        assert Path(dir).parent.name.startswith(".corpus.tmp-")
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(digests, "TemporaryFile", full)
