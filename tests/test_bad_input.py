@@ -59,7 +59,6 @@ COMMANDS = [
     (TRAIN + "--weights {folder}/nope", "nope", ArtifactError),
     (TUNE + "--task {folder}/nope.yaml", "nope.yaml", ConfigError),
     ("predict {labeller} {folder}/nope.txt", "nope.txt", DataError),
-    ("files verify {folder}/nope", "nope", ArtifactError),
     ("files average {model} {folder}/nope --alpha 0.5 --out {out}", "nope", ArtifactError),
     (
         "files average {model} {model} --alpha auto --on {folder}/nope --out {out}",

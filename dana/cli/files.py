@@ -1,4 +1,4 @@
-"""The groups ``dana plugins`` (list, check) and ``dana files`` (verify, pack, average, fold, env)."""
+"""The groups ``dana plugins`` (list, check) and ``dana files`` (pack, average, fold, env)."""
 
 import argparse
 from importlib import import_module
@@ -71,12 +71,8 @@ def add_files(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    text = "a run's files, its tokens, models: verify, pack, average, fold, env"
+    text = "a run's tokens, models, this machine: pack, average, fold, env"
     files = add_group(add, "files", text)
-    verify = add_command(files, "verify", _verify, settings=False, json=True)
-    verify.add_argument(
-        "folder", type=local_folder, metavar="DIR", help="a run's folder, or a part of one"
-    )
     add_command(files, "pack", _pack, PACK, folder="corpus/")
     average = add_command(files, "average", _average, settings=False, json=True)
     average.add_argument(
@@ -105,17 +101,6 @@ def add_files(add: AddCommand) -> None:
     )
     fold.add_argument("--out", required=True, type=local_folder, help="folder of the model")
     add_command(files, "env", _env, settings=False)
-
-
-def _verify(args: argparse.Namespace) -> dict[str, Any]:
-    """Check every byte that dana wrote in a folder; name each file that is damaged, missing or unknown."""
-    from dana.stages.verify import verify
-
-    folders = 0
-    for line in verify(args.folder):
-        print(line)
-        folders += 1
-    return {"folder": args.folder, "intact": folders}
 
 
 def _pack(args: argparse.Namespace) -> None:

@@ -2,36 +2,22 @@
 
 An artifact is a folder with a ``__dana__/manifest.json``. It is written under a temporary name and
 renamed when complete, so a reader sees all of it or nothing, even if the process dies. The manifest
-holds the fingerprint of all that the content depends on (settings, inputs, dana's schema version)
-and of nothing else (workers, devices, paths). An artifact is reused only if its fingerprint is that
-of the command.
+holds all that the content depends on (settings, versions of components, fingerprints of inputs) and
+its fingerprint, which counts nothing else (workers, devices, paths). An artifact is reused only if
+its fingerprint is that of the command.
 """
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass
 from hashlib import blake2b
-from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import (
-    Seals,
-    check_seals,
-    file_digest,
-    find_damage,
-    find_strays,
-    folder_lock,
-    lock_file,
-    make_parent,
-    seal,
-    sync,
-    temp_dir,
-    temp_file,
-)
+from dana.core.files import folder_lock, make_parent, sync, sync_folder, temp_dir, temp_file
 from dana.core.launch import is_writer, on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
@@ -43,16 +29,14 @@ SCHEMA = 2
 # read a table's folder.
 META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
-INVENTORY = "artifacts.json"  # in a run's folder: seals of its manifests and pages
 MANIFEST_KEYS = {
     "kind": str,
     "fingerprint": str,
     "depends_on": dict,
     "counts": dict,
     "seeds": dict,
-    "files": dict,
 }
-STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds", "digest"}
+STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds"}
 
 
 @dataclass(frozen=True)
@@ -118,17 +102,6 @@ def write_json(path: Path, value: Any) -> None:
     )
 
 
-def add_seal(content: dict[str, Any]) -> dict[str, Any]:
-    """Add a ``digest`` of its content to a JSON object."""
-    return {**content, "digest": fingerprint(json.loads(canonical(content)))}
-
-
-def is_intact(content: dict[str, Any]) -> bool:
-    """Return True if the content still has the digest of :func:`add_seal`."""
-    rest = {key: value for key, value in content.items() if key != "digest"}
-    return "digest" in content and fingerprint(rest) == content["digest"]
-
-
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
@@ -141,72 +114,6 @@ def read_json(path: Path) -> Any:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         reason = error.strerror if isinstance(error, OSError) else error
         raise ArtifactError(f"{path}{line}: cannot be read: {reason}") from error
-
-
-def list_files(run: Path, files: Iterable[Path], others: Iterable[Path] = ()) -> None:
-    """Write size and digest of files of a run into its list, :data:`INVENTORY`.
-
-    What is gone stays listed, so that it is missed, until its command is run again.
-
-    Args:
-        run: Folder of the run.
-        files: Manifests and pages that the caller wrote.
-        others: Files that others wrote; their entries do not change.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    files, others = list(files), list(others)
-
-    def changed_entries() -> Seals:
-        old = read_inventory(run) if (run / INVENTORY).is_file() else {}
-        entries = dict(old)
-        for file in chain(
-            files, (file for file in others if file.relative_to(run).as_posix() not in old)
-        ):
-            entries[file.relative_to(run).as_posix()] = {
-                "bytes": file.stat().st_size,
-                "digest": file_digest(file),
-            }
-        return {} if entries == old else entries
-
-    if changed_entries():  # else no lock: a folder may be read-only
-        with folder_lock(run / INVENTORY):
-            if entries := changed_entries():
-                write_json(run / INVENTORY, add_seal({"files": dict(sorted(entries.items()))}))
-
-
-def read_inventory(run: Path) -> Seals:
-    """Read the seals of a run's manifests and pages.
-
-    Raises:
-        ArtifactError: If the list is damaged.
-    """
-    content = read_json(run / INVENTORY)
-    if not isinstance(content, dict) or not is_intact(content):
-        raise ArtifactError(
-            f"{run / INVENTORY}: changed since it was written; remove it to begin a new list"
-        )
-    return read_seals(run / INVENTORY)
-
-
-def read_seals(file: Path) -> Seals:
-    """Read the seals of files in a JSON object.
-
-    Raises:
-        ArtifactError: If it holds none.
-    """
-    content = read_json(file)
-    seals: Any = content.get("files") if isinstance(content, dict) else content
-    check_seals(file, seals)
-    return seals
-
-
-def list_artifact(path: Path, is_new: bool = True) -> None:
-    """Update the entry of an artifact in the list of the run that it is in, if there is one; of an old one, add it."""
-    run = next((folder for folder in path.parents if (folder / INVENTORY).is_file()), None)
-    if run is None or not is_finished(name := (path / MANIFEST).relative_to(run)):
-        return
-    if is_new or name.as_posix() not in read_inventory(run):
-        list_files(run, [path / MANIFEST])
 
 
 def is_finished(file: Path) -> bool:
@@ -233,8 +140,7 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
         hint: The command that makes one, shown if it is missing.
 
     Raises:
-        ArtifactError: If there is no manifest, its kind or schema version is another, or a file is
-            missing, truncated or without a seal.
+        ArtifactError: If there is no manifest, or its kind or schema version is another.
     """
     if not (path / MANIFEST).is_file():
         advice = f"; make one with: {hint}" if hint else ""
@@ -242,13 +148,6 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
     manifest = read_manifest(path)
     if manifest["kind"] != kind:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
-    files = manifest["files"]
-    if problem := next(
-        chain(find_damage(path, files, digests=False), find_strays(path, files)), None
-    ):
-        raise ArtifactError(
-            f"{problem}; dana files verify {path} lists all; remove it and run its command again"
-        )
     return Artifact(path, manifest)
 
 
@@ -261,7 +160,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    manifest, remedy = read_json(path), f"not a manifest; remove {folder} and run its command again"
+    manifest = read_json(path)
+    remedy = f"not a manifest; remove {folder} and run its command again"
     if not isinstance(manifest, dict):
         raise ArtifactError(f"{path}: holds a {type(manifest).__name__}, {remedy}")
     if manifest.get("schema") != SCHEMA:
@@ -271,12 +171,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     for key, kind in MANIFEST_KEYS.items():
         if not isinstance(manifest.get(key), kind):
             raise ArtifactError(f"{path}: {key!r} is {manifest.get(key)!r}, {remedy}")
-    check_seals(path, manifest["files"])
     return manifest
 
 
 def make(
-    path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft], None]
+    path: Path,
+    kind: str,
+    depends_on: dict[str, Any],
+    write: Callable[[Draft], None],
+    remake: bool = False,
 ) -> Artifact:
     """Open the artifact at ``path`` if it has the same fingerprint, else write it.
 
@@ -287,19 +190,30 @@ def make(
     Args:
         path: Final folder.
         kind: Kind of artifact, for example ``scores``.
-        depends_on: Settings, input fingerprints and seeds that decide the content; shown on a
-            mismatch.
+        depends_on: Settings, versions of components, input fingerprints and seeds that decide the
+            content; shown on a mismatch.
         write: Fills the draft's folder.
+        remake: Replace an artifact of this kind that was made from other settings. It stays until
+            the new one is complete.
 
     Raises:
         ArtifactError: If the folder was made from other settings, which are shown, and it is left
             unchanged; if another process does not stop writing it; or if the disk is full.
     """
-    return on_rank_0(lambda: make_on_all_ranks(path, kind, depends_on, cast(Any, write)))
+
+    def write_first(draft: Draft | None) -> None:
+        assert draft is not None
+        write(draft)
+
+    return on_rank_0(lambda: make_on_all_ranks(path, kind, depends_on, write_first, remake))
 
 
 def make_on_all_ranks(
-    path: Path, kind: str, depends_on: dict[str, Any], write: Callable[[Draft | None], None]
+    path: Path,
+    kind: str,
+    depends_on: dict[str, Any],
+    write: Callable[[Draft | None], None],
+    remake: bool = False,
 ) -> Artifact:
     """Like :func:`make`, for work of all processes of a launch, such as training.
 
@@ -309,32 +223,51 @@ def make_on_all_ranks(
         depends_on: All that decides the content.
         write: Called on every process: on the first with the draft to fill, on the others with
             None.
+        remake: See :func:`make`.
     """
     inputs = json.loads(canonical(depends_on))
     with ExitStack() as stack:
-        artifact = on_rank_0(
-            lambda: find_reusable(path, kind, inputs) or _claim(path, kind, inputs, stack)
-        )
+
+        def find_or_lock() -> Artifact | None:
+            existing = find_reusable(path, kind, inputs, remake)
+            if existing is not None:
+                return existing
+            _refuse_inside_artifact(path)
+            stack.enter_context(make_parent(path))
+            stack.enter_context(folder_lock(path))
+            return find_reusable(path, kind, inputs, remake)  # another process may have made it
+
+        artifact = on_rank_0(find_or_lock)
         if artifact is not None:
             return artifact
-        draft = Draft(stack.enter_context(temp_dir(path))) if is_writer() else None
-        if draft is not None:
-            (draft.path / META_DIR).mkdir()
+        draft = None
+        if is_writer():
+            workspace = stack.enter_context(temp_dir(path))
+            draft = Draft(workspace / "new")
+            (draft.path / META_DIR).mkdir(parents=True)
         write(draft)
         return on_rank_0(lambda: _commit(path, kind, inputs, draft))
 
 
-def _claim(path: Path, kind: str, inputs: dict[str, Any], stack: ExitStack) -> Artifact | None:
-    """Lock a folder; return the artifact that another process may have committed meanwhile."""
-    if outer := next((folder for folder in path.parents if (folder / MANIFEST).is_file()), None):
-        raise ArtifactError(f"{path}: is in {outer}, which would be damaged; choose another folder")
-    stack.enter_context(make_parent(path))
-    stack.enter_context(folder_lock(path))
-    return find_reusable(path, kind, inputs)
+def _refuse_inside_artifact(path: Path) -> None:
+    """Refuse a folder inside an artifact, which would be part of that one."""
+    for folder in path.parents:
+        if (folder / MANIFEST).is_file():
+            raise ArtifactError(
+                f"{path}: is in {folder}, which would be damaged; choose another folder"
+            )
 
 
-def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | None:
-    """Return the artifact at ``path`` if it has the same fingerprint, or None if the folder is missing or empty.
+def find_reusable(
+    path: Path, kind: str, inputs: dict[str, Any], remake: bool = False
+) -> Artifact | None:
+    """Return the artifact at ``path`` if it has the same fingerprint, or None if it is to be made.
+
+    Args:
+        path: The folder.
+        kind: Kind of artifact.
+        inputs: All that decides the content, as JSON reads it.
+        remake: Whether an artifact of other settings is to be made again.
 
     Raises:
         ArtifactError: If anything else is there.
@@ -342,12 +275,10 @@ def find_reusable(path: Path, kind: str, inputs: dict[str, Any]) -> Artifact | N
     if (path / MANIFEST).is_file():
         existing = open_artifact(path, kind)
         if existing.fingerprint == fingerprint(inputs):
-            list_artifact(path, is_new=False)  # who wrote it may have been killed before
-            if lock_file(path.resolve()).exists():  # or after
-                with suppress(ArtifactError), folder_lock(path):
-                    pass
             log.info("%-9s reused   %s", kind, path)
             return existing
+        if remake:
+            return None
         raise Contradiction(path, list_differences(existing.manifest["depends_on"], inputs))
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise ArtifactError(f"{path}: is a file or a link, not a folder; choose another path")
@@ -364,23 +295,18 @@ def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) 
         "schema": SCHEMA,
         "fingerprint": fingerprint(inputs),
         "depends_on": inputs,
-    }
-    manifest |= {
         "counts": draft.counts,
         "seeds": draft.seeds,
         **draft.notes,
-        "files": seal(draft.path),
-    }
-    manifest |= {
         "versions": package_versions(),
         "seconds": round(time.monotonic() - draft.start, 3),
     }
-    write_json(draft.path / MANIFEST, add_seal(manifest))
-    if path.exists():
-        path.rmdir()
+    write_json(draft.path / MANIFEST, manifest)
+    sync_folder(draft.path)
+    if path.exists():  # empty, or of other settings: removed with the draft's temporary folder
+        path.rename(draft.path.with_name("old"))
     draft.path.rename(path)
     sync(path.parent)
-    list_artifact(path)
     log.info("%-9s written  %s  (%.1f s)", kind, path, manifest["seconds"])
     return open_artifact(path, kind)
 

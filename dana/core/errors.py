@@ -54,15 +54,17 @@ class Contradiction(ArtifactError):
 
     Args:
         path: Folder of the artifact.
-        differences: Each key that differs, with both values; the message shows the first four.
+        differences: Each key that differs, with both values; the message shows the first eight.
     """
 
     def __init__(self, path: Path, differences: Iterable[str]) -> None:
         keys = list(differences)
-        more = [f"and {len(keys) - 4} more"] if len(keys) > 4 else []
-        summary = "; ".join(keys[:4] + more)
+        shown = keys[:8]
+        if len(keys) > len(shown):
+            shown.append(f"and {len(keys) - len(shown)} more")
         super().__init__(
-            f"{path} was made from other settings ({summary}); remove it or choose another folder"
+            f"{path} was made from other settings ({'; '.join(shown)}); "
+            "add --remake to replace it, or choose another folder"
         )
 
 

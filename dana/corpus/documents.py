@@ -175,33 +175,6 @@ def read_documents(
         )
 
 
-Stamps = dict[Path, tuple[int, ...]]
-
-
-def file_stamps(sources: Sequence[Source]) -> Stamps:
-    """Return the stamp of every local file of sources."""
-    files = (path for source in sources if not is_hub(source) for path in expand(source))
-    return {path: stamp(path) for path in files if not isinstance(path, RemoteFile)}
-
-
-def check_stamps(stamps: Stamps) -> None:
-    """Check that files are those of which digests were computed.
-
-    Raises:
-        DataError: If a file changed or was removed since its stamp.
-    """
-    if path := next((path for path, old in stamps.items() if stamp(path) != old), None):
-        raise DataError(f"{path}: changed while it was read; run it again")
-
-
-def stamp(path: Path) -> tuple[int, ...]:
-    """Return size, time of modification and inode of a file; empty if it is missing."""
-    if not path.exists():
-        return ()
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
 def source_digests(
     sources: Sequence[Source], digest: Callable[[Path], str] | None = None
 ) -> dict[str, str]:
@@ -212,7 +185,8 @@ def source_digests(
 
     Args:
         sources: Files, folders, globs, ``hf:`` names.
-        digest: Computes the digest of a local file; None hashes its content.
+        digest: Computes the digest of a local file, such as
+            :meth:`dana.core.raw_files.RawFiles.digest`; None hashes its content.
     """
     digests: dict[str, str] = {}
     numbers: Counter[str] = Counter()
@@ -226,9 +200,10 @@ def source_digests(
                 numbers[path.name] += 1
                 key = f"{path.name} ({numbers[path.name] + 1})"
             try:
-                digests[key] = (
-                    path.identity if isinstance(path, RemoteFile) else (digest or file_digest)(path)
-                )
+                if isinstance(path, RemoteFile):
+                    digests[key] = path.identity
+                else:
+                    digests[key] = (digest or file_digest)(path)
             except OSError as error:
                 raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     return digests

@@ -1,4 +1,4 @@
-"""Commit folders of files by one rename, and open only those whose files are as they were written."""
+"""Commit folders of files by one rename, and open those of the same settings and inputs."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from typing import Any
 
 from dana.core.artifacts import list_differences, write_json
 from dana.core.errors import Contradiction
-from dana.core.files import find_damage, seal, sync, temp_dir
+from dana.core.files import sync, sync_folder, temp_dir
 from dana.core.logging import get_logger
 from dana.train.state import explain_write_errors
 
@@ -21,11 +21,11 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class SealedFolder:
-    """A folder whose files match the digests in its manifest.
+    """A folder that was committed whole.
 
     Attributes:
         path: The folder.
-        manifest: ``files`` (size and digest of each), the inputs it ``depends_on``, and notes.
+        manifest: The inputs it ``depends_on``, and notes.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class SealedFolders:
     depends_on: dict[str, Any]
 
     def commit(self, name: str, write: Callable[[Path], None], notes: dict[str, Any]) -> None:
-        """Write a folder aside, hash its files and rename it to `name`, replacing an older folder.
+        """Write a folder aside and rename it to `name`, replacing an older folder.
 
         Args:
             name: Name of the folder.
@@ -60,14 +60,14 @@ class SealedFolders:
             self.folder.mkdir(parents=True, exist_ok=True)
             with temp_dir(self.folder / "saving") as draft:
                 write(draft)
-                manifest = {"depends_on": self.depends_on, **notes, "files": seal(draft)}
-                write_json(draft / MANIFEST, manifest)
+                write_json(draft / MANIFEST, {"depends_on": self.depends_on, **notes})
+                sync_folder(draft)
                 shutil.rmtree(final, ignore_errors=True)
                 draft.rename(final)
                 sync(self.folder)
 
     def open(self, name: str) -> SealedFolder | None:
-        """Open the folder of a name; None if there is none, or, with a warning, if a byte of it is damaged.
+        """Open the folder of a name; None if there is none, or, with a warning, if its manifest is damaged.
 
         Raises:
             Contradiction: If it was made from other settings or inputs.
@@ -77,8 +77,6 @@ class SealedFolders:
             return None
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-            for flaw in find_damage(path, manifest["files"], digests=True):
-                raise OSError(flaw)
             inputs = manifest["depends_on"]
         except (OSError, ValueError, TypeError, KeyError) as error:
             why = f"its manifest has no {error}" if isinstance(error, KeyError) else error

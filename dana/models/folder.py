@@ -5,13 +5,13 @@ Weights are safetensors only, and code in a model's folder never runs.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import fingerprint, list_differences, read_manifest
+from dana.core.artifacts import Draft, fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import check_sha256, file_digest
 from dana.core.logging import get_logger
@@ -302,8 +302,13 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     return config, tokenizer
 
 
-def model_identity(model: str) -> dict[str, Any]:
+def model_identity(model: str, digest: Callable[[Path], str] = file_digest) -> dict[str, Any]:
     """Identify a model by digests of the files that transformers reads of a folder, or by the commit of a Hub name.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        digest: Computes the digest of a file; :meth:`dana.core.raw_files.RawFiles.digest` remembers
+            it.
 
     Raises:
         ArtifactError: If there is no such model.
@@ -312,10 +317,17 @@ def model_identity(model: str) -> dict[str, Any]:
     folder = Path(resolve_model(model))
     if folder.is_dir():
         files = {file for pattern in MODEL_FILES for file in folder.glob(pattern)}
-        digests: dict[str, Any] = {file.name: file_digest(file) for file in sorted(files)}
-        base = adapted_base(str(folder))
-        return digests | ({"base": model_identity(base)} if base else {})
+        identity: dict[str, Any] = {file.name: digest(file) for file in sorted(files)}
+        if base := adapted_base(str(folder)):
+            identity["base"] = model_identity(base, digest)
+        return identity
     return {"name": model, "commit": getattr(load_config(model), "_commit_hash", None)}
+
+
+def note_weights(draft: Draft) -> None:
+    """Put the digests of a model's weights into its manifest, by which a report traces models."""
+    files = sorted(draft.path.glob("*.safetensors"))
+    draft.notes["weight_digests"] = {file.name: file_digest(file) for file in files}
 
 
 @contextmanager

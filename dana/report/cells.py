@@ -250,17 +250,10 @@ def weights(identity: Any) -> Weights:
 
 
 def output_weights(manifest: dict[str, Any]) -> Weights:
-    """Return the digests of the weights that a step wrote; empty if its manifest lists no model files."""
-    files = manifest.get("files")
-    if manifest.get("kind") != "model" or not isinstance(files, dict):
+    """Return the digests of the weights that a step wrote; empty if its manifest lists none."""
+    if manifest.get("kind") != "model":
         return frozenset()
-    return weights(
-        {
-            name: entry["digest"]
-            for name, entry in files.items()
-            if "/" not in name and "digest" in entry
-        }
-    )
+    return weights(manifest.get("weight_digests"))
 
 
 def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:

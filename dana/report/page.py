@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import list_files, write_text
+from dana.core.artifacts import write_text
 from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
@@ -236,8 +236,6 @@ class Report:
 def write_page(report: Report, folder: Path, stem: str) -> Path:
     """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures, the same bytes for equal reports.
 
-    The folder's list of files, by which ``dana files verify`` goes, gets them too.
-
     Returns:
         Path of the HTML file, which needs no other file.
     """
@@ -246,10 +244,10 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
         folder / "tables" / f"{table.name}.csv": csv_text(table.frame) for table in report.tables
     }
     texts |= {page.with_suffix(".md"): to_markdown(report), page: to_html(report)}
-    files = [file for figure in drawings for file in figure.write(folder / report.figure_folder)]
+    for figure in drawings:
+        figure.write(folder / report.figure_folder)
     for file, text in texts.items():
         write_text(file, text)
-    list_files(folder, [*files, *texts])
     log.info("%-9s written  %s", "report", page)
     return page
 

@@ -1,9 +1,9 @@
 """Save a fitted selector and load it again to score any text, without the run, its task or its pool.
 
 The folder holds the fitted state (safetensors, JSON, n-gram counts; no pickle) and ``saved.json``:
-specs of selector, detector and encoder, how text is cut, digests of encoder and code, and size and
-digest of every file. The encoder's weights are not in the folder; they are loaded by spec and
-verified by digest.
+specs of selector, detector and encoder, how text is cut, digests of encoder and code, and a digest
+that identifies all this and the fitted state. The encoder's weights are not in the folder; they are
+loaded by spec and verified by digest.
 """
 
 import json
@@ -17,16 +17,15 @@ import pyarrow as pa
 
 from dana.core.artifacts import (
     META_DIR,
-    add_seal,
     canonical,
-    is_intact,
+    fingerprint,
     list_differences,
     read_json,
     write_json,
 )
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError, nearest_path
-from dana.core.files import check_digests, seal
+from dana.core.files import file_digest
 from dana.core.logging import get_logger
 from dana.core.registry import OURS, origin_of, package_versions, plugin_errors
 from dana.core.schemas import SCORES, Document
@@ -131,18 +130,24 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         selector: Selector of this spec, in the context of the selection.
         selection: How text was cut and embedded.
     """
-    settings = {name: getattr(selection, name) for name in SHARED} | (
-        {} if selection.store else {"store_dtype": None}
-    )
+    settings = {name: getattr(selection, name) for name in SHARED}
+    if not selection.store:
+        settings["store_dtype"] = None
     description = {
         "format": FORMAT,
         "selector": spec,
         "detector": selector.context.detector,
         "selection": settings,
+        "identity": {**selector.identity(), "code": origin_of(selector)},
+        "dana": package_versions().get(OURS),
     }
-    description |= {"identity": {**selector.identity(), "code": origin_of(selector)}}
-    description |= {"dana": package_versions().get(OURS), "files": seal(folder)}
-    write_json(folder / SAVED, add_seal(description))
+    digests = {
+        path.relative_to(folder).as_posix(): file_digest(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    digest = fingerprint({"description": description, "files": digests})
+    write_json(folder / SAVED, {**description, "digest": digest})
 
 
 def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelector:
@@ -187,20 +192,17 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read ``saved.json`` and verify its seal, its format and the digest of every file.
+    """Read ``saved.json`` and check its format.
 
     Raises:
-        ArtifactError: If one of them does not match.
+        ArtifactError: If it is of another format, or damaged.
     """
     description = read_json(path)
-    if not isinstance(description, dict) or not is_intact(description):
-        raise ArtifactError(
-            f"{path}: damaged: its content does not match its digest; score again or copy it again"
-        )
-    if description["format"] != FORMAT:
-        writer = f"format {description['format']}, written by dana {description.get('dana')}"
+    if not isinstance(description, dict) or "digest" not in description:
+        raise ArtifactError(f"{path}: damaged: no digest; score again or copy it again")
+    if description.get("format") != FORMAT:
+        writer = f"format {description.get('format')}, written by dana {description.get('dana')}"
         raise ArtifactError(f"{path}: {writer}; this dana reads format {FORMAT}; score again")
-    check_digests(path.parent, description["files"], "score again or copy the folder again")
     return description
 
 

@@ -32,7 +32,7 @@ from dana.core.artifacts import (
     read_manifest,
 )
 from dana.core.errors import ArtifactError
-from dana.core.files import check_digests, folder_lock, temp_file
+from dana.core.files import folder_lock, temp_file
 from dana.core.launch import Share, on_rank_0, wait_for_all
 from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.schemas import DOCUMENTS, Document, part_files
@@ -226,13 +226,12 @@ class ShardedTable(ABC):
         return (self.folder / MANIFEST).is_file()
 
     def prepare(self) -> Any:
-        """Fit the model, or load it if it was fitted before and its digests match.
+        """Fit the model, or load it if it was fitted before.
 
         Raises:
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
         fit = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
-        self._refuse_damage(fit)
         return self.load(fit.path / META_DIR / self.model_name)
 
     def load_prepared(self) -> Any:
@@ -244,13 +243,6 @@ class ShardedTable(ABC):
         command = f"{self.command} --prepare, with the same flags"
         open_artifact(self.shards.path / self.model_name, self.model_name, command)
         return self.prepare()
-
-    def _refuse_damage(self, fit: Artifact) -> None:
-        check_digests(
-            fit.path,
-            fit.manifest["files"],
-            f"remove {fit.path}, then prepare it again: {self.command}",
-        )
 
     def draw_samples(
         self, sample_sizes: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
@@ -368,7 +360,6 @@ class ShardedTable(ABC):
 
     def _join(self, draft: Draft, every: list[Shard]) -> None:
         fit = open_artifact(self.shards.path / self.model_name, self.model_name)
-        self._refuse_damage(fit)  # before it is copied and sealed again
         units = self.join(draft, fit, self.shards.tables(every))
         draft.counts = {"units": units, **fit.manifest["counts"]}
         draft.seeds = fit.manifest["seeds"]

@@ -12,7 +12,13 @@ from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, table_identity
-from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
+from dana.models.folder import (
+    check_checkpoint,
+    licence_line,
+    model_identity,
+    model_name,
+    note_weights,
+)
 from dana.models.heads import positions_of
 from dana.models.known_text import FILE, read_known_text
 from dana.stages.texts import held_out_folders
@@ -117,6 +123,7 @@ def average_stage(
             draft.path / "README.md",
             CARD.format(licence=licence_line(first), names=names, alpha=float(best)),
         )
+        note_weights(draft)
 
     return make(out, "model", depends_on, write)
 

@@ -18,7 +18,6 @@ from dana.core.artifacts import (
     Draft,
     canonical,
     find_reusable,
-    list_artifact,
     make,
     make_on_all_ranks,
     open_artifact,
@@ -27,11 +26,12 @@ from dana.core.artifacts import (
 )
 from dana.core.config import require
 from dana.core.errors import Preemption
-from dana.core.files import check_digests, folder_lock
+from dana.core.files import folder_lock
 from dana.core.launch import StopRequest, on_rank_0, single_process
 from dana.core.logging import get_logger
+from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import generator
-from dana.corpus.documents import Stamps, check_stamps, file_stamps, source_digests
+from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
 from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
 from dana.finetuning.results import (
@@ -126,10 +126,9 @@ def finetune_stage(
         {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"} | task.partition
     )
     hyper = {name: value for name, value in asdict(preset).items() if name != "seeds"}
-    stamps = on_rank_0(lambda: file_stamps(task.files(data, SPLITS)))
-    identity, digests = on_rank_0(
-        lambda: (model_identity(model), source_digests(task.files(data, SPLITS)))
-    )
+    raw_files = RawFiles(out)
+    digests = on_rank_0(lambda: source_digests(task.files(data, SPLITS), raw_files.digest))
+    identity = on_rank_0(lambda: model_identity(model, raw_files.digest))
     origin: dict[str, Any] = {
         "model": identity,
         "task": {**decisive, "data": digests},
@@ -153,7 +152,7 @@ def finetune_stage(
         read,
         with_floors,
         folds,
-        stamps,
+        raw_files,
         seeds,
         accelerator,
         precision,
@@ -212,7 +211,7 @@ class _FinetuneJob:
     read: Callable[[], dict[str, list[Example]]]
     with_floors: bool
     folds: int
-    stamps: Stamps
+    raw_files: RawFiles
     seeds: Seeds
     accelerator: Any
     precision: Precision
@@ -252,7 +251,6 @@ class _FinetuneJob:
         if folder != self.out:  # the result with more seeds replaces the one with fewer
             self.out.rename(self.seeds.folder / ".fewer")
             folder.rename(self.out)
-            list_artifact(self.out)
             log.info("finetune  extended %s", self.out)
         if self.settings.save:
             self._commit_model()
@@ -270,7 +268,6 @@ class _FinetuneJob:
             ConfigError: If the result was made in another precision.
         """
         refuse_precision(self.out, manifest.get("precision"), self.precision.name)
-        check_digests(self.out, manifest["files"], f"remove {self.out} and run the command again")
         for result in read_results(self.out, self.task.target):
             if self.seeds.read(result.seed) is None:
                 self.seeds.write(result)
@@ -291,7 +288,7 @@ class _FinetuneJob:
     def _write(self, draft: Draft | None, missing: list[int]) -> None:
         """Run this process's share of the missing seeds; with a draft, write the results of all seeds."""
         splits = self.read()
-        check_stamps(self.stamps)
+        self.raw_files.check_unchanged()  # known on the first process only
         inputs = self._encode(splits)
         notes = {
             "untrained_labels": self._untrained_labels(splits),
@@ -316,6 +313,7 @@ class _FinetuneJob:
         write_results(draft.path, self.task, description, results, splits)
         draft.counts |= {name: len(split.tokens) for name, split in inputs.items()}
         draft.notes["precision"] = self.precision.name
+        draft.notes[RAW_FILES] = self.raw_files.records()
 
     def _with_rate(self, train: list[Example]) -> "_FinetuneJob":
         """Return the job with a number as learning rate: for ``auto`` the one found before, or found now."""

@@ -11,6 +11,7 @@ from dana.models.folder import (
     licence_line,
     model_identity,
     model_name,
+    note_weights,
     quiet_transformers,
 )
 from dana.models.known_text import FILE
@@ -50,5 +51,6 @@ def fold_stage(adapter: Path, out: Path) -> Artifact:
             shutil.copyfile(adapter / FILE, draft.path / FILE)
         names = {"base": model_name(str(base)), "name": model_name(name)}
         write_text(draft.path / "README.md", CARD.format(licence=licence_line(name), **names))
+        note_weights(draft)
 
     return make(out, "model", {"model": model_identity(name)}, write)

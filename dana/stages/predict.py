@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
-from dana.core.files import check_digests, temp_file, to_json_lines
+from dana.core.files import temp_file, to_json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
@@ -167,8 +167,6 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
         if not is_hub(source):
             expand(source)  # a missing file fails before the model is loaded
     trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
-    if trained_on:
-        check_digests(Path(model), trained_on["files"], "run dana finetune --save again")
     classifier = open_classifier(model)
     if warning := trained_on.get("warning", ""):
         log.warning("%s: %s", model, warning)

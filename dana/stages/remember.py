@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from dana.core.artifacts import canonical, list_files, run_manifests, write_text
+from dana.core.artifacts import canonical, write_text
 from dana.core.config import SETTINGS, assign, load, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
@@ -74,7 +74,7 @@ def recall(folder: Path, overrides: Collection[str]) -> dict[str, Any]:
 
 
 def remember(settings: RunSettings, folder: Path) -> None:
-    """Write a run's settings that differ from the defaults, and its list of artifacts, on the first process.
+    """Write a run's settings that differ from the defaults, on the first process.
 
     Args:
         settings: Settings of a command that succeeded.
@@ -93,7 +93,6 @@ def remember(settings: RunSettings, folder: Path) -> None:
         values |= {key: value for key, value in file.items() if key in missing_studies()}
         text = yaml.safe_dump(json.loads(canonical(values)), sort_keys=False, allow_unicode=True)
         write_text(folder / SETTINGS, HEAD + text)
-    list_files(folder, filter(Path.is_file, [folder / SETTINGS]), run_manifests(folder))
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dana.core.artifacts import list_files, write_json
+from dana.core.artifacts import write_json
 from dana.core.config import require
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -19,8 +19,6 @@ from dana.report.verdicts import compare_arms, reason_to_stop
 from dana.stages.join import join_run
 
 log = get_logger(__name__)
-
-TABLES = ("results.csv", "leaderboard.*")  # of a run, beside the files of its page
 
 
 def report_stage(run: Path) -> Path:
@@ -38,9 +36,7 @@ def report_stage(run: Path) -> Path:
         ArtifactError: If there is nothing to report, or a file is not what dana writes.
     """
     join_run(run)
-    page = write_page(build_report(read_run(run)), run, "report")
-    list_files(run, (file for pattern in TABLES for file in run.glob(pattern) if file.is_file()))
-    return page
+    return write_page(build_report(read_run(run)), run, "report")
 
 
 def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int) -> str:
@@ -65,7 +61,6 @@ def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int)
         rows = compare_arms([replace(cell, horizon=horizon) for cell in run.cells], run.floors)
         stop = reason_to_stop(rows)
         write_json(out / LOOKS, {"horizon": horizon, "adaptations": adaptations, "stop": stop})
-        list_files(out, [out / LOOKS])
         log.info(
             "look      after adaptation %d of %d: %s", adaptations, horizon, stop or "going on"
         )

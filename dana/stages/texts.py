@@ -9,21 +9,13 @@ import numpy as np
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
 from dana.core.config import require
 from dana.core.errors import DataError
-from dana.core.known_sources import KnownSources
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger, monitor
+from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.registry import DETECTORS
 from dana.core.rng import derive_seed, hash_uniform, unit_keys
 from dana.core.schemas import DOCUMENTS, iterate_documents, write_parts
-from dana.corpus.documents import (
-    Stamps,
-    Tally,
-    check_stamps,
-    document_tables,
-    file_stamps,
-    read_documents,
-    source_digests,
-)
+from dana.corpus.documents import Tally, document_tables, read_documents, source_digests
 from dana.corpus.hub import forget_rows, is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.slices import reading_processes
@@ -65,19 +57,17 @@ def corpus_stage(
     cleaner = cleaner or Cleaner(Hygiene())
     inputs = inputs or Inputs()
     files = on_rank_0(lambda: find_files(sources, folder.parent))
-    cache = KnownSources(folder)
-    stamps: Stamps = {}
+    raw_files = RawFiles(folder)
 
     def identity() -> dict[str, Any]:
-        stamps.update(file_stamps(files))
-        digests = source_digests(files, cache.digest)
+        digests = source_digests(files, raw_files.digest)
         reading = {
             "files": digests,
             "order": list(digests),
             "on_bad_record": on_bad_record,
             **inputs.identity(),
         }
-        return reading | cleaner.identity(general=True)
+        return reading | cleaner.identity(general=True, digest=raw_files.digest)
 
     def write(draft: Draft) -> None:
         tally = Tally()
@@ -89,14 +79,14 @@ def corpus_stage(
         write_parts(
             document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS
         )
-        check_stamps(stamps)
+        raw_files.check_unchanged()
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
+        draft.notes[RAW_FILES] = raw_files.records()
         log.info("corpus    %s", tally)
 
     artifact = make(folder, "corpus", on_rank_0(identity), write)
-    on_rank_0(cache.save)
     on_rank_0(lambda: forget_rows(files))
     return artifact
 
@@ -133,27 +123,29 @@ def task_stage(
     card, inputs = find_task(task), inputs or Inputs()
     sources = [] if card else find_files([task], folder.parent)
     files = card.files(data, SPLITS if card.test else ("train", "dev")) if card else sources
-    stamps = file_stamps(files)
+    raw_files = RawFiles(folder)
+    digests = source_digests(files, raw_files.digest)
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
-        depends_on = {"name": name, **card.text_identity, "files": source_digests(files)}
+        depends_on = {"name": name, **card.text_identity, "files": digests}
         depends_on |= {} if card.folds is None else {"fold": fold}
     else:
         depends_on = {
             "name": name,
-            "files": source_digests(files),
+            "files": digests,
             "seed": seed,
             "held_out": HELD_OUT_SHARE,
         }
         depends_on |= inputs.identity()
-    depends_on |= cleaner.identity(general=False)
+    depends_on |= cleaner.identity(general=False, digest=raw_files.digest)
 
     def write(draft: Draft) -> None:
         tally = Tally()
         fit, held_out = (
             card_texts(card, data, fold) if card else plain_texts(sources, inputs, seed, tally)
         )
-        check_stamps(stamps)
+        raw_files.check_unchanged()
+        draft.notes[RAW_FILES] = raw_files.records()
         if not card:
             draft.counts["documents"] = tally.as_dict()
         fit = cleaner.filter_task(fit, draft)

@@ -33,7 +33,13 @@ from dana.core.schemas import (
     table_identity,
 )
 from dana.models.adapters import add_adapter
-from dana.models.folder import check_checkpoint, licence_line, model_identity, model_name
+from dana.models.folder import (
+    check_checkpoint,
+    licence_line,
+    model_identity,
+    model_name,
+    note_weights,
+)
 from dana.models.known_text import FILE, read_known_text
 from dana.models.language_model import (
     SIZES,
@@ -323,6 +329,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         draft.seeds["seed"] = settings.seed
         draft.notes |= notes
         _describe(draft, job, examples, records)
+        note_weights(draft)
 
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
@@ -535,7 +542,9 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         trained_model = prepare(language_model.model, settings, make_accelerator())
         save_model(trained_model, tokenizer, draft.path if draft else None)
         if draft is not None:
-            draft.counts, draft.notes = counts, {"head_loss": loss}
+            draft.counts = counts
+            draft.notes["head_loss"] = loss
+            note_weights(draft)
 
     return str(make_on_all_ranks(out, "model", depends_on, write).path)
 

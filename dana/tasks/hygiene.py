@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import META_DIR, Draft
@@ -74,16 +75,19 @@ class Cleaner:
                         f"decontaminate: {other} and {name} would both read {file}: {remedy}"
                     )
 
-    def identity(self, general: bool) -> dict[str, Any]:
+    def identity(
+        self, general: bool, digest: Callable[[Path], str] | None = None
+    ) -> dict[str, Any]:
         """Return the inputs of the fingerprint; empty if nothing is filtered.
 
         Args:
             general: True for general text; only that is sampled and deduplicated.
+            digest: See :func:`dana.corpus.documents.source_digests`.
         """
         rule = self._settings
         depends_on: dict[str, Any] = {}
         if self._cards:
-            files = {name: source_digests(files) for name, files in self._files.items()}
+            files = {name: source_digests(files, digest) for name, files in self._files.items()}
             tasks = {
                 name: {**card.text_identity, "files": files[name]}
                 for name, card in self._cards.items()

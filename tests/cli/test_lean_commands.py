@@ -46,7 +46,6 @@ def test_scoring_at_random_and_weighing_import_nothing_heavy_and_reporting_no_to
         settings.write(SETTINGS)
     assert heavy_imports("weigh", run) == []
     assert heavy_imports("weigh", run, "--policy", "sigmoid", "--out", tmp_path / "weights") == []
-    assert heavy_imports("files", "verify", run) == []
     assert not {"torch", "transformers"} & set(heavy_imports("report", run)), (
         "there are no stored vectors"
     )

@@ -1,4 +1,4 @@
-"""Artifacts are complete or absent, reused by fingerprint, and refused if damaged or made from other settings."""
+"""Artifacts are complete or absent, reused by fingerprint, and refused or made again if made from other settings."""
 
 import errno
 import subprocess
@@ -18,7 +18,6 @@ from dana.core.artifacts import (
     list_differences,
     make,
     open_artifact,
-    read_manifest,
     write_json,
 )
 from dana.core.errors import ArtifactError, Contradiction
@@ -72,12 +71,11 @@ def test_an_equal_run_reuses_and_a_different_one_is_refused_untouched(tmp_path, 
     artifact = make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 1}}, _write("first"))
     assert artifact.manifest["counts"] == {"in": 1}
     make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 1}}, _write("second"))
-    with pytest.raises(Contradiction, match=r"deep.k: 1 .*2 "):
+    with pytest.raises(Contradiction, match=r"deep.k: 1 there, 2 now.*--remake"):
         make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 2}}, _write("third"))
     assert (tmp_path / "x" / "data.txt").read_text() == "first"
-    artifacts.list_files(tmp_path, [artifact.path / MANIFEST])
     monkeypatch.setattr(artifacts, "folder_lock", None)  # as in a folder that is read-only
-    artifacts.list_files(tmp_path, [artifact.path / MANIFEST])
+    make(tmp_path / "x", "thing", {"beta": 0.2, "deep": {"k": 1}}, _write("second"))
 
 
 @pytest.mark.parametrize(
@@ -137,31 +135,44 @@ def test_opening_names_what_is_wrong_with_a_manifest(tmp_path, content, name):
         make(path, "thing", {}, _write("y"))
 
 
-@pytest.mark.parametrize(
-    ("damage", "part"),
-    [
-        (lambda part: part.unlink(), 1),
-        (lambda part: part.write_bytes(part.read_bytes()[:-5]), 1),
-        (lambda part: part.write_bytes(b"\0" * part.stat().st_size), 1),
-        (lambda part: part.rename(part.with_name("part-00007.parquet")), 1),
-        (lambda part: part.with_name("part-00009.parquet").write_bytes(part.read_bytes()), 9),
-    ],
-)
-def test_a_damaged_folder_is_not_opened_and_the_file_is_named(tmp_path, damage, part):
-    path = make(tmp_path / "x", "thing", {}, _tables).path
-    damage(path / "part-00001.parquet")
-    for work in (lambda: open_artifact(path, "thing"), lambda: make(path, "thing", {}, _tables)):
-        with pytest.raises(ArtifactError, match=rf"part-0000{part}\.parquet: .*dana files verify"):
-            work()
+def test_remaking_replaces_what_differs_and_touches_nothing_equal(tmp_path):
+    first = make(tmp_path / "x", "thing", {"a": 1}, _write("first"))
+    before = (first.path / MANIFEST).stat()
+    make(tmp_path / "x", "thing", {"a": 1}, _write("second"), remake=True)
+    assert (first.path / MANIFEST).stat() == before
+    second = make(tmp_path / "x", "thing", {"a": 2}, _write("second"), remake=True)
+    assert (second.path / "data.txt").read_text() == "second"
+    assert second.manifest["depends_on"] == {"a": 2}
+    assert names_in(tmp_path) == ["x"]
 
 
-def test_rows_are_checked_where_the_size_is_the_same(tmp_path):
-    path = make(tmp_path / "x", "thing", {}, _tables).path
-    manifest = read_manifest(path)
-    manifest["files"]["part-00000.parquet"]["rows"] = 6
-    write_json(path / MANIFEST, manifest)
-    with pytest.raises(ArtifactError, match=r"part-00000.*5 rows, 6"):
-        open_artifact(path, "thing")
+def test_what_is_remade_stays_until_the_new_one_is_complete(tmp_path):
+    make(tmp_path / "x", "thing", {"a": 1}, _write("first"))
+
+    def fail(draft):
+        (draft.path / "half").write_text("half")
+        assert (tmp_path / "x" / "data.txt").read_text() == "first"
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        make(tmp_path / "x", "thing", {"a": 2}, fail, remake=True)
+    assert open_artifact(tmp_path / "x", "thing").manifest["depends_on"] == {"a": 1}
+    assert names_in(tmp_path) == ["x"]
+
+
+def test_remaking_replaces_no_other_kind_and_nothing_of_the_users(tmp_path):
+    make(tmp_path / "x", "thing", {"a": 1}, _write("first"))
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "years.txt").write_text("of work")
+    for path, kind, problem in (
+        ("x", "scores", "holds 'thing', not 'scores'"),
+        ("thesis", "thing", "not made by dana"),
+        ("x/below", "thing", "which would be damaged"),
+    ):
+        with pytest.raises(ArtifactError, match=problem):
+            make(tmp_path / path, kind, {"a": 2}, _write("second"), remake=True)
+    assert (tmp_path / "x" / "data.txt").read_text() == "first"
+    assert (tmp_path / "thesis" / "years.txt").read_text() == "of work"
 
 
 def test_all_is_on_disk_before_the_folder_is_renamed(tmp_path, monkeypatch):
@@ -176,7 +187,7 @@ def test_all_is_on_disk_before_the_folder_is_renamed(tmp_path, monkeypatch):
     make(tmp_path / "x", "thing", {}, _tables)
     before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
     assert {"part-00000.parquet", "part-00001.parquet", "__dana__"} <= set(before)
-    assert any(name.startswith(".x.tmp-") for name in before), "the folder's own entries"
+    assert "new" in before, "the folder's own entries"
     assert after == [tmp_path.name]
 
 
@@ -202,7 +213,7 @@ def writer(folder, seconds):
 
 def wait_for_writer(folder):
     deadline = time.monotonic() + 30
-    while not list(folder.glob(".x.tmp-*/half")):
+    while not list(folder.glob(".x.tmp-*/new/half")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

@@ -20,6 +20,7 @@ from dana.corpus.slices import SLICE_BYTES, Slice, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
 from dana.stages.texts import corpus_stage
 from tests.corpus.files import json_lines, parquet, write_rows
+from tests.scoring.on_disk import contents_made
 
 
 class Failing(io.BytesIO):
@@ -302,5 +303,5 @@ def test_several_processes_fetch_a_file_about_once_and_write_the_bytes_of_one(
         assert store.cuts == cuts
         if not cuts:
             assert len(PARQUET) <= sum(store.answered) <= 1.2 * len(PARQUET)
-        manifests[processes, cuts] = (corpus.manifest["files"], corpus.manifest["counts"])
+        manifests[processes, cuts] = (contents_made(corpus.path), corpus.manifest["counts"])
     assert manifests[1, 0] == manifests[2, 0] == manifests[2, 3]

@@ -161,11 +161,9 @@ def identity(digest):
 
 def manifest(digest, parent, **settings):
     """Manifest of an adapted model."""
-    digests = {"model.safetensors": digest, "__dana__/x.safetensors": "no"}
-    files = {name: {"digest": value} for name, value in digests.items()} | {"config.json": {}}
     return {
         "kind": "model",
-        "files": files,
+        "weight_digests": {"model.safetensors": digest},
         "depends_on": {"model": identity(parent), "settings": settings},
     }
 
@@ -187,7 +185,7 @@ def test_a_model_is_traced_to_the_start_of_the_run():
     assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(
         identity("a")
     )  # a circle ends
-    for values in ({"files": None}, {"files": []}, {"depends_on": None}, {"depends_on": {}}):
+    for values in ({"weight_digests": None}, {"depends_on": None}, {"depends_on": {}}):
         assert adaptations([{**manifest("b", "a"), **values}]) == {}
 
 

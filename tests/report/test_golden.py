@@ -217,8 +217,8 @@ def set_lineage(run: Path, weights: dict[str, str], steps: dict[str, int]) -> No
     """Say which weights arms were fine-tuned from, and for how many steps they were adapted."""
     for arm, count in steps.items():
         depends_on = {"model": {"model.safetensors": "start"}, "settings": {"steps": count}}
-        files = {"model.safetensors": {"digest": arm}}
-        edit_json(run / "arms" / arm / "adapted" / MANIFEST, files=files, depends_on=depends_on)
+        manifest = run / "arms" / arm / "adapted" / MANIFEST
+        edit_json(manifest, weight_digests={"model.safetensors": arm}, depends_on=depends_on)
     for arm, digest in weights.items():
         file = run / "finetune" / "toy" / arm / MANIFEST
         depends_on = json.loads(file.read_text())["depends_on"]

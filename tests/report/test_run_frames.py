@@ -228,12 +228,11 @@ def test_texts_of_other_splits_are_said_on_the_first_screen(tmp_path):
 
 def test_what_was_made_again_since_is_said():
     def model(weights, digest):
-        files = {"model.safetensors": {"bytes": 1, "digest": digest}}
         return {
             "kind": "model",
             "fingerprint": digest,
             "depends_on": {"weights": weights, "model": {}},
-            "files": files,
+            "weight_digests": {"model.safetensors": digest},
         }
 
     def result(digest):

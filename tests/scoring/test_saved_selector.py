@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 
 import dana
-from dana.core.artifacts import add_seal, read_json, write_json
+from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
 from dana.core.schemas import iterate_documents, read_table
 from dana.corpus.text import document_id, normalise
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
-from tests.scoring.on_disk import flip
 from tests.stages.two_topics import SELECTION, write_scores
 
 ENCODER = {"encoder": SELECTION.encoder}
@@ -51,9 +50,7 @@ def moved(run, tmp_path):
 
 
 def change(folder, **values):
-    description = {**read_json(folder / SAVED), **values}
-    del description["digest"]
-    write_json(folder / SAVED, add_seal(description))
+    write_json(folder / SAVED, {**read_json(folder / SAVED), **values})
 
 
 def check_refused(error, message, folder, **settings):
@@ -146,16 +143,11 @@ def test_damaged_files_other_formats_and_unknown_selectors_are_named(moved):
     check_refused(PluginError, "'nobodys'", moved)
     change(moved, format=2, dana="9.1")
     check_refused(ArtifactError, r"format 2, .*dana 9\.1", moved)
-    for content in (
-        "",
-        "[1]",
-        '{"format": 1}',
-        text.replace('"language": "en"', '"language": "de"'),
-    ):
+    for content in ("", "[1]", '{"format": 1}'):
         (moved / SAVED).write_text(content, encoding="utf-8")
         check_refused(ArtifactError, SAVED, moved)
     (moved / SAVED).write_text(text, encoding="utf-8")
-    flip(tensors, -1)
+    tensors.write_bytes(tensors.read_bytes()[:-1])
     check_refused(ArtifactError, tensors.name, moved)
     tensors.unlink()
     check_refused(ArtifactError, tensors.name, moved)

@@ -130,25 +130,6 @@ def test_a_finished_seed_is_of_any_number_of_seeds_but_not_of_other_settings(
     assert [row["seed"] for row in outcome(half_done)[0]["seeds"]] == [3, 0]
 
 
-@pytest.mark.parametrize("file", ["result.json", "probabilities.npy", "manifest"])
-def test_a_damaged_seed_is_run_again(checkpoint, card, half_done, ran, file):
-    (path,) = (seeds_folder(half_done) / "seed-0").rglob(f"*{file}*")
-    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
-    finetune_stage(checkpoint, card, TWO, half_done)
-    assert ran == [0, 1]
-
-
-@pytest.mark.parametrize("file", ["metrics.json", "predictions.parquet"])
-def test_a_damaged_result_is_not_extended(checkpoint, card, tmp_path, file):
-    out = tmp_path / "out"
-    finetune_stage(checkpoint, card, ONE, out)
-    content = bytearray((out / file).read_bytes())
-    content[len(content) // 2] ^= 1
-    (out / file).write_bytes(content)
-    with pytest.raises(ArtifactError, match=f"{file}: "):
-        finetune_stage(checkpoint, card, TWO, out)
-
-
 def test_a_finished_result_is_extended_by_more_seeds_and_not_cut(
     four_seeds, checkpoint, card, tmp_path, ran
 ):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from dana.core.artifacts import list_files, open_artifact, run_manifests
+from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.files import slug
@@ -49,7 +49,6 @@ def run_compare(settings: RunSettings) -> Path:
     write_page(
         comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report"
     )
-    list_files(out, [path, out / SUMMARY], run_manifests(out))
     return path
 
 

