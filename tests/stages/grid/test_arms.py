@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dana.core.artifacts import make
-from dana.core.config import load
 from dana.core.errors import ConfigError, PluginError
+from dana.core.settings import load
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.finetune_cells import refuse_mixed_precision
 from dana.stages.grid.cell import OutputOf
