@@ -14,6 +14,9 @@ import yaml
 from dana.core.errors import ConfigError, SettingError, nearest_path
 
 MERGE = "tag:yaml.org,2002:merge"
+TEXT = "tag:yaml.org,2002:str"
+NUMBER = "tag:yaml.org,2002:float"
+EXPONENT = re.compile(r"[-+]?[0-9]+\.?[0-9]*e[-+]?[0-9]+", re.IGNORECASE)  # text in YAML 1.1
 SETTINGS = (
     "settings.yaml"  # in a run's folder: the settings of its commands that differ from the defaults
 )
@@ -62,15 +65,14 @@ def parse_yaml(text: str, origin: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuse a key that comes twice, of which YAML takes the last; read ``1:30`` as text, not as 90."""
+    """Refuse a key that comes twice, of which YAML takes the last; read ``1:30`` as text and ``1e-4`` as a number."""
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        tag = super().resolve(kind, value, implicit)
-        return (
-            "tag:yaml.org,2002:str"
-            if str(tag).endswith((":int", ":float")) and ":" in value
-            else tag
-        )
+        tag = str(super().resolve(kind, value, implicit))
+        if tag.endswith((":int", ":float")) and ":" in value:
+            return TEXT
+        is_plain = kind is yaml.ScalarNode and implicit[0]
+        return NUMBER if is_plain and tag == TEXT and EXPONENT.fullmatch(value) else tag
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         keys = (self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE)
@@ -82,14 +84,6 @@ class _Loader(yaml.SafeLoader):
                 problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark
             )
         return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 reads 1e-4, which has no point, as text.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9.]+e[-+]?[0-9]+", re.IGNORECASE),
-    [*"-+.0123456789"],
-)
 
 
 def merge_sections(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
