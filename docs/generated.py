@@ -1,10 +1,13 @@
-"""MkDocs hook: fill in the generated parts of pages.
+"""Write the generated parts of docs/reference: ``python docs/generated.py``, and commit what changed.
 
-A line ``<!-- generated: NAME ARGUMENT -->`` is replaced by what the function ``NAME`` below
-returns: the settings from their dataclasses, the commands from the parser, the columns of tables
-from their schemas, the Python interface from ``dana.__all__``. A line ``--8<-- "FILE"`` is replaced
-by a Markdown file of the tree, whose links are made to point to the pages of the site.
-``tests/test_reference.py`` runs every generator.
+A page has them between the lines ``<!-- generated: NAME ARGUMENT -->`` and ``<!-- end -->``; the
+function ``NAME`` below returns them: the settings from their classes, the commands from the parser,
+the columns of tables from their schemas. ``tests/test_reference.py`` holds that the pages are what
+the code gives.
+
+It is also a hook of MkDocs, for what only the site shows: ``<!-- built: NAME -->``, the Python
+interface from ``dana.__all__``, and ``--8<-- "FILE"``, a Markdown file of the tree, whose links
+are made to point to the pages of the site.
 """
 
 import argparse
@@ -12,14 +15,14 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import dana
-from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
+from dana.core.settings import hints_of, kind_of, range_of, section_in, setting_of
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
 from dana.tasks.finder import card_names
@@ -27,16 +30,36 @@ from dana.tasks.settings import PRESETS, Preset
 from dana.tasks.tables import card_rows
 
 ROOT = Path(__file__).parent.parent
-MARK = re.compile(r"^<!-- generated: (\w+) ?(\S*) -->$", re.MULTILINE)
+GENERATED = re.compile(
+    r"^(<!-- generated: (\w+) ?(\S*) -->\n)(?:.*?)^(<!-- end -->)$", re.MULTILINE | re.DOTALL
+)
+BUILT = re.compile(r"^<!-- built: (\w+) -->$", re.MULTILINE)
 INCLUDE = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*|)\)")
 OPTIONS = {"DetectorSelector": "inherited_members: true"}  # its methods stand in the base class
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
-    """Fill in the generated and included parts of a page."""
+    """Fill in the parts of a page that only the site shows."""
     text = INCLUDE.sub(lambda match: _include(match[1], page.file.src_uri), markdown)
-    return MARK.sub(lambda match: globals()[match[1]](*filter(None, [match[2]])), text)
+    return BUILT.sub(lambda match: globals()[match[1]](), text)
+
+
+def fill(markdown: str) -> str:
+    """Return a page with its generated parts as the code gives them."""
+    return GENERATED.sub(_part, markdown)
+
+
+def _part(match: re.Match[str]) -> str:
+    start, name, argument, end = match.groups()
+    text = globals()[name](*filter(None, [argument]))
+    return f"{start}\n{text.strip()}\n\n{end}"
+
+
+def generated_pages() -> list[Path]:
+    """Return the pages with generated parts."""
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    return [path for path in pages if GENERATED.search(path.read_text(encoding="utf-8"))]
 
 
 def settings() -> str:
@@ -44,27 +67,30 @@ def settings() -> str:
     return "\n".join(_section(RunSettings, ""))
 
 
-def _section(cls: type, name: str) -> Iterator[str]:
-    hints = get_type_hints(cls)
-    parts = {
-        field.name: next(
-            filter(is_dataclass, (hints[field.name], *get_args(hints[field.name]))), None
-        )
-        for field in fields(cls)
-    }
-    keys = [key for key, part in parts.items() if part is None]
-    if keys:
-        yield f"\n## {name or 'The run'}\n\n| key | type | default | meaning |\n|---|---|---|---|"
-    for key in keys:
-        text, default = setting_doc(f"{name}.{key}" if name else key)
-        yield f"| `{key}` | {_cell(_type(hints[key]))} | {_code(default)} | {_cell(text)} |"
-    for key, part in parts.items():
-        if part is not None:
-            yield from _section(part, f"{name}.{key}" if name else key)
+def _section(model: type, name: str) -> Iterator[str]:
+    keys = hints_of(model)
+    sections = {key: section_in(hint) for key, hint in keys.items()}
+    plain = [key for key, section in sections.items() if section is None]
+    if plain:
+        heading = f"## {name or 'The run'}"
+        yield f"\n{heading}\n\n| key | values | default | meaning |\n|---|---|---|---|"
+    for key in plain:
+        setting = setting_of(model, key)
+        values = _values(setting.hint)
+        full_name = f"{name}.{key}" if name else key
+        meaning = _cell(setting.help)
+        yield f"| `{full_name}` | {_cell(values)} | {_code(setting.default)} | {meaning} |"
+    for key, section in sections.items():
+        if section is not None:
+            yield from _section(section, f"{name}.{key}" if name else key)
 
 
-def _type(hint: Any) -> str:
-    return inspect.formatannotation(hint).replace("typing.", "").replace("NoneType", "None")
+def _values(hint: Any) -> str:
+    kind = kind_of(hint)
+    allowed = range_of(hint)
+    if allowed.startswith("one of"):
+        return allowed
+    return f"{kind}: {allowed.removesuffix(', or null')}" if allowed else kind
 
 
 def _code(value: object) -> str:
@@ -72,7 +98,8 @@ def _code(value: object) -> str:
         return "required"
     if value is None or value in ("", [], {}):
         return ""
-    return f"`{_cell(str(value).lower() if isinstance(value, bool) else str(value))}`"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"`{text.replace('|', chr(92) + '|')}`"
 
 
 def _cell(text: str) -> str:
@@ -201,3 +228,8 @@ def _include(name: str, page: str) -> str:
         )
 
     return LINK.sub(link, source.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    for path in generated_pages():
+        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -69,8 +69,8 @@ def evaluation_texts(data: Path) -> Iterator[str]:
 
 def write_text(folder: Path) -> None:
     """Write the novels, the quickstart's task and the card of evaluation texts; print the next command."""
-    from dana.core.config import load
     from dana.core.files import write_gzip_lines
+    from dana.core.settings import load
     from dana.stages.harvest import harvest_stage
     from dana.stages.settings import RunSettings
 

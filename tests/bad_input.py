@@ -267,7 +267,7 @@ def refuse(
     for name in (names,) if isinstance(names, str) else names:
         assert name.replace("{folder}", str(workspace.folder)).lower() in errors[0].lower()
     if error is not None:
-        assert types[-1] is error, f"{types[-1]}: {errors[0]}"
+        assert issubclass(types[-1], error), f"{types[-1]}: {errors[0]}"
     assert "Traceback" not in output.err
     assert output.out == ""
     assert {name: after.get(name) for name in before} == before

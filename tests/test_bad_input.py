@@ -12,8 +12,8 @@ import torch
 
 from dana.cli.main import main
 from dana.core import registry
-from dana.core.config import load
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError, PluginError
+from dana.core.settings import load
 from dana.selectors.base import Selector
 from dana.stages.settings import RunSettings
 from tests.bad_input import (  # noqa: F401

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dana.cli.main import build_parser
-from dana.core.config import load, read_yaml
+from dana.core.config import read_yaml
 from dana.core.registry import DETECTORS, ENCODERS, SELECTORS
+from dana.core.settings import load
 from dana.core.shipped import find_recipe
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector

@@ -24,6 +24,14 @@ def pages():
     return module
 
 
+def test_the_committed_pages_are_what_the_code_gives(pages):
+    names = {path.stem for path in pages.generated_pages()}
+    assert names == {"commands", "files", "settings", "task-cards"}
+    for path in pages.generated_pages():
+        text = path.read_text(encoding="utf-8")
+        assert pages.fill(text) == text, "run python docs/generated.py and commit the page"
+
+
 def test_commands_lists_every_flag_of_every_command(pages):
     text = pages.commands()
     commands = subcommands(build_parser())
@@ -43,7 +51,7 @@ def test_settings_lists_every_section_with_its_defaults(pages):
     assert {"weigh", "adapt", "adapt.execution", "finetune"} <= set(
         re.findall(r"^## (\S+)$", text, re.MULTILINE)
     )
-    assert "| `gamma` | int | `15` |" in text
+    assert "| `weigh.gamma` | a whole number: from 1 to 9223372036854775807 | `15` |" in text
     assert not re.findall(r"^\| .* \|  \|$", text, re.MULTILINE), "a key without a meaning"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dana.core.config import load, read_yaml
+from dana.core.config import read_yaml
+from dana.core.settings import load
 from dana.core.studies import missing_studies
 from dana.stages.score import score_read
 from dana.stages.settings import RunSettings

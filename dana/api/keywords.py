@@ -3,17 +3,18 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
+from typing import Any, ParamSpec, TypeVar, cast
 
 from dana.api.inputs import Texts, as_sources
 from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
 from dana.core.logging import messages
+from dana.core.settings import hints_of, section_in, takes_list
 from dana.stages.remember import recall
 from dana.stages.settings import RunSettings, load_settings
 from dana.stages.unused import check_unused
@@ -85,19 +86,17 @@ def _with_texts(settings: RunSettings, task: Texts | None, general: Texts | None
 
 def _setting_keys(takes: Sequence[str]) -> dict[str, tuple]:
     """Map each keyword to the path of its setting and whether that is a list; the first of equal names counts."""
-    hints = get_type_hints(RunSettings)
+    hints = hints_of(RunSettings)
     keys: dict[str, tuple] = {}
     for name in takes:
-        section, dot, key = name.partition(".")
-        if not is_dataclass(hints[section]):
-            keys[section] = (section, get_origin(hints[section]) is list)
+        section, _, key = name.partition(".")
+        model = section_in(hints[section])
+        if model is None:
+            keys[section] = (section, takes_list(hints[section]))
             continue
-        types = get_type_hints(hints[section])
-        for item in fields(hints[section]):
-            if not dot or item.name == key:
-                keys.setdefault(
-                    item.name, (section, item.name, get_origin(types[item.name]) is list)
-                )
+        for item, hint in hints_of(model).items():
+            if key in ("", item):
+                keys.setdefault(item, (section, item, takes_list(hint)))
     return keys
 
 

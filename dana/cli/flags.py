@@ -4,9 +4,9 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn
 
 from dana.core.errors import nearest, without_secrets
 from dana.core.storage import is_url
@@ -195,15 +195,21 @@ class FillSetting(argparse.Action):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help of a flag: the description of its setting, with the default."""
+    """Help of a flag: the help of its setting, with its range and default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if not isinstance(action, FillSetting):
             return action.help
-        description, default = setting_doc(action.dest)
-        text = description if action.help == action.dest else str(action.help)
-        is_complete = "(default" in text or default in (None, "", [])
-        return (text if is_complete else f"{text} (default: {_plain(default)})").replace("%", "%%")
+        from dana.core.settings import find_setting, range_of
+        from dana.stages.settings import RunSettings
+
+        setting = find_setting(RunSettings, action.dest)
+        text = setting.help if action.help == action.dest else str(action.help)
+        notes = [range_of(setting.hint)]
+        if "(default" not in text and setting.default not in (None, "", []):
+            notes.append(f"default: {_plain(setting.default)}")
+        note = "; ".join(filter(None, notes))
+        return (f"{text} ({note})" if note else text).replace("%", "%%")
 
 
 def _plain(value: Any) -> str:
@@ -211,43 +217,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def setting_doc(key: str) -> tuple[str, Any]:
-    """Read the description and default of a setting from its dataclass.
-
-    Args:
-        key: Full name, for example ``adapt.execution.layout``.
-
-    Returns:
-        Description in one line of plain text, and default.
-
-    Raises:
-        KeyError: If the setting does not exist.
-    """
-    from dana.stages.settings import RunSettings
-
-    *sections, name = key.split(".")
-    settings: Any = RunSettings
-    for section in sections:
-        kind = get_type_hints(settings)[section]
-        settings = next(
-            part for part in (kind, *get_args(kind)) if is_dataclass(part)
-        )  # the section may be optional
-    setting = {item.name: item for item in fields(settings)}[name]
-    default = setting.default if setting.default_factory is MISSING else setting.default_factory()
-    texts = [
-        _attributes(one).get(name, "") for one in settings.__mro__
-    ]  # a subclass may change only the default
-    return next(filter(None, texts), ""), default
-
-
-def _attributes(cls: type) -> dict[str, str]:
-    """Parse the ``Attributes`` section of a docstring into name and plain text."""
-    section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
-    entries = re.split(r"^    (\w+): ", section, flags=re.MULTILINE)[1:]
-    plain = (
-        re.sub(r":\w+:`~?([^`]+)`", r"\1", " ".join(text.split())).replace("``", "")
-        for text in entries[1::2]
-    )
-    return {name: text.rstrip(".") for name, text in zip(entries[::2], plain, strict=True)}

@@ -153,8 +153,8 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
     Raises:
         ConfigError: Names the flag or key.
     """
-    from dana.core.config import load
     from dana.core.errors import ConfigError
+    from dana.core.settings import load
     from dana.stages.remember import differences, read_settings
     from dana.stages.settings import RunSettings
 

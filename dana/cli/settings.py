@@ -29,7 +29,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         ConfigError: If a setting is unknown, its value is not allowed, or the command does not use
             it.
     """
-    from dana.core.config import SETTINGS, load, merge_sections
+    from dana.core.config import SETTINGS, merge_sections
+    from dana.core.settings import load
     from dana.stages.remember import dotted_keys, recall
     from dana.stages.settings import RunSettings, load_settings, read_recipe
     from dana.stages.unused import check_unused

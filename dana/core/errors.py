@@ -4,6 +4,7 @@
 
     DanaError            exit code 2, one line, never a traceback for the user
     ├── ConfigError      a key, flag or value: names it and what is allowed
+    │   └── SettingError     the value of one setting
     ├── DataError        a record or an array: names file and line, or the array and index
     ├── ArtifactError    an artifact on disk is missing, damaged or of another kind
     │   └── Contradiction    it was made from other settings or inputs
@@ -31,6 +32,20 @@ class DanaError(Exception):
 
 class ConfigError(DanaError):
     """A setting is unknown, missing or out of range."""
+
+
+class SettingError(ConfigError, ValueError):
+    """The value of one setting is not allowed. It is a ValueError, so that pydantic adds the section.
+
+    Args:
+        key: Name of the setting.
+        value: Its value.
+        requirement: What it must be.
+    """
+
+    def __init__(self, key: str, value: object, requirement: str) -> None:
+        super().__init__(f"{key}={value!r}: must be {requirement}")
+        self.key = key
 
 
 class DataError(DanaError):

@@ -13,7 +13,6 @@ represented by the package, class and version of a component (:func:`origin_of`)
 
 import inspect
 import platform
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ from importlib.metadata import (
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, get_args
+from typing import Any
 
-from dana.core.config import KINDS, convert, parse_yaml, require
+from dana.core.config import parse_yaml, require
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 
@@ -135,11 +134,19 @@ def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _parse_value(text: str, spec: str) -> Any:
-    """Parse a value as YAML, and 1e-3 as a number, which YAML 1.1 reads as text."""
-    value = parse_yaml(text, f"{spec!r}: {text[:60]!r}")
-    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+e[-+]?[0-9]+", value, re.IGNORECASE):
-        return float(value)
-    return value
+    """Parse a value as YAML."""
+    return parse_yaml(text, f"{spec!r}: {text[:60]!r}")
+
+
+def check_plain(hint: Any, value: Any, key: str) -> None:
+    """Refuse a value that is not of its parameter's plain type; other types the component checks."""
+    from dana.core.settings import (  # pydantic, which dana --help does not need
+        check_value,
+        is_plain,
+    )
+
+    if is_plain(hint):
+        check_value(hint, value, key)
 
 
 def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
@@ -156,11 +163,7 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
             f"{spec!r}: {error}. {cls.__name__} takes: {names or 'nothing'}"
         ) from error
     for name, value in arguments.items():
-        hint = signature.parameters[name].annotation
-        if {
-            *(get_args(hint) or [hint])
-        } <= KINDS.keys():  # other types are checked by the component
-            convert(hint, value, f"{spec!r}: {name}")
+        check_plain(signature.parameters[name].annotation, value, f"{spec!r}: {name}")
     try:
         return cls(*positional, **keywords)
     except ConfigError as error:  # the name alone: a parameter may be a secret

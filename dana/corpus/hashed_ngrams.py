@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 from scipy import sparse
 
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.core.errors import DataError
 
 BATCH = 1024  # texts; each distinct n-gram of a batch is hashed once
@@ -70,7 +70,8 @@ class HashedNgrams(BucketCounts):
     split: Callable[[str], list[str]] = word_punct
 
     def __post_init__(self) -> None:
-        check_fields(self, order="at least 1", buckets=f"from 1 to {2**31 - 1}")
+        require(self.order >= 1, "order", self.order, "at least 1")
+        require(1 <= self.buckets < 2**31, "buckets", self.buckets, f"from 1 to {2**31 - 1}")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
         words, numbers, lengths = number_tokens([self.split(text) for text in texts])
@@ -121,9 +122,13 @@ class CharacterNgrams(BucketCounts):
     split: Callable[[str], list[str]]
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, shortest=f"from 1 to longest={self.longest}", buckets=f"from 1 to {2**31 - 1}"
+        require(
+            1 <= self.shortest <= self.longest,
+            "shortest",
+            self.shortest,
+            f"from 1 to longest={self.longest}",
         )
+        require(1 <= self.buckets < 2**31, "buckets", self.buckets, f"from 1 to {2**31 - 1}")
 
     def count_batch(self, texts: Sequence[str]) -> sparse.csr_array:
         # Counts of n-grams by text are the product of counts of words by text and of n-grams by

@@ -1,9 +1,10 @@
 """Define the records of input files and the settings that turn them into documents: fields, layout of plain text."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from dana.core.config import require
+from dana.core.errors import SettingError
+from dana.core.settings import OneOf, settings_model
 
 LAYOUTS = ("auto", "line", "paragraph", "file")
 MISSING = object()
@@ -54,37 +55,24 @@ class Record:
         return f"{self.origin}:{self.line}"
 
 
-@dataclass(frozen=True)
+@settings_model
 class Inputs:
-    """Fields of records and layout of plain text. Names of fields may have dots for nested ones: ``meta.title``.
-
-    Attributes:
-        text_field: Fields that may hold the text; the first that a record has is used.
-        id_field: Field with the document's id, which every record must have; null uses ``id`` or
-            ``doc_id`` where there is one.
-        text_documents: Document of a ``.txt`` file: ``line``, ``paragraph``, ``file``, or ``auto``:
-            paragraphs where blank lines divide the text at least every 20 lines or so, else lines.
-    """
+    """Fields of records and layout of plain text. Names of fields may have dots for nested ones: ``meta.title``."""
 
     text_field: list[str] = field(default_factory=lambda: ["text"])
+    """Fields that may hold the text; the first that a record has is used."""
     id_field: str | None = None
-    text_documents: str = "auto"
+    """Field with the document's id, which every record must have; null uses id or doc_id where
+    there is one."""
+    text_documents: Annotated[str, OneOf(LAYOUTS)] = "auto"
+    """Document of a .txt file: line, paragraph, file, or auto: paragraphs where blank lines divide
+    the text at least every 20 lines or so, else lines."""
 
     def __post_init__(self) -> None:
-        has_names = bool(self.text_field) and all(name.strip() for name in self.text_field)
-        require(has_names, "text_field", self.text_field, "one or more field names")
-        require(
-            self.id_field is None or bool(self.id_field.strip()),
-            "id_field",
-            self.id_field,
-            "a field name",
-        )
-        require(
-            self.text_documents in LAYOUTS,
-            "text_documents",
-            self.text_documents,
-            f"one of {', '.join(LAYOUTS)}",
-        )
+        if not self.text_field or not all(name.strip() for name in self.text_field):
+            raise SettingError("text_field", self.text_field, "one or more field names")
+        if self.id_field is not None and not self.id_field.strip():
+            raise SettingError("id_field", self.id_field, "a field name")
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 TOGETHER = 128  # trees traversed at once; their nodes fit a CPU's cache
@@ -99,7 +99,8 @@ class IsolationForest:
     fitted_type: ClassVar[type] = FittedIsolationForest
 
     def __post_init__(self) -> None:
-        check_fields(self, trees="at least 1", samples="at least 2")
+        require(self.trees >= 1, "trees", self.trees, "at least 1")
+        require(self.samples >= 2, "samples", self.samples, "at least 2")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedIsolationForest:
         """Fit the forest with scikit-learn and flatten its trees."""

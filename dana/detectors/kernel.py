@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.detectors.base import BACKGROUND, OnDevice, check_rows, score_blocks, stack_classes
 
 
@@ -87,7 +87,8 @@ class OneClassSVM:
     fitted_type: ClassVar[type] = FittedKernelSum
 
     def __post_init__(self) -> None:
-        check_fields(self, nu="in (0, 1]", gamma="above 0, or null")
+        require(0 < self.nu <= 1, "nu", self.nu, "in (0, 1]")
+        require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedKernelSum:
         """Solve the dual with libsvm; deterministic."""
@@ -125,7 +126,8 @@ class SupportVectorMachine:
     fitted_type: ClassVar[type] = FittedKernelSum
 
     def __post_init__(self) -> None:
-        check_fields(self, c="above 0", gamma="above 0, or null")
+        require(self.c > 0, "c", self.c, "above 0")
+        require(self.gamma is None or self.gamma > 0, "gamma", self.gamma, "above 0, or null")
 
     def fit(self, embeddings: Tensor, seed: int, background: Tensor) -> FittedKernelSum:
         """Solve the dual with libsvm; deterministic."""

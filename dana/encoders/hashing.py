@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dana.core.config import check_fields
+from dana.core.config import require
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class HashingEncoder:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, dims="at least 1", words="at least 1")
+        require(self.dims >= 1, "dims", self.dims, "at least 1")
+        require(self.words >= 1, "words", self.words, "at least 1")
 
     def identity(self) -> dict[str, Any]:
         return {"encoder": "hashing", **asdict(self)}

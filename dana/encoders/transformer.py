@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.files import check_sha256
@@ -65,7 +65,9 @@ class TransformerEncoder:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, pooling=POOLINGS, dtype=DTYPES, max_tokens="at least 3")
+        require(self.pooling in POOLINGS, "pooling", self.pooling, f"one of {', '.join(POOLINGS)}")
+        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
+        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
         require(
             self.batch_tokens >= self.max_tokens,
             "batch_tokens",

@@ -1,10 +1,23 @@
 """Define the settings of a fine-tuning: a preset of the task card, and values that override it."""
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dana.core.config import check_fields, load, require
-from dana.tasks.settings import AUTO, Preset
+from pydantic import Field
+
+from dana.core.config import require
+from dana.core.settings import (
+    Bool,
+    Count,
+    CountOrZero,
+    Int,
+    OneOf,
+    Positive,
+    Rate,
+    load,
+    settings_model,
+)
+from dana.tasks.settings import AUTO, EVALUATE, POOLINGS, Preset, Seeds
 
 if TYPE_CHECKING:
     from dana.tasks.card import TaskCard
@@ -42,53 +55,47 @@ def checkpoint_entry(config: Any) -> dict[str, Any]:
     return values
 
 
-@dataclass(frozen=True)
+@settings_model
 class FinetuneSettings:
-    """A preset of the task card, and values that override it.
-
-    Attributes:
-        preset: ``auto``, ``paper``, ``default`` or ``quick``; a card may have others. ``auto``
-            takes learning rate and pooling from the checkpoint: the entry ``dana`` of its
-            config.json, else its width; texts with two marked entities are pooled at the markers.
-            It trains for 3 epochs and at least 320 steps.
-        epochs: Overrides the preset, also its number of steps.
-        steps: Overrides the preset: the least number of steps; more epochs follow for it.
-        learning_rate: Overrides the preset; ``auto`` finds one on a part of the training data.
-        batch_size: Overrides the preset.
-        warmup: Overrides the preset.
-        seeds: Overrides the preset: the number of seeds, from 0, or a list of seeds.
-        evaluate: Overrides the preset: ``last`` or ``best``.
-        max_tokens: Overrides the preset.
-        pooling: Overrides the preset: ``cls``, ``mean`` or ``markers``.
-        max_train: Use so many training examples, the same for every model and seed.
-        text_field: Overrides the card's field, or template, of the text.
-        label_field: Overrides the card's field of the label.
-        id_field: Overrides the card's field of the example's id.
-        save: Save the model of the seed with the best development score, in ``OUT-model``.
-        trackers: Experiment trackers for the loss of every step and the development score of every
-            epoch, a run per seed: ``tensorboard`` (in ``OUT-logs``), ``wandb``, or any other that
-            Accelerate knows.
-    """
+    """A preset of the task card, and values that override it."""
 
     preset: str = AUTO
-    epochs: int | None = None
-    steps: int | None = None
-    learning_rate: float | str | None = None
-    batch_size: int | None = None
-    warmup: float | None = None
-    seeds: int | list[int] | None = None
-    evaluate: str | None = None
-    max_tokens: int | None = None
-    pooling: str | None = None
-    max_train: int | None = None
+    """auto, paper, default or quick; a card may have others. auto takes learning rate and pooling
+    from the checkpoint: the entry dana of its config.json, else its width; texts with two marked
+    entities are pooled at the markers. It trains for 3 epochs and at least 320 steps."""
+    epochs: Count | None = None
+    """Overrides the preset, also its number of steps."""
+    steps: CountOrZero | None = None
+    """Overrides the preset: the least number of steps; more epochs follow for it."""
+    learning_rate: Positive | Literal["auto"] | None = None
+    """Overrides the preset; auto finds one on a part of the training data."""
+    batch_size: Count | None = None
+    """Overrides the preset."""
+    warmup: Rate | None = None
+    """Overrides the preset."""
+    seeds: Seeds | None = None
+    """Overrides the preset: the number of seeds, from 0, or a list of seeds."""
+    evaluate: Annotated[str, OneOf(EVALUATE)] | None = None
+    """Overrides the preset: last or best."""
+    max_tokens: Annotated[Int, Field(ge=3)] | None = None
+    """Overrides the preset."""
+    pooling: Annotated[str, OneOf(POOLINGS)] | None = None
+    """Overrides the preset: cls, mean or markers."""
+    max_train: Count | None = None
+    """Use so many training examples, the same for every model and seed."""
     text_field: str | None = None
+    """Overrides the card's field, or template, of the text."""
     label_field: str | None = None
+    """Overrides the card's field of the label."""
     id_field: str | None = None
-    save: bool = False
+    """Overrides the card's field of the example's id."""
+    save: Bool = False
+    """Save the model of the seed with the best development score, in OUT-model."""
     trackers: list[str] = field(default_factory=list)
+    """Experiment trackers for the loss of every step and the development score of every epoch, a
+    run per seed: tensorboard (in OUT-logs), wandb, or any other that Accelerate knows."""
 
     def __post_init__(self) -> None:
-        check_fields(self, max_train="at least 1, or null")
         replace(Preset(), **self._overrides())
 
     def resolve(self, card: "TaskCard", config: Any) -> Preset:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import get_logger
 from dana.core.registry import build, parse_arguments
@@ -47,7 +47,9 @@ class Adapter:
     targets: str = "all-linear"
 
     def __post_init__(self) -> None:
-        check_fields(self, r="from 1 to 4096", alpha="at least 1", dropout="in [0, 1)")
+        require(1 <= self.r <= 4096, "r", self.r, "from 1 to 4096")
+        require(self.alpha >= 1, "alpha", self.alpha, "at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     @classmethod
     def of(cls, spec: str) -> "Adapter":

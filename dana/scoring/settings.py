@@ -1,12 +1,14 @@
 """Settings of scoring (units, encoder, geometry, seed) and of ranking detectors (protocol, folds)."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dana.core.config import check_fields, require
-from dana.core.errors import ConfigError, PluginError
+from pydantic import Field
+
+from dana.core.errors import ConfigError, PluginError, SettingError
 from dana.core.registry import DETECTORS, ENCODERS
+from dana.core.settings import Count, Float, Int, OneOf, settings_model
 from dana.core.storage import is_url
 from dana.corpus.units import Splitter, has_rules, parse_units
 
@@ -18,40 +20,35 @@ ALL = ["all"]
 LEFT_OUT = ("pyod",)  # not in ``all``: needs an argument
 
 
-@dataclass(frozen=True)
+@settings_model
 class Selection:
-    """How text is cut and embedded.
-
-    Attributes:
-        units: ``sentence`` or ``window:N`` word-pieces of the encoder's tokenizer.
-        language: ISO 639-1 code of the text, for where its sentences end.
-        encoder: Encoder spec, for example ``static``, ``minilm`` or
-            ``transformer:bert-base-uncased``.
-        geometry: ``none``, ``l2``, ``center+l2`` or ``whiten:K`` (docs/design.md, Geometry).
-        max_task_units: Fit on at most so many task units, drawn at random; fitting kNN, LOF and
-            one-class SVM grows with them, and beyond some thousand the scores hardly change.
-        general_share: General units that a detector is fitted on along with the task, as a share of
-            its units: none by default, a tenth in Algorithm 1 of the paper.
-        seed: Root seed of every split, sample and detector.
-        store: Folder of the cache of embeddings, shared by tasks and corpora; by default
-            OUT/embeddings, without a cache for ``none``.
-        store_dtype: Precision of the cache, ``float16`` or ``int8``.
-    """
+    """How text is cut and embedded."""
 
     units: str = "sentence"
+    """sentence or window:N word-pieces of the encoder's tokenizer."""
     language: str = "en"
+    """ISO 639-1 code of the text, for where its sentences end."""
     encoder: str = "static"
+    """Encoder spec, for example static, minilm or transformer:bert-base-uncased."""
     geometry: str = "center+l2"
-    max_task_units: int = 4000
-    general_share: float = 0.0
-    seed: int = 0
+    """none, l2, center+l2 or whiten:K (docs/design.md, Geometry)."""
+    max_task_units: Count = 4000
+    """Fit on at most so many task units, drawn at random; fitting kNN, LOF and one-class SVM grows
+    with them, and beyond some thousand the scores hardly change."""
+    general_share: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    """General units that a detector is fitted on along with the task, as a share of its units: none
+    by default, a tenth in Algorithm 1 of the paper."""
+    seed: Int = 0
+    """Root seed of every split, sample and detector."""
     store: str | None = None
+    """Folder of the cache of embeddings, shared by tasks and corpora; by default OUT/embeddings,
+    without a cache for none."""
     store_dtype: str = "float16"
+    """Precision of the cache, float16 or int8."""
 
     def __post_init__(self) -> None:
-        local = not is_url(self.store or "") and not Path(self.store or "").is_file()
-        require(local, "store", self.store, "a local folder; it need not exist")
-        check_fields(self, max_task_units="at least 1")
+        if self.store is not None and (is_url(self.store) or Path(self.store).is_file()):
+            raise SettingError("store", self.store, "a local folder; it need not exist")
         self.context("")  # checks the settings of all selectors
         parse_units(self.units)
         has_rules(self.language)
@@ -86,34 +83,23 @@ class Selection:
         return spec.splitter(tokenizer, self.language)
 
 
-@dataclass(frozen=True)
+@settings_model
 class RankSettings:
-    """How the detectors are compared.
+    """How the detectors are compared."""
 
-    Attributes:
-        detectors: Detector specs; ``all`` is every built-in and plug-in that needs no argument.
-            With ``all`` a detector that fails is skipped with a warning; a detector that was named
-            is an error.
-        protocol: ``grouped`` holds out documents with their near duplicates, in folds, and chooses
-            by recall at the budget. ``paper`` holds out a tenth of the units, by unit, and chooses
-            by F1 (DANA, section 3.1).
-        folds: Folds of ``grouped``.
-        seeds: Repetitions, each with its own split and detector seed.
-        prevalence: Share of task text at which the average precision is taken; the paper's is a
-            half.
-    """
-
-    detectors: list[str] = field(default_factory=lambda: list(ALL))
-    protocol: str = "grouped"
-    folds: int = 5
-    seeds: int = 1
-    prevalence: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(
-            self, protocol=PROTOCOLS, folds="at least 2", seeds="at least 1", prevalence="in (0, 1)"
-        )
-        require(bool(self.detectors), "detectors", self.detectors, "all, or at least one name")
+    detectors: Annotated[list[str], Field(min_length=1)] = field(default_factory=lambda: list(ALL))
+    """Detector specs; all is every built-in and plug-in that needs no argument. With all a detector
+    that fails is skipped with a warning; a detector that was named is an error."""
+    protocol: Annotated[str, OneOf(PROTOCOLS)] = "grouped"
+    """grouped holds out documents with their near duplicates, in folds, and chooses by recall at
+    the budget. paper holds out a tenth of the units, by unit, and chooses by F1 (DANA, section
+    3.1)."""
+    folds: Annotated[Int, Field(ge=2)] = 5
+    """Folds of grouped."""
+    seeds: Count = 1
+    """Repetitions, each with its own split and detector seed."""
+    prevalence: Annotated[Float, Field(gt=0, lt=1)] = 0.1
+    """Share of task text at which the average precision is taken; the paper's is a half."""
 
     @property
     def is_all(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dana.core import tensors
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.rng import derive_seed
 from dana.corpus.unit_stream import Units, draw
@@ -51,7 +51,13 @@ class SelectorContext:
 
     def __post_init__(self) -> None:
         parse_geometry(self.geometry)
-        check_fields(self, general_share="in [0, 1]", store_dtype=DTYPES)
+        require(0 <= self.general_share <= 1, "general_share", self.general_share, "in [0, 1]")
+        require(
+            self.store_dtype in DTYPES,
+            "store_dtype",
+            self.store_dtype,
+            f"one of {', '.join(DTYPES)}",
+        )
 
     @cached_property
     def _encoder(self) -> Encoder:

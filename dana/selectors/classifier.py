@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import DataError
 from dana.core.logging import monitor
@@ -76,8 +76,17 @@ class ClassifierSelector(Selector):
     takes: ClassVar[tuple[str, ...]] = ("encoder",)
 
     def __post_init__(self) -> None:
-        check_fields(self, negatives=NEGATIVES, ratio="above 0", learning_rate="above 0")
-        check_fields(self, epochs="at least 1", batch_size="at least 1", max_tokens="at least 3")
+        require(
+            self.negatives in NEGATIVES,
+            "negatives",
+            self.negatives,
+            f"one of {', '.join(NEGATIVES)}",
+        )
+        require(self.ratio > 0, "ratio", self.ratio, "above 0")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
 
     @cached_property
     def _model(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.corpus.hashed_ngrams import BucketCounts, CharacterNgrams, HashedNgrams
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
@@ -74,7 +74,14 @@ class DSIRSelector(Selector):
     fitted_type: ClassVar[type] = FittedDSIR
 
     def __post_init__(self) -> None:
-        check_fields(self, normalise=NORMALISE, smoothing="above 0", background="at least 1")
+        require(
+            self.normalise in NORMALISE,
+            "normalise",
+            self.normalise,
+            f"one of {', '.join(NORMALISE)}",
+        )
+        require(self.smoothing > 0, "smoothing", self.smoothing, "above 0")
+        require(self.background >= 1, "background", self.background, "at least 1")
         HashedNgrams(self.order, self.buckets)
 
     def samples(self, task_units: int) -> Mapping[str, int]:
@@ -174,7 +181,9 @@ class LexicalSelector(Selector):
     fitted_type: ClassVar[type] = FittedLexical
 
     def __post_init__(self) -> None:
-        check_fields(self, c="above 0", background="at least 1", characters="at least 2")
+        require(self.c > 0, "c", self.c, "above 0")
+        require(self.background >= 1, "background", self.background, "at least 1")
+        require(self.characters >= 2, "characters", self.characters, "at least 2")
         kinds_of_ngrams(self.order, self.characters, self.buckets)
 
     def samples(self, task_units: int) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import DataError, PluginError
 from dana.corpus.unit_stream import Units
 from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngrams
@@ -114,9 +114,12 @@ class MooreLewisSelector(Selector):
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, order="at least 1", min_count="at least 1", cutoff="at least 0", **CHOICES
-        )
+        require(self.order >= 1, "order", self.order, "at least 1")
+        require(self.min_count >= 1, "min_count", self.min_count, "at least 1")
+        require(self.cutoff >= 0, "cutoff", self.cutoff, "at least 0")
+        for name, names in CHOICES.items():
+            value = getattr(self, name)
+            require(value in names, name, value, f"one of {', '.join(names)}")
         good = self.background == AS_TASK or (
             isinstance(self.background, int) and self.background >= 1
         )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dana.core.artifacts import write_json
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.core.device import describe_machine, find_device
 from dana.core.errors import DataError
 from dana.core.logging import format_duration, get_logger, monitor
@@ -80,8 +80,11 @@ class PerplexityGapSelector(Selector):
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, learning_rate="above 0", epochs="at least 1", batch_size="at least 1")
-        check_fields(self, max_tokens="at least 2", dtype=DTYPES)
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "at least 1")
+        require(self.max_tokens >= 2, "max_tokens", self.max_tokens, "at least 2")
+        require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
 
     @cached_property
     def base(self) -> LanguageModel:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from dana.core.config import load, merge_sections, require
+from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
+from dana.core.settings import load
 from dana.train.settings import AdaptSettings, check_mix
 from dana.weighting.settings import WeighSettings
 

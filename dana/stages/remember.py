@@ -13,9 +13,10 @@ from typing import Any
 import yaml
 
 from dana.core.artifacts import canonical, write_text
-from dana.core.config import SETTINGS, assign, load, read_yaml
+from dana.core.config import SETTINGS, assign, read_yaml
 from dana.core.errors import ConfigError
 from dana.core.logging import is_main_process
+from dana.core.settings import load
 from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
 
@@ -107,8 +108,11 @@ def differences(settings: Any, others: Any) -> dict[str, Any]:
 
 def leaves(settings: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each setting's full name, such as ``weigh.beta``, and its value."""
-    for item in fields(settings):
-        value, key = getattr(settings, item.name), f"{where}{item.name}"
+    sections = {item.name: getattr(settings, item.name) for item in fields(settings)}
+    if isinstance(settings, RunSettings):  # their sections stand beside the others
+        sections |= sections.pop("studies")
+    for name, value in sections.items():
+        key = f"{where}{name}"
         if is_dataclass(value):
             yield from leaves(value, f"{key}.")
         else:

@@ -1,15 +1,30 @@
 """Settings of a whole run, one section per step, as in the YAML of a recipe; flags of commands fill them in."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field, make_dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from functools import cache
 from glob import has_magic
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from dana.core.config import check_fields, load, merge_sections, read_yaml, require
-from dana.core.errors import PluginError
+from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
+
+from dana.core.config import merge_sections, read_yaml, require
+from dana.core.errors import ConfigError, PluginError, SettingError
 from dana.core.logging import get_logger
+from dana.core.settings import (
+    Bool,
+    Count,
+    Int,
+    OneOf,
+    build,
+    hints_of,
+    load,
+    settings_model,
+    unknown_key,
+)
 from dana.core.shipped import find_recipe
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
@@ -34,134 +49,133 @@ QUICK: dict[str, Any] = {
 FLOORS = ("majority", "tfidf", "vectors")
 
 
-@dataclass(frozen=True)
+@settings_model
 class RunSeeds:
-    """Repetitions of a run, so that the spread of scores includes selection, adaptation and fine-tuning.
+    """Repetitions of a run, so that the spread of scores includes selection, adaptation and fine-tuning."""
 
-    Attributes:
-        adaptations: Number of adaptations of each arm, every one with a selection and a seed of its
-            own. With a card that has folds, one per fold, and at most as many as it has folds.
-        finetunings: Number of fine-tunings of each adapted model. The base is fine-tuned as often
-            as all models of an arm together, with the same seeds.
-        stop_early: Look at the results after each adaptation from the third on; run no further one
-            once every question is decided or would hardly be. p and intervals allow for the looks,
-            also if the run is continued without.
-    """
-
-    adaptations: int = 5
-    finetunings: int = 2
-    stop_early: bool = False
+    adaptations: Annotated[Int, Field(ge=1, le=MOST_SEEDS)] = 5
+    """Number of adaptations of each arm, every one with a selection and a seed of its own. With a
+    card that has folds, one per fold, and at most as many as it has folds."""
+    finetunings: Annotated[Int, Field(ge=1, le=MOST_SEEDS)] = 2
+    """Number of fine-tunings of each adapted model. The base is fine-tuned as often as all models
+    of an arm together, with the same seeds."""
+    stop_early: Bool = False
+    """Look at the results after each adaptation from the third on; run no further one once every
+    question is decided or would hardly be. p and intervals allow for the looks, also if the run is
+    continued without."""
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, **dict.fromkeys(("adaptations", "finetunings"), f"from 1 to {MOST_SEEDS}")
-        )
-        fits = not self.stop_early or self.adaptations > 3
-        require(
-            fits,
-            "adaptations",
-            self.adaptations,
-            "above 3, as many as the first look has, with stop_early",
-        )
+        if self.stop_early and self.adaptations <= 3:
+            remedy = "above 3, as many as the first look has, with stop_early"
+            raise SettingError("adaptations", self.adaptations, remedy)
 
     def of(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""
         return list(range(index * self.finetunings, (index + 1) * self.finetunings))
 
 
-@dataclass(frozen=True)
-class CoreSettings:
+@settings_model
+class RunSettings:
     """Settings of a run, one section per step: texts, selection, ranking, weights, training, fine-tuning.
 
-    :data:`RunSettings` adds a section for every installed study.
-
-    Attributes:
-        out: Folder of the run.
-        task: A card's name, a card's YAML file, or text: a file, glob, folder or URL of one.
-        general: Files, globs, folders, URLs of these (``s3://``, ``gs://``, ``hf://`` ...), or
-            ``hf:name[@revision][:config][:split]``.
-        data: Folder that holds a card's data, where it is not under ``DANA_DATA``.
-        task_path: Folders whose task cards are found by name, beside the shipped ones and those
-            under ``DANA_TASK_PATH``.
-        on_bad_record: ``fail`` or ``skip`` (counted).
-        inputs: How records of the general text and of plain task text become documents.
-        hygiene: What is kept away from training: text of evaluation splits, near duplicates.
-        harvest: Take task and general text from the installed Python distributions instead.
-        selection: How text is cut, embedded and placed.
-        ranking: How the zoo is ranked.
-        selector: Spec of the selector. None is ``auto``, which chooses or fuses selectors; or
-            ``detector``, if a detector is given.
-        detector: Spec of the detector for selectors that use one, or ``auto``, the choice of the
-            ranking.
-        allow_below_chance: Also use what ranks held-out task text below chance.
-        weigh: How scores become weights.
-        model: The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch.
-        size: Size of a base from scratch: tiny, mini, small, medium or base.
-        pretrain: Training of a base from scratch.
-        adapt: Continued pretraining of every arm.
-        arms: What is compared with the base: ready-made arms by name (general, random, dana, task,
-            task+random, task+dana), or a mapping of names to ``general``, ``task`` or ``{mix:
-            SHARES, after: ARM, selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what
-            differs}}``.
-        cards: Task cards to fine-tune on; empty takes `task`.
-        finetune: The fine-tuning, the same for every arm.
-        seeds: How often an arm is adapted, and each adapted model fine-tuned.
-        floors: Simple models that an adapted one must beat: majority, tfidf, vectors; or none.
-        jobs: Number of cells of the recipe that run in parallel, each in a process of its own.
+    A recipe also has a section for every installed study, by the study's name; see :meth:`section`.
     """
 
     out: str = "runs/run"
+    """Folder of the run."""
     task: str = ""
+    """A card's name, a card's YAML file, or text: a file, glob, folder or URL of one."""
     general: list[str] = field(default_factory=list)
+    """Files, globs, folders, URLs of these (s3://, gs://, hf:// ...), or
+    hf:name[@revision][:config][:split]."""
     data: str | None = None
+    """Folder that holds a card's data, where it is not under DANA_DATA."""
     task_path: list[str] = field(default_factory=list)
-    on_bad_record: str = "fail"
+    """Folders whose task cards are found by name, beside the shipped ones and those under
+    DANA_TASK_PATH."""
+    on_bad_record: Annotated[str, OneOf(("fail", "skip"))] = "fail"
+    """fail or skip (counted)."""
     inputs: Inputs = field(default_factory=Inputs)
+    """How records of the general text and of plain task text become documents."""
     hygiene: Hygiene = field(default_factory=Hygiene)
+    """What is kept away from training: text of evaluation splits, near duplicates."""
     harvest: HarvestSettings | None = None
+    """Take task and general text from the installed Python distributions instead."""
     selection: Selection = field(default_factory=Selection)
+    """How text is cut, embedded and placed."""
     ranking: RankSettings = field(default_factory=RankSettings)
+    """How the zoo is ranked."""
     selector: str | None = None
+    """Spec of the selector. None is auto, which chooses or fuses selectors; or detector, if a
+    detector is given."""
     detector: str = "auto"
-    allow_below_chance: bool = False
+    """Spec of the detector for selectors that use one, or auto, the choice of the ranking."""
+    allow_below_chance: Bool = False
+    """Also use what ranks held-out task text below chance."""
     weigh: WeighSettings = field(default_factory=WeighSettings)
+    """How scores become weights."""
     model: str | None = None
+    """The checkpoint to adapt, a folder or a Hub name; empty trains one from scratch."""
     size: str = "tiny"
+    """Size of a base from scratch: tiny, mini, small, medium or base."""
     pretrain: PretrainSettings = field(default_factory=PretrainSettings)
+    """Training of a base from scratch."""
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
+    """Continued pretraining of every arm."""
     arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
+    """What is compared with the base: ready-made arms by name (general, random, dana, task,
+    task+random, task+dana), or a mapping of names to general, task or {mix: SHARES, after: ARM,
+    selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what differs}}."""
     cards: list[str] = field(default_factory=list)
+    """Task cards to fine-tune on; empty takes `task`."""
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
+    """The fine-tuning, the same for every arm."""
     seeds: RunSeeds = field(default_factory=RunSeeds)
+    """How often an arm is adapted, and each adapted model fine-tuned."""
     floors: str | list[str] = field(default_factory=lambda: list(FLOORS))
-    jobs: int = 1
+    """Simple models that an adapted one must beat: majority, tfidf, vectors; or none."""
+    jobs: Count = 1
+    """Number of cells of the recipe that run in parallel, each in a process of its own."""
+
+    studies: dict[str, Any] = field(default_factory=dict, repr=False)
+    """The section of every installed study, by its name; in a recipe they stand beside the others."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_studies(cls, given: Any) -> Any:
+        """Move the sections of studies, which stand beside the others, into :attr:`studies`."""
+        values = dict(given.kwargs or {}) if isinstance(given, ArgsKwargs) else dict(given)
+        known = hints_of(cls)
+        sections = values.pop("studies", {})
+        for key in values:
+            if key not in known:
+                raise ConfigError(unknown_key(str(key), str(key), known))
+        models = study_models()
+        sections = sections | {name: values.pop(name) for name in models if name in values}
+        values["studies"] = {
+            name: _section(model, sections.get(name, {}), name) for name, model in models.items()
+        }
+        return values
+
+    @classmethod
+    def more_sections(cls) -> dict[str, type]:
+        """Return the keys of a recipe that are not fields: the sections of studies."""
+        return study_models()
 
     def __post_init__(self) -> None:
-        require(bool((self.out or "").strip()), "out", self.out, "a folder")
-        require(
-            not is_url(self.out),
-            "out",
-            self.out,
-            "a local folder; copy it to a URL when it is whole",
-        )
+        if not self.out.strip():
+            raise SettingError("out", self.out, "a folder")
+        if is_url(self.out):
+            raise SettingError("out", self.out, "a local folder; copy it to a URL when it is whole")
         for url in filter(is_url, (self.task, *self.general)):
             check_url(url)
-        check_fields(self, on_bad_record=("fail", "skip"), jobs="at least 1")
-        is_complete = all(source.strip() for source in self.general)
-        require(
-            is_complete,
-            "general",
-            self.general,
-            "files, folders, globs, URLs or hf: names, none of them empty",
-        )
+        if not all(source.strip() for source in self.general):
+            form = "files, folders, globs, URLs or hf: names, none of them empty"
+            raise SettingError("general", self.general, form)
         _ = self.described_arms  # checks them
-        names = ", ".join(FLOORS)
-        require(
-            set(self.floor_names) <= set(FLOORS),
-            "floors",
-            self.floors,
-            f"none, or a list of some of {names}",
-        )
+        if not set(self.floor_names) <= set(FLOORS):
+            names = ", ".join(FLOORS)
+            raise SettingError("floors", self.floors, f"none, or a list of some of {names}")
 
     def section(self, study: str) -> Any:
         """Return the section of a study.
@@ -171,7 +185,7 @@ class CoreSettings:
         """
         if reason := missing_studies().get(study):
             raise PluginError(f"study {study}: {reason}")
-        return getattr(self, study)
+        return self.studies[study]
 
     @property
     def usual_store(self) -> str:
@@ -195,22 +209,23 @@ class CoreSettings:
         return parse_arms(self.arms, self.selector_spec, self.weigh, self.adapt)
 
 
-def _with_studies() -> type[CoreSettings]:
-    """Build the settings class: those of the core and a section for every study that has settings."""
-    sections = [
-        (study.name, section, field(default_factory=section))
-        for study, section in load_parts("settings")
-    ]
-    attributes = {"__doc__": CoreSettings.__doc__, "__module__": __name__}
-    return make_dataclass(
-        "RunSettings", sections, bases=(CoreSettings,), namespace=attributes, frozen=True
-    )
+@cache
+def study_models() -> dict[str, type]:
+    """Return the class of the settings of every study that has some, by the study's name."""
+    models = {}
+    for study, model in load_parts("settings"):
+        is_checked = hasattr(model, "__pydantic_validator__")  # else a plug-in's plain dataclass
+        models[study.name] = model if is_checked else settings_model(model)
+    return models
 
 
-if TYPE_CHECKING:
-    RunSettings = CoreSettings
-else:
-    RunSettings = _with_studies()
+def _section(model: type, values: Any, name: str) -> Any:
+    """Build the section of a study, with its name in messages."""
+    if isinstance(values, Mapping):
+        return build(model, values, f"{name}.")
+    if not isinstance(values, model):
+        raise SettingError(name, values, "a mapping of settings")
+    return values
 
 
 def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], Path]:
@@ -267,7 +282,7 @@ def _below(folder: Path, value: Any) -> Any:
 def load_settings(
     values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings"
 ) -> RunSettings:
-    """Build the settings of a run as :func:`dana.core.config.load` does, and find the cards of its task path."""
+    """Build the settings of a run as :func:`dana.core.settings.load` does, and find the cards of its task path."""
     settings = with_store(load(RunSettings, values, overrides, origin))
     add_to_task_path(settings.task_path)
     return settings

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Annotated, Any
 
-from dana.core.config import load, require
-from dana.core.errors import ConfigError, DataError, suggestion
+from dana.core.config import require
+from dana.core.errors import ConfigError, DataError, SettingError, suggestion
+from dana.core.settings import Bool, Count, Int, OneOf, load, settings_model
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind, label_name
@@ -85,128 +86,98 @@ class Template:
         )
 
 
-@dataclass(frozen=True)
+@settings_model
 class TaskCard:
-    """A labelled task of texts or pairs of texts: its labels, metric, fields and data.
-
-    Attributes:
-        name: Short name.
-        title: One line.
-        version: Increased when a change of the card changes results.
-        labels: The full label set; metrics average over all of it. Empty for kinds without labels.
-        metric: The main metric, one of its kind's.
-        splits: Expected number of examples by split, or a list of accepted numbers.
-        data: ``local``: name of the folder with the splits. ``file``: instead, a file name without
-            suffix; ``{split}`` in it is replaced by train, dev or test; a file without it holds all
-            splits, divided by a hash of the id. ``hub``: ``org/name[@commit][:config]``, read at
-            that commit.
-        text: Field of the text; ``meta.body`` is a nested field.
-        text_pair: Field of the second text, for labels of pairs of texts.
-        template: Makes the text from several fields instead, ``{title} {body}``.
-        label: Field of the label.
-        id: Field of the example's id, required in every record; None uses ``id`` where a record has
-            it.
-        folds: Field of a text's fold, beside ``file`` without ``{split}``: an integer from 0; -1
-            for a text that only trains. Each fold is the test split once.
-        train: Number of training texts to use, chosen by a hash of the id; None uses all.
-        test: ``rest``: also test the training texts that are not used and are new, in all at most
-            10,000 texts, chosen by a hash of the id; None tests the test split.
-        direction: ``higher`` or ``lower``, whichever is better for the metric.
-        kind: Kind of the target: a name of :mod:`dana.tasks.kinds`.
-        unseen_test: Leave out test examples whose text is also in train or dev.
-        presets: Hyper-parameters by name; always ``paper``, ``default`` and ``quick``.
-        aliases: Other names.
-        notes: Licence, provenance, caveats.
-        citation: Source of the task.
-        tags: Lower-case words for topic and type; results do not depend on them.
-        origins: The YAML file, then the files that it includes.
-    """
+    """A labelled task of texts or pairs of texts: its labels, metric, fields and data."""
 
     name: str
+    """Short name."""
     title: str
-    version: int
+    """One line."""
+    version: Int
+    """Increased when a change of the card changes results."""
     labels: list[str]
+    """The full label set; metrics average over all of it. Empty for kinds without labels."""
     metric: str
-    splits: dict[str, int | list[int]]
+    """The main metric, one of its kind's."""
+    splits: dict[str, Int | list[Int]]
+    """Expected number of examples by split, or a list of accepted numbers."""
     data: dict[str, str]
+    """local: name of the folder with the splits. file: instead, a file name without suffix; {split}
+    in it is replaced by train, dev or test; a file without it holds all splits, divided by a hash
+    of the id. hub: org/name[@commit][:config], read at that commit."""
     text: str = "text"
+    """Field of the text; meta.body is a nested field."""
     text_pair: str | None = None
+    """Field of the second text, for labels of pairs of texts."""
     template: str | None = None
+    """Makes the text from several fields instead, {title} {body}."""
     label: str = "label"
+    """Field of the label."""
     id: str | None = None
+    """Field of the example's id, required in every record; None uses id where a record has it."""
     folds: str | None = None
-    train: int | None = None
-    test: str | None = None
+    """Field of a text's fold, beside file without {split}: an integer from 0; -1 for a text that
+    only trains. Each fold is the test split once."""
+    train: Count | None = None
+    """Number of training texts to use, chosen by a hash of the id; None uses all."""
+    test: Annotated[str, OneOf(("rest",))] | None = None
+    """rest: also test the training texts that are not used and are new, in all at most 10,000
+    texts, chosen by a hash of the id; None tests the test split."""
     direction: str = "higher"
+    """higher or lower, whichever is better for the metric."""
     kind: str = DEFAULT
-    unseen_test: bool = False
+    """Kind of the target: a name of dana.tasks.kinds."""
+    unseen_test: Bool = False
+    """Leave out test examples whose text is also in train or dev."""
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
+    """Hyper-parameters by name; always paper, default and quick."""
     aliases: list[str] = field(default_factory=list)
+    """Other names."""
     notes: str = ""
+    """Licence, provenance, caveats."""
     citation: str = ""
+    """Source of the task."""
     tags: list[str] = field(default_factory=list)
+    """Lower-case words for topic and type; results do not depend on them."""
     origins: list[Path] = field(default_factory=list)
+    """The YAML file, then the files that it includes."""
 
     def __post_init__(self) -> None:
-        is_file_name = (
-            self.name.isprintable()
-            and not {*"/\\"} & {*self.name}
-            and self.name not in ("", ".", "..")
-        )
-        require(is_file_name, "name", self.name, "a name that a folder can have")
+        is_printable = self.name.isprintable() and not {*"/\\"} & {*self.name}
+        if not is_printable or self.name in ("", ".", ".."):
+            raise SettingError("name", self.name, "a name that a folder can have")
         self.target.check_card(self.metric, self.template, self.text_pair)
         right = self.target.metrics[self.metric]
-        require(
-            self.direction == right,
-            "direction",
-            self.direction,
-            f"{right}, the better direction of {self.metric}",
-        )
-        require(
-            set(self.splits) <= set(SPLITS),
-            "splits",
-            list(self.splits),
-            f"among {', '.join(SPLITS)}",
-        )
-        key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
-        require({*self.data} in key_sets, "data", self.data, "local or file, or hub, or both")
-        _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
-        is_pinned = not at or COMMIT.fullmatch(commit)
-        form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits (a branch can change)"
-        require(bool(is_pinned), "data.hub", self.data.get("hub"), form)
-        words = all(TAG.fullmatch(tag) for tag in self.tags) and len(set(self.tags)) == len(
-            self.tags
-        )
-        require(words, "tags", self.tags, "lower-case words with hyphens, all different")
-        require(
-            self.template is None or self.text == "text",
-            "text",
-            self.text,
-            "left out beside template",
-        )
-        require(
-            self.text_pair is None or bool(self.text_pair.strip()),
-            "text_pair",
-            self.text_pair,
-            "a field's name",
-        )
-        has_place = self.folds is None or (bool(self.folds.strip()) and self.is_one_file)
-        require(
-            has_place,
-            "folds",
-            self.folds,
-            "a field's name, beside data: {file: NAME} without {split}",
-        )
-        fits = self.train is None or (self.train >= 1 and not self.folds)
-        require(fits, "train", self.train, "1 or more, without folds")
-        require(self.test in (None, "rest"), "test", self.test, "rest, or left out")
-        require(
-            self.train is not None or not self.test,
-            "train",
-            self.train,
-            "the number to train on, as test=rest",
-        )
+        if self.direction != right:
+            form = f"{right}, the better direction of {self.metric}"
+            raise SettingError("direction", self.direction, form)
+        if not set(self.splits) <= set(SPLITS):
+            raise SettingError("splits", list(self.splits), f"among {', '.join(SPLITS)}")
+        self._check_data()
+        if len(set(self.tags)) < len(self.tags) or not all(map(TAG.fullmatch, self.tags)):
+            raise SettingError("tags", self.tags, "lower-case words with hyphens, all different")
+        if self.template is not None and self.text != "text":
+            raise SettingError("text", self.text, "left out beside template")
+        if self.text_pair is not None and not self.text_pair.strip():
+            raise SettingError("text_pair", self.text_pair, "a field's name")
+        if self.train is not None and self.folds:
+            raise SettingError("train", self.train, "left out with folds")
+        if self.train is None and self.test:
+            raise SettingError("train", self.train, "the number to train on, as test=rest")
         self.whole_text  # noqa: B018, which checks the template
+
+    def _check_data(self) -> None:
+        key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
+        if {*self.data} not in key_sets:
+            raise SettingError("data", self.data, "local or file, or hub, or both")
+        _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
+        if at and not COMMIT.fullmatch(commit):
+            form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits"
+            raise SettingError("data.hub", self.data["hub"], f"{form} (a branch can change)")
+        if self.folds is not None and not (self.folds.strip() and self.is_one_file):
+            form = "a field's name, beside data: {file: NAME} without {split}"
+            raise SettingError("folds", self.folds, form)
 
     @classmethod
     def read(cls, path: Path) -> "TaskCard":

@@ -1,67 +1,62 @@
 """Define the settings of tasks: fine-tuning presets, decontamination, size of the quickstart's harvest."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated, Literal
 
-from dana.core.config import check_fields, require
+from pydantic import Field
+
+from dana.core.errors import SettingError
+from dana.core.settings import (
+    Count,
+    CountOrZero,
+    Float,
+    Int,
+    OneOf,
+    Positive,
+    Rate,
+    Share,
+    settings_model,
+)
+
+AUTO = "auto"
+MARKERS = "markers"
+EVALUATE = ("last", "best")
+POOLINGS = ("cls", "mean", MARKERS)
+MOST_SEEDS = 100_000  # of a number of seeds
+SeedList = Annotated[list[Annotated[Int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
+Seeds = Annotated[Int, Field(ge=1, le=MOST_SEEDS)] | SeedList
 
 
-@dataclass(frozen=True)
+@settings_model
 class Preset:
-    """Hyper-parameters of fine-tuning. The defaults are the paper's (DANA section 4).
+    """Hyper-parameters of fine-tuning. The defaults are the paper's (DANA section 4)."""
 
-    Attributes:
-        epochs: Epochs over the training data.
-        steps: Least number of steps: further epochs follow until there are so many. Failed runs on
-            little data are mostly runs of too few steps (Mosbach et al. 2021; Zhang et al. 2021).
-        learning_rate: Peak learning rate of AdamW; ``auto`` finds one on a part of the training
-            data.
-        batch_size: Examples per step.
-        warmup: Share of the steps with a rising rate, which then falls to 0.
-        seeds: Number of seeds, from 0; or a list of seeds.
-        evaluate: Test the ``last`` epoch, or the ``best`` by the task's metric on the development
-            data.
-        max_tokens: Longer texts are truncated to so many tokens, special tokens included.
-        pooling: Representation of a text: ``cls``, the token that transformers' head uses (the
-            first one; for a decoder the last); ``mean`` of all tokens, which suits small
-            checkpoints trained only on masked tokens (docs/results/adaptation.md); or ``markers``,
-            the first token of each of two marked entities.
+    epochs: Count = 5
+    """Epochs over the training data."""
+    steps: CountOrZero = 0
+    """Least number of steps: further epochs follow until there are so many. Failed runs on little
+    data are mostly runs of too few steps (Mosbach et al. 2021; Zhang et al. 2021)."""
+    learning_rate: Positive | Literal["auto"] = 3e-5
+    """Peak learning rate of AdamW; auto finds one on a part of the training data."""
+    batch_size: Count = 8
+    """Examples per step."""
+    warmup: Rate = 0.1
+    """Share of the steps with a rising rate, which then falls to 0."""
+    seeds: Seeds = 8
+    """Number of seeds, from 0; or a list of seeds."""
+    evaluate: Annotated[str, OneOf(EVALUATE)] = "last"
+    """Test the last epoch, or the best by the task's metric on the development data."""
+    max_tokens: Annotated[Int, Field(ge=3)] = 256
+    """Longer texts are truncated to so many tokens, special tokens included."""
+    pooling: Annotated[str, OneOf(POOLINGS)] = "cls"
+    """Representation of a text: cls, the token that transformers' head uses (the first one; for a
+    decoder the last); mean of all tokens, which suits small checkpoints trained only on masked
+    tokens (docs/results/adaptation.md); or markers, the first token of each of two marked entities.
     """
 
-    epochs: int = 5
-    steps: int = 0
-    learning_rate: float | str = 3e-5
-    batch_size: int = 8
-    warmup: float = 0.1
-    seeds: int | list[int] = 8
-    evaluate: str = "last"
-    max_tokens: int = 256
-    pooling: str = "cls"
-
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            epochs="at least 1",
-            steps="at least 0",
-            batch_size="at least 1",
-            max_tokens="at least 3",
-        )
-        rate = self.learning_rate
-        is_rate = rate == AUTO if isinstance(rate, str) else rate > 0
-        require(is_rate, "learning_rate", rate, f"above 0, or {AUTO}")
-        is_small = isinstance(self.seeds, list) or self.seeds <= MOST_SEEDS
-        require(is_small, "seeds", self.seeds, f"at most {MOST_SEEDS:,}, or a list of seeds")
-        seeds = self.seed_list
-        require(len(seeds) >= 1, "seeds", self.seeds, "at least 1, or a list of seeds")
-        require(len(set(seeds)) == len(seeds), "seeds", self.seeds, "distinct")
-        require(
-            min(seeds) >= 0 and max(seeds) < 2**63,
-            "seeds",
-            self.seeds,
-            "from 0 to 9223372036854775807",
-        )
-        check_fields(
-            self, warmup="in [0, 1)", evaluate=("last", "best"), pooling=("cls", "mean", MARKERS)
-        )
+        if isinstance(self.seeds, list) and len(set(self.seeds)) < len(self.seeds):
+            raise SettingError("seeds", self.seeds, "distinct")
 
     @property
     def seed_list(self) -> list[int]:
@@ -74,9 +69,6 @@ class Preset:
         return max(self.epochs, -(-self.steps // in_epoch))
 
 
-AUTO, MARKERS = "auto", "markers"
-MOST_SEEDS = 100_000  # of a number of seeds
-
 # Presets of every task; a card overrides single values, and may add presets.
 # ``auto`` takes learning rate and pooling from the checkpoint (dana/finetuning/settings.py).
 PRESETS = {
@@ -87,55 +79,46 @@ PRESETS = {
 }
 
 
-@dataclass(frozen=True)
+@settings_model
 class Hygiene:
-    """Filters of the training text; none by default.
-
-    Attributes:
-        decontaminate: Task cards, by name or YAML file. A document that shares an n-gram or a whole
-            sentence with their dev or test texts is removed from the general text and from the task
-            text to fit on.
-        ngram: Words of an n-gram.
-        sentence: Least number of words of a shared sentence.
-        near_duplicates: Remove general documents at least this similar to an earlier one (Jaccard
-            index of five-word shingles, estimated by MinHash; 0.8 is usual); null keeps them.
-        sample: Keep this share of the general documents, drawn by a hash of their text; null keeps
-            all. A larger share contains the documents of a smaller one.
-    """
+    """Filters of the training text; none by default."""
 
     decontaminate: list[str] = field(default_factory=list)
-    ngram: int = 13
-    sentence: int = 8
-    near_duplicates: float | None = None
-    sample: float | None = None
+    """Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
+    their dev or test texts is removed from the general text and from the task text to fit on."""
+    ngram: Count = 13
+    """Words of an n-gram."""
+    sentence: Count = 8
+    """Least number of words of a shared sentence."""
+    near_duplicates: Float | None = None
+    """Remove general documents at least this similar to an earlier one (Jaccard index of five-word
+    shingles, estimated by MinHash; 0.8 is usual); null keeps them."""
+    sample: Share | None = None
+    """Keep this share of the general documents, drawn by a hash of their text; null keeps all. A
+    larger share contains the documents of a smaller one."""
 
     def __post_init__(self) -> None:
-        check_fields(self, ngram="at least 1", sentence="at least 1", sample="in (0, 1], or null")
         if self.near_duplicates is not None:
             from dana.corpus.overlap import check_near_duplicates
 
             check_near_duplicates(self.near_duplicates)
 
 
-@dataclass(frozen=True)
+@settings_model
 class HarvestSettings:
-    """Size of the corpus that the quickstart harvests from installed packages.
+    """Size of the corpus that the quickstart harvests from installed packages."""
 
-    Attributes:
-        general_documents: Most general documents, without planted ones.
-        task_documents: Most documents of scipy, with planted ones.
-        min_characters: Shorter texts are left out.
-        max_characters: Longer texts are truncated.
-        seed: Decides which documents are taken, and their split.
-    """
-
-    general_documents: int = 1800
-    task_documents: int = 1100
-    min_characters: int = 200
-    max_characters: int = 1200
-    seed: int = 0
+    general_documents: Annotated[Int, Field(ge=50)] = 1800
+    """Most general documents, without planted ones."""
+    task_documents: Annotated[Int, Field(ge=80)] = 1100
+    """Most documents of scipy, with planted ones."""
+    min_characters: Count = 200
+    """Shorter texts are left out."""
+    max_characters: Int = 1200
+    """Longer texts are truncated."""
+    seed: Int = 0
+    """Decides which documents are taken, and their split."""
 
     def __post_init__(self) -> None:
-        check_fields(self, general_documents="at least 50", task_documents="at least 80")
-        fits = 0 < self.min_characters < self.max_characters
-        require(fits, "min_characters", self.min_characters, "below max_characters")
+        if self.min_characters >= self.max_characters:
+            raise SettingError("min_characters", self.min_characters, "below max_characters")

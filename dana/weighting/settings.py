@@ -4,10 +4,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from dana.core.config import check_fields, require
-from dana.core.errors import ConfigError
+from pydantic import Field
+
+from dana.core.config import require
+from dana.core.errors import ConfigError, SettingError
+from dana.core.settings import Bool, Count, Float, Int, OneOf, Share, settings_model
 
 POLICIES = {
     "sigmoid": 1,
@@ -16,6 +19,7 @@ POLICIES = {
 }  # version of each: raised when its weights change
 AUTO = "auto"
 PAPERS_BETA = 0.2
+MOST_UNITS = 2**63 - 1  # of a segment
 BALANCES = "a table of groups, or TABLE:GROUP=SHARE,GROUP=SHARE with distinct groups and shares above 0 that sum to 1"
 
 
@@ -110,67 +114,50 @@ def parse_balance(text: str) -> Balance:
     return Balance(table, shares)
 
 
-@dataclass(frozen=True)
+@settings_model
 class WeighSettings:
-    """How scores become weights.
+    """How scores become weights."""
 
-    Attributes:
-        policy: ``sigmoid`` weighs every unit, ``segments`` keeps the best with weight 1 (the paper's headline
-            system), ``sampled`` draws segments with probability proportional to their sigmoid.
-        beta: Share of the units to keep, in whole segments; for ``sigmoid`` the share that gets a weight of at least
-            0.5, where no midpoint is set. The paper uses 0.2.
-            ``auto`` chooses it by held-out task text (docs/guide/choosing-how-much.md).
-        budget: Instead of beta, ``"50000 units"``, ``"2e6 tokens"`` (with ``--set weigh.tokenizer=NAME``),
-            ``"300 documents"``, or a share as beta is.
-        below: Instead of a budget, keep every segment whose mean score is below this. At 0 ``classifier``, ``lexical``,
-            ``lda`` and ``svm`` take text for the task's.
-        balance: A table of groups, in the run's folder by its name or anywhere by its path, over which the budget is
-            spread evenly, or by shares: ``genres.parquet:news=0.7,law=0.3``. Where a group is used up the others get
-            the rest.
-        gamma: Units in a segment; the paper uses 15.
-        min_tail: A document's last, short segment is dropped if it has fewer units.
-        shrink: Draw the means of short segments towards that of all, as their few units demand
-            (:class:`dana.weighting.formulas.Components`). The paper ranks the means as they are.
-        stream: Let segments run across documents, as the paper's one stream does. Selected text is still
-            broken at every document's end.
-        sharpness: The sigmoid's C. The paper gives no value; the default is ours.
-        midpoint: The sigmoid's α on standardised scores Ā; empty takes their beta-quantile. The paper gives no value.
-        tokenizer: Folder or Hub name of the tokenizer that counts a budget in tokens.
-        seed: Decides the draw of ``sampled``.
-    """
-
-    policy: str = "segments"
-    beta: float | str = PAPERS_BETA
-    budget: str | float | None = None
-    below: float | None = None
+    policy: Annotated[str, OneOf(tuple(POLICIES))] = "segments"
+    """sigmoid weighs every unit, segments keeps the best with weight 1 (the paper's headline
+    system), sampled draws segments with probability proportional to their sigmoid."""
+    beta: Share | Literal["auto"] = PAPERS_BETA
+    """Share of the units to keep, in whole segments; for sigmoid the share that gets a weight of at
+    least 0.5, where no midpoint is set. The paper uses 0.2. auto chooses it by held-out task text
+    (docs/guide/choosing-how-much.md)."""
+    budget: str | Float | None = None
+    """Instead of beta, "50000 units", "2e6 tokens" (with --set weigh.tokenizer=NAME), "300
+    documents", or a share as beta is."""
+    below: Float | None = None
+    """Instead of a budget, keep every segment whose mean score is below this. At 0 classifier,
+    lexical, lda and svm take text for the task's."""
     balance: str | None = None
-    gamma: int = 15
-    min_tail: int = 1
-    shrink: bool = True
-    stream: bool = False
-    sharpness: float = 4.0
-    midpoint: float | None = None
+    """A table of groups, in the run's folder by its name or anywhere by its path, over which the
+    budget is spread evenly, or by shares: genres.parquet:news=0.7,law=0.3. Where a group is used up
+    the others get the rest."""
+    gamma: Annotated[Int, Field(ge=1, le=MOST_UNITS)] = 15
+    """Units in a segment; the paper uses 15."""
+    min_tail: Count = 1
+    """A document's last, short segment is dropped if it has fewer units."""
+    shrink: Bool = True
+    """Draw the means of short segments towards that of all, as their few units demand
+    (dana.weighting.formulas.Components). The paper ranks the means as they are."""
+    stream: Bool = False
+    """Let segments run across documents, as the paper's one stream does. Selected text is still
+    broken at every document's end."""
+    sharpness: Annotated[Float, Field(ge=0)] = 4.0
+    """The sigmoid's C. The paper gives no value; 4 is ours."""
+    midpoint: Float | None = None
+    """The sigmoid's α on standardised scores Ā; empty takes their beta-quantile. The paper gives no
+    value."""
     tokenizer: str | None = None
-    seed: int = 0
+    """Folder or Hub name of the tokenizer that counts a budget in tokens."""
+    seed: Int = 0
+    """Decides the draw of sampled."""
 
     def __post_init__(self) -> None:
-        is_share = not isinstance(self.beta, str) and 0 < self.beta <= 1
-        require(is_share or self.beta == AUTO, "beta", self.beta, "in (0, 1], or auto")
-        check_fields(
-            self,
-            policy=POLICIES,
-            gamma=f"from 1 to {2**63 - 1}",
-            min_tail=f"from 1 to gamma={self.gamma}",
-        )
-        require(
-            0 <= self.sharpness < math.inf,
-            "sharpness",
-            self.sharpness,
-            "a finite number, at least 0",
-        )
-        for name in ("midpoint", "below"):
-            value = getattr(self, name)
-            require(value is None or math.isfinite(value), name, value, "a finite number, or null")
+        if self.min_tail > self.gamma:
+            raise SettingError("min_tail", self.min_tail, f"from 1 to gamma={self.gamma}")
         if self.below is not None and (self.policy != "segments" or self.budget is not None):
             raise ConfigError(f"below={self.below!r}: needs policy=segments and no budget")
         if self.effective_budget.kind == "tokens" and self.tokenizer is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dana.cli.flags import setting_doc
 from dana.cli.main import build_parser
+from dana.core.settings import find_setting, range_of
 from dana.stages import remember
 from dana.stages.settings import RunSettings
 from tests.guide import leaves
@@ -25,11 +25,11 @@ FLAGS = [
 DEFAULTS = dict(remember.leaves(RunSettings()))
 
 
-def test_descriptions_and_defaults_are_those_of_the_dataclasses():
+def test_every_setting_has_help_and_its_default():
     for key, default in DEFAULTS.items():
-        description, usual = setting_doc(key)
-        assert description, f"{key} has no description in its class's docstring"
-        assert usual is None or usual == default, key
+        setting = find_setting(RunSettings, key)
+        assert setting.help, f"{key} has no string below its field"
+        assert setting.default is None or setting.default == default, key
 
 
 @pytest.mark.parametrize(("command", "flag", "setting"), FLAGS)
@@ -38,6 +38,7 @@ def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting
     default = folders[command] if setting == "out" and command in folders else DEFAULTS[setting]
     text = " ".join(PARSERS[command].format_help().split())
     line = text.rpartition(f" {flag} ")[2].partition(" --")[0]
+    assert range_of(find_setting(RunSettings, setting).hint) in line
     if default not in (None, "", []):
         value = json.dumps(default).strip('"') if isinstance(default, bool | str) else default
         assert f"default: {value[0] if isinstance(value, list) else value}" in line
@@ -48,6 +49,12 @@ for command in sys.argv[1:]:
     try: main([*command.split(), "--help"])
     except SystemExit: pass
 print(*sys.modules)"""
+
+
+def test_help_of_all_commands_needs_no_settings():
+    command = [sys.executable, "-c", HELP, ""]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert not {"pydantic", "torch", "numpy"} & set(out.splitlines()[-1].split())
 
 
 def test_help_of_a_command_imports_nothing_heavy():

@@ -1,37 +1,46 @@
 """Settings are filled from YAML and overrides; a wrong one is refused by its key and value."""
 
-import math
 import re
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import field, make_dataclass
+from typing import Annotated
 
 import pytest
+from pydantic import Field
 
-from dana.core.config import check_fields, load, read_yaml
+from dana.core.config import read_yaml
 from dana.core.errors import ConfigError
+from dana.core.settings import (
+    Bool,
+    Count,
+    Float,
+    Int,
+    OneOf,
+    find_setting,
+    load,
+    range_of,
+    settings_model,
+)
 from dana.stages.settings import RunSettings
 
 
-@dataclass(frozen=True)
+@settings_model
 class Inner:
     """Nested settings."""
 
-    steps: int = 10
-    rate: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_fields(self, steps="at least 1")
+    steps: Count = 10
+    """Number of steps."""
+    rate: Float = 0.1
 
 
-@dataclass(frozen=True)
+@settings_model
 class Outer:
     """Settings."""
 
     name: str
     inner: Inner = field(default_factory=Inner)
     files: list[str] = field(default_factory=list)
-    limit: int | None = None
-    quick: bool = False
+    limit: Int | None = None
+    quick: Bool = False
     extra: Inner | None = None
 
 
@@ -44,21 +53,39 @@ def test_overrides_come_after_yaml_and_defaults():
     assert load(Outer, {"name": "a", "extra": {"steps": 2}}).extra == Inner(2)
 
 
-RANGES = [("at least 1", [1, 1.5, math.inf], [0, -1, math.nan]), ("above 0", [1e-9], [0])]
-RANGES += [("in (0, 1]", [0.5, 1], [0, 1.1]), ("in [0, 1), or null", [0, None], [1])]
-RANGES += [
-    ("from 1 to 9223372036854775807", [2**63 - 1], [0, 2**63]),
-    (("a", "b"), ["a"], ["c", ""]),
+RANGES = [
+    (Count, "at least 1", [1], [0, -1]),
+    (Annotated[Float, Field(gt=0)], "above 0", [1e-9], [0]),
+    (Annotated[Float, Field(gt=0, le=1)], "in (0, 1]", [0.5, 1], [0, 1.1]),
+    (Annotated[Float, Field(ge=0, lt=1)] | None, "in [0, 1), or null", [0, None], [1]),
+    (Annotated[Int, Field(ge=1, le=2**63 - 1)], f"from 1 to {2**63 - 1}", [2**63 - 1], [0, 2**63]),
+    (Annotated[str, OneOf(("a", "b"))], "one of a, b", ["a"], ["c", ""]),
+    (
+        Annotated[list[Count], Field(min_length=1)],
+        "a list of at least 1, each at least 1",
+        [[2]],
+        [[]],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("allowed", "good", "bad"), RANGES)
-def test_fields_have_ranges_and_choices(allowed, good, bad):
+@pytest.mark.parametrize(("hint", "allowed", "good", "bad"), RANGES)
+def test_fields_have_ranges_and_choices(hint, allowed, good, bad):
+    model = settings_model(make_dataclass("Settings", [("key", hint)]))
+    assert range_of(hint) == allowed
     for value in good:
-        check_fields(SimpleNamespace(key=value), key=allowed)
+        assert model(value).key == load(model, {"key": value}).key == value
     for value in bad:
-        with pytest.raises(ConfigError, match=re.escape(f"key={value!r}: must be ")):
-            check_fields(SimpleNamespace(key=value), key=allowed)
+        message = re.escape(f"key={value!r}: must be {allowed}")
+        with pytest.raises(ConfigError, match=message):
+            model(value)
+        with pytest.raises(ConfigError, match=message):
+            load(model, {"key": value})
+
+
+def test_the_help_of_a_setting_is_the_string_below_its_field():
+    setting = find_setting(Outer, "inner.steps")
+    assert (setting.help, setting.default) == ("Number of steps", 10)
 
 
 def test_settings_of_one_class_share_no_list():

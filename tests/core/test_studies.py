@@ -12,7 +12,7 @@ from dana.core.config import read_yaml
 from dana.core.errors import PluginError
 from dana.core.studies import load_object, load_parts, missing_studies, studies
 from dana.stages.remember import read_settings, remember
-from dana.stages.settings import CoreSettings, RunSettings
+from dana.stages.settings import RunSettings
 
 MODULE = '''
 from dataclasses import dataclass
@@ -123,7 +123,7 @@ def test_a_study_with_a_part_that_does_not_load_is_missing_from_then_on(install)
     assert "half_tables:NOWHERE" in missing_studies()["half"]
     assert [study.name for study in studies()] == ["tides"]
     with pytest.raises(PluginError, match="half_tables:NOWHERE"):
-        CoreSettings().section("half")
+        RunSettings().section("half")
     with pytest.raises(PluginError, match="no_tables:add"):
         load_object("no_tables:add")
 

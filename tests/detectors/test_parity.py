@@ -15,9 +15,10 @@ from sklearn.covariance import LedoitWolf, MinCovDet
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dana.core.config import load, read_yaml
+from dana.core.config import read_yaml
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import DETECTORS
+from dana.core.settings import load
 from dana.detectors.centroids import CosineSimilarity
 from dana.detectors.components import FittedComponentDistance, PrincipalComponents
 from dana.detectors.iforest import FittedIsolationForest, IsolationForest, average_path, round_down

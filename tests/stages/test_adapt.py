@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
 from dana.core.artifacts import MANIFEST
-from dana.core.config import load, read_yaml
+from dana.core.config import read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
 from dana.core.schemas import DOCUMENTS, table_identity
+from dana.core.settings import load
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.train import run

@@ -8,9 +8,9 @@ import pytest
 
 import dana
 from dana.cli.main import main
-from dana.core.config import load
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
+from dana.core.settings import load
 from dana.report.run import read_outcomes, read_run
 from dana.stages.init import FILES, survey_pool
 from dana.stages.run import _describe_tasks

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dana.core.config import load
 from dana.core.errors import ConfigError
+from dana.core.settings import load
 from dana.stages.settings import RunSettings
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.loop import evaluation_steps
@@ -324,7 +324,7 @@ TWO = {"phases": [{"tokens": 4}, {"tokens": 6}]}
         ),
         (
             {"phases": [{"tokens": 4, "learning_rate": 0}]},
-            r"adapt\.phases\[0\]\.learning_rate=0\.0: must be above 0",
+            r"adapt\.phases\[0\]\.learning_rate=0: must be above 0",
         ),
         (
             {"phases": [{"tokens": 4, "schedule": "sqrt"}]},
@@ -336,7 +336,7 @@ TWO = {"phases": [{"tokens": 4}, {"tokens": 6}]}
         ),
         ({"phases": [{"tokens": 4, "rate": 1}]}, r"unknown key 'adapt\.phases\[0\]\.rate'"),
         ({"phases": [4]}, r"adapt\.phases\[0\]=4: must be a mapping"),
-        ({"phases": None}, r"adapt\.phases=null: must be list"),
+        ({"phases": None}, r"adapt\.phases=null: must be a list"),
         ({**TWO, "tokens": 9}, r"adapt\.tokens=9: must be null, or the 10 of all phases"),
         ({**TWO, "steps": 9}, r"adapt\.steps=9: must be null with phases"),
         ({**TWO, "epochs": 9}, r"adapt\.epochs=9\.0: must be null with phases"),

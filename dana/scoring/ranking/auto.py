@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.core.registry import origin_of
@@ -89,7 +89,9 @@ class AutoSelector(Selector):
 
     def __post_init__(self) -> None:
         FusionSelector("+".join(self._specs))  # checks the list
-        check_fields(self, folds="at least 2", prevalence="in (0, 1)", gamma="at least 1")
+        require(self.folds >= 2, "folds", self.folds, "at least 2")
+        require(0 < self.prevalence < 1, "prevalence", self.prevalence, "in (0, 1)")
+        require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
 
     @property
     def _specs(self) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dana.core.artifacts import Artifact, canonical
-from dana.core.config import load
+from dana.core.settings import load
 
 # What a cell does, by the first part of its name; {} are the other parts.
 WORDS = {

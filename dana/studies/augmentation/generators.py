@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
@@ -165,8 +165,11 @@ class Sequence2Sequence:
 
     def __post_init__(self) -> None:
         require(bool(self.model.strip()), "model", self.model, "a folder or a Hub name")
-        check_fields(self, **dict.fromkeys(("epochs", "batch", "tokens", "top_k"), "at least 1"))
-        check_fields(self, learning_rate="above 0", top_p="in (0, 1]")
+        for name in ("epochs", "batch", "tokens", "top_k"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint; the checkpoint enters by its content.
@@ -303,8 +306,11 @@ class ChatGenerator:
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_fields(self, **dict.fromkeys(("shots", "tokens", "batch"), "at least 1"))
-        check_fields(self, temperature="above 0", top_p="in (0, 1]")
+        for name in ("shots", "tokens", "batch"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "at least 1")
+        require(self.temperature > 0, "temperature", self.temperature, "above 0")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint; the decoder enters by its content."""

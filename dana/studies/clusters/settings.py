@@ -1,67 +1,57 @@
 """Settings of domain clusters."""
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, field
+from typing import Annotated, Any
 
-from dana.core.config import check_fields, require
+from pydantic import Field
+
+from dana.core.errors import SettingError
+from dana.core.settings import Count, CountOrZero, Int, OneOf, settings_model
 
 AUTO = ["auto"]
 CANDIDATES = (2, 3, 4, 5, 6, 8, 10, 12, 15, 20)  # of auto
 COVARIANCES = ("full", "tied", "diag", "spherical")
 
 
-@dataclass(frozen=True)
+@settings_model
 class ClusterSettings:
-    """How units are clustered.
+    """How units are clustered."""
 
-    Attributes:
-        k: Numbers of clusters to choose from, for example ``5 10 15``; ``auto`` tries ten from 2 to
-            20.
-        pca: Number of principal components; 0 for none.
-        skip_first: Leading components to leave out before them.
-        covariance: Shape of a cluster: ``full``, ``tied`` (one for all), ``diag`` or ``spherical``.
-        iterations: Maximum steps of expectation maximisation.
-        seeds: Initialisations of each k; the likeliest fit is used, and the agreement of all is the
-            stability.
-        encoder: Encoder spec; null takes the run's, or ``minilm`` where that is ``static``, the
-            default.
-        fit: Units to fit on, drawn at random; all units are assigned.
-        true_domains: Sources that are true domains, or ``all``; reports purity, confusions and
-            outliers.
-    """
-
-    k: list[int | str] = field(default_factory=lambda: list(AUTO))
-    pca: int = 50
-    skip_first: int = 0
-    covariance: str = "full"
-    iterations: int = 150
-    seeds: int = 5
-    fit: int = 10_000
+    k: list[Int | str] = field(default_factory=lambda: list(AUTO))
+    """Numbers of clusters to choose from, for example 5 10 15; auto tries ten from 2 to 20."""
+    pca: Int = 50
+    """Number of principal components; 0 for none."""
+    skip_first: CountOrZero = 0
+    """Leading components to leave out before them."""
+    covariance: Annotated[str, OneOf(COVARIANCES)] = "full"
+    """Shape of a cluster: full, tied (one for all), diag or spherical."""
+    iterations: Count = 150
+    """Maximum steps of expectation maximisation."""
+    seeds: Int = 5
+    """Initialisations of each k; the likeliest fit is used, and the agreement of all is the
+    stability."""
+    fit: Annotated[Int, Field(ge=2)] = 10_000
+    """Units to fit on, drawn at random; all units are assigned."""
     encoder: str | None = None
+    """Encoder spec; null takes the run's, or minilm where that is static, the default."""
     true_domains: list[str] = field(default_factory=list)
+    """Sources that are true domains, or all; reports purity, confusions and outliers."""
 
     def __post_init__(self) -> None:
-        numbers = bool(self.k) and all(isinstance(k, int) and k >= 2 for k in self.k)
-        require(numbers or self.k == AUTO, "k", self.k, "auto, or whole numbers of at least 2")
-        require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        require(self.pca == 0 or self.pca >= 2, "pca", self.pca, "at least 2, or 0 for no PCA")
-        check_fields(
-            self,
-            skip_first="at least 0",
-            covariance=COVARIANCES,
-            iterations="at least 1",
-            fit="at least 2",
-        )
-        require(
-            self.pca > 0 or self.skip_first == 0, "skip_first", self.skip_first, "0 without PCA"
-        )
-        minimum = 1 if len(self.k) == 1 and self.k != AUTO else 2
-        require(
-            self.seeds >= minimum,
-            "seeds",
-            self.seeds,
-            f"at least {minimum}" + " to choose k" * (minimum > 1),
-        )
+        numbers = [k for k in self.k if isinstance(k, int)]
+        are_numbers = bool(numbers) and len(numbers) == len(self.k) and min(numbers) >= 2
+        if self.k != AUTO and not are_numbers:
+            raise SettingError("k", self.k, "auto, or whole numbers of at least 2")
+        if len(set(self.k)) < len(self.k):
+            raise SettingError("k", self.k, "distinct")
+        if self.pca < 0 or self.pca == 1:
+            raise SettingError("pca", self.pca, "at least 2, or 0 for no PCA")
+        if self.pca == 0 and self.skip_first > 0:
+            raise SettingError("skip_first", self.skip_first, "0 without PCA")
+        if self.seeds < 1:
+            raise SettingError("seeds", self.seeds, "at least 1")
+        if self.seeds == 1 and (len(self.k) > 1 or self.is_auto):
+            raise SettingError("seeds", self.seeds, "at least 2 to choose k")
 
     @property
     def is_auto(self) -> bool:

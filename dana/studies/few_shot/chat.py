@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from dana.core.artifacts import fingerprint
-from dana.core.config import check_fields
+from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
@@ -80,9 +80,9 @@ class LocalChat:
     version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, max_new_tokens="at least 1", temperature="at least 0", batch="at least 1"
-        )
+        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
+        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(self.batch >= 1, "batch", self.batch, "at least 1")
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:

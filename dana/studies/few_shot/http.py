@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import HTTPErrorProcessor, Request, build_opener
 
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import ConfigError, EndpointError
 from dana.core.logging import get_logger
 from dana.studies.few_shot.chat import Message
@@ -80,8 +80,15 @@ class HTTPChat:
     def __post_init__(self) -> None:
         _check_url(self.base_url)
         require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
-        check_fields(self, temperature="at least 0", retries="at least 0")
-        check_fields(self, max_tokens="at least 1, or null", timeout="above 0")
+        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(self.retries >= 0, "retries", self.retries, "at least 0")
+        require(
+            self.max_tokens is None or self.max_tokens >= 1,
+            "max_tokens",
+            self.max_tokens,
+            "at least 1, or null",
+        )
+        require(self.timeout > 0, "timeout", self.timeout, "above 0")
         self._key()
 
     @property

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import monitor
@@ -208,8 +208,12 @@ class EmbeddedTopics:
     fitted_type: ClassVar[type] = FittedEmbeddedTopics
 
     def __post_init__(self) -> None:
-        check_fields(self, **dict.fromkeys(("steps", "dims", "hidden", "batch"), "at least 1"))
-        check_fields(self, learning_rate="above 0", weight_decay="at least 0", spread="above 0")
+        for name in ("steps", "dims", "hidden", "batch"):
+            value = getattr(self, name)
+            require(value >= 1, name, value, "at least 1")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        require(self.spread > 0, "spread", self.spread, "above 0")
 
     @cached_property
     def _fixed_vectors(self) -> WordVectors | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dana.core import tensors
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import check_fields, require
+from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
 from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
@@ -279,7 +279,9 @@ class DirichletTopics:
     known_words: ClassVar[None] = None
 
     def __post_init__(self) -> None:
-        check_fields(self, epochs="at least 1", batch="at least 1, or null", alpha="above 0")
+        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
+        require(self.batch is None or self.batch >= 1, "batch", self.batch, "at least 1, or null")
+        require(self.alpha > 0, "alpha", self.alpha, "above 0")
 
     def identity(self) -> dict[str, Any]:
         return {"model": "lda", **asdict(self)}

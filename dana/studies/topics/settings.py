@@ -1,56 +1,45 @@
 """Settings of topics."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from dana.core.artifacts import fingerprint
-from dana.core.config import check_fields, require
-from dana.core.errors import ConfigError, nearest_path
+from dana.core.errors import ConfigError, SettingError, nearest_path
 from dana.core.registry import Registry, origin_of
+from dana.core.settings import Count, Int, Share, settings_model
 
 TOPIC_MODELS = Registry("dana.topic_models")
 
 
-@dataclass(frozen=True)
+@settings_model
 class TopicSettings:
-    """How topics are fitted, and to which words.
-
-    Attributes:
-        model: ``etm`` (embedded topic model) or ``lda``, with settings as in
-            ``etm:steps=800,vectors=FILE``.
-        k: Numbers of topics to choose from, by coherence times diversity.
-        seeds: Initialisations of each number of topics; the best fit is used.
-        fit: Documents to fit on, drawn at random; all documents are assigned.
-        vocabulary: Maximum number of words, the most frequent first.
-        min_documents: Leave out words that are in fewer documents.
-        max_share: Leave out words that are in more than this share of the documents.
-        stop_words: Words to leave out: ``english`` (scikit-learn's 318), ``none``, or a file with
-            one word per line.
-    """
+    """How topics are fitted, and to which words."""
 
     model: str = "etm"
-    k: list[int] = field(default_factory=lambda: [25])
-    seeds: int = 1
-    fit: int = 100_000
-    vocabulary: int = 10_000
-    min_documents: int = 5
-    max_share: float = 0.5
+    """etm (embedded topic model) or lda, with settings as in etm:steps=800,vectors=FILE."""
+    k: Annotated[list[Annotated[Int, Field(ge=2)]], Field(min_length=1)] = field(
+        default_factory=lambda: [25]
+    )
+    """Numbers of topics to choose from, by coherence times diversity."""
+    seeds: Count = 1
+    """Initialisations of each number of topics; the best fit is used."""
+    fit: Annotated[Int, Field(ge=2)] = 100_000
+    """Documents to fit on, drawn at random; all documents are assigned."""
+    vocabulary: Annotated[Int, Field(ge=2)] = 10_000
+    """Maximum number of words, the most frequent first."""
+    min_documents: Count = 5
+    """Leave out words that are in fewer documents."""
+    max_share: Share = 0.5
+    """Leave out words that are in more than this share of the documents."""
     stop_words: str = "english"
+    """Words to leave out: english (scikit-learn's 318), none, or a file with one word per line."""
 
     def __post_init__(self) -> None:
-        require(
-            bool(self.k) and all(k >= 2 for k in self.k), "k", self.k, "whole numbers of at least 2"
-        )
-        require(len(set(self.k)) == len(self.k), "k", self.k, "distinct")
-        check_fields(
-            self,
-            seeds="at least 1",
-            fit="at least 2",
-            vocabulary="at least 2",
-            min_documents="at least 1",
-        )
-        check_fields(self, max_share="in (0, 1]")
+        if len(set(self.k)) < len(self.k):
+            raise SettingError("k", self.k, "distinct")
 
     def read_stop_words(self) -> frozenset[str]:
         """Return the stop words in lower case.

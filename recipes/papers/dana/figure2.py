@@ -24,9 +24,9 @@ import pandas as pd
 
 from dana.cli.main import run_script
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_json
-from dana.core.config import load
 from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
+from dana.core.settings import load
 from dana.corpus.documents import document_tables
 from dana.stages.floors import floors_stage
 from dana.stages.settings import RunSettings

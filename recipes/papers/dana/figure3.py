@@ -22,9 +22,9 @@ import pandas as pd
 
 from dana.cli.main import run_script
 from dana.core.artifacts import write_text
-from dana.core.config import load
 from dana.core.registry import SELECTORS
 from dana.core.rng import generator
+from dana.core.settings import load
 from dana.models.classifier import BACKBONE
 from dana.scoring.inputs import TaskText
 from dana.scoring.ranking.comparison import HELD_OUT, texts_to_rank

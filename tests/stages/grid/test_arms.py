@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dana.core.artifacts import make
-from dana.core.config import load
 from dana.core.errors import ConfigError, PluginError
+from dana.core.settings import load
 from dana.stages.arms import Arm, parse_arms
 from dana.stages.finetune_cells import refuse_mixed_precision
 from dana.stages.grid.cell import OutputOf
@@ -202,7 +202,7 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
             {"a": {"mix": {"task": 1}, "adapt": {"phases": [{"tokens": 9}]}, "weigh": {}}},
             "arms.a.weigh={}: must be abs",
         ),
-        (None, "arms=null: must be list or dict"),
+        (None, "arms=null: must be a list, each text or a mapping"),
         ({"a": {}, "a-seeds": "task"}, "arms='a-seeds': must be another name"),
         ({"base-model": "task"}, "arms='base-model': must be another name"),
     ],

@@ -11,9 +11,9 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, read_manifest
-from dana.core.config import load
 from dana.core.errors import ConfigError
 from dana.core.schemas import read_table
+from dana.core.settings import load
 from dana.selectors.base import FittedSelector, Selector
 from dana.stages.report import run_summary
 from dana.stages.run import plan_run, run_recipe

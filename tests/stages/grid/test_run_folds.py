@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from dana.core.artifacts import read_manifest
-from dana.core.config import load
 from dana.core.errors import ConfigError, Preemption
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
+from dana.core.settings import load
 from dana.corpus.text import words
 from dana.stages import finetune
 from dana.stages.grid.runner import run_grid

@@ -12,10 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from dana.core.artifacts import read_manifest
-from dana.core.config import load
 from dana.core.errors import ConfigError, DataError
 from dana.core.rng import torch_seed
 from dana.core.schemas import iterate_documents
+from dana.core.settings import load
 from dana.stages.losses import loss_stage
 from dana.stages.report import run_summary
 from dana.stages.run import run_recipe

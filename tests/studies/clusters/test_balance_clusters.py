@@ -11,8 +11,8 @@ import yaml
 import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
-from dana.core.config import load
 from dana.core.errors import ConfigError
+from dana.core.settings import load
 from dana.stages.grid.cell import OutputOf, call_stage
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings

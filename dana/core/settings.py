@@ -1,0 +1,426 @@
+"""Define settings as typed models: type, range, choices, default and help of a setting stand once, in its field.
+
+A group of settings is a class under :func:`settings_model`, a frozen dataclass that pydantic
+checks. The string below a field is its help, for ``--help`` and the reference page. YAML, flags
+and keywords of Python all go through :func:`load` or the class itself, so that a wrong value gives
+the same message everywhere.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from itertools import pairwise
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import pydantic.dataclasses
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from pydantic import (
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, core_schema
+
+from dana.core.config import assign, parse_yaml
+from dana.core.errors import ConfigError, SettingError, suggestion
+
+S = TypeVar("S")
+
+Int = StrictInt  # without Strict, pydantic takes "3", 3.0 and true for 3
+Float = StrictFloat
+Bool = StrictBool
+Count = Annotated[Int, Field(ge=1)]
+CountOrZero = Annotated[Int, Field(ge=0)]
+Positive = Annotated[Float, Field(gt=0)]
+Share = Annotated[Float, Field(gt=0, le=1)]
+Rate = Annotated[Float, Field(ge=0, lt=1)]
+
+CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
+UNIONS = (UnionType, Union)
+KINDS = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    bool: "true or false",
+    NoneType: "null",
+    Any: "any value",
+}
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # in no path and no file
+PLAIN = (int, float, str, bool, NoneType)
+OUT_OF_RANGE = re.compile("greater_than|less_than|too_short|literal_error")  # kinds of errors
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Restrict a field of text to some values: ``Annotated[str, OneOf(NAMES)]``."""
+
+    names: Sequence[str]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Return the schema; pydantic calls this."""
+        return core_schema.literal_schema(list(self.names))
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field, Field))
+def settings_model(cls: type[S]) -> type[S]:
+    """Make a class a group of settings: a frozen dataclass whose values are checked.
+
+    Its ``__post_init__`` checks what concerns several fields, and raises
+    :class:`~dana.core.errors.SettingError`. A wrong value is a ConfigError with the field's full
+    name, the value, and what is allowed.
+    """
+    parameters = getattr(cls, "__dataclass_params__", None)  # of a plug-in's plain dataclass
+    frozen = parameters is None or parameters.frozen
+    model: Any = pydantic.dataclasses.dataclass(cls, frozen=frozen, config=CONFIG)
+    validate = model.__init__
+
+    names = [one.name for one in dataclasses.fields(model) if one.init]
+
+    @functools.wraps(validate)
+    def check(self: Any, *arguments: Any, **keywords: Any) -> None:
+        values = {**dict(zip(names, arguments, strict=False)), **keywords}  # errors name the keys
+        try:
+            validate(self, **values)
+        except ValidationError as error:
+            raise ConfigError(explain(error, model, values)) from error
+
+    model.__init__ = check
+    return cast(type[S], model)
+
+
+def load(
+    cls: type[S], values: Mapping[str, Any], overrides: Sequence[str] = (), origin: str = "settings"
+) -> S:
+    """Build settings, nested ones included, from plain values.
+
+    Args:
+        cls: The class of the settings.
+        values: Plain values, as YAML gives them.
+        overrides: ``key=value`` with dots for nesting; values are parsed as YAML.
+        origin: Source of the values, for messages.
+
+    Raises:
+        ConfigError: If a key is unknown or a value is not allowed; names origin, key, value and the
+            allowed values.
+    """
+    result = dict(values)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"{override!r}: must be key=value")
+        path = key.split(".")
+        value = parse_yaml(text, repr(override[:60]))
+        if not (value is None or isinstance(value, str)) and _is_text(cls, path):
+            value = text  # 2024 is a folder's name, too
+        assign(result, path, value, override)
+    try:
+        return build(cls, result)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from error
+
+
+def build(cls: type[S], values: Any, prefix: str = "") -> S:
+    """Build settings from plain values; `prefix` goes before their keys in messages.
+
+    Raises:
+        ConfigError: If a key is unknown or a value is not allowed.
+    """
+    for key, value in _texts(values, prefix):
+        if UNWRITABLE.search(value):
+            raise SettingError(key, value, "text that a file can hold")
+    try:
+        return cast(S, _adapter(cast(Any, cls)).validate_python(values))
+    except ValidationError as error:
+        raise ConfigError(explain(error, cls, values, prefix)) from error
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    is_group = isinstance(kind, type) and is_dataclass(kind)
+    return TypeAdapter(kind) if is_group else TypeAdapter(kind, config=CONFIG)
+
+
+def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in plain values with its key."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, key)
+
+
+def is_plain(hint: Any) -> bool:
+    """Return True for a number, a text, a truth value, null, or a choice of these."""
+    return all(part in PLAIN for part in _alternatives(hint))
+
+
+def check_value(hint: Any, value: Any, key: str) -> None:
+    """Refuse a value that is not of a plain type.
+
+    Raises:
+        ConfigError: Names key, value and the allowed types.
+    """
+    try:
+        _adapter(hint).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise ConfigError(f"{key}={_in_yaml(value)}: must be {kind_of(hint)}") from error
+
+
+def _in_yaml(value: Any) -> str:
+    return "null" if value is None else repr(value)
+
+
+def hints_of(cls: type) -> dict[str, Any]:
+    """Return the types of a group's keys, with their ranges; a class adds sections by ``more_sections``."""
+    hints = get_type_hints(cls, include_extras=True)
+    keys = {one.name: hints[one.name] for one in dataclasses.fields(cls) if one.repr}
+    more_sections = getattr(cls, "more_sections", dict)
+    return keys | more_sections()
+
+
+def section_in(hint: Any) -> type | None:
+    """Return the group of settings that a type is, or is a list of, or may be None instead of."""
+    if get_origin(hint) is Annotated:
+        return section_in(get_args(hint)[0])
+    if get_origin(hint) in (*UNIONS, list):
+        return next(filter(None, map(section_in, get_args(hint))), None)
+    return hint if isinstance(hint, type) and is_dataclass(hint) else None
+
+
+def takes_list(hint: Any) -> bool:
+    """Return True if a setting is a list, and nothing else."""
+    return get_origin(_plain(hint)) is list
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of a group of settings.
+
+    Attributes:
+        hint: Its type, with the range.
+        help: What it is, in one line.
+        default: Its default; MISSING of dataclasses if it has none.
+    """
+
+    hint: Any
+    help: str
+    default: Any
+
+
+def setting_of(cls: type, name: str) -> Setting:
+    """Look up a field of a group of settings.
+
+    Raises:
+        KeyError: If it has no such field.
+    """
+    hint = hints_of(cls)[name]
+    own = {one.name: one for one in dataclasses.fields(cls)}
+    if name not in own:  # a further section
+        return Setting(hint, "", None)
+    texts = [help_texts(model).get(name, "") for model in cls.__mro__[:-1]]
+    help_text = next(filter(None, texts), "")  # a subclass may change only the default
+    made = own[name].default_factory
+    default = own[name].default if made is dataclasses.MISSING else made()
+    return Setting(hint, help_text, default)
+
+
+@functools.cache
+def help_texts(model: type) -> dict[str, str]:
+    """Read the strings below the fields of a class, in one line each.
+
+    pydantic can read them, too, but does so when the class is made, which doubles the time that a
+    command needs for its settings.
+    """
+    tree = ast.parse(inspect.cleandoc(inspect.getsource(model)))
+    body = cast(ast.ClassDef, tree.body[0]).body
+    texts = {}
+    for item, below in pairwise(body):
+        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
+            text = " ".join(ast.literal_eval(below.value).split())
+            texts[cast(ast.Name, item.target).id] = text.rstrip(".")
+    return texts
+
+
+def find_setting(cls: type, key: str) -> Setting:
+    """Look up a setting by its full name, for example ``adapt.execution.layout``.
+
+    Raises:
+        KeyError: If it does not exist.
+    """
+    *sections, name = key.split(".")
+    model = cls
+    for section in sections:
+        inner = section_in(hints_of(model)[section])
+        if inner is None:
+            raise KeyError(key)
+        model = inner
+    return setting_of(model, name)
+
+
+def _is_text(cls: type, path: Sequence[str]) -> bool:
+    """Return True if a setting is text, or null, whatever YAML makes of it."""
+    try:
+        hint = find_setting(cls, ".".join(path)).hint
+    except KeyError:
+        return False
+    kinds = {_plain(part) for part in _alternatives(hint)}
+    return str in kinds <= {str, NoneType}
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    return list(get_args(hint)) if get_origin(hint) in UNIONS else [hint]
+
+
+def _plain(hint: Any) -> Any:
+    """Return a type without its range."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def kind_of(hint: Any) -> str:
+    """Describe a type in words, without its range: ``a whole number or null``."""
+    names = []
+    for part in map(_plain, _alternatives(hint)):
+        if get_origin(part) is Literal:
+            names.append(", ".join(map(str, get_args(part))))
+        elif get_origin(part) is list:
+            names.append(f"a list, each {kind_of(get_args(part)[0])}")
+        elif get_origin(part) is dict:
+            names.append(f"a mapping to {kind_of(get_args(part)[1])}")
+        elif is_dataclass(part):
+            names.append("a mapping of settings")
+        else:
+            names.append(str(KINDS.get(part) or getattr(part, "__name__", part)))
+    return " or ".join(names)
+
+
+def range_of(hint: Any) -> str:
+    """Describe the range or the choices of a type: ``from 1 to 9``, ``in (0, 1], or null``; empty if all."""
+    ranges = [_range(part) for part in _alternatives(hint)]
+    if not any(ranges):
+        return ""
+    kinds = [kind_of(part) for part in _alternatives(hint)]
+    return ", or ".join(text or kind for text, kind in zip(ranges, kinds, strict=True))
+
+
+def _range(hint: Any) -> str:
+    """Describe the range of a type that is no union."""
+    plain = _plain(hint)
+    if get_origin(plain) is Literal:
+        return kind_of(plain)
+    limits: dict[type, Any] = {}
+    for item in _restrictions(hint):
+        if isinstance(item, OneOf):
+            return f"one of {', '.join(item.names)}"
+        limits[type(item)] = item
+    if get_origin(plain) is list:
+        inner = range_of(get_args(plain)[0])
+        least = limits[MinLen].min_length if MinLen in limits else 0
+        length = f" of {least}" if MaxLen in limits else f" of at least {least}" if least else ""
+        return (
+            f"a list{length}, each {inner or kind_of(get_args(plain)[0])}" if inner or least else ""
+        )
+    if plain is str:
+        return "not empty" if MinLen in limits else ""
+    return _interval(limits, plain) if {*limits} & {Ge, Gt, Le, Lt} else ""
+
+
+def _restrictions(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) is Annotated:
+        for item in get_args(hint)[1:]:
+            yield from item.metadata if isinstance(item, FieldInfo) else [item]
+
+
+def _interval(limits: dict[type, Any], kind: Any) -> str:
+    low = limits[Ge].ge if Ge in limits else limits[Gt].gt if Gt in limits else None
+    high = limits[Le].le if Le in limits else limits[Lt].lt if Lt in limits else None
+    if high is None:
+        return f"above {low}" if Gt in limits else f"at least {low}"
+    if low is None:
+        return f"below {high}" if Lt in limits else f"at most {high}"
+    if kind is int:
+        return f"from {low} to {_short(high - (Lt in limits))}"
+    return f"in {'(' if Gt in limits else '['}{low}, {high}{')' if Lt in limits else ']'}"
+
+
+def _short(number: int) -> str:
+    """Write a large power of ten as 1e15."""
+    zeros = len(str(number)) - 1
+    return f"1e{zeros}" if number == 10**zeros and zeros > 6 else str(number)
+
+
+def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") -> str:
+    """Describe the first problem of a validation in one line: full key, value, and what is allowed.
+
+    Args:
+        error: The error of pydantic.
+        cls: Class of the settings.
+        values: What it was given.
+        prefix: Section in which the settings stand, with a dot.
+    """
+    problems = error.errors(include_url=False, include_input=False)
+    unknown = [one for one in problems if one["type"] == "unexpected_keyword_argument"]
+    problem = (unknown or problems)[0]
+    key, model, hint, depth = prefix, cls, Any, 0  # of the innermost setting on the way
+    for part in problem["loc"]:
+        if isinstance(part, int) and section_in(hint) and isinstance(values, list | tuple):
+            key, values = f"{key.rstrip('.')}[{part}].", values[part]
+        elif isinstance(part, str) and part in hints_of(model) and not _is_leaf(hint):
+            hint = hints_of(model)[part]
+            model = section_in(hint) or model
+            key = f"{key}{part}."
+            values = (
+                values.get(part) if isinstance(values, Mapping) else getattr(values, part, None)
+            )
+        else:
+            break
+        depth += 1
+    alternatives = [one for one in problems if one["loc"][:depth] == problem["loc"][:depth]]
+    is_range = any(OUT_OF_RANGE.search(one["type"]) for one in alternatives)
+    allowed = range_of(hint) if is_range else ""
+    return _message(problem, key, model, allowed or kind_of(hint), values)
+
+
+def _is_leaf(hint: Any) -> bool:
+    return hint is not Any and section_in(hint) is None
+
+
+def _message(problem: ErrorDetails, key: str, model: type, allowed: str, value: Any) -> str:
+    last = str(problem["loc"][-1]) if problem["loc"] else ""
+    cause = problem.get("ctx", {}).get("error")
+    if problem["type"] == "unexpected_keyword_argument":
+        return unknown_key(f"{key}{last}", last, hints_of(model))
+    if problem["type"] == "missing":
+        return f"the key {key.rstrip('.')!r} is missing; add it"
+    if isinstance(cause, SettingError):  # names a key without its section
+        is_own = re.split(r"[.\[]", cause.key)[0] in hints_of(model)
+        return f"{key if is_own else ''}{cause}"
+    return f"{key.rstrip('.')}={_in_yaml(value)}: must be {cause or allowed}"
+
+
+def unknown_key(key: str, name: str, available: Mapping[str, Any]) -> str:
+    """Describe an unknown key with the nearest name; `name` is the key without its section."""
+    return f"unknown key {key!r}{suggestion(name, available)}"
