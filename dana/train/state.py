@@ -96,7 +96,7 @@ def _gather(state: TrainingState, parameter: torch.nn.Parameter) -> dict[str, Te
     values["parameter"] = safe_get_full_fp32_param(parameter)
     copies = {key: value.clone() for key, value in values.items()}
     step = next(iter(optimizer.state.values()))["step"]
-    return {**copies, "step": torch.as_tensor(step, dtype=torch.float32)}
+    return {**copies, "step": torch.tensor(float(step))}  # safetensors refuses a shared one
 
 
 def _restore(
