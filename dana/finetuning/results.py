@@ -1,6 +1,5 @@
-"""Store the result of each seed as it finishes; write metrics.json, predictions.parquet and a text table of all."""
+"""Write metrics.json and predictions.parquet of a fine-tuned seed, join those of several, and tabulate them."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from safetensors.torch import load_model, save_model
-from torch.nn import Module
 
 from dana.core.artifacts import read_json, write_json
-from dana.finetuning.folders import SealedFolders
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, is_unseen
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
 from dana.tasks.tables import collapsed_seeds
-from dana.train.execution import refuse_precision
 
 METRICS = "metrics.json"
 ADAPTATION = "adaptation"  # index of the adaptation, or fold, of a fine-tuning
 PREDICTIONS = "predictions.parquet"
-RESULT = "result.json"
-OUTPUTS = "probabilities.npy"
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -56,107 +48,25 @@ class SeedResult:
         return self.dev_scores[min(self.epoch, len(self.dev_scores)) - 1]
 
 
-@dataclass(frozen=True)
-class Seeds(SealedFolders):
-    """The finished seeds of one fine-tuning, in ``OUT-seeds`` (``seed-0``, ``seed-1``), and the best model so far.
-
-    A process commits its seed by one rename, so a killed run loses only unfinished seeds. Seeds
-    depend on model, task, data and hyper-parameters, not on the list of seeds: a rerun may add
-    some.
-
-    Attributes:
-        precision: Precision of the computation.
-        seeds: Seeds of the run, in order.
-        sign: 1 if a higher development score is better, -1 if a lower one is.
-    """
-
-    precision: str = "no"
-    seeds: tuple[int, ...] = ()
-    sign: int = 1
-
-    def count(self) -> int:
-        """Count the finished seeds."""
-        return len(list(self.folder.glob("seed-*")))
-
-    def read(self, seed: int) -> SeedResult | None:
-        """Read the result of a seed; None if it is not finished, or damaged.
-
-        Raises:
-            Contradiction: If it belongs to another fine-tuning; names the difference.
-            ConfigError: If it was run in another precision.
-        """
-        if (checkpoint := self.open(f"seed-{seed}")) is None:
-            return None
-        refuse_precision(self.folder, checkpoint.manifest["precision"], self.precision)
-        outputs = np.load(checkpoint.path / OUTPUTS, allow_pickle=False)
-        return SeedResult(**read_json(checkpoint.path / RESULT), outputs=outputs)
-
-    def write(self, result: SeedResult) -> None:
-        """Commit the result of a seed."""
-        values = {name: value for name, value in vars(result).items() if name != "outputs"}
-
-        def fill(folder: Path) -> None:
-            write_json(folder / RESULT, values)
-            np.save(folder / OUTPUTS, result.outputs, allow_pickle=False)
-
-        self.commit(f"seed-{result.seed}", fill, {"precision": self.precision})
-
-    def keep_model(self, result: SeedResult, classifier: Module) -> None:
-        """Save a seed's weights if no better seed's are saved, and delete those of worse seeds.
-
-        Safe for several processes at once: the best weights are never deleted, because none are
-        better.
-        """
-        others = {
-            seed: model
-            for seed in self.seeds
-            if (model := self.open(f"model-{seed}")) and seed != result.seed
-        }
-        ranks = {
-            seed: self._rank(seed, model.manifest["dev_score"]) for seed, model in others.items()
-        }
-        rank = self._rank(result.seed, result.dev_score)
-        if any(other > rank for other in ranks.values()):
-            return
-        notes = {"dev_score": result.dev_score, "precision": self.precision}
-        self.commit(
-            f"model-{result.seed}",
-            lambda folder: save_model(classifier, str(folder / WEIGHTS)),
-            notes,
-        )
-        for model in others.values():
-            shutil.rmtree(model.path, ignore_errors=True)
-
-    def restore(self, seed: int, classifier: Module) -> bool:
-        """Load a seed's saved weights into a classifier; returns False if there are no intact ones."""
-        if (checkpoint := self.open(f"model-{seed}")) is None or checkpoint.manifest[
-            "precision"
-        ] != self.precision:
-            return False
-        load_model(classifier, checkpoint.path / WEIGHTS)
-        return True
-
-    def _rank(self, seed: int, dev_score: float) -> tuple[float, int]:
-        # of equal scores the earlier seed wins
-        return self.sign * dev_score, -self.seeds.index(seed)
-
-
-def write_results(
+def write_result(
     folder: Path,
     card: TaskCard,
     details: dict[str, Any],
-    results: Sequence[SeedResult],
+    result: SeedResult,
     splits: dict[str, list[Example]],
-) -> None:
-    """Write ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and ``predictions.parquet``.
+) -> dict[str, Any]:
+    """Write ``metrics.json`` and ``predictions.parquet`` of one seed.
 
     Args:
         folder: Target folder.
         card: The task.
         details: Further entries of ``metrics.json``: model, preset, settings, overlap of the
             splits, floors, number of folds.
-        results: Results of the seeds, in the order of the rows.
+        result: Result of the seed.
         splits: Examples of all splits.
+
+    Returns:
+        Content of ``metrics.json``.
     """
     test = splits["test"]
     task = {
@@ -167,28 +77,27 @@ def write_results(
     }
     if card.kind != DEFAULT:
         task |= {"kind": card.kind, "labels": card.labels}
-    references = {
-        split: card.target.gather([example.label for example in splits[split]])
-        for split in ("dev", "test")
+    row = _row(result, card, test)
+    for split in ("dev", "test"):
+        references = card.target.gather([example.label for example in splits[split]])
+        row[f"largest_class_{split}"] = card.target.floor(references, card.metric)
+    unseen_mean = _unseen_mean(result, card, splits)
+    metrics = {
+        **task,
+        **details,
+        "split_overlap": {**details["split_overlap"], "unseen_mean": unseen_mean},
+        "adaptations": 1,
+        "finetunings": 1,
+        **_summary([row]),
     }
-    floors = {
-        f"largest_class_{split}": card.target.floor(part, card.metric)
-        for split, part in references.items()
-    }
-    rows = [{**_row(result, card, test), **floors} for result in results]
-    overlap = {**details["split_overlap"], "unseen_mean": _unseen_mean(results, card, splits)}
-    repetitions = {"adaptations": 1, "finetunings": len(rows)}
-    write_json(
-        folder / METRICS,
-        {**task, **details, "split_overlap": overlap, **repetitions, **_summary(rows)},
-    )
-    pq.write_table(
-        _predictions(results, card.target, test), folder / PREDICTIONS, compression="zstd"
-    )
+    write_json(folder / METRICS, metrics)
+    predictions = _predictions(result, card.target, test)
+    pq.write_table(predictions, folder / PREDICTIONS, compression="zstd")
+    return metrics
 
 
 def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
-    """Read back the results of the seeds that :func:`write_results` wrote."""
+    """Read back the result of every seed in a folder that this module wrote."""
     predictions = pq.read_table(folder / PREDICTIONS)
     results = []
     for row in read_json(folder / METRICS)["seeds"]:
@@ -200,74 +109,100 @@ def read_results(folder: Path, kind: Kind) -> list[SeedResult]:
     return results
 
 
+def summarise(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return the metrics of seeds that were made alike, as if ``metrics.json`` had a row for each.
+
+    Args:
+        folders: Folders of :func:`write_result`.
+    """
+    parts = [read_json(folder / METRICS) for folder in folders]
+    return {**parts[0], **_summary([row for part in parts for row in part["seeds"]])}
+
+
 def join_results(
-    parts: Mapping[int, Path], folder: Path, kind: Kind, floors: Mapping[str, float]
+    parts: Mapping[int, Sequence[Path]], folder: Path, kind: Kind, floors: Mapping[str, float]
 ) -> None:
-    """Join the results of fine-tunings that differ only in their adaptation, or fold, and seeds.
+    """Join the results of seeds that differ only in their adaptation, or fold, and seed.
 
     With folds ``mean`` is the mean, over the fine-tunings of a fold, of the metric of all folds'
     predictions together.
 
     Args:
-        parts: Folders of :func:`write_results` by index of the adaptation, in the order of the
-            rows.
+        parts: Folders of :func:`write_result` by index of the adaptation or fold, in the order of
+            the rows; as many for every index.
         folder: Target folder.
         kind: Kind of the target.
         floors: What simple models score on all texts.
     """
-    metrics = [read_json(part / METRICS) for part in parts.values()]
-    tables = [pq.read_table(part / PREDICTIONS) for part in parts.values()]
-    indices = (
-        pa.array([index] * len(table), pa.int64())
-        for index, table in zip(parts, tables, strict=True)
-    )
-    columns = zip(tables, indices, strict=True)
-    table = pa.concat_tables(table.set_column(0, ADAPTATION, column) for table, column in columns)
+    metrics = {
+        index: [read_json(part / METRICS) for part in seeds] for index, seeds in parts.items()
+    }
+    rows = [
+        {**row, ADAPTATION: index}
+        for index, seeds in metrics.items()
+        for part in seeds
+        for row in part["seeds"]
+    ]
+    tables = []
+    for index, seeds in parts.items():
+        for part in seeds:
+            table = pq.read_table(part / PREDICTIONS)
+            column = pa.array([index] * len(table), pa.int64())
+            tables.append(table.set_column(0, ADAPTATION, column))
+    table = pa.concat_tables(tables)
     pq.write_table(table, folder / PREDICTIONS, compression="zstd")
-    pairs = zip(parts, metrics, strict=True)
-    rows = [{**row, ADAPTATION: index} for index, part in pairs for row in part["seeds"]]
-    overlaps = [part["split_overlap"] for part in metrics]
-    means = [overlap.pop("unseen_mean") for overlap in overlaps]
-    settings = {**metrics[0]["settings"], "seeds": [row["seed"] for row in rows]}
+    every = [part for seeds in metrics.values() for part in seeds]
+    first_of_each = [seeds[0] for seeds in metrics.values()]
+    settings = {**every[0]["settings"], "seeds": [row["seed"] for row in rows]}
     content = {
-        **metrics[0],
+        **every[0],
         "settings": settings,
         "floors": floors,
         "adaptations": len(parts),
+        "finetunings": len(rows) // len(parts),
         **_summary(rows),
     }
-    if metrics[0]["folds"] is not None:
-        overlaps[0] = {name: sum(overlap[name] for overlap in overlaps) for name in overlaps[0]}
-        content["untrained_labels"] = [
-            *dict.fromkeys(name for part in metrics for name in part["untrained_labels"])
-        ]
-        groups = zip(*([row["seed"] for row in part["seeds"]] for part in metrics), strict=True)
-        pools = (
-            table.filter(pc.is_in(table["seed"], pa.array(group, pa.int64()))) for group in groups
-        )
-        answers = ([kind.answers(pool[name]) for name in ("prediction", "label")] for pool in pools)
-        content["mean"] = fmean(kind.scores(*pair)[content["metric"]] for pair in answers)
-    content["split_overlap"] = {
-        **overlaps[0],
-        "unseen_mean": None if None in means else fmean(means),
-    }
+    split_overlap = dict(every[0]["split_overlap"])
+    if every[0]["folds"] is not None:
+        for name in split_overlap.keys() - {"unseen_mean"}:
+            split_overlap[name] = sum(part["split_overlap"][name] for part in first_of_each)
+        names = [name for part in first_of_each for name in part["untrained_labels"]]
+        content["untrained_labels"] = [*dict.fromkeys(names)]
+        content["mean"] = _mean_of_folds(rows, table, kind, content["metric"])
+    unseen_means = [part["split_overlap"]["unseen_mean"] for part in every]
+    split_overlap["unseen_mean"] = None if None in unseen_means else fmean(unseen_means)
+    content["split_overlap"] = split_overlap
     write_json(folder / METRICS, content)
 
 
+def _mean_of_folds(
+    rows: Sequence[dict[str, Any]], predictions: pa.Table, kind: Kind, metric: str
+) -> float:
+    """Compute the metric of all folds' predictions together, for the first seed of each fold, the second, ..."""
+    seeds_of: dict[int, list[int]] = {}
+    for row in rows:
+        seeds_of.setdefault(row[ADAPTATION], []).append(row["seed"])
+    scores = []
+    for seeds in zip(*seeds_of.values(), strict=True):
+        pool = predictions.filter(pc.is_in(predictions["seed"], pa.array(seeds, pa.int64())))
+        answers = kind.answers(pool["prediction"])
+        labels = kind.answers(pool["label"])
+        scores.append(kind.scores(answers, labels)[metric])
+    return fmean(scores)
+
+
 def _unseen_mean(
-    results: Sequence[SeedResult], card: TaskCard, splits: dict[str, list[Example]]
+    result: SeedResult, card: TaskCard, splits: dict[str, list[Example]]
 ) -> float | None:
-    """Score the test examples whose text is in no other split, mean over seeds; None where all are, or none."""
-    unseen, kind = is_unseen(splits), card.target
+    """Score the test examples whose text is in no other split; None where all are, or none."""
+    unseen = is_unseen(splits)
     if unseen.all() or not unseen.any():
         return None
+    kind = card.target
     answers = [example.label for example in splits["test"]]
-    references, sizes = kind.gather(answers)[unseen], kind.sizes(answers)
-    scores = (
-        kind.scores(kind.decode(result.outputs, sizes)[unseen], references)[card.metric]
-        for result in results
-    )
-    return fmean(scores)
+    references = kind.gather(answers)[unseen]
+    predictions = kind.decode(result.outputs, kind.sizes(answers))[unseen]
+    return kind.scores(predictions, references)[card.metric]
 
 
 def scores_of(
@@ -319,14 +254,12 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"seeds": rows, "mean": fmean(scores), "std": std, "ddof": 1, "n": len(scores)}
 
 
-def _predictions(results: Sequence[SeedResult], kind: Kind, test: Sequence[Example]) -> pa.Table:
-    references = kind.gather([example.label for example in test] * len(results))
-    seeds = np.repeat([result.seed for result in results], len(test))
+def _predictions(result: SeedResult, kind: Kind, test: Sequence[Example]) -> pa.Table:
+    references = kind.gather([example.label for example in test])
+    count = len(test)
     keys = {
-        ADAPTATION: pa.array(np.zeros(len(references), dtype=np.int64)),
-        "seed": pa.array(seeds, pa.int64()),
+        ADAPTATION: pa.array(np.zeros(count, dtype=np.int64)),
+        "seed": pa.array(np.full(count, result.seed), pa.int64()),
+        "id": pa.array([example.id for example in test]),
     }
-    keys |= {"id": pa.array([example.id for example in test] * len(results))}
-    return pa.table(
-        {**keys, **kind.columns(np.concatenate([result.outputs for result in results]), references)}
-    )
+    return pa.table({**keys, **kind.columns(result.outputs, references)})

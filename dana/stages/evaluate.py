@@ -1,6 +1,6 @@
 """``dana finetune`` of several checkpoints or tasks: rank them in a leaderboard and a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +14,17 @@ from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
 from dana.report.cells import read_cell
+from dana.stages.finetune import FinetuningPlan, plan_finetuning
 from dana.stages.finetune_cells import (
     cards_by_name,
-    finetune_cell,
     floor_cell,
     refuse_mixed_precision,
     require_shared_cells,
 )
+from dana.stages.grid.cell import Cell
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
+from dana.stages.join import join_stage
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
@@ -77,15 +79,23 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
         DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
-    grid = plan_evaluate(checkpoints, settings)
+    plans = plan_evaluate(checkpoints, settings)
+    cells = [cell for plan in plans for cell in plan.cells]
+    grid = Grid(Path(settings.out), (*cells, *_floor_cells(settings)))
     refuse_mixed_precision(grid)
-    outputs = run_grid(grid, settings.jobs)
+    run_grid(grid, settings.jobs)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
-    return on_rank_0(lambda: _collect(grid, outputs, origins))
+
+    def collect() -> "pd.DataFrame":
+        for plan in plans:
+            join_stage(plan.parts, plan.out)
+        return _collect(grid.folder, plans, origins)
+
+    return on_rank_0(collect)
 
 
-def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Grid:
-    """Plan one cell per card and checkpoint, and one per card for its floors."""
+def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> list[FinetuningPlan]:
+    """Plan the fine-tuning of every checkpoint on every card."""
     names = [checkpoint.name for checkpoint in checkpoints]
     require(bool(names), "checkpoints", names, "at least one")
     require(
@@ -104,43 +114,63 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> G
             "MODEL or NAME=MODEL, the name of letters, digits, _ . and -",
         )
         check_checkpoint(checkpoint.model)
-    cells = [
-        finetune_cell(
-            settings, path, card, one.name, one.model, {"task": card, "checkpoint": one.name}
-        )
-        for card, path in cards_by_name(settings.cards).items()
-        for one in checkpoints
-    ]
-    if settings.floor_names:
-        for card, path in cards_by_name(settings.cards).items():
-            folds = fold_count(load_card(path), settings.data)
-            cells.append(floor_cell(settings, card, path, folds if folds > 1 else None))
-    return Grid(Path(settings.out), tuple(cells))
+    plans = []
+    for task, card in cards_by_name(settings.cards).items():
+        for checkpoint in checkpoints:
+            out = Path(settings.out) / "finetune" / task / checkpoint.name
+            labels = {"task": task, "checkpoint": checkpoint.name}
+            plans.append(
+                plan_finetuning(
+                    checkpoint.model, card, settings.finetune, out, settings.data, labels
+                )
+            )
+    return plans
 
 
-def _collect(grid: Grid, outputs: dict[str, str], origins: Mapping[str, str]) -> "pd.DataFrame":
+def _floor_cells(settings: RunSettings) -> Iterator[Cell]:
+    """Yield the cells of the floors, one per card."""
+    if not settings.floor_names:
+        return
+    for task, card in cards_by_name(settings.cards).items():
+        folds = fold_count(load_card(card), settings.data)
+        yield floor_cell(settings, task, card, folds if folds > 1 else None)
+
+
+def _collect(
+    run: Path, plans: Sequence[FinetuningPlan], origins: Mapping[str, str]
+) -> "pd.DataFrame":
+    """Write the leaderboard from the joined results, and the report."""
     import pandas as pd
 
-    rows, provenance = [], []
-    for cell in (cell for cell in grid.cells if cell.labels):
-        folder = Path(outputs[cell.name])
-        metrics, manifest = read_json(folder / METRICS), read_manifest(folder)
+    rows = []
+    provenance = []
+    for plan in plans:
+        task, name = plan.out.parts[-2:]
+        metrics = read_json(plan.out / METRICS)
+        manifest = read_manifest(plan.out)
+        result = read_cell(plan.out / METRICS, name)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
-        result = read_cell(folder / METRICS, cell.labels["checkpoint"])
-        row = {
-            **cell.labels,
-            "model": origins[cell.labels["checkpoint"]],
-            "metric": metrics["metric"],
-        }
-        std, (low, high) = mean_interval(list(scores.values())).std, result.interval
-        row |= {"mean": metrics["mean"], "std": std, "low": low, "high": high, "n": len(scores)}
-        rows.append({**row, "collapsed": sum(row["degenerate"] for row in metrics["seeds"])})
+        low, high = result.interval
+        rows.append(
+            {
+                "task": task,
+                "checkpoint": name,
+                "model": origins[name],
+                "metric": metrics["metric"],
+                "mean": metrics["mean"],
+                "std": mean_interval(list(scores.values())).std,
+                "low": low,
+                "high": high,
+                "n": len(scores),
+                "collapsed": sum(row["degenerate"] for row in metrics["seeds"]),
+            }
+        )
         identity = {key: manifest[key] for key in ("fingerprint", "depends_on", "versions")}
-        provenance.append({**cell.labels, **identity, "scores": scores})
+        provenance.append({"task": task, "checkpoint": name, **identity, "scores": scores})
     table = pd.DataFrame(rows)
-    write_text(grid.folder / f"{LEADERBOARD}.csv", csv_text(table))
-    write_json(grid.folder / f"{LEADERBOARD}.json", {"results": provenance})
-    report_stage(grid.folder)
+    write_text(run / f"{LEADERBOARD}.csv", csv_text(table))
+    write_json(run / f"{LEADERBOARD}.json", {"results": provenance})
+    report_stage(run)
     return table
 
 

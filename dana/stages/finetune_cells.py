@@ -5,8 +5,8 @@ own, so that the spread over seeds covers all three (Dodge et al. 2020; Sellam e
 MultiBERTs). With a card that has folds, the index is that of the fold that is tested.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +18,99 @@ from dana.core.schemas import NESTED
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.grid.cell import Cell, OutputOf
 from dana.stages.grid.grid import Grid
-from dana.stages.join import part_folder
+from dana.stages.join import seed_folder, unit_folder
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_folders
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import fold_count
+from dana.tasks.settings import AUTO
 from dana.train.execution import Precision, refuse_precision
 
+SEED_STAGE = "dana.stages.finetune_seed:seed_stage"
+RATE_STAGE = "dana.stages.finetune_seed:rate_stage"
+MODEL_STAGE = "dana.stages.finetune_seed:model_stage"
 
-def finetune_cell(
-    settings: RunSettings,
-    card: str,
-    task: str,
-    name: str,
-    model: str | OutputOf,
-    labels: Mapping[str, str],
-) -> Cell:
-    """Make the cell ``finetune/TASK/NAME``, whose result is written to the folder of that name.
 
-    Args:
-        settings: Settings of the run; ``finetune``, ``data`` and ``out`` are used.
-        card: Task card, a name or YAML file.
-        task: Name of the task.
-        name: Name of the arm or checkpoint.
+@dataclass(frozen=True)
+class TaskRun:
+    """One checkpoint on one task: what its steps are made from.
+
+    Attributes:
         model: Folder or Hub name, or the output of a cell.
+        card: Task card, a name or YAML file.
+        settings: Preset and overrides.
+        out: Folder of the joined result.
+        name: ``TASK/ARM``, the middle of the names of its cells.
+        data: Folder of the card's data.
         labels: Columns of the table of results.
+        after: Names of cells that must be finished first.
     """
-    out, path = Path(settings.out), f"finetune/{task}/{name}"
-    arguments = {"model": model, "card": card, "settings": settings.finetune, "data": settings.data}
-    return Cell(
-        path, "dana.stages.finetune:finetune_stage", {**arguments, "out": out / path}, labels=labels
-    )
+
+    model: str | OutputOf
+    card: str
+    settings: FinetuneSettings
+    out: Path
+    name: str
+    data: str | None = None
+    labels: Mapping[str, str] | None = None
+    after: tuple[str, ...] = ()
+
+    def cells(
+        self, index: int, seeds: Iterable[int], has_folds: bool, is_repeated: bool = True
+    ) -> Iterator[Cell]:
+        """Yield the steps of one adaptation or fold: a learning rate if asked for, seeds, the model with ``save``.
+
+        Args:
+            index: Index of the adaptation or fold.
+            seeds: Its seeds.
+            has_folds: Whether the index is that of the fold that is tested.
+            is_repeated: Whether there are several indices, so that names and folders have one.
+        """
+        shared: dict[str, Any] = {
+            "model": self.model,
+            "card": self.card,
+            "settings": replace(self.settings, seeds=None),
+            "data": self.data,
+            "fold": index if has_folds else None,
+        }
+        name = f"{self.name}/{index}" if is_repeated else self.name
+        folder = unit_folder(self.out, index)
+        if _finds_rate(self.card, self.settings):
+            arguments = {**shared, "out": folder / "rate"}
+            yield Cell(f"rate/{name}", RATE_STAGE, arguments, self.after, is_alone=True)
+            shared["rate"] = OutputOf(f"rate/{name}")
+        cells = [
+            Cell(
+                f"finetune/{name}/seed-{seed}",
+                SEED_STAGE,
+                {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)},
+                self.after,
+                self.labels or {},
+                is_alone=True,
+            )
+            for seed in seeds
+        ]
+        yield from cells
+        if self.settings.save:
+            out = self.model_folder(index, has_folds or is_repeated)
+            parts = [OutputOf(cell.name) for cell in cells]
+            arguments = {**shared, "seeds": parts, "out": out}
+            yield Cell(f"model/{name}", MODEL_STAGE, arguments, is_alone=True)
+
+    def model_folder(self, index: int, is_repeated: bool) -> Path:
+        """Return the folder of the model that ``save`` keeps: ``OUT-model``, or ``model`` beside the seeds."""
+        if is_repeated:
+            return unit_folder(self.out, index) / "model"
+        return self.out.with_name(f"{self.out.name}-model")
+
+
+def _finds_rate(card: str, settings: FinetuneSettings) -> bool:
+    """Return whether the learning rate is ``auto``, by the settings or by the card's preset."""
+    if settings.learning_rate is not None:
+        return settings.learning_rate == AUTO
+    if card.endswith(".yaml") and not Path(card).is_file():  # another cell writes it
+        return False
+    return load_card(card).preset(settings.preset).learning_rate == AUTO
 
 
 def loss_cells(
@@ -64,7 +126,7 @@ def loss_cells(
     """
     out = Path(settings.out)
     for task, texts in zip(("task", "general"), held_out_folders(out), strict=True):
-        folder = part_folder(out / "finetune" / task / arm, index)
+        folder = seed_folder(out / "finetune" / task / arm, index, index)
         arguments: dict[str, Any] = {
             "model": model,
             "texts": texts,
@@ -99,25 +161,6 @@ def floor_cell(
     return Cell(
         f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, after
     )
-
-
-def repeated_cell(cell: Cell, settings: RunSettings, index: int, has_folds: bool) -> Cell:
-    """Make the cell ``finetune/TASK/ARM/INDEX`` of one adaptation, whose result :func:`join_run` joins with the others.
-
-    Args:
-        cell: Cell of the arm.
-        settings: Settings of the run.
-        index: Index of the adaptation.
-        has_folds: Whether the task has folds: the index is that of the fold that is tested.
-    """
-    repeat = replace(settings.finetune, seeds=settings.seeds.of(index))
-    arguments = {
-        **cell.settings,
-        "settings": repeat,
-        "out": part_folder(cell.settings["out"], index),
-    }
-    arguments |= {"fold": index} if has_folds else {}
-    return replace(cell, name=f"{cell.name}/{index}", settings=arguments)
 
 
 def count_folds(settings: RunSettings) -> dict[str, int]:
@@ -167,7 +210,7 @@ def refuse_mixed_precision(grid: Grid) -> None:
         return
     now = Precision.of().name
     for cell in grid.cells:
-        if states.get(cell.name) == "done" and cell.stage.endswith(":finetune_stage"):
+        if states.get(cell.name) == "done" and cell.stage == SEED_STAGE:
             folder = Path(cell.settings["out"])
             refuse_precision(folder, (read_manifest(folder) or {}).get("precision", now), now)
 

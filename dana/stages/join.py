@@ -1,11 +1,11 @@
-"""Join the fine-tunings of all adaptations of an arm, or of all folds, into one result that reads like any other.
+"""Join the fine-tuned seeds of an arm, of all its adaptations or folds, into one result that reads like any other.
 
-The parts hold all of it: a result that joins fewer of them, or earlier ones, is replaced.
+The seeds hold all of it, so a joined result that lacks some of them, or holds earlier ones, is
+made again unasked.
 """
 
-import shutil
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,29 @@ from dana.core.schemas import NESTED
 from dana.tasks.kinds import find_kind
 
 
-def part_folder(out: Path, index: int) -> Path:
-    """Return the folder of one adaptation's part of a result: ``DIR/nested/INDEX/finetune/TASK/ARM`` in a run."""
+def unit_folder(out: Path, index: int) -> Path:
+    """Return the folder of the seeds of one adaptation or fold of a result.
+
+    Args:
+        out: Folder of the joined result.
+        index: Index of the adaptation or fold, from 0.
+
+    Returns:
+        ``DIR/nested/INDEX/finetune/TASK/ARM`` where the result is ``DIR/finetune/TASK/ARM``, else
+        ``OUT-seeds/INDEX``.
+    """
     if out.parent.parent.name == "finetune":
         return out.parents[2] / NESTED / str(index) / Path(*out.parts[-3:])
-    return out.with_name(f"{out.name}-folds") / str(index)
+    return out.with_name(f"{out.name}-seeds") / str(index)
+
+
+def seed_folder(out: Path, index: int, seed: int) -> Path:
+    """Return the folder of one seed of a result: ``seed-N`` in its :func:`unit_folder`."""
+    return unit_folder(out, index) / f"seed-{seed}"
 
 
 def join_run(run: Path, arms: Collection[str] = ()) -> None:
-    """Join, for every task of a run, the results of the adaptations that all arms have, so that arms stay paired.
+    """Join, for every task of a run, the adaptations that all arms have whole, so that arms stay paired.
 
     Args:
         run: Folder of the run, finished or not.
@@ -39,89 +53,91 @@ def join_run(run: Path, arms: Collection[str] = ()) -> None:
     Raises:
         ArtifactError: See :func:`join_stage`.
     """
-    tasks: dict[str, dict[str, dict[int, Path]]] = defaultdict(lambda: defaultdict(dict))
-    for folder in run.glob(f"{NESTED}/*/finetune/*/[!.]*"):
-        *_, index, _, task, arm = folder.parts
+    tasks: dict[str, dict[str, dict[int, list[Path]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    folders = run.glob(f"{NESTED}/*/finetune/*/*/seed-*")
+    for folder in sorted(folders, key=lambda path: int(path.name.removeprefix("seed-"))):
+        *_, index, _, task, arm, _ = folder.parts
         if read_manifest(folder).get("kind") == "finetune" and (not arms or arm in arms):
-            tasks[task][arm][int(index)] = folder
-    for task, parts in sorted(tasks.items()):
-        common = set.intersection(*map(set, parts.values()))
-        for arm, folders in sorted(parts.items()):
-            if common:
+            tasks[task][arm][int(index)].append(folder)
+    for task, seeds_of in sorted(tasks.items()):
+        for arm, indices in sorted(seeds_of.items()):
+            whole = _whole_indices(seeds_of)
+            if whole:
                 join_stage(
-                    {index: folders[index] for index in sorted(common)},
-                    run / "finetune" / task / arm,
+                    {index: indices[index] for index in whole}, run / "finetune" / task / arm
                 )
 
 
+def _whole_indices(seeds_of: Mapping[str, Mapping[int, Sequence[Path]]]) -> list[int]:
+    """Return the indices of which every arm has as many seeds as any index has."""
+    most = max(len(seeds) for indices in seeds_of.values() for seeds in indices.values())
+    whole = [
+        {index for index, seeds in indices.items() if len(seeds) == most}
+        for indices in seeds_of.values()
+    ]
+    return sorted(set.intersection(*whole))
+
+
 def join_stage(
-    parts: Mapping[int, Path],
+    parts: Mapping[int, Sequence[Path]],
     folder: Path,
     floors: Callable[[], dict[str, float]] = dict[str, float],
 ) -> Artifact:
-    """Join results of one adaptation or fold each, as if they came from one fine-tuning.
+    """Join the results of single seeds, as if they came from one fine-tuning.
 
     Args:
-        parts: Folders of :func:`dana.stages.finetune.finetune_stage` by index, of models made
-            alike.
+        parts: Folders of :func:`dana.stages.finetune_seed.seed_stage` by index of the adaptation or
+            fold, of models made alike.
         folder: Folder for ``metrics.json`` and ``predictions.parquet``.
         floors: Computes what simple models score on all texts.
 
     Raises:
-        ArtifactError: If parts are missing or unlike; names the first difference.
+        ArtifactError: If seeds are missing or unlike; names the first difference.
     """
-    artifacts = {index: open_artifact(part, "finetune") for index, part in parts.items()}
-    first = next(iter(artifacts.values()))
-    for artifact in artifacts.values():
-        if unlike := next(
-            list_differences(_origin(first.manifest), _origin(artifact.manifest)), None
-        ):
-            both = f"{artifact.path} does not go with {first.path} ({unlike})"
+    artifacts = {
+        index: [open_artifact(seed, "finetune") for seed in seeds] for index, seeds in parts.items()
+    }
+    every = [artifact for seeds in artifacts.values() for artifact in seeds]
+    first = every[0]
+    for artifact in every:
+        unlike = list(list_differences(_origin(first.manifest), _origin(artifact.manifest)))
+        if unlike:
+            both = f"{artifact.path} does not go with {first.path} ({unlike[0]})"
             raise ArtifactError(f"{both}: remove one and run its command again")
-    fingerprints = {str(index): artifact.fingerprint for index, artifact in artifacts.items()}
+    fingerprints = {
+        str(index): [artifact.fingerprint for artifact in seeds]
+        for index, seeds in artifacts.items()
+    }
     old = read_manifest(folder)
-    if old.get("parts", {}).items() >= fingerprints.items():
+    if old.get("parts") == fingerprints:
         return open_artifact(folder, "finetune")
-    if "parts" in old:
-        shutil.rmtree(folder)
     inputs = first.manifest["depends_on"]
     task = inputs["task"]
-    seeds = [
-        seed
-        for artifact in artifacts.values()
-        for seed in artifact.manifest["depends_on"]["preset"]["seeds"]
-    ]
     kind = find_kind(task["kind"])(tuple(task["labels"]))
+    numbers = [
+        seed for artifact in every for seed in artifact.manifest["depends_on"]["preset"]["seeds"]
+    ]
 
     def write(draft: Draft) -> None:
         from dana.finetuning.results import join_results  # loads torch
 
-        join_results(
-            {index: artifact.path for index, artifact in artifacts.items()},
-            draft.path,
-            kind,
-            floors(),
-        )
+        join_results(parts, draft.path, kind, floors())
         draft.counts |= first.manifest["counts"]
         draft.notes |= {"precision": first.manifest["precision"], "parts": fingerprints}
 
     depends_on = {key: value for key, value in inputs.items() if key != "fold"}
-    depends_on |= {
-        "model": {**inputs["model"], "parts": fingerprints},
-        "preset": {**inputs["preset"], "seeds": seeds},
-    }
-    return make(folder, "finetune", depends_on, write)
+    depends_on["model"] = {**inputs["model"], "parts": fingerprints}
+    depends_on["preset"] = {**inputs["preset"], "seeds": numbers}
+    return make(folder, "finetune", depends_on, write, remake="parts" in old)
 
 
 def _origin(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return what must be alike in the parts of a result: all but the model, the fold and which seeds they have."""
+    """Return what must be alike in the parts of a result: all but the model, the fold and the seed."""
     inputs = {
         key: value for key, value in manifest["depends_on"].items() if key not in ("model", "fold")
     }
-    preset = {**inputs["preset"], "seeds": len(inputs["preset"]["seeds"])}
-    return {
-        **inputs,
-        "preset": preset,
-        "folds": "fold" in manifest["depends_on"],
-        "precision": manifest["precision"],
-    }
+    preset = {key: value for key, value in inputs["preset"].items() if key != "seeds"}
+    has_folds = "fold" in manifest["depends_on"]
+    return {**inputs, "preset": preset, "folds": has_folds, "precision": manifest["precision"]}

@@ -33,7 +33,7 @@ def _trainings(cells: Iterable[Cell]) -> list[str]:
             lengths[training_length(cell.settings["settings"])] += 1
         elif function == "base_model" and cell.settings["model"] is None:
             lengths[training_length(cell.settings["pretrain"])] += 1
-        elif function == "finetune_stage":
+        elif function == "seed_stage":
             finetunings += 1
     parts = [f"{count} × training on {length}" for length, count in lengths.items()]
     if finetunings:

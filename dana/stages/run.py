@@ -1,6 +1,6 @@
 """``dana run``: run a recipe as a grid of cells, from text to fine-tuned models, and report on the results."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,14 @@ from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.finetune_cells import (
+    TaskRun,
     cards_by_name,
     check_results,
     count_folds,
-    finetune_cell,
     floor_cell,
     home,
     loss_cells,
     refuse_mixed_precision,
-    repeated_cell,
     require_shared_cells,
     suffix,
     with_seed,
@@ -234,19 +233,44 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
             for cell in loss_cells(repeat, arm_name, OutputOf(model), index):
                 results.append(cell.name)
                 yield cell
-        for card, path in cards.items():
-            for arm_name, model in models.items():
-                cell = finetune_cell(
-                    settings, path, card, arm_name, OutputOf(model), {"task": card, "arm": arm_name}
-                )
-                cell = repeated_cell(cell, settings, index, path in folds)
-                results.append(cell.name)
-                yield cell
+        tunings = list(_finetune_cells(settings, cards, models, index, folds))
+        results += [cell.name for cell in tunings]
+        yield from tunings
         if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
             look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
             yield Cell(
                 f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True
             )
+
+
+def _finetune_cells(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    models: Mapping[str, str],
+    index: int,
+    folds: Collection[str],
+) -> Iterator[Cell]:
+    """Yield the cells that fine-tune each arm's model of one adaptation on each task.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        models: Name of the cell that makes each arm's model.
+        index: Index of the adaptation.
+        folds: Cards that have folds, of which the index is the one that is tested.
+    """
+    for task, card in cards.items():
+        for arm, maker in models.items():
+            tuning = TaskRun(
+                OutputOf(maker),
+                card,
+                settings.finetune,
+                Path(settings.out) / "finetune" / task / arm,
+                f"{task}/{arm}",
+                settings.data,
+                {"task": task, "arm": arm},
+            )
+            yield from tuning.cells(index, settings.seeds.of(index), card in folds)
 
 
 def _has_texts_alone(settings: RunSettings) -> bool:

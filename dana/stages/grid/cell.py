@@ -1,7 +1,7 @@
 """Describe a cell of an experiment: a stage function, its keyword arguments, and the cells it depends on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,10 @@ WORDS |= {
     "adapt": "adapting on {} text",
 }
 WORDS |= {"finetune": "fine-tuning {1} on {0}", "floors": "computing the floors of {}"}
+WORDS |= {
+    "rate": "finding a learning rate for {1} on {0}",
+    "model": "writing the classifier of {1} on {0}",
+}
 WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
 
 
@@ -52,6 +56,8 @@ class Cell:
         after: Names of cells that must be finished first, beside those of :class:`OutputOf`.
         labels: Columns of the table of results that say what the cell stands for, such as task and
             arm.
+        is_alone: Whether one process does it alone, so that several launched processes can each do
+            another such cell at a time.
         stops: Whether it runs alone, after all earlier cells of the grid, and leaves out the later
             ones if it returns a reason.
     """
@@ -61,34 +67,55 @@ class Cell:
     settings: Mapping[str, Any]
     after: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    is_alone: bool = False
     stops: bool = False
 
     @property
     def words(self) -> str:
-        """What it does, in words; the number of a repetition follows, from 1."""
+        """What it does, in words; the number of a repetition, from 1, and the seed follow."""
         first, *rest = self.name.split("/")
-        number = f" ({int(rest.pop()) + 1})" if rest and rest[-1].isdigit() else ""
+        notes = []
+        if rest and rest[-1].startswith("seed-"):
+            notes.append(f"seed {rest.pop().removeprefix('seed-')}")
+        if rest and rest[-1].isdigit():
+            notes.insert(0, str(int(rest.pop()) + 1))
         words = WORDS.get(first, "")
-        return (
-            words.format(*rest) + number if words and words.count("{") == len(rest) else self.name
-        )
+        if not words or words.count("{") != len(rest):
+            return self.name
+        number = f" ({', '.join(notes)})" if notes else ""
+        return words.format(*rest) + number
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the cells that it depends on."""
-        return (
-            *self.after,
-            *(value.cell for value in self.settings.values() if isinstance(value, OutputOf)),
-        )
+        return (*self.after, *_cells_in(dict(self.settings)))
 
     def arguments(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as JSON values, with each :class:`OutputOf` replaced by that cell's output."""
-        items = self.settings.items()
-        arguments = {
-            key: outputs[value.cell] if isinstance(value, OutputOf) else value
-            for key, value in items
-        }
-        return json.loads(canonical(arguments))
+        return json.loads(canonical(_resolve(dict(self.settings), outputs)))
+
+
+def _cells_in(value: Any) -> Iterator[str]:
+    """Yield the name of the cell of each placeholder in a value, in lists and mappings, too."""
+    if isinstance(value, OutputOf):
+        yield value.cell
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _cells_in(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _cells_in(item)
+
+
+def _resolve(value: Any, outputs: Mapping[str, Any]) -> Any:
+    """Replace the placeholders in a value by the outputs of their cells."""
+    if isinstance(value, OutputOf):
+        return outputs[value.cell]
+    if isinstance(value, dict):
+        return {key: _resolve(item, outputs) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, outputs) for item in value]
+    return value
 
 
 def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -115,4 +142,8 @@ def _convert(value: Any, annotation: Any, origin: str) -> Any:
     settings = next((kind for kind in kinds if is_dataclass(kind) and isinstance(kind, type)), None)
     if settings is not None and isinstance(value, dict):
         return load(settings, value, origin=origin)
-    return Path(value) if Path in kinds and isinstance(value, str) else value
+    if Path not in kinds:
+        return value
+    if isinstance(value, list):
+        return [Path(item) for item in value]
+    return Path(value) if isinstance(value, str) else value

@@ -1,0 +1,457 @@
+"""Fine-tune a checkpoint on a labelled task with one seed: the step of which every fine-tuning consists.
+
+Three functions are steps of a run: :func:`seed_stage` trains and tests one seed,
+:func:`rate_stage` finds a learning rate for the seeds of a model, and :func:`model_stage` writes the
+classifier of the best seed. :mod:`dana.stages.finetune` plans them.
+"""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import load_model, save_model
+
+from dana.core.artifacts import (
+    Artifact,
+    Draft,
+    fingerprint,
+    list_differences,
+    make,
+    open_artifact,
+    read_manifest,
+)
+from dana.core.config import require
+from dana.core.errors import Contradiction, Preemption
+from dana.core.launch import StopRequest
+from dana.core.logging import get_logger
+from dana.core.rng import generator
+from dana.corpus.documents import source_digests
+from dana.corpus.text import ENTITY_MARKERS, entity_markers
+from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
+from dana.finetuning.results import SeedResult, read_results, summarise, write_result
+from dana.finetuning.saved import write_model
+from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
+from dana.models.classifier import Classifier, mean_head_origin, new_classifier
+from dana.models.folder import load_tokenizer, model_identity, model_name
+from dana.models.language_model import check_length
+from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.examples import (
+    Example,
+    fold_count,
+    overlap,
+    read_splits,
+    stream_examples,
+    subset,
+)
+from dana.tasks.settings import AUTO, MARKERS, Preset
+from dana.tasks.tables import collapse_warning, data_warnings
+from dana.train.execution import Precision, make_accelerator
+from dana.train.run import check_trackers, tracker_run
+
+log = get_logger(__name__)
+
+Splits = dict[str, list[Example]]
+
+WEIGHTS = "weights.safetensors"  # of a seed, until the model of the best seed is written
+RATE_FACTORS = (
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+)  # that `learning_rate: auto` tries: multiples of the checkpoint's
+RATE_SEED = 0  # of these trials, whatever the seeds of the results are
+
+
+@dataclass(frozen=True)
+class Finetuning:
+    """All that the fine-tunings of one checkpoint on one task, or on one fold of it, have in common.
+
+    Attributes:
+        model: Folder or Hub name of the checkpoint.
+        config: Its configuration.
+        tokenizer: Its tokenizer.
+        task: The task's card, with the names of fields that the settings override.
+        preset: Hyper-parameters.
+        markers: Marks before the entities, where texts are pooled at them.
+        max_train: Number of training texts; None for all.
+        data: Folder of the card's data.
+        fold: The fold that is tested; None for a task without folds.
+    """
+
+    model: str
+    config: Any
+    tokenizer: Any
+    task: TaskCard
+    preset: Preset
+    markers: tuple[str, ...]
+    max_train: int | None
+    data: str | None
+    fold: int | None
+
+    @classmethod
+    def from_settings(
+        cls,
+        model: str,
+        card: str,
+        settings: FinetuneSettings,
+        data: str | None = None,
+        fold: int | None = None,
+    ) -> "Finetuning":
+        """Read the card and the checkpoint's configuration, and choose hyper-parameters and pooling.
+
+        Raises:
+            ConfigError: If the card or preset is unknown, the pooling does not fit, or the model is
+                too small for ``max_tokens``.
+            ArtifactError: If there is no such model.
+        """
+        task = settings.fields_of(load_card(card))
+        config, tokenizer = load_tokenizer(model)
+        preset = settings.resolve(task, config)
+        preset, markers = _choose_pooling(settings, preset, task, data)
+        check_length(config, preset.max_tokens)
+        max_train = settings.max_train
+        return cls(model, config, tokenizer, task, preset, markers, max_train, data, fold)
+
+    def depends_on(self) -> dict[str, Any]:
+        """Return what decides the result of any seed: model, task, its data, hyper-parameters."""
+        task = {name: getattr(self.task, name) for name in DECISIVE}
+        task |= {"id": self.task.id or "id"}
+        task |= self.task.partition
+        task["data"] = source_digests(self.task.files(self.data, SPLITS))
+        preset = {name: value for name, value in asdict(self.preset).items() if name != "seeds"}
+        origin = {
+            "model": model_identity(self.model),
+            "task": task,
+            "preset": preset,
+            "max_train": self.max_train,
+        }
+        origin |= mean_head_origin(self.config, self.preset.pooling)
+        if self.fold is not None:
+            origin["fold"] = self.fold
+        return origin
+
+    def read(self) -> Splits:
+        """Read the examples of all splits."""
+        return read_splits(self.task, self.data, self.fold)
+
+    def training_texts(self, splits: Splits) -> list[Example]:
+        """Return the training examples that are used: of all, the part that ``max_train`` says."""
+        return subset(splits["train"], self.max_train)
+
+    def encode(self, splits: Splits) -> dict[str, EncodedSplit]:
+        """Encode train and dev with labels, and test without: test labels are for the results alone."""
+        tokenizer = self.tokenizer
+        length = self.preset.max_tokens
+        kind = self.task.target
+        parts = {"train": self.training_texts(splits), "dev": splits["dev"]}
+        inputs = {
+            name: EncodedSplit.with_labels(part, tokenizer, length, kind, self.markers)
+            for name, part in parts.items()
+        }
+        inputs["test"] = EncodedSplit.of(splits["test"], tokenizer, length, self.markers)
+        return inputs
+
+    def run(
+        self,
+        seed: int,
+        inputs: dict[str, EncodedSplit],
+        precision: Precision,
+        name: str,
+        track: Callable[..., None] | None = None,
+    ) -> tuple[Classifier, SeedResult]:
+        """Train and test one seed.
+
+        Raises:
+            Preemption: At the next step after a signal to stop.
+        """
+        with StopRequest() as stop:
+
+            def check_in() -> None:
+                if stop.received:
+                    raise Preemption(
+                        f"stopped by a signal in seed {seed}; finished seeds are kept: "
+                        "run the same command to resume"
+                    )
+
+            title = f"{self.task.name} {name}"
+            calls = Callbacks(check_in, track)
+            return run_seed(
+                self.model, inputs, self.task, self.preset, seed, precision, title, calls
+            )
+
+
+def seed_stage(
+    model: str,
+    card: str,
+    settings: FinetuneSettings,
+    seed: int,
+    out: Path,
+    data: str | None = None,
+    fold: int | None = None,
+    rate: Path | None = None,
+) -> Artifact:
+    """Fine-tune a checkpoint on a task with one seed, and test it.
+
+    With the same seed all checkpoints start from the same head and see the data in the same order.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        card: A task card's name or YAML file.
+        settings: Preset and overrides; with ``save`` the weights are kept for :func:`model_stage`.
+        seed: Decides the head's initial weights, the order of the examples and dropout.
+        out: Folder for ``metrics.json`` (one row) and ``predictions.parquet`` (one row per test
+            example).
+        data: Folder of the card's data.
+        fold: The fold that is tested, of a card with several.
+        rate: Folder of :func:`rate_stage`, for ``learning_rate: auto``.
+
+    Raises:
+        ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
+        DataError: If the data is missing or does not fit the card.
+        ArtifactError: If the model cannot be used, or `out` holds another result.
+        Preemption: If a signal asked to stop.
+    """
+    check_trackers(settings.trackers)
+    shared = Finetuning.from_settings(model, card, settings, data, fold)
+    accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
+    precision = Precision.of(accelerator).without_accelerate()
+    name = arm_name(out, model)
+    depends_on = shared.depends_on()
+    depends_on["preset"]["seeds"] = [seed]
+
+    def write(draft: Draft) -> None:
+        job = _with_rate(shared, rate)
+        splits, inputs = _read_inputs(job)
+        with tracker_run(accelerator, name, job.preset, f"seed-{seed}") as track:
+            classifier, result = job.run(seed, inputs, precision, name, track)
+        details = {
+            "model": model_name(model),
+            "preset": settings.preset,
+            "settings": {**asdict(job.preset), "seeds": [seed], "max_train": job.max_train},
+            **_describe_data(job, splits),
+            "floors": {},
+            "folds": None if fold is None else fold_count(job.task, data),
+        }
+        metrics = write_result(draft.path, job.task, details, result, splits)
+        if warning := collapse_warning(metrics):
+            log.warning("finetune  %s", warning)
+        if settings.save:
+            save_model(classifier, str(draft.path / WEIGHTS))
+        draft.counts = {split: len(part.tokens) for split, part in inputs.items()}
+        draft.notes["precision"] = precision.name
+
+    return make(out, "finetune", depends_on, write)
+
+
+def rate_stage(
+    model: str,
+    card: str,
+    settings: FinetuneSettings,
+    out: Path,
+    data: str | None = None,
+    fold: int | None = None,
+) -> Artifact:
+    """Find the learning rate of a fine-tuning: each rate trains on four fifths of the training texts.
+
+    The rate with the best score on the other fifth is the note ``learning_rate`` of the manifest.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        card: A task card's name or YAML file.
+        settings: Preset and overrides.
+        out: Folder of the artifact, which holds nothing but its manifest.
+        data: Folder of the card's data.
+        fold: The fold that is tested later, whose texts are not used.
+
+    Raises:
+        ConfigError: If there are too few training texts.
+    """
+    shared = Finetuning.from_settings(model, card, settings, data, fold)
+    precision = Precision.of(make_accelerator()).without_accelerate()
+    middle = checkpoint_entry(shared.config)["learning_rate"]
+    rates = [middle * factor for factor in RATE_FACTORS]
+
+    def write(draft: Draft) -> None:
+        start = time.monotonic()
+        train = shared.training_texts(shared.read())
+        count = len(train) // 5
+        few = f"a number: {len(train)} training texts are too few to find one"
+        require(count > 0, "learning_rate", AUTO, few)
+        rows = generator(0, "finetune", "rate").permutation(len(train))
+        dev = [train[row] for row in sorted(rows[:count])]
+        rest = [train[row] for row in sorted(rows[count:])]
+        inputs = shared.encode({"train": rest, "dev": dev, "test": dev[:1]})
+        scores = {}
+        for rate in rates:
+            job = replace(shared, preset=replace(shared.preset, learning_rate=rate))
+            _, result = job.run(RATE_SEED, inputs, precision, arm_name(out, model))
+            scores[rate] = result.dev_score
+        best = max(scores, key=lambda rate: shared.task.sign * scores[rate])
+        log.info(
+            "finetune  learning_rate=%.2g found in %.0f s: %s on %d training texts: %s",
+            best,
+            time.monotonic() - start,
+            shared.task.metric,
+            count,
+            ", ".join(f"{rate:.2g} {score:.4f}" for rate, score in scores.items()),
+        )
+        draft.notes["learning_rate"] = best
+
+    return make(out, "learning_rate", {**shared.depends_on(), "rates": rates}, write)
+
+
+def model_stage(
+    model: str,
+    card: str,
+    settings: FinetuneSettings,
+    seeds: list[Path],
+    out: Path,
+    data: str | None = None,
+    fold: int | None = None,
+    rate: Path | None = None,
+) -> Artifact:
+    """Write the classifier of the seed with the best development score, for ``dana predict``.
+
+    Args:
+        model: See :func:`seed_stage`.
+        card: See :func:`seed_stage`.
+        settings: See :func:`seed_stage`.
+        seeds: Folders of :func:`seed_stage`. A seed that was trained without ``save`` is trained
+            again if it is the best.
+        out: Folder of the model, which replaces that of another seed.
+        data: See :func:`seed_stage`.
+        fold: See :func:`seed_stage`.
+        rate: See :func:`seed_stage`.
+
+    Raises:
+        ArtifactError: If `out` holds anything but the model of a seed made alike.
+    """
+    job = Finetuning.from_settings(model, card, settings, data, fold)
+    kind = job.task.target
+    results = [result for folder in seeds for result in read_results(folder, kind)]
+    best = max(results, key=lambda result: job.task.sign * result.dev_score)  # the first of a tie
+    folder = seeds[results.index(best)]
+    depends_on = {**job.depends_on(), "seed": best.seed}
+    check_model_folder(out, job)
+
+    def write(draft: Draft) -> None:
+        trained = _with_rate(job, rate)
+        splits, inputs = _read_inputs(trained)
+        result = best
+        if (folder / WEIGHTS).is_file():
+            classifier = new_classifier(
+                model, len(kind.outputs), best.seed, kind.per_word, job.preset.pooling
+            )
+            load_model(classifier, folder / WEIGHTS)
+        else:
+            log.info("model     seed %d is the best; it is trained again to save it", best.seed)
+            precision = Precision.of(make_accelerator()).without_accelerate()
+            classifier, result = trained.run(best.seed, inputs, precision, model_name(model))
+            if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
+                log.warning("model     trained again, seed %d predicts differently", best.seed)
+        tokenizer = copy.deepcopy(job.tokenizer)
+        tokenizer.model_max_length = job.preset.max_tokens
+        if job.markers:
+            classifier.model.config.markers = list(job.markers)
+        used = {**splits, "train": job.training_texts(splits)}
+        metrics = summarise(seeds)
+        write_model(draft, classifier, result, job.task, tokenizer, used, model, metrics)
+
+    is_other_seed = read_manifest(out).get("depends_on", {}).get("seed", best.seed) != best.seed
+    if is_other_seed:
+        log.info("model     seed %d is better now and replaces the one in %s", best.seed, out)
+    artifact = make(out, "classifier", depends_on, write, remake=is_other_seed)
+    for seed_folder in seeds:
+        (seed_folder / WEIGHTS).unlink(missing_ok=True)
+    return artifact
+
+
+def arm_name(folder: Path, model: str) -> str:
+    """Return the name of a seed's model in logs: the arm in ``finetune/TASK/ARM/seed-N``, else the model's name."""
+    is_of_arm = folder.parent.parent.parent.name == "finetune"
+    return folder.parent.name if is_of_arm else model_name(model)
+
+
+def check_model_folder(folder: Path, job: Finetuning) -> None:
+    """Refuse a folder for the model that holds anything but the model of a seed made alike.
+
+    Raises:
+        ArtifactError: Names the difference.
+    """
+    if not folder.exists():
+        return
+    old = dict(open_artifact(folder, "classifier").manifest["depends_on"])
+    old.pop("seed", None)
+    differences = list(list_differences(old, job.depends_on()))
+    if differences:
+        raise Contradiction(folder, differences)
+
+
+def _choose_pooling(
+    settings: FinetuneSettings, preset: Preset, task: TaskCard, data: str | None
+) -> tuple[Preset, tuple[str, ...]]:
+    """Choose the pooling; return the preset with it, and the markers at which texts are pooled.
+
+    Raises:
+        ConfigError: If the pooling does not fit the labels or the texts.
+    """
+    kind = task.target
+    pooling = preset.pooling
+    per_word = f"left out for kind={task.kind}: each word has a label of its own"
+    require(pooling == "cls" or not kind.per_word, "pooling", pooling, per_word)
+    is_free = settings.preset == AUTO and settings.pooling is None and not kind.per_word
+    if pooling != MARKERS and not is_free:
+        return preset, ()
+    examples = (example for _, example in stream_examples(task, "train", data))
+    markers = entity_markers(example.text if example.pair is None else "" for example in examples)
+    unmarked = (
+        f"cls or mean: the training texts have none of {ENTITY_MARKERS}, each once in every text"
+    )
+    require(bool(markers) or pooling != MARKERS, "pooling", pooling, unmarked)
+    if markers:
+        return replace(preset, pooling=MARKERS), markers
+    return preset, ()
+
+
+def _with_rate(job: Finetuning, rate: Path | None) -> Finetuning:
+    """Return the fine-tuning with a number as learning rate: for ``auto`` the one that was found."""
+    if job.preset.learning_rate != AUTO:
+        return job
+    require(rate is not None, "learning_rate", AUTO, "a number, where no step finds one")
+    found = open_artifact(Path(str(rate)), "learning_rate").manifest["learning_rate"]
+    return replace(job, preset=replace(job.preset, learning_rate=float(found)))
+
+
+# The task that was read last, encoded, by what decides it: seeds of one task follow one another.
+_last_inputs: dict[str, tuple[Splits, dict[str, EncodedSplit]]] = {}
+
+
+def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
+    """Read and encode all splits, or return those of the seed before if they are the same."""
+    key = fingerprint({**job.depends_on(), "fold": job.fold, "markers": job.markers})
+    if key not in _last_inputs:
+        splits = job.read()
+        inputs = job.encode(splits)
+        for warning in data_warnings(_describe_data(job, splits)):
+            log.warning("finetune  %s", warning)
+        _last_inputs.clear()
+        _last_inputs[key] = splits, inputs
+    return _last_inputs[key]
+
+
+def _describe_data(job: Finetuning, splits: Splits) -> dict[str, Any]:
+    """Say what of the data may make a score mean less than it seems.
+
+    Returns:
+        ``untrained_labels``, those that development or test examples have and no training example;
+        and ``split_overlap``, how many test texts are in which other split.
+    """
+    kind = job.task.target
+    absent_in_training = kind.absent([row.label for row in job.training_texts(splits)])
+    absent_elsewhere = kind.absent([row.label for row in splits["dev"] + splits["test"]])
+    untrained = [label for label in absent_in_training if label not in absent_elsewhere]
+    return {"untrained_labels": untrained, "split_overlap": overlap(splits)}
