@@ -73,6 +73,7 @@ class Contradiction(ArtifactError):
     """
 
     def __init__(self, path: Path, differences: Iterable[str]) -> None:
+        self.path = path
         keys = list(differences)
         shown = keys[:8]
         if len(keys) > len(shown):

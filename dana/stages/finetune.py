@@ -94,7 +94,7 @@ def finetune_stage(
         out: Folder for ``metrics.json`` (one row per seed; mean, std with ddof 1, n) and
             ``predictions.parquet`` (one row per seed and test example: seed, id, label, prediction
             and further columns of the card's kind). With ``save``, the model of the seed with the
-            best development score goes to ``OUT-model``; with folds one to ``OUT-seeds/FOLD/model``.
+            best development score goes to ``OUT-model``; with folds one to ``OUT-seeds/FOLD-model``.
         data: Folder with the card's data.
         with_floors: Add ``floors`` to ``metrics.json``: what simple models score
             (:mod:`dana.stages.floors`).

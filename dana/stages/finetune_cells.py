@@ -212,7 +212,8 @@ def refuse_mixed_precision(grid: Grid) -> None:
     for cell in grid.cells:
         if states.get(cell.name) == "done" and cell.stage == SEED_STAGE:
             folder = Path(cell.settings["out"])
-            refuse_precision(folder, (read_manifest(folder) or {}).get("precision", now), now)
+            before = read_manifest(folder).get("precision", now)
+            refuse_precision(folder, before, now)
 
 
 def require_shared_cells(jobs: int) -> None:
@@ -250,21 +251,14 @@ def home(out: Path, index: int) -> Path:
     return out / NESTED / str(index) if index else out
 
 
-def check_results(settings: RunSettings) -> None:
-    """Refuse, before any work, seeds in ``finetune``, and results in the folders where this run will join its own.
+def check_seeds(settings: RunSettings) -> None:
+    """Refuse, before any work, seeds in ``finetune``: a run has its own.
 
     Raises:
-        ConfigError: Names the setting or folder and what to do.
+        ConfigError: Names the setting and what to do.
     """
     seeds = settings.finetune.seeds
     require(seeds is None, "finetune.seeds", seeds, "left out: set seeds.finetunings")
-    for arm in ("base", *(arm.name for arm in settings.described_arms)):
-        for folder in sorted(Path(settings.out).glob(f"finetune/*/{arm}")):
-            manifest = read_manifest(folder)
-            if manifest and "parts" not in manifest:
-                raise ConfigError(
-                    f"{folder}: was made by dana finetune, not by dana run; remove it or set another out"
-                )
 
 
 def suffix(index: int) -> str:

@@ -62,12 +62,25 @@ def join_run(run: Path, arms: Collection[str] = ()) -> None:
         if read_manifest(folder).get("kind") == "finetune" and (not arms or arm in arms):
             tasks[task][arm][int(index)].append(folder)
     for task, seeds_of in sorted(tasks.items()):
+        whole = _whole_indices(seeds_of)
         for arm, indices in sorted(seeds_of.items()):
-            whole = _whole_indices(seeds_of)
-            if whole:
-                join_stage(
-                    {index: indices[index] for index in whole}, run / "finetune" / task / arm
-                )
+            parts = {index: indices[index] for index in whole}
+            folder = run / "finetune" / task / arm
+            if parts and not _has_more(folder, parts):
+                join_stage(parts, folder)
+
+
+def _has_more(folder: Path, parts: Mapping[int, Sequence[Path]]) -> bool:
+    """Return whether a result joins these seeds already, and those of further adaptations.
+
+    It was joined when the folder had fewer arms, and says more than a new one would.
+    """
+    old = read_manifest(folder).get("parts", {})
+    new = {
+        str(index): [read_manifest(seed)["fingerprint"] for seed in seeds]
+        for index, seeds in parts.items()
+    }
+    return len(old) > len(new) and old.items() >= new.items()
 
 
 def _whole_indices(seeds_of: Mapping[str, Mapping[int, Sequence[Path]]]) -> list[int]:

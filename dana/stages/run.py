@@ -23,7 +23,7 @@ from dana.stages.arms import Arm
 from dana.stages.finetune_cells import (
     TaskRun,
     cards_by_name,
-    check_results,
+    check_seeds,
     count_folds,
     floor_cell,
     home,
@@ -125,7 +125,7 @@ def plan_run(settings: RunSettings) -> Grid:
     Raises:
         DanaError: If a component is unknown; names the arm.
     """
-    check_results(settings)
+    check_seeds(settings)
     model = settings.model
     for key, check in (
         ("model", lambda: model and load_config(model)),

@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -11,11 +12,10 @@ from dana.core.errors import ArtifactError, DanaError
 from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
 from dana.finetuning.results import (
     SeedResult,
-    Seeds,
     join_results,
     read_results,
     results_table,
-    write_results,
+    write_result,
 )
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
@@ -313,12 +313,18 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
         "dev": [Example("dev-1", "text 3", 0)],
         "test": test,
     }
-    write_results(tmp_path, toy_card, {"split_overlap": overlap(splits)}, results, splits)
-    for before, after in zip(results, read_results(tmp_path, toy_card.target), strict=True):
-        assert np.array_equal(before.outputs, after.outputs)
+    details = {"split_overlap": overlap(splits), "settings": {}, "folds": None}
+    for name, result in zip("ab", results, strict=True):
+        (tmp_path / name).mkdir()
+        write_result(tmp_path / name, toy_card, details, result, splits)
+        [after] = read_results(tmp_path / name, toy_card.target)
+        assert np.array_equal(result.outputs, after.outputs)
         assert after.outputs.dtype == np.float32
-        assert {**vars(before), "outputs": 0} == {**vars(after), "outputs": 0}
-    seen = read_json(tmp_path / "metrics.json")["split_overlap"]
+        assert {**vars(result), "outputs": 0} == {**vars(after), "outputs": 0}
+    (tmp_path / "both").mkdir()
+    parts = {0: [tmp_path / "a"], 1: [tmp_path / "b"]}
+    join_results(parts, tmp_path / "both", toy_card.target, {})
+    seen = read_json(tmp_path / "both" / "metrics.json")["split_overlap"]
     unseen, labels = (
         [0, 2, 4],
         np.array([0, 2, 1]),
@@ -338,41 +344,7 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
         f"2 of 5 test texts are also in train or dev; macro_f1 without them: {np.mean(means):.4f}."
     )
     assert data_warnings({"metric": "macro_f1", "split_overlap": seen}) == [f"Beware: {warning}"]
-    details = {"settings": {}, "folds": None}
-    for name, result in zip("ab", results, strict=True):
-        (tmp_path / name).mkdir()
-        write_results(
-            tmp_path / name,
-            toy_card,
-            {**details, "split_overlap": overlap(splits)},
-            [result],
-            splits,
-        )
-    (tmp_path / "both").mkdir()
-    join_results({0: tmp_path / "a", 1: tmp_path / "b"}, tmp_path / "both", toy_card.target, {})
-    assert read_json(tmp_path / "both" / "metrics.json")["split_overlap"] == seen
-    joined, table = (
-        pq.read_table(tmp_path / part / "predictions.parquet") for part in ("both", ".")
-    )
+    joined = pq.read_table(tmp_path / "both" / "predictions.parquet")
+    tables = [pq.read_table(tmp_path / part / "predictions.parquet") for part in "ab"]
     assert joined["adaptation"].to_pylist() == [0] * 5 + [1] * 5
-    assert joined.drop(["adaptation"]) == table.drop(["adaptation"])
-
-
-def test_the_weights_of_the_best_seed_wait_and_are_restored_undamaged_in_their_precision(tmp_path):
-    seeds = Seeds(tmp_path / "seeds", {"model": "m"}, seeds=(0, 1, 2))
-    model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    for seed, score, best in ((1, 0.5, "model-1"), (2, 0.4, "model-1"), (0, 0.5, "model-0")):
-        seeds.keep_model(
-            SeedResult(seed, 1, [score], np.zeros((2, 2), dtype=np.float32), 0.0), model
-        )
-        assert [path.name for path in seeds.folder.iterdir()] == [best], (
-            "of equal scores the earlier seed"
-        )
-    assert not seeds.restore(1, other)
-    assert not replace(seeds, precision="bf16").restore(0, other)
-    assert not torch.equal(other.weight, model.weight)
-    assert seeds.restore(0, other)
-    assert torch.equal(other.weight, model.weight)
-    weights = seeds.folder / "model-0" / "weights.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    assert not seeds.restore(0, other)
+    assert joined.drop(["adaptation"]) == pa.concat_tables(tables).drop(["adaptation"])

@@ -8,7 +8,7 @@ import toy_task
 
 from dana.encoders.hashing import HashingEncoder
 from dana.finetuning.loop import run_seed
-from dana.stages import finetune
+from dana.stages import finetune_seed
 from dana.stages.training import pretrain_stage
 from tests.conftest import write_documents
 from tests.stages.tiny_training import PRETRAIN, adapt
@@ -72,7 +72,7 @@ def ran(monkeypatch):
         seeds.append(arguments[4])
         return run_seed(*arguments)
 
-    monkeypatch.setattr(finetune, "run_seed", remember)
+    monkeypatch.setattr(finetune_seed, "run_seed", remember)
     return seeds
 
 

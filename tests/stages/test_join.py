@@ -10,6 +10,7 @@ from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import results_table
 from dana.stages.finetune import FinetuneSettings, finetune_stage
+from dana.stages.finetune_seed import seed_stage
 from dana.stages.floors import floors_stage
 from dana.stages.join import join_run, join_stage
 from tests.toy_kinds import metrics
@@ -25,14 +26,25 @@ def folder(tmp_path_factory):
     card = str(write_task(folder / "tasks"))
     for index in range(3):
         model = write_checkpoint(folder / f"model-{index}", seed=index)
-        seeds = replace(TWICE, seeds=[2 * index, 2 * index + 1])
-        finetune_stage(str(model), card, seeds, folder / f"nested/{index}/finetune/toy/dana")
-    finetune_stage(str(folder / "model-0"), card, replace(TWICE, epochs=2), folder / "other")
+        for seed in (2 * index, 2 * index + 1):
+            out = folder / f"nested/{index}/finetune/toy/dana/seed-{seed}"
+            seed_stage(str(model), card, TWICE, seed, out)
+    longer = replace(TWICE, epochs=2)
+    for seed in (0, 1):
+        seed_stage(str(folder / "model-0"), card, longer, seed, folder / f"other/seed-{seed}")
     return folder
 
 
 def parts(folder, *indices):
-    return {index: folder / f"nested/{index}/finetune/toy/dana" for index in indices}
+    unit = "nested/{}/finetune/toy/dana/seed-{}"
+    return {
+        index: [folder / unit.format(index, seed) for seed in (2 * index, 2 * index + 1)]
+        for index in indices
+    }
+
+
+def others(folder):
+    return [folder / "other/seed-0", folder / "other/seed-1"]
 
 
 def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folder, tmp_path):
@@ -41,7 +53,8 @@ def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folde
     rows = [
         {**row, "adaptation": index}
         for index in range(3)
-        for row in metrics(parts(folder, index)[index])["seeds"]
+        for part in parts(folder, index)[index]
+        for row in metrics(part)["seeds"]
     ]
     assert results["seeds"] == rows
     assert [row["seed"] for row in rows] == results["settings"]["seeds"] == [0, 1, 2, 3, 4, 5]
@@ -53,24 +66,25 @@ def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folde
         6,
     ]
     table = pd.read_parquet(tmp_path / "union" / "predictions.parquet")
-    for index, part in parts(folder, 0, 1, 2).items():
+    for index, seeds in parts(folder, 0, 1, 2).items():
         rows = table[table["adaptation"] == index].reset_index(drop=True)
-        pd.testing.assert_frame_equal(
-            rows, pd.read_parquet(part / "predictions.parquet").assign(adaptation=index)
-        )
+        tables = [pd.read_parquet(seed / "predictions.parquet") for seed in seeds]
+        expected = pd.concat(tables, ignore_index=True).assign(adaptation=index)
+        pd.testing.assert_frame_equal(rows, expected)
 
 
-def test_it_is_replaced_by_a_join_of_more_parts_or_new_ones_but_not_of_fewer(folder, tmp_path):
+def test_it_is_replaced_by_a_join_of_other_parts(folder, tmp_path):
     union = tmp_path / "union"
-    for indices, adaptations in (((1,), 1), ((0, 1), 2), ((0, 1, 2), 3), ((2,), 3)):
+    for indices, adaptations in (((1,), 1), ((0, 1), 2), ((0, 1, 2), 3), ((2,), 1)):
         join_stage(parts(folder, *indices), union)
         assert metrics(union)["adaptations"] == adaptations
-    join_stage({0: folder / "other"}, union)
+    join_stage({0: others(folder)}, union)
     assert metrics(union)["settings"]["epochs"] == 2
     with pytest.raises(
-        ArtifactError, match=r"other does not go with .*dana \(preset.epochs: 1 there, 2 now\)"
+        ArtifactError,
+        match=r"other/seed-0 does not go with .*dana/seed-0 \(preset.epochs: 1 there, 2 now\)",
     ):
-        join_stage({**parts(folder, 0), 1: folder / "other"}, tmp_path / "unlike")
+        join_stage({**parts(folder, 0), 1: others(folder)}, tmp_path / "unlike")
     assert not (tmp_path / "unlike").exists()
 
 
@@ -85,7 +99,7 @@ def test_a_run_is_joined_as_far_as_all_its_arms_got(folder, tmp_path):
     ):
         copy = tmp_path / f"nested/{index}/finetune/toy/{arm}"
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.symlink_to(parts(folder, index)[index])
+        copy.symlink_to(parts(folder, index)[index][0].parent)
     results = tmp_path / "finetune" / "toy"
     join_run(tmp_path, ["base", "dana"])
     assert [sorted(read_manifest(results / arm)["parts"]) for arm in ("base", "dana")] == [

@@ -21,7 +21,7 @@ from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, ConfigError
 from dana.finetuning.loop import run_seed
 from dana.finetuning.saved import open_classifier
-from dana.stages import finetune, predict
+from dana.stages import finetune_seed, predict
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 from tests.stages.tiny_training import REPOSITORY, label
@@ -57,7 +57,7 @@ def best(run):
 
 
 def seed_of(out):
-    return read_manifest(out.with_name(f"{out.name}-model"))["seeds"]["seed"]
+    return read_manifest(out.with_name(f"{out.name}-model"))["depends_on"]["seed"]
 
 
 def write_lines(path, *rows):
@@ -70,7 +70,8 @@ def write_lines(path, *rows):
 def test_the_model_of_the_best_seed_is_kept_and_nothing_else(run, model, best):
     assert read_manifest(Path(model))["kind"] == "classifier"
     assert seed_of(run) == best
-    assert sorted(path.name for path in run.parent.iterdir()) == ["out", "out-model"]
+    assert sorted(path.name for path in run.parent.iterdir()) == ["out", "out-model", "out-seeds"]
+    assert not list(run.parent.glob("out-seeds/**/weights.safetensors"))
     text = (Path(model) / "README.md").read_text()
     assert "fine-tuned on toy by dana" in text
     assert "| labels | fruit, metal, bird |" in text
@@ -101,18 +102,17 @@ def test_asked_for_afterwards_the_best_seed_alone_is_run_again(
 ):
     out = tmp_path / "out"
     finetune_stage(checkpoint, card, replace(SAVE, save=False), out)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not (tmp_path / "out-model").exists()
     ran.clear()
     for _ in range(2):
         finetune_stage(checkpoint, card, SAVE, out)
         assert ran == [best]
     weights = [folder / "model.safetensors" for folder in (tmp_path / "out-model", Path(model))]
     assert weights[0].read_bytes() == weights[1].read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out-model"]
 
 
 def test_a_killed_run_still_has_the_best_model(checkpoint, card, best, tmp_path, ran, monkeypatch):
-    """Stopped before the last seed: what waits is the best so far, and one more is run."""
+    """Stopped before the last seed: the weights of the others wait, and one more is run."""
 
     def leave(*arguments):
         if arguments[4] == 2:
@@ -120,10 +120,10 @@ def test_a_killed_run_still_has_the_best_model(checkpoint, card, best, tmp_path,
         return run_seed(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune, "run_seed", leave)
+        patch.setattr(finetune_seed, "run_seed", leave)
         with pytest.raises(KeyboardInterrupt):
             finetune_stage(checkpoint, card, SAVE, tmp_path / "out")
-    assert len(list((tmp_path / "out-seeds").glob("model-*"))) == 1
+    assert len(list(tmp_path.glob("out-seeds/0/*/weights.safetensors"))) == 2
     finetune_stage(checkpoint, card, SAVE, tmp_path / "out")
     assert ran == [2]
     assert seed_of(tmp_path / "out") == best

@@ -8,13 +8,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import DanaError
-from dana.core.launch import cores, is_writer
+from dana.core.launch import (
+    StopRequest,
+    cores,
+    has_peers,
+    is_writer,
+    process_rank,
+    processes,
+    single_process,
+)
 from dana.core.logging import format_duration, get_logger, progress_label, seconds_left, setup
+from dana.core.remake import call_remaking
 from dana.core.workers import Worker
 from dana.stages.grid.cell import Cell, call_stage
 from dana.stages.grid.grid import Grid, write_metrics
@@ -27,9 +37,30 @@ STOPPED = (
 PATIENCE = 60.0  # seconds for an interrupted cell to clean up before its process is killed
 
 Outcome = tuple[str, float | None]  # result of call_stage
-Submit = Callable[
-    [str, dict[str, Any], Path], "Future[Any]"
-]  # takes a stage, its arguments and a log file
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a stage function.
+
+    Attributes:
+        stage: ``module:function``.
+        arguments: Keyword arguments as JSON values.
+        log_file: Where a worker process writes what the call prints.
+        remake: Whether artifacts of other settings are replaced.
+    """
+
+    stage: str
+    arguments: dict[str, Any]
+    log_file: Path
+    remake: bool
+
+    def make(self) -> Outcome:
+        """Make the call; see :func:`dana.stages.grid.cell.call_stage`."""
+        return call_remaking(lambda: call_stage(self.stage, self.arguments), self.remake)
+
+
+Submit = Callable[[list[Call]], "list[Future[Any]]"]
 
 
 class CellError(DanaError):
@@ -48,6 +79,7 @@ def run_grid(
     grid: Grid,
     jobs: int = 1,
     tell: Callable[[Cell, str], None] | None = None,
+    remake: bool = False,
 ) -> dict[str, str]:
     """Run the cells of a grid and collect ``results.csv``.
 
@@ -60,6 +92,7 @@ def run_grid(
         jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this
             process.
         tell: Called in this process with each finished cell and its output.
+        remake: Whether artifacts of other settings are replaced instead of refused.
 
     Returns:
         Output of each cell, by name.
@@ -70,7 +103,7 @@ def run_grid(
         Preemption: At once, if a cell was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    run = _GridRun(grid, jobs)
+    run = _GridRun(grid, jobs, remake)
     try:
         with _team_of(jobs) as submit:
             run.begin(submit)
@@ -91,30 +124,57 @@ def run_grid(
 class _GridRun:
     """State of a running grid: cells that wait, run, are done and failed."""
 
-    def __init__(self, grid: Grid, jobs: int) -> None:
-        self.grid, self.jobs, self.clock = grid, jobs, Clock(grid, jobs)
-        self.waiting, self.states = list(grid.cells), grid.states()
+    def __init__(self, grid: Grid, jobs: int, remake: bool) -> None:
+        self.grid = grid
+        self.jobs = jobs
+        self.remake = remake
+        self.clock = Clock(grid, jobs)
+        self.waiting = list(grid.cells)
+        self.states = grid.states()
         self.running: dict[Future[Any], tuple[Cell, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
 
     def begin(self, submit: Submit) -> None:
         """Start cells whose dependencies are done, up to the number of jobs."""
-        end = next(
+        cells = self._next_cells()
+        if not cells:
+            return
+        for cell in cells:
+            self.waiting.remove(cell)
+            position = self._position()
+            log.info("%-9s %-38s %s", position, cell.words, self.clock.text())
+        start = time.monotonic()
+        label = f"{position} {cells[0].name}" if len(cells) == 1 else ""
+        with progress_label(label):
+            outcomes = submit([self._call(cell) for cell in cells])
+        for cell, outcome in zip(cells, outcomes, strict=True):
+            self.running[outcome] = cell, start
+
+    def _next_cells(self) -> list[Cell]:
+        """Return the cells to start now: as many as there are idle jobs, or launched processes.
+
+        Launched processes work on one cell together, unless one process does it alone.
+        """
+        stop = next(
             (index for index, cell in enumerate(self.waiting) if cell.stops), len(self.waiting)
         )
-        first = self.waiting[: end or int(not self.running)]
-        ready = [cell for cell in first if set(cell.needs) <= self.made.keys()]
-        for cell in ready[: self.jobs - len(self.running)]:
-            self.waiting.remove(cell)
-            position = f"{len(self.grid.cells) - len(self.waiting)} of {len(self.grid.cells)}"
-            log.info("%-9s %-38s %s", position, cell.words, self.clock.text())
-            start = time.monotonic()
-            with progress_label(f"{position} {cell.name}"):
-                outcome = submit(
-                    cell.stage, cell.arguments(self.made), self.grid.file(cell.name, ".log")
-                )
-            self.running[outcome] = cell, start
+        if stop == 0 and not self.running:
+            stop = 1
+        ready = [cell for cell in self.waiting[:stop] if set(cell.needs) <= self.made.keys()]
+        if not has_peers():
+            return ready[: self.jobs - len(self.running)]
+        if ready and ready[0].is_alone:
+            return [cell for cell in ready if cell.is_alone][: processes()]
+        return ready[:1]
+
+    def _position(self) -> str:
+        count = len(self.grid.cells)
+        return f"{count - len(self.waiting)} of {count}"
+
+    def _call(self, cell: Cell) -> Call:
+        arguments = cell.arguments(self.made)
+        return Call(cell.stage, arguments, self.grid.file(cell.name, ".log"), self.remake)
 
     def finish(self) -> Iterator[Cell]:
         """Wait for a cell, record its output and yield it; raise only if it was stopped by a signal."""
@@ -122,23 +182,22 @@ class _GridRun:
             cell, start = self.running.pop(outcome)
             error = outcome.exception()
             if isinstance(error, BrokenExecutor):
-                error = CellError(
-                    f"its process was killed; {self.grid.file(cell.name, '.log')} says more", 1
-                )
-            if error is None:
-                self.made[cell.name], seconds = outcome.result()
-                seconds = max(time.monotonic() - start, seconds or 0)
-                self.clock.count(cell, seconds)
-                if is_writer() and self.states[cell.name] != "done":  # a reused one keeps its time
-                    self.grid.write_record(cell.name, self.made[cell.name], seconds)
-                if cell.stops and self.made[cell.name]:
-                    self.waiting.clear()
-                yield cell
+                log_file = self.grid.file(cell.name, ".log")
+                error = CellError(f"its process was killed; {log_file} says more", 1)
+            if error is not None:
+                log.error("failed    %s: %s", cell.name, error)
+                self.failed[cell.name] = error
+                if getattr(error, "exit_code", None) == STOPPED:
+                    raise error
                 continue
-            log.error("failed    %s: %s", cell.name, error)
-            self.failed[cell.name] = error
-            if getattr(error, "exit_code", None) == STOPPED:
-                raise error
+            self.made[cell.name], seconds = outcome.result()
+            seconds = max(time.monotonic() - start, seconds or 0)
+            self.clock.count(cell, seconds)
+            if is_writer() and self.states[cell.name] != "done":  # a reused one keeps its time
+                self.grid.write_record(cell.name, self.made[cell.name], seconds)
+            if cell.stops and self.made[cell.name]:
+                self.waiting.clear()
+            yield cell
 
     def error(self) -> BaseException:
         """Return one error for all failed cells; a single error of this process as it is."""
@@ -155,23 +214,25 @@ class _GridRun:
 
 @contextmanager
 def _team_of(jobs: int) -> Iterator[Submit]:
-    """Yield a function that submits a cell, to this process or to one of several workers."""
-    if jobs == 1:
-        yield _call_here
+    """Yield a function that submits calls: to this process, to launched processes or to workers."""
+    if has_peers():
+        yield _call_on_ranks
         return
-    threads = os.environ.get("OMP_NUM_THREADS")
-    environment = (
-        {}
-        if threads not in (None, str(cores()))
-        else {"OMP_NUM_THREADS": str(max(1, cores() // jobs))}
-    )
+    if jobs == 1:
+        yield lambda calls: [_call_here(call) for call in calls]
+        return
+    environment = {}
+    if os.environ.get("OMP_NUM_THREADS") in (None, str(cores())):
+        environment["OMP_NUM_THREADS"] = str(max(1, cores() // jobs))
     devices = [{"CUDA_VISIBLE_DEVICES": name} for name in _devices()] or [{}]
     team = [Worker(environment | devices[index % len(devices)]) for index in range(jobs)]
 
-    def submit(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
-        return next(worker for worker in team if worker.is_idle).submit(
-            _call_there, stage, arguments, str(log_file)
-        )
+    def submit(calls: list[Call]) -> "list[Future[Any]]":
+        outcomes = []
+        for call in calls:
+            worker = next(worker for worker in team if worker.is_idle)
+            outcomes.append(worker.submit(_call_there, call))
+        return outcomes
 
     try:
         yield submit
@@ -193,10 +254,10 @@ def _devices() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future[Any]":
+def _call_here(call: Call) -> "Future[Any]":
     outcome: Future[Any] = Future()
     try:
-        outcome.set_result(call_stage(stage, arguments))
+        outcome.set_result(call.make())
     except Exception as error:
         outcome.set_exception(error)
         link: BaseException | None = error
@@ -206,15 +267,54 @@ def _call_here(stage: str, arguments: dict[str, Any], log_file: Path) -> "Future
     return outcome
 
 
-def _call_there(stage: str, arguments: dict[str, Any], log_file: str) -> Outcome:
+def _call_on_ranks(calls: list[Call]) -> "list[Future[Any]]":
+    """Make one call on all launched processes together, or each of several on a process of its own.
+
+    Every process gets every outcome, so that all go on with the same cells.
+    """
+    if len(calls) == 1:
+        return [_call_here(calls[0])]
+    from accelerate.utils import gather_object
+
+    rank = process_rank()
+    outcome = None
+    with StopRequest():  # an idle process waits for the others, which end by the same signal
+        if rank < len(calls):
+            with single_process():
+                outcome = _portable(_call_here(calls[rank]))
+        outcomes = gather_object([outcome])
+    return [_future(*parts) for parts in outcomes[: len(calls)]]
+
+
+def _portable(outcome: "Future[Any]") -> tuple[Outcome | None, str, int]:
+    """Return a result, or the text and exit code of an error, which can be pickled whatever it is."""
+    error = outcome.exception()
+    if error is None:
+        return outcome.result(), "", 0
+    if isinstance(error, DanaError):
+        return None, str(error), error.exit_code
+    return None, f"{type(error).__name__}: {error}", 1
+
+
+def _future(result: Outcome | None, error: str, exit_code: int) -> "Future[Any]":
+    outcome: Future[Any] = Future()
+    if error:
+        outcome.set_exception(CellError(error, exit_code))
+    else:
+        outcome.set_result(result)
+    return outcome
+
+
+def _call_there(call: Call) -> Outcome:
     """Run one cell in a worker process, with its output in a log file."""
-    Path(log_file).parent.mkdir(parents=True, exist_ok=True)
-    with Path(log_file).open("w", encoding="utf-8") as stream:
+    log_file = call.log_file
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("w", encoding="utf-8") as stream:
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
     setup()
     try:
-        return call_stage(stage, arguments)
+        return call.make()
     except DanaError as error:
         log.error("%s", error)
         raise CellError(f"{error} ({log_file})", error.exit_code) from None

@@ -22,6 +22,7 @@ from dana.models.folder import check_checkpoint, load_config
 from dana.report.page import write_page
 from dana.scoring.settings import Selection
 from dana.stages.finetune import seed_rows
+from dana.stages.finetune_cells import SEED_STAGE
 from dana.stages.grid.cell import Cell, call_stage
 from dana.stages.grid.grid import Grid
 from dana.stages.grid.runner import run_grid
@@ -291,11 +292,12 @@ def cells_of_topic(
         tuning = {
             "model": settings.model,
             "card": grid / task_cell / CARD,
-            "settings": replace(finetune, seeds=[seed]),
+            "settings": replace(finetune, seeds=None),
+            "seed": seed,
+            "out": grid / name,
         }
         labels = {"topic": str(topic), "texts": str(split.n), "arm": arm}
-        stage = "dana.stages.finetune:finetune_stage"
-        yield Cell(name, stage, {**tuning, "out": grid / name}, (task_cell,), labels)
+        yield Cell(name, SEED_STAGE, tuning, (task_cell,), labels, is_alone=True)
 
 
 def _results(grid: Grid, paths: dict[str, str], words: dict[int, str]) -> pd.DataFrame:

@@ -289,7 +289,9 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert cascades["score/plain"].needs == ("rank",)
     assert cascades["score/knn"].settings["detector"] == "knn"
     tuned = [name.split("/")[2:] for name in by_name if name.startswith("finetune/toy/")]
-    assert tuned == [[arm, "0"] for arm in ("base", *ARMS)]
+    assert tuned == [
+        [arm, "0", f"seed-{seed}"] for arm in ("base", *ARMS) for seed in (0, 1)
+    ]
 
 
 def test_arms_select_by_auto_unless_something_is_named(tmp_path):
@@ -309,11 +311,12 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     names = ["texts", "base", "floors/toy", "adapt/general", "adapt/task"]
-    names += [f"finetune/toy/{arm}/0" for arm in ("base", "general", "task")]
+    names += [
+        f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "general", "task") for seed in (0, 1)
+    ]
     assert [*cells(["general", "task"], tmp_path)] == names
-    assert cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0"].settings["model"] == OutputOf(
-        "base"
-    )
+    raw = cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0/seed-0"]
+    assert raw.settings["model"] == OutputOf("base")
     harvest = cells(
         ["general"], tmp_path, harvest={}, task="", general=[]
     )  # planned before its card is there
@@ -321,7 +324,12 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     assert harvest["texts"].settings["settings"].task == str(
         tmp_path / "run" / "data" / "card.yaml"
     )
-    assert "finetune/scipy_docs/base/0" in harvest
+    assert "finetune/scipy_docs/base/0/seed-0" in harvest
+
+
+def tuned(*arms):
+    """Name the cells that fine-tune the first adaptation of some arms."""
+    return " ".join(f"finetune/toy/{arm}/0/seed-{seed}" for arm in arms for seed in (0, 1))
 
 
 @pytest.mark.parametrize(
@@ -330,17 +338,14 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
         ({"jobs": 2}, ""),
         ({"arms": ["dana"]}, ""),
         ({"seeds": {"adaptations": 1, "finetunings": 2}}, ""),
-        ({"detector": "knn"}, "score/dana weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
-        (
-            {"finetune": {"epochs": 3}},
-            "finetune/toy/base/0 finetune/toy/general/0 finetune/toy/dana/0",
-        ),
+        ({"detector": "knn"}, f"score/dana weigh/dana gate/dana adapt/dana {tuned('dana')}"),
+        ({"finetune": {"epochs": 3}}, tuned("base", "general", "dana")),
         (
             {"adapt": {"steps": 3}},
-            "gate/dana adapt/general adapt/dana finetune/toy/general/0 finetune/toy/dana/0",
+            f"gate/dana adapt/general adapt/dana {tuned('general', 'dana')}",
         ),
-        ({"weigh": {"gamma": 3}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
-        ({"weigh": {"beta": 0.1}}, "weigh/dana gate/dana adapt/dana finetune/toy/dana/0"),
+        ({"weigh": {"gamma": 3}}, f"weigh/dana gate/dana adapt/dana {tuned('dana')}"),
+        ({"weigh": {"beta": 0.1}}, f"weigh/dana gate/dana adapt/dana {tuned('dana')}"),
         ({"on_bad_record": "skip"}, None),
     ],
 )
@@ -358,16 +363,16 @@ def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(
 def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_the_last(tmp_path):
     one = cells(ARMS, tmp_path, selector="detector")
     two = cells(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
-    assert [*two][: len(one)] == [*one], (
-        "so a run that is stopped has the same adaptations of all arms"
-    )
-    assert not [name for name in one if two[name] != one[name] and "finetune" not in name]
+    first = [name for name in two if name in one]
+    assert first == [*one], "so a run that is stopped has the same adaptations of all arms"
+    assert not [name for name in one if two[name] != one[name]]
     assert {*two} - {*one} == {
+        *(f"finetune/toy/{arm}/0/seed-2" for arm in ("base", *ARMS)),
         *(f"score/{arm}/1" for arm in ("random", "dana", "lof")),
         *(f"weigh/{arm}/1" for arm in ("random", "dana", "tight", "lof", "task+lof")),
         *(f"gate/{arm}/1" for arm in ("dana", "tight", "lof")),
         *(f"adapt/{arm}/1" for arm in ARMS),
-        *(f"finetune/toy/{arm}/1" for arm in ("base", *ARMS)),
+        *(f"finetune/toy/{arm}/1/seed-{seed}" for arm in ("base", *ARMS) for seed in (3, 4, 5)),
     }
     of = {name: cell.settings for name, cell in two.items()}
     folder = tmp_path / "run" / "nested" / "1"
@@ -381,14 +386,14 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
     assert of["adapt/then/1"]["model"] == OutputOf("adapt/lof/1")
     for arm, models in (("dana", ("adapt/dana", "adapt/dana/1")), ("base", ("base", "base"))):
         for index, seeds in enumerate(([0, 1, 2], [3, 4, 5])):
-            part = of[f"finetune/toy/{arm}/{index}"]
-            assert (part["model"], part["settings"].seeds) == (OutputOf(models[index]), seeds)
-            assert (
-                part["out"] == tmp_path / "run" / "nested" / str(index) / "finetune" / "toy" / arm
-            )
+            for seed in seeds:
+                part = of[f"finetune/toy/{arm}/{index}/seed-{seed}"]
+                assert (part["model"], part["seed"]) == (OutputOf(models[index]), seed)
+                unit = tmp_path / "run" / "nested" / str(index) / "finetune" / "toy" / arm
+                assert part["out"] == unit / f"seed-{seed}"
 
 
-def test_seeds_of_a_fine_tuning_and_results_of_one_are_refused_before_any_work(tmp_path):
+def test_seeds_of_a_fine_tuning_are_refused_before_any_work(tmp_path):
     with pytest.raises(
         ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"
     ):
@@ -396,25 +401,20 @@ def test_seeds_of_a_fine_tuning_and_results_of_one_are_refused_before_any_work(t
     for number in (0, 100_001):
         with pytest.raises(ConfigError, match=f"adaptations={number}: must be from 1 to 100000"):
             cells(["dana"], tmp_path, seeds={"adaptations": number})
-    make(tmp_path / "run" / "finetune" / "toy" / "dana", "finetune", {}, lambda draft: None)
-    with pytest.raises(
-        ConfigError, match=r"toy/dana: was made by dana finetune, not by dana run; remove it"
-    ):
-        cells(["dana"], tmp_path)
 
 
 def test_cells_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
     grid, folder = (
         plan(["dana"], tmp_path),
-        tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base",
+        tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base" / "seed-0",
     )
     make(folder, "finetune", {}, lambda draft: draft.notes.update(precision="no"))
     states = dict.fromkeys((cell.name for cell in grid.cells), "missing")
     monkeypatch.setattr(Grid, "states", lambda self: states)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     refuse_mixed_precision(grid)
-    states["finetune/toy/base/0"] = "done"
-    with pytest.raises(ConfigError, match=r"base: .*mixed_precision=no.*PRECISION=no"):
+    states["finetune/toy/base/0/seed-0"] = "done"
+    with pytest.raises(ConfigError, match=r"seed-0: .*mixed_precision=no.*PRECISION=no"):
         refuse_mixed_precision(grid)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
     refuse_mixed_precision(grid)

@@ -182,8 +182,8 @@ def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
         "base",
         "floors/toy",
         "adapt/general",
-        "finetune/toy/base/0",
-        "finetune/toy/general/0",
+        "finetune/toy/base/0/seed-0",
+        "finetune/toy/general/0/seed-0",
     ]
     assert [line.split() for line in lines] == [["missing", cell] for cell in cells]
     assert "6 of 6 cells" in total
@@ -237,7 +237,9 @@ def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_ref
     ]
     assert [
         cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")
-    ] == [[f"finetune/toy/task/{index}", f"look/{index}"] for index in (2, 3)]
+    ] == [
+        [f"finetune/toy/task/{index}/seed-{2 * index + 1}", f"look/{index}"] for index in (2, 3)
+    ]
     with pytest.raises(
         ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"
     ):

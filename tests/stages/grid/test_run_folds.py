@@ -12,7 +12,7 @@ from dana.core.errors import ConfigError, Preemption
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.core.settings import load
 from dana.corpus.text import words
-from dana.stages import finetune
+from dana.stages import finetune_seed
 from dana.stages.grid.runner import run_grid
 from dana.stages.join import join_run
 from dana.stages.run import plan_run
@@ -107,11 +107,12 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
         adapted = depends_on(folder / "arms" / arm / "adapted")
         assert (adapted["weights"], adapted["corpus"]) == (weights["fingerprint"], corpus)
     for arm in ("base", *ARMS):
-        part = run / "nested" / str(fold) / "finetune" / "toy" / arm
-        assert depends_on(part)["fold"] == fold
-        table = pd.read_parquet(part / "predictions.parquet")
-        assert sorted(table["id"]) == sorted(2 * [example.id for example in splits["test"]])
-        assert sorted(set(table["seed"])) == [2 * fold, 2 * fold + 1]
+        for seed in (2 * fold, 2 * fold + 1):
+            part = run / "nested" / str(fold) / "finetune" / "toy" / arm / f"seed-{seed}"
+            assert depends_on(part)["fold"] == fold
+            table = pd.read_parquet(part / "predictions.parquet")
+            assert sorted(table["id"]) == sorted(example.id for example in splits["test"])
+            assert set(table["seed"]) == {seed}
 
 
 def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_predict(
@@ -130,8 +131,13 @@ def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_
 def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
     cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path / "run")).cells]
     tuned = [name for name in cells if name.startswith("finetune/")]
-    assert tuned == [f"finetune/toy/{arm}/{fold}" for fold in FOLDS for arm in ("base", *ARMS)]
-    assert cells.index("texts/1") > cells.index("finetune/toy/both/0")
+    assert tuned == [
+        f"finetune/toy/{arm}/{fold}/seed-{seed}"
+        for fold in FOLDS
+        for arm in ("base", *ARMS)
+        for seed in (2 * fold, 2 * fold + 1)
+    ]
+    assert cells.index("texts/1") > cells.index("finetune/toy/both/0/seed-1")
     two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).cells
     assert [cell.name for cell in two] == cells[: len(two)], (
         "fewer adaptations test the first folds"
@@ -141,14 +147,14 @@ def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
 def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhile(
     inputs, run, tmp_path, monkeypatch
 ):
-    folder, run_seed = tmp_path / "run", finetune.run_seed
+    folder, run_seed = tmp_path / "run", finetune_seed.run_seed
 
     def stopped(*arguments):
         if arguments[4] == 3:  # the second seed of the second fold
             os.kill(os.getpid(), signal.SIGTERM)
         return run_seed(*arguments)
 
-    monkeypatch.setattr(finetune, "run_seed", stopped)
+    monkeypatch.setattr(finetune_seed, "run_seed", stopped)
     with pytest.raises(Preemption):
         run_grid(plan_run(recipe(inputs, folder)))
     join_run(folder)
@@ -173,9 +179,7 @@ def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_to
     )
     of = {cell.name: cell.settings for cell in grid.cells}
     assert of["texts"]["settings"].cards == [inputs["task"], str(other)]
-    assert [of[f"finetune/{task}/dana/2"].get("fold") for task in ("toy", "other", "plain")] == [
-        2,
-        2,
-        None,
-    ]
-    assert of["finetune/other/dana/2"]["model"] == of["finetune/toy/dana/2"]["model"]
+    folds = [of[f"finetune/{task}/dana/2/seed-4"]["fold"] for task in ("toy", "other", "plain")]
+    assert folds == [2, 2, None]
+    models = [of[f"finetune/{task}/dana/2/seed-4"]["model"] for task in ("toy", "other")]
+    assert models[0] == models[1]

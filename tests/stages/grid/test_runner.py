@@ -167,7 +167,8 @@ def test_a_failing_cell_stops_only_what_needs_it_and_what_needs_no_cell_is_refus
 
 def test_what_a_failed_cell_had_in_memory_is_gone_before_the_next_begins(tmp_path):
     alive = []
-    outcome = runner._call_here(f"{STAGES}:run_out_of_memory", {"alive": alive}, tmp_path)
+    stage = f"{STAGES}:run_out_of_memory"
+    outcome = runner._call_here(runner.Call(stage, {"alive": alive}, tmp_path, remake=False))
     assert "give it less" in str(outcome.exception())
     assert [model() for model in alive] == [None]
 

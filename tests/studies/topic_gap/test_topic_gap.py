@@ -15,7 +15,7 @@ import pytest
 from dana.cli.main import main
 from dana.core import registry
 from dana.core.artifacts import make, write_json
-from dana.stages import finetune
+from dana.stages import finetune_seed
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap import stage
 from dana.studies.topic_gap.arms import ArmTexts
@@ -142,7 +142,7 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
 
 
 def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monkeypatch):
-    run, original, calls = tmp_path / "run", finetune.finetune_stage, []
+    run, original, calls = tmp_path / "run", finetune_seed.seed_stage, []
     shutil.copytree(gap_run, run)
     missing = [
         run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)
@@ -159,7 +159,7 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monke
             raise KeyboardInterrupt
         return original(**arguments)
 
-    monkeypatch.setattr(finetune, "finetune_stage", interrupt)
+    monkeypatch.setattr(finetune_seed, "seed_stage", interrupt)
     assert gap(workspace, run) == 130
     assert [folder.is_dir() for folder in missing] == [True, False]
     assert not (run / "tables" / "results.csv").exists()

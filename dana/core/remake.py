@@ -1,0 +1,71 @@
+"""Make artifacts again that were made from other settings, for ``--remake``."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from dana.core.errors import Contradiction, FirstProcessError
+from dana.core.launch import is_writer, on_rank_0
+from dana.core.logging import get_logger
+
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+def call_remaking(act: Callable[[], T], remake: bool) -> T:
+    """Call a function that makes artifacts; with `remake`, replace those of other settings.
+
+    An artifact with the settings of this call is reused, so only what differs, and what follows from
+    it, is made again. The old folder is kept under another name until the call has succeeded, and
+    put back if it fails.
+
+    Args:
+        act: Makes artifacts by :func:`dana.core.artifacts.make`. Under several processes all must
+            call it.
+        remake: False leaves the refusal to the caller.
+
+    Raises:
+        Contradiction: If an artifact was made from other settings and `remake` is False.
+    """
+    if not remake:
+        return act()
+    aside: list[tuple[Path, Path]] = []
+    try:
+        while True:
+            try:
+                result = act()
+                break
+            except (Contradiction, FirstProcessError) as error:
+                path = on_rank_0(lambda error=error: getattr(error, "path", None))
+                if path is None or path in [former for former, _ in aside]:
+                    raise
+                log.info("remake    %s: its settings differ", path)
+                aside.append((path, on_rank_0(lambda path=path: _set_aside(path))))
+    except BaseException:
+        if is_writer():
+            _put_back(aside)
+        raise
+    if is_writer():
+        _remove(aside)
+    return result
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a folder and return its new path."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    path.rename(old)
+    return old
+
+
+def _put_back(aside: list[tuple[Path, Path]]) -> None:
+    for path, old in reversed(aside):
+        if not path.exists():
+            old.rename(path)
+
+
+def _remove(aside: list[tuple[Path, Path]]) -> None:
+    for _, old in aside:
+        shutil.rmtree(old)
