@@ -12,7 +12,6 @@ from typing import Any
 
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
-from dana.core.errors import ConfigError
 from dana.core.launch import processes
 from dana.core.schemas import NESTED
 from dana.finetuning.settings import FinetuneSettings
@@ -98,10 +97,9 @@ class TaskRun:
             yield Cell(f"model/{name}", MODEL_STAGE, arguments, is_alone=True)
 
     def model_folder(self, index: int, is_repeated: bool) -> Path:
-        """Return the folder of the model that ``save`` keeps: ``OUT-model``, or ``model`` beside the seeds."""
-        if is_repeated:
-            return unit_folder(self.out, index) / "model"
-        return self.out.with_name(f"{self.out.name}-model")
+        """Return the folder of the model that ``save`` keeps: ``OUT-model``, or one beside the seeds of an index."""
+        folder = unit_folder(self.out, index) if is_repeated else self.out
+        return folder.with_name(f"{folder.name}-model")
 
 
 def _finds_rate(card: str, settings: FinetuneSettings) -> bool:

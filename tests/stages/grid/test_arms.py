@@ -289,9 +289,7 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert cascades["score/plain"].needs == ("rank",)
     assert cascades["score/knn"].settings["detector"] == "knn"
     tuned = [name.split("/")[2:] for name in by_name if name.startswith("finetune/toy/")]
-    assert tuned == [
-        [arm, "0", f"seed-{seed}"] for arm in ("base", *ARMS) for seed in (0, 1)
-    ]
+    assert tuned == [[arm, "0", f"seed-{seed}"] for arm in ("base", *ARMS) for seed in (0, 1)]
 
 
 def test_arms_select_by_auto_unless_something_is_named(tmp_path):
@@ -312,7 +310,9 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     names = ["texts", "base", "floors/toy", "adapt/general", "adapt/task"]
     names += [
-        f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "general", "task") for seed in (0, 1)
+        f"finetune/toy/{arm}/0/seed-{seed}"
+        for arm in ("base", "general", "task")
+        for seed in (0, 1)
     ]
     assert [*cells(["general", "task"], tmp_path)] == names
     raw = cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0/seed-0"]

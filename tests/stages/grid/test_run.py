@@ -237,9 +237,7 @@ def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_ref
     ]
     assert [
         cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")
-    ] == [
-        [f"finetune/toy/task/{index}/seed-{2 * index + 1}", f"look/{index}"] for index in (2, 3)
-    ]
+    ] == [[f"finetune/toy/task/{index}/seed-{2 * index + 1}", f"look/{index}"] for index in (2, 3)]
     with pytest.raises(
         ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"
     ):
