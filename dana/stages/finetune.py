@@ -57,7 +57,7 @@ def plan_finetuning(
         ConfigError: See :func:`finetune_stage`.
         ArtifactError: If the folder of the model that ``save`` keeps holds something else.
     """
-    shared = Finetuning.from_settings(model, card, settings, data)
+    shared = Finetuning.from_settings(model, card, settings, out, data)
     seeds = shared.preset.seed_list
     task = shared.task
     folds = on_rank_0(lambda: fold_count(task, data))

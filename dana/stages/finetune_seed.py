@@ -28,6 +28,7 @@ from dana.core.config import require
 from dana.core.errors import Contradiction, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger
+from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import generator
 from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
@@ -80,6 +81,7 @@ class Finetuning:
         max_train: Number of training texts; None for all.
         data: Folder of the card's data.
         fold: The fold that is tested; None for a task without folds.
+        raw_files: Files of the model and of the task's data that were hashed.
     """
 
     model: str
@@ -91,6 +93,7 @@ class Finetuning:
     max_train: int | None
     data: str | None
     fold: int | None
+    raw_files: RawFiles
 
     @classmethod
     def from_settings(
@@ -98,10 +101,13 @@ class Finetuning:
         model: str,
         card: str,
         settings: FinetuneSettings,
+        out: Path,
         data: str | None = None,
         fold: int | None = None,
     ) -> "Finetuning":
         """Read the card and the checkpoint's configuration, and choose hyper-parameters and pooling.
+
+        `out` is the folder of the step, whose manifest may know digests of files.
 
         Raises:
             ConfigError: If the card or preset is unknown, the pooling does not fit, or the model is
@@ -113,18 +119,29 @@ class Finetuning:
         preset = settings.resolve(task, config)
         preset, markers = _choose_pooling(settings, preset, task, data)
         check_length(config, preset.max_tokens)
-        max_train = settings.max_train
-        return cls(model, config, tokenizer, task, preset, markers, max_train, data, fold)
+        return cls(
+            model,
+            config,
+            tokenizer,
+            task,
+            preset,
+            markers,
+            settings.max_train,
+            data,
+            fold,
+            RawFiles(out),
+        )
 
     def depends_on(self) -> dict[str, Any]:
         """Return what decides the result of any seed: model, task, its data, hyper-parameters."""
         task = {name: getattr(self.task, name) for name in DECISIVE}
         task |= {"id": self.task.id or "id"}
         task |= self.task.partition
-        task["data"] = source_digests(self.task.files(self.data, SPLITS))
+        files = self.task.files(self.data, SPLITS)
+        task["data"] = source_digests(files, self.raw_files.digest)
         preset = {name: value for name, value in asdict(self.preset).items() if name != "seeds"}
         origin = {
-            "model": model_identity(self.model),
+            "model": model_identity(self.model, self.raw_files.digest),
             "task": task,
             "preset": preset,
             "max_train": self.max_train,
@@ -216,7 +233,7 @@ def seed_stage(
         Preemption: If a signal asked to stop.
     """
     check_trackers(settings.trackers)
-    shared = Finetuning.from_settings(model, card, settings, data, fold)
+    shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
     precision = Precision.of(accelerator).without_accelerate()
     name = arm_name(out, model)
@@ -243,6 +260,7 @@ def seed_stage(
             save_model(classifier, str(draft.path / WEIGHTS))
         draft.counts = {split: len(part.tokens) for split, part in inputs.items()}
         draft.notes["precision"] = precision.name
+        draft.notes[RAW_FILES] = shared.raw_files.records()
 
     return make(out, "finetune", depends_on, write)
 
@@ -270,7 +288,7 @@ def rate_stage(
     Raises:
         ConfigError: If there are too few training texts.
     """
-    shared = Finetuning.from_settings(model, card, settings, data, fold)
+    shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     precision = Precision.of(make_accelerator()).without_accelerate()
     middle = checkpoint_entry(shared.config)["learning_rate"]
     rates = [middle * factor for factor in RATE_FACTORS]
@@ -330,7 +348,7 @@ def model_stage(
     Raises:
         ArtifactError: If `out` holds anything but the model of a seed made alike.
     """
-    job = Finetuning.from_settings(model, card, settings, data, fold)
+    job = Finetuning.from_settings(model, card, settings, out, data, fold)
     kind = job.task.target
     results = [result for folder in seeds for result in read_results(folder, kind)]
     best = max(results, key=lambda result: job.task.sign * result.dev_score)  # the first of a tie
@@ -435,6 +453,7 @@ def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
     key = fingerprint({**job.depends_on(), "fold": job.fold, "markers": job.markers})
     if key not in _last_inputs:
         splits = job.read()
+        job.raw_files.check_unchanged()
         inputs = job.encode(splits)
         for warning in data_warnings(_describe_data(job, splits)):
             log.warning("finetune  %s", warning)

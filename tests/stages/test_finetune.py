@@ -173,3 +173,14 @@ def test_what_cannot_be_used_is_refused_and_nothing_is_written(checkpoint, card,
     with pytest.raises(ConfigError, match="pooling='max': must be one of cls, mean, markers"):
         replace(BRIEF, pooling="max")
     assert not out.exists()
+
+
+def test_data_that_change_while_they_are_read_are_refused(checkpoint, tmp_path, monkeypatch):
+    card = toy_task.write_task(tmp_path)
+    train = tmp_path / "toy" / "train.jsonl"
+    monkeypatch.setattr(
+        "dana.stages.finetune_seed.read_splits", lambda *of: (read_splits(*of), train.touch())[0]
+    )
+    with pytest.raises(DataError, match=r"train\.jsonl: changed while it was read"):
+        finetune_stage(checkpoint, str(card), BRIEF, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
