@@ -10,10 +10,10 @@ import toy_task
 from sklearn.metrics import f1_score
 from toy_kinds import metrics
 
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
 from dana.tasks.card import load_card
-from dana.tasks.examples import read_split, subset
+from dana.tasks.examples import read_split, read_splits, subset
 
 BRIEF = FinetuneSettings(preset="quick", epochs=1, seeds=1)
 
