@@ -7,6 +7,7 @@ from typing import Any
 
 from dana.core.artifacts import Artifact, read_json
 from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger
 from dana.finetuning.results import METRICS, results_table
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.finetune_cells import TaskRun, refuse_mixed_precision
@@ -18,6 +19,9 @@ from dana.stages.grid.runner import run_grid
 from dana.stages.join import join_stage, seed_folder
 from dana.tasks.card import load_card
 from dana.tasks.examples import fold_count, read_splits
+from dana.tasks.tables import collapse_warning
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,12 @@ def finetune_stage(
         splits = [read_splits(task, data, index) for index in indices]
         return floor_scores(task, splits, settings.max_train)
 
-    return on_rank_0(lambda: join_stage(plan.parts, out, floors))
+    result = on_rank_0(lambda: join_stage(plan.parts, out, floors))
+    metrics = read_json(out / METRICS)
+    warning = collapse_warning(metrics)
+    if warning and metrics["n"] > 1:  # of one seed, the seed has said it
+        log.warning("finetune  %s", warning)
+    return result
 
 
 def seed_rows(result: Artifact) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from dana.core.artifacts import (
     read_manifest,
 )
 from dana.core.config import require
-from dana.core.errors import Contradiction, Preemption
+from dana.core.errors import ArtifactError, Contradiction, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
@@ -402,6 +402,8 @@ def check_model_folder(folder: Path, job: Finetuning) -> None:
     """
     if not folder.exists():
         return
+    if not read_manifest(folder):
+        raise ArtifactError(f"{folder}: not empty and not made by dana; choose another folder")
     old = dict(open_artifact(folder, "classifier").manifest["depends_on"])
     old.pop("seed", None)
     differences = list(list_differences(old, job.depends_on()))

@@ -296,17 +296,10 @@ def test_what_cannot_be_labelled_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_changed_model_labels_nothing(model, tmp_path):
-    copy = Path(shutil.copytree(model, tmp_path / "model"))
-    config = json.loads((copy / "config.json").read_text())
-    labels = list(config["id2label"].values())
-    swapped = dict(zip(config["id2label"], [labels[1], labels[0], *labels[2:]], strict=True))
-    (copy / "config.json").write_text(json.dumps({**config, "id2label": swapped}, indent=2) + "\n")
+def test_a_lone_surrogate_in_an_id_is_no_letter(model, tmp_path):
     write_lines(tmp_path / "new.jsonl", {"id": "\ud800a", "text": "an iron word0"})
-    with pytest.raises(ArtifactError, match=r"config\.json: "):
-        list(predict.predict_stage(str(copy), predict.NewText([str(tmp_path / "new.jsonl")])))
     (rows,) = predict.predict_stage(model, predict.NewText([str(tmp_path / "new.jsonl")]))
-    assert rows["id"].to_pylist() == ["a"], "a lone surrogate is no letter"
+    assert rows["id"].to_pylist() == ["a"]
 
 
 @pytest.mark.parametrize(
