@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,11 +39,11 @@ def call_remaking(act: Callable[[], T], remake: bool) -> T:
                 result = act()
                 break
             except (Contradiction, FirstProcessError) as error:
-                path = on_rank_0(lambda error=error: getattr(error, "path", None))
+                path = on_rank_0(partial(getattr, error, "path", None))
                 if path is None or path in [former for former, _ in aside]:
                     raise
                 log.info("remake    %s: its settings differ", path)
-                aside.append((path, on_rank_0(lambda path=path: _set_aside(path))))
+                aside.append((path, on_rank_0(partial(_set_aside, path))))
     except BaseException:
         if is_writer():
             _put_back(aside)
