@@ -3,14 +3,13 @@
 What good code looks like stands in CONTRIBUTING.md and is looked at in review, not counted here.
 """
 
-import ast
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import architecture
-from architecture import ROOT, circle, imported_files, python_files, room, study, tree
+from architecture import ROOT, circle, imported_files, python_files, room, study
 
 from tests.present import needs_studies
 
@@ -151,17 +150,6 @@ def test_relative_imports_count(tmp_path, monkeypatch):
 def test_the_picture_is_that_of_the_imports():
     """Else redraw it: ``python tests/architecture.py``."""
     assert architecture.PICTURE.read_text(encoding="utf-8") == architecture.picture()
-
-
-def test_nothing_happens_on_import():
-    """A module's top level only imports, defines and names things: no calls that act, no environment."""
-    acts = [
-        f"{name(path)}:{node.lineno}"
-        for path in PACKAGE
-        for node in tree(path).body
-        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
-    ]
-    assert not acts
 
 
 def modules_after(code: str) -> set[str]:
