@@ -1,4 +1,4 @@
-"""Call functions in worker processes, and read ahead in a thread; results come in the order of the calls."""
+"""Call functions in worker processes, and read ahead in a thread."""
 
 import os
 import signal
@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from dana.core.errors import DanaError
 
 IDLE = 5  # seconds after which an idle process ends; half a minute later if its owner was killed
-AHEAD = 2  # calls queued beyond those that run
 DEPTH = 4  # batches read ahead; more only cost memory
 POLL = 0.2  # seconds between two checks that the owner is alive
 
@@ -33,9 +32,8 @@ def worker_pool(count: int) -> Iterator[Executor]:
     """
     from loky import ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(
-        count, timeout=IDLE, env={"TOKENIZERS_PARALLELISM": "false"}
-    )  # one core each
+    one_core_each = {"TOKENIZERS_PARALLELISM": "false"}
+    pool = ProcessPoolExecutor(count, timeout=IDLE, env=one_core_each)
     try:
         yield pool
     except BaseException as error:
@@ -46,31 +44,6 @@ def worker_pool(count: int) -> Iterator[Executor]:
             ) from error
         raise
     pool.shutdown()
-
-
-def map_calls(function: Callable[..., T], calls: Iterable[tuple], count: int) -> Iterator[T]:
-    """Call a function in worker processes and yield its values in the order of the calls.
-
-    Args:
-        function: Picklable, as are its arguments and values.
-        calls: Arguments of each call.
-        count: Number of processes; 1 calls it in this process.
-
-    Raises:
-        DanaError: If a process was killed.
-    """
-    if count == 1:
-        for arguments in calls:
-            yield function(*arguments)
-        return
-    waiting: deque[Future[T]] = deque()
-    with worker_pool(count) as pool:
-        for arguments in calls:
-            waiting.append(pool.submit(function, *arguments))
-            if len(waiting) == count + AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 class Worker:
@@ -107,9 +80,8 @@ class Worker:
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the running call."""
-        for process in list(
-            self._pool._processes
-        ):  # loky may have restarted it, so its id is not known
+        # loky may have restarted the process, so its id is not known.
+        for process in list(self._pool._processes):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGINT)
 
@@ -139,11 +111,15 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Generator[T, None, None]
 
     An error is raised after the items before it. Closing the iterator stops the thread.
     """
-    iterator, end = iter(items), object()
+    iterator = iter(items)
+    end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as thread:
         waiting = deque(thread.submit(next, iterator, end) for _ in range(depth))
         try:
-            while (item := waiting.popleft().result()) is not end:
+            while True:
+                item = waiting.popleft().result()
+                if item is end:
+                    return
                 waiting.append(thread.submit(next, iterator, end))
                 yield item  # type: ignore[misc]  # the end is no item
         finally:

@@ -1,6 +1,5 @@
-"""Worker processes and prefetching: results in order, a bounded number ahead, no process or thread left behind."""
+"""Worker processes and prefetching leave no process or thread behind; a bounded number of items is ahead."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from dana.core import workers as workers_module
-from dana.core.workers import map_calls, prefetch
+from dana.core.workers import prefetch
 
 SCRIPT = """
 import os, sys, time
-from dana.core.workers import map_calls
+from dana.core.workers import worker_pool
 
 with open(sys.argv[1], "a") as log:
     log.write(f"started {os.getpid()}\\n")
@@ -29,7 +28,8 @@ def work(number):  # of the script itself, which no worker imports
     return number * number
 
 LOG, PAUSE = sys.argv[1:3]
-print(list(map_calls(work, ((number,) for number in range(6)), 2)))
+with worker_pool(2) as pool:
+    print(list(pool.map(work, range(6))))
 """
 
 
@@ -73,20 +73,6 @@ def test_workers_of_a_process_that_was_killed_end_by_themselves(tmp_path):
         time.sleep(0.2)
     assert workers
     assert not alive
-
-
-def test_no_more_calls_are_started_than_are_read_ahead():
-    numbers = iter(range(20))
-    results = map_calls(abs, ((number,) for number in numbers), 2)
-    assert next(results) == 0
-    assert next(numbers) == 2 + workers_module.AHEAD
-    assert list(results) == [
-        number for number in range(1, 20) if number != 2 + workers_module.AHEAD
-    ]
-
-
-def test_one_process_calls_the_function_itself():
-    assert list(map_calls(os.getpid, [(), ()], 1)) == [os.getpid()] * 2
 
 
 def test_reading_ahead_keeps_order_and_passes_errors_on():
