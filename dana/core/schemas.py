@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import META_DIR, fingerprint, read_manifest
@@ -40,9 +42,8 @@ UNIT = {
 # score: anomaly score, higher = more foreign to the task, on the selector's scale.
 SCORES = table_schema(**UNIT, score=pa.float64())
 
-HELD_OUT_TASK = (
-    f"{META_DIR}/held_out_task.parquet"  # in a scores folder: SCORES of held-out task units
-)
+# In a scores folder: SCORES of held-out task units.
+HELD_OUT_TASK = f"{META_DIR}/held_out_task.parquet"
 
 # segment: position in its document, from 0; -1 for a unit in no segment (a dropped tail).
 # weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
@@ -96,16 +97,22 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
     )
 
 
-def iterate_documents(folder: Path, rows: int = 1024) -> Iterator[Document]:
-    """Yield the documents of a corpus in order, reading `rows` at a time."""
-    for batch in read_rows(folder, DOCUMENTS.names, rows=rows):
-        columns = [batch.column(name).to_pylist() for name in DOCUMENTS.names]
-        yield from starmap(Document, zip(*columns, strict=True))
+def documents_of(rows: pa.Table | pa.RecordBatch) -> Iterator[Document]:
+    """Yield the documents of rows of a corpus."""
+    # By columns: half the time of to_pylist on the rows.
+    columns = [rows[name].to_pylist() for name in DOCUMENTS.names]
+    return starmap(Document, zip(*columns, strict=True))
+
+
+def iterate_documents(folder: Path) -> Iterator[Document]:
+    """Yield the documents of a corpus in order, reading 1,024 at a time."""
+    for batch in read_rows(folder, DOCUMENTS.names, rows=1024):
+        yield from documents_of(batch)
 
 
 ROWS_PER_PART = 1 << 20
-# Rows of a row group, which is read as a whole: fewer if rows hold whole texts.
-ROWS_PER_GROUP = {True: 1 << 10, False: 1 << 14}
+ROWS_PER_GROUP = 1 << 14  # rows of a row group, which is read as a whole
+DOCUMENTS_PER_SHARD = 1 << 10  # fewer if rows hold whole texts: a row group is a shard of scoring
 
 
 def write_parts(
@@ -117,30 +124,40 @@ def write_parts(
     stream. At most one group is buffered.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    group = min(ROWS_PER_GROUP["text" in schema.names], rows_per_part)
-    count, buffer = 0, schema.empty_table()
+    rows_per_group = DOCUMENTS_PER_SHARD if "text" in schema.names else ROWS_PER_GROUP
+    count = 0
     writer: pq.ParquetWriter | None = None
-
-    def write(table: pa.Table) -> None:
-        nonlocal writer, count
-        if count % rows_per_part == 0:
+    for group in _row_groups(batches, schema, rows_per_group, rows_per_part):
+        if writer is None or count % rows_per_part == 0:
             if writer is not None:
                 writer.close()
             path = folder / f"part-{count // rows_per_part:05d}.parquet"
             writer = pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
-        writer.write_table(table.combine_chunks(), row_group_size=group)  # type: ignore[union-attr]
-        count += table.num_rows
-
-    for batch in batches:
-        buffer = pa.concat_tables([buffer, batch.cast(schema)])
-        while buffer.num_rows >= (size := min(group, rows_per_part - count % rows_per_part)):
-            write(buffer.slice(0, size))
-            buffer = buffer.slice(size)
-    if buffer.num_rows or count == 0:
-        write(buffer)
+        writer.write_table(group, row_group_size=rows_per_group)
+        count += group.num_rows
     if writer is not None:
         writer.close()
     return count
+
+
+def _row_groups(
+    batches: Iterable[pa.Table], schema: pa.Schema, rows_per_group: int, rows_per_part: int
+) -> Iterator[pa.Table]:
+    """Cut a stream of tables into row groups, none of which reaches into the next part."""
+    left_in_part = rows_per_part
+    is_empty = True
+    buffer = schema.empty_table()
+    for batch in batches:
+        buffer = pa.concat_tables([buffer, batch.cast(schema)])
+        size = min(rows_per_group, left_in_part)
+        while buffer.num_rows >= size:
+            yield buffer.slice(0, size).combine_chunks()
+            is_empty = False
+            buffer = buffer.slice(size)
+            left_in_part = left_in_part - size or rows_per_part
+            size = min(rows_per_group, left_in_part)
+    if buffer.num_rows or is_empty:
+        yield buffer.combine_chunks()
 
 
 def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
@@ -167,6 +184,36 @@ def read_rows(folder: Path, columns: list[str], rows: int = 1 << 16) -> Iterator
         yield from read_batches(part, columns, rows)
 
 
+def whole_documents(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
+    """Yield columns of a table of units, parts in order, in tables of whole documents.
+
+    Args:
+        folder: Folder of the table.
+        columns: Names of the columns; ``doc_id`` is one of them.
+
+    Raises:
+        ArtifactError: If a part is damaged.
+    """
+    rest: list[pa.Table] = []  # the last document read so far, which the next batch may go on with
+    for batch in read_rows(folder, columns):
+        rows = pa.concat_tables([*rest, pa.Table.from_batches([batch])])
+        last = int(document_starts(rows)[-1]) if rows.num_rows else 0
+        if last:
+            yield rows.slice(0, last)
+        rest = [rows.slice(last)]
+    if rest and rest[0].num_rows:
+        yield rest[0]
+
+
+def document_starts(rows: pa.Table) -> np.ndarray:
+    """Return the position of each document's first row, int64 of shape (documents,)."""
+    names = rows["doc_id"].cast(pa.string()).combine_chunks()
+    if not len(names):
+        return np.zeros(0, dtype=np.int64)
+    is_next = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
+    return np.append(0, np.flatnonzero(is_next) + 1)
+
+
 def count_rows(folder: Path) -> int:
     """Count the rows of a table.
 
@@ -187,9 +234,8 @@ def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterato
         ArtifactError: If it is damaged.
     """
     with _name_damage(part):
-        file = pq.ParquetFile(
-            part, page_checksum_verification=True, pre_buffer=False
-        )  # else all is read ahead
+        # With a buffer all of the part would be read ahead.
+        file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)
         yield from file.iter_batches(batch_size=rows, columns=columns)
 
 

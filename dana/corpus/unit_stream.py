@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dana.core.files import text_key
 from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform, unit_keys_of
@@ -70,17 +71,23 @@ class Units:
         ends = np.array([len(text) for text in texts], dtype=np.int64)
         return cls([Document("", "", "")], zeros, numbers, zeros, ends, texts, keys)
 
+    def key_columns(self) -> list[pa.Array]:
+        """Return the first columns of a table of units (:data:`dana.core.schemas.UNIT`)."""
+        owners = pa.array(self.owners)
+        doc_ids = pa.array([document.doc_id for document in self.documents], pa.string())
+        sources = pa.array([document.source for document in self.documents], pa.string())
+        positions = [pa.array(column) for column in (self.numbers, self.starts, self.ends)]
+        return [doc_ids.take(owners), sources.take(owners), *positions]
+
     def rows(self, index: np.ndarray) -> "Units":
         """Select the units at some positions, in that order."""
-        texts = [self.texts[row] for row in index.tolist()]
-        owners, numbers = self.owners[index], self.numbers[index]
         return Units(
             self.documents,
-            owners,
-            numbers,
+            self.owners[index],
+            self.numbers[index],
             self.starts[index],
             self.ends[index],
-            texts,
+            [self.texts[row] for row in index.tolist()],
             self.keys[index],
         )
 

@@ -16,6 +16,8 @@ from dana.corpus.unit_stream import Units, iterate_units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.settings import Selection
 
+MADE_BY = "dana score --task ... --general ... --out DIR"
+
 
 @dataclass(frozen=True)
 class TaskText:
@@ -26,7 +28,7 @@ class TaskText:
     @classmethod
     def open(cls, path: Path) -> "TaskText":
         """Open the artifact of :func:`dana.stages.texts.task_stage`."""
-        return cls(open_artifact(path, "task", "dana score --task ... --general ... --out DIR"))
+        return cls(open_artifact(path, "task", MADE_BY))
 
     def units(self, selection: Selection) -> Units:
         """Return the units to fit on: at most ``max_task_units``, distinct, without markers, ordered at random.
@@ -34,24 +36,24 @@ class TaskText:
         Of units with the same words only the first is used. Copies, such as one sentence with
         different entity marks in relation data, would count more than once and leak across splits.
         """
-        every = Units.join(list(self._cut("fit", selection)))
-        first = distinct_rows(every.texts)
-        order = generator(selection.seed, "task", "units").permutation(len(first))[
-            : selection.max_task_units
-        ]
-        return every.rows(first[order])
+        units = Units.join(list(self._cut("fit", selection)))
+        distinct = distinct_rows(units.texts)
+        order = generator(selection.seed, "task", "units").permutation(len(distinct))
+        return units.rows(distinct[order[: selection.max_task_units]])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
         """Yield batches of held-out units without markers, and without those whose words are in a unit to fit on."""
-        wordings = {wording(text) for batch in self._cut("fit", selection) for text in batch.texts}
+        fitted: set[str] = set()
+        for batch in self._cut("fit", selection):
+            fitted.update(map(wording, batch.texts))
         for batch in self._cut("held_out", selection):
-            new = np.flatnonzero([wording(text) not in wordings for text in batch.texts])
-            if new.size:
-                yield batch.rows(new)
+            is_new = [wording(text) not in fitted for text in batch.texts]
+            if any(is_new):
+                yield batch.rows(np.flatnonzero(is_new))
 
     def _cut(self, part: str, selection: Selection) -> Iterator[Units]:
         for batch in iterate_units(self.artifact.path / part, selection.splitter()):
-            yield replace(batch, texts=list(map(strip_markers, batch.texts)))
+            yield replace(batch, texts=[strip_markers(text) for text in batch.texts])
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class GeneralCorpus:
     @classmethod
     def open(cls, path: Path) -> "GeneralCorpus":
         """Open the artifact of :func:`dana.stages.texts.corpus_stage`."""
-        return cls(open_artifact(path, "corpus", "dana score --task ... --general ... --out DIR"))
+        return cls(open_artifact(path, "corpus", MADE_BY))
 
     @cached_property
     def documents(self) -> int:

@@ -27,15 +27,14 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError, nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import get_logger
-from dana.core.registry import OURS, origin_of, package_versions, plugin_errors
-from dana.core.schemas import SCORES, Document
+from dana.core.registry import OURS, origin_of, package_versions
+from dana.core.schemas import DOCUMENTS_PER_SHARD, SCORES, Document
 from dana.core.storage import is_url
 from dana.corpus.text import document_id, normalise
-from dana.corpus.unit_stream import Units, split_documents
+from dana.corpus.unit_stream import split_documents
 from dana.corpus.units import Splitter
 from dana.scoring.settings import Selection
-from dana.scoring.sharded import DOCUMENTS_PER_SHARD, key_columns
-from dana.selectors.base import FittedSelector, Selector, as_units, checked_scores
+from dana.selectors.base import FittedSelector, Selector, as_units, score_table
 from dana.selectors.build import create_selector
 
 if TYPE_CHECKING:
@@ -82,18 +81,17 @@ class SavedSelector:
                 ids than texts.
         """
         clean_texts = [normalise(text) for text in as_units(texts, "texts").texts]
-        raw_ids = [""] * len(clean_texts) if ids is None else as_units(ids, "ids").texts
-        if len(raw_ids) != len(clean_texts):
+        names: Sequence[str] = [""] * len(clean_texts)
+        if ids is not None:
+            names = as_units(ids, "ids").texts
+        if len(names) != len(clean_texts):
             raise DataError(
-                f"ids: expected one per text, got {len(raw_ids)} for {len(clean_texts)} texts"
+                f"ids: expected one per text, got {len(names)} for {len(clean_texts)} texts"
             )
-        doc_ids = (
-            normalise(name) or document_id("", text)
-            for name, text in zip(raw_ids, clean_texts, strict=True)
-        )
-        documents = (
-            Document(doc_id, "", text) for doc_id, text in zip(doc_ids, clean_texts, strict=True)
-        )
+        documents = []
+        for name, text in zip(names, clean_texts, strict=True):
+            doc_id = normalise(name) or document_id("", text)
+            documents.append(Document(doc_id, "", text))
         return pa.concat_tables([SCORES.empty_table(), *self.tables(documents)]).to_pandas()
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
@@ -103,22 +101,14 @@ class SavedSelector:
         score`` bit for bit.
         """
         stream = iter(documents)
-        while shard := list(islice(stream, DOCUMENTS_PER_SHARD)):
-            tables = [
-                score_table(units, self.model) for units in split_documents(shard, self.splitter)
-            ]
-            yield pa.concat_tables([SCORES.empty_table(), *tables]).combine_chunks()
-
-
-def score_table(units: Units, model: FittedSelector) -> pa.Table:
-    """Score units; return them with their scores (:data:`dana.core.schemas.SCORES`).
-
-    Raises:
-        PluginError: If the selector does not return one finite number per unit.
-    """
-    with plugin_errors("selector", type(model).__qualname__, model):
-        scores = checked_scores(model.score(units), len(units))
-    return pa.Table.from_arrays([*key_columns(units), pa.array(scores)], schema=SCORES)
+        while True:
+            shard = list(islice(stream, DOCUMENTS_PER_SHARD))
+            if not shard:
+                return
+            tables = [SCORES.empty_table()]
+            for units in split_documents(shard, self.splitter):
+                tables.append(score_table(units, self.model))
+            yield pa.concat_tables(tables).combine_chunks()
 
 
 def describe(folder: Path, spec: str, selector: Selector, selection: Selection) -> None:
@@ -141,11 +131,10 @@ def describe(folder: Path, spec: str, selector: Selector, selection: Selection) 
         "identity": {**selector.identity(), "code": origin_of(selector)},
         "dana": package_versions().get(OURS),
     }
-    digests = {
-        path.relative_to(folder).as_posix(): file_digest(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    digests = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            digests[path.relative_to(folder).as_posix()] = file_digest(path)
     digest = fingerprint({"description": description, "files": digests})
     write_json(folder / SAVED, {**description, "digest": digest})
 
@@ -163,21 +152,10 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
         ConfigError: If the folder is a URL or not a path.
         PluginError: If the package of the selector, detector or encoder is not installed.
     """
-    require(
-        isinstance(folder, str | Path),
-        "folder",
-        folder,
-        "the path of a saved selector, a run or its scores",
-    )
+    allowed = "the path of a saved selector, a run or its scores"
+    require(isinstance(folder, str | Path), "folder", folder, allowed)
     require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
-    path = next(
-        (Path(folder, name) for name in SUBFOLDERS if Path(folder, name, SAVED).is_file()), None
-    )
-    if path is None:
-        made_by = "make one with: dana score --task ... --general ... --out DIR"
-        raise ArtifactError(
-            f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; {made_by}"
-        )
+    path = _find(Path(folder))
     description = _read(path / SAVED)
     settings = {
         name: value for name, value in description["selection"].items() if value is not None
@@ -189,6 +167,21 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
     selector = create_selector(description["selector"], selection.context(description["detector"]))
     _check_same(path, description, {**selector.identity(), "code": origin_of(selector)})
     return SavedSelector(selector.load(path), selection.splitter(), description)
+
+
+def _find(folder: Path) -> Path:
+    """Return the folder of the saved selector in a folder.
+
+    Raises:
+        ArtifactError: If there is none.
+    """
+    for name in SUBFOLDERS:
+        if (folder / name / SAVED).is_file():
+            return folder / name
+    raise ArtifactError(
+        f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; "
+        "make one with: dana score --task ... --general ... --out DIR"
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -212,20 +205,26 @@ def _check_same(path: Path, description: dict[str, Any], identity: dict[str, Any
     Raises:
         ArtifactError: Names the first difference.
     """
-    now, before = json.loads(canonical(identity)), description["identity"]
-    if difference := next(list_differences(_without_code(before), _without_code(now)), None):
-        needs = f"it needs the encoder {description['selection']['encoder']!r}, the same to the last weight"
-        raise ArtifactError(f"{path}: {difference}; {needs}")
-    if of_code := ", ".join(list_differences(before, now)):
-        log.warning("%s: fitted by other code (%s); scores may differ", path, of_code)
+    now = json.loads(canonical(identity))
+    before = description["identity"]
+    for difference in list_differences(_without_code(before), _without_code(now)):
+        encoder = description["selection"]["encoder"]
+        raise ArtifactError(
+            f"{path}: {difference}; it needs the encoder {encoder!r}, the same to the last weight"
+        )
+    code_differences = ", ".join(list_differences(before, now))
+    if code_differences:
+        log.warning("%s: fitted by other code (%s); scores may differ", path, code_differences)
 
 
 def _without_code(value: Any) -> Any:
     """Remove the entries that identify a component's code from JSON values."""
-    if isinstance(value, dict):
-        return {
-            key: _without_code(part)
-            for key, part in value.items()
-            if key != "code" and not key.endswith("_code")
-        }
-    return [_without_code(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_without_code(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without_code(part)
+        for key, part in value.items()
+        if key != "code" and not key.endswith("_code")
+    }

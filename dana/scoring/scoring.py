@@ -1,7 +1,7 @@
 """Fit a selector on task text and score every unit of a corpus with it. DANA, Algorithm 1."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,10 +19,10 @@ from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
 from dana.scoring.inputs import GeneralCorpus, TaskText
 from dana.scoring.ranking.measures import auroc_interval, check_scores, rank_correlation
-from dana.scoring.saved_selector import LEARNED, describe, score_table
+from dana.scoring.saved_selector import LEARNED, describe
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
-from dana.selectors.base import FittedSelector, Selector
+from dana.selectors.base import FittedSelector, Selector, score_table
 from dana.selectors.build import create_selector
 
 MIN_TASK_UNITS = 20
@@ -69,12 +69,12 @@ class Scoring(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """All that decides the scores."""
-        selector = {**self.selector.identity(), "code": origin_of(self.selector)}
-        texts = {
+        return {
             "task": self.task.artifact.fingerprint,
             "general": self.general.artifact.fingerprint,
+            "selection": self.selection.cut(),
+            "selector": {**self.selector.identity(), "code": origin_of(self.selector)},
         }
-        return {**texts, "selection": self.selection.cut(), "selector": selector}
 
     def load(self, folder: Path) -> FittedSelector:
         return self.selector.load(folder)
@@ -93,34 +93,41 @@ class Scoring(ShardedTable):
             raise DataError(
                 f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}"
             )
-        sizes, root = self.selector.samples(len(task)), self.selection.seed
-        sample_sizes = {
-            name: (derive_seed(root, "general", name), size) for name, size in sizes.items()
+        requests = {}
+        for name, size in self.selector.samples(len(task)).items():
+            requests[name] = (derive_seed(self.selection.seed, "general", name), size)
+        samples: dict[str, Units] = {}
+        general_units = None
+        if requests:
+            general_units, samples = self.draw_samples(requests, self.selector.runs())
+        model = self._fit(task, samples)
+        model.save(draft.path / LEARNED)
+        if self.spec is not None:
+            describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
+        tables = [SCORES.empty_table()]
+        for units in self.task.held_out_units(self.selection):
+            tables.append(score_table(units, model))
+        held_out = pa.concat_tables(tables)
+        pq.write_table(held_out, draft.path / HELD_OUT_TASK, compression="zstd")
+        write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
+        draft.seeds |= {name: seed for name, (seed, _) in requests.items()}
+        draft.counts = {
+            "task_units": len(task),
+            "general_samples": {name: len(sample) for name, sample in samples.items()},
+            "held_out_task_units": held_out.num_rows,
         }
-        units, samples = (
-            self.draw_samples(sample_sizes, self.selector.runs()) if sample_sizes else (None, {})
-        )
-        total = sum(map(len, [task, *samples.values()]))
+        if general_units is not None:
+            draft.counts["general_units"] = general_units
+        draft.notes |= getattr(model, "notes", {})
+
+    def _fit(self, task: Units, samples: Mapping[str, Units]) -> FittedSelector:
+        """Fit the selector, with a progress bar that its encoder advances."""
+        total = len(task) + sum(len(sample) for sample in samples.values())
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
             model = self.selector.fit(task, samples, self.selection.seed)
             bar.update(total - bar.n)
-        model.save(draft.path / LEARNED)
-        if self.spec is not None:
-            describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
-        held_out = [score_table(units, model) for units in self.task.held_out_units(self.selection)]
-        table = pa.concat_tables([SCORES.empty_table(), *held_out])
-        pq.write_table(table, draft.path / HELD_OUT_TASK, compression="zstd")
-        write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
-        draft.seeds.update({name: seed for name, (seed, _) in sample_sizes.items()})
-        sizes = {name: len(sample) for name, sample in samples.items()}
-        draft.counts = {
-            "task_units": len(task),
-            "general_samples": sizes,
-            "held_out_task_units": table.num_rows,
-        }
-        draft.counts |= {} if units is None else {"general_units": units}
-        draft.notes |= getattr(model, "notes", {})
+        return model
 
     def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
         units = write_scores(draft, fit, shards)
@@ -131,6 +138,33 @@ class Scoring(ShardedTable):
         if self.is_done:
             check_scores(self.folder, read_manifest(self.folder), self.allowed)
         return super()._merge()
+
+
+class ScoreSummary:
+    """Mean and deviation of a pool's scores, and a sample of them, gathered shard by shard in corpus order."""
+
+    def __init__(self) -> None:
+        self.moments = Moments()
+        self._sample: list[pa.Table] = []
+        self._step = 1
+        self._count = 0
+
+    def gather(self, shards: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """Yield the shards as they are, and take note of their scores."""
+        # In corpus order, so that sums round alike whichever process scored a shard.
+        for shard in shards:
+            self.moments = self.moments.merge(Moments.of(shard["score"].to_numpy()))
+            if self._count % self._step == 0:
+                self._sample.append(shard)
+            self._count += 1
+            if sum(len(table) for table in self._sample) > MOST_COMPARED:
+                self._sample = self._sample[::2]
+                self._step *= 2
+            yield shard
+
+    def sample(self) -> pa.Table:
+        """Return the scores of about :data:`MOST_COMPARED` units or fewer, in whole shards."""
+        return pa.concat_tables([SCORES.empty_table(), *self._sample])
 
 
 def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int:
@@ -148,23 +182,12 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
     for name in (HELD_OUT_TASK, SAMPLES):
         shutil.copyfile(fit.path / name, draft.path / name)
     shutil.copytree(fit.path / LEARNED, draft.path / LEARNED)
-    moments, sample, step = Moments(), list[pa.Table](), 1
-
-    def measure() -> Iterator[pa.Table]:
-        nonlocal moments, sample, step
-        for number, shard in enumerate(
-            shards
-        ):  # in corpus order: sums round alike whichever process scored a shard
-            moments = moments.merge(Moments.of(shard["score"].to_numpy()))
-            sample += [shard] if number % step == 0 else []
-            if sum(map(len, sample)) > MOST_COMPARED:
-                sample, step = sample[::2], 2 * step
-            yield shard
-
-    units = write_parts(measure(), draft.path, SCORES)
-    draft.notes |= get_notes(fit.manifest) | {"mean": moments.mean, "std": moments.std}
-    general = pa.concat_tables([SCORES.empty_table(), *sample])
-    draft.notes |= _against_chance(pq.read_table(draft.path / HELD_OUT_TASK), general)
+    summary = ScoreSummary()
+    units = write_parts(summary.gather(shards), draft.path, SCORES)
+    draft.notes |= get_notes(fit.manifest)
+    draft.notes |= {"mean": summary.moments.mean, "std": summary.moments.std}
+    held_out = pq.read_table(draft.path / HELD_OUT_TASK)
+    draft.notes |= _against_chance(held_out, summary.sample())
     return units
 
 
@@ -172,8 +195,8 @@ def _against_chance(task: pa.Table, general: pa.Table) -> dict[str, float]:
     """Compute AUROC with its interval, and the rank correlation of general units' scores and lengths, as ``length``."""
     if not len(task) or not len(general):
         return {}
-    scores, documents = (
-        tuple(part[name].to_numpy() for part in (task, general)) for name in ("score", "doc_id")
-    )
+    scores = (task["score"].to_numpy(), general["score"].to_numpy())
+    documents = (task["doc_id"].to_numpy(), general["doc_id"].to_numpy())
     lengths = general["end"].to_numpy() - general["start"].to_numpy()
-    return {**auroc_interval([scores], [documents]), "length": rank_correlation(scores[1], lengths)}
+    correlation = rank_correlation(general["score"].to_numpy(), lengths)
+    return {**auroc_interval([scores], [documents]), "length": correlation}

@@ -69,17 +69,21 @@ class Selection:
         """Create the context of a selector; `detector` is a spec."""
         from dana.selectors.base import SelectorContext
 
-        settings = (self.encoder, self.geometry, self.general_share, self.store, self.store_dtype)
-        return SelectorContext(detector, *settings)
+        return SelectorContext(
+            detector,
+            self.encoder,
+            self.geometry,
+            self.general_share,
+            self.store,
+            self.store_dtype,
+        )
 
     def splitter(self) -> Splitter:
         """Return a function that cuts a text into the character spans of its units. Windows load the tokenizer."""
         spec = parse_units(self.units)
-        tokenizer = (
-            getattr(ENCODERS.create(self.encoder), "tokenizer", None)
-            if spec.needs_tokenizer
-            else None
-        )
+        tokenizer = None
+        if spec.needs_tokenizer:
+            tokenizer = getattr(ENCODERS.create(self.encoder), "tokenizer", None)
         return spec.splitter(tokenizer, self.language)
 
 
@@ -123,7 +127,9 @@ class RankSettings:
 
     def broken(self) -> dict[str, str]:
         """Return the detectors of ``all`` that do not load, with the error of each."""
-        return {spec: problem for spec, problem in _zoo().items() if problem} if self.is_all else {}
+        if not self.is_all:
+            return {}
+        return {spec: problem for spec, problem in _zoo().items() if problem}
 
 
 def _zoo() -> dict[str, str]:
@@ -133,12 +139,12 @@ def _zoo() -> dict[str, str]:
     """
     problems = {}
     for name, claims in DETECTORS.entries().items():
-        specs = (
-            [name]
-            if len(claims) == 1
-            else [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]
-        )
-        for spec in specs if name not in LEFT_OUT else ():
+        if name in LEFT_OUT:
+            continue
+        specs = [name]
+        if len(claims) > 1:
+            specs = [f"{claim.dist.name}:{name}" for claim in claims if claim.dist]
+        for spec in specs:
             try:
                 DETECTORS.create(spec)
                 problems[spec] = ""

@@ -1,8 +1,7 @@
-"""Compute one row per unit of a corpus, in shards that any number of processes share. Memory is flat.
+"""Compute one row per unit of a corpus, in shards that any number of processes share.
 
-A shard is 1,024 documents. Its boundaries depend on the corpus alone, so its rows are the same
-whichever process writes it. It is written whole or not at all; the next process scores what a
-killed one did not write.
+A shard is a row group of the corpus, 1,024 documents, so its rows are the same whichever process
+computes them. It is a file that is renamed into place: the next process skips those that are there.
 
 Three steps, each of which may run as another process on another machine: prepare (fit the model,
 once), score shards (any share of them), merge (one table in corpus order).
@@ -14,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import starmap
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,7 +33,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, temp_file
 from dana.core.launch import Share, on_rank_0, wait_for_all
 from dana.core.logging import get_logger, progress, report_ticks
-from dana.core.schemas import DOCUMENTS, Document, part_files
+from dana.core.schemas import DOCUMENTS, Document, documents_of, part_files
 from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
@@ -45,10 +43,9 @@ from dana.scoring.settings import Selection
 
 log = get_logger(__name__)
 
-DOCUMENTS_PER_SHARD = 1024
-FLUSH_SECONDS = 5.0
+FLUSH_SECONDS = 5.0  # of encoding, which a kill may lose
 AHEAD = 2  # shards read and cut ahead of scoring
-SECONDS = b"dana.seconds"
+SECONDS = b"dana.seconds"  # in the metadata of a shard: the time that scoring it took
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,7 @@ class Shard:
     def read(self) -> Iterator[Document]:
         """Yield the documents."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
-            table = file.read_row_group(self.group, DOCUMENTS.names)
-        columns = (
-            table[name].to_pylist() for name in DOCUMENTS.names
-        )  # half the time of to_pylist on the table
-        return starmap(Document, zip(*columns, strict=True))
+            return documents_of(file.read_row_group(self.group, DOCUMENTS.names))
 
 
 def shards_of(corpus: Path) -> list[Shard]:
@@ -131,9 +124,8 @@ class ShardFolder:
 
     def seconds(self, shards: Iterable[Shard]) -> float:
         """Sum the seconds that scoring these shards took, over all processes."""
-        return sum(
-            float(pq.read_schema(self.file(shard.number)).metadata[SECONDS]) for shard in shards
-        )
+        files = [self.file(shard.number) for shard in shards]
+        return sum(float(pq.read_schema(file).metadata[SECONDS]) for file in files)
 
     def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
         """Yield the table of each shard, in order.
@@ -150,16 +142,6 @@ class ShardFolder:
                     f"{file}: damaged ({error}); remove it and score again"
                 ) from error
             yield table.replace_schema_metadata(None)
-
-
-def key_columns(units: Units) -> list[Any]:
-    """Return the first columns of every table of units: doc_id, source, unit, start, end."""
-    owners = pa.array(units.owners)
-    names = (
-        [getattr(document, name) for document in units.documents] for name in ("doc_id", "source")
-    )
-    columns = [pa.array(values, pa.string()).take(owners) for values in names]
-    return columns + [pa.array(numbers) for numbers in (units.numbers, units.starts, units.ends)]
 
 
 class ShardedTable(ABC):
@@ -245,22 +227,21 @@ class ShardedTable(ABC):
         return self.prepare()
 
     def draw_samples(
-        self, sample_sizes: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
+        self, requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
     ) -> tuple[int, dict[str, Units]]:
         """Count the units of the corpus and draw samples, in one pass; see :func:`dana.corpus.unit_stream.draw`."""
         count = 0
 
         def count_units() -> Iterator[Units]:
             nonlocal count
-            with progress(
-                what="drawing samples", unit="documents", total=self.general.documents
-            ) as bar:
+            documents = self.general.documents
+            with progress(what="drawing samples", unit="documents", total=documents) as bar:
                 for units in prefetch(self.general.units(self.selection)):
                     yield units
                     count += len(units)
                     bar.update(len(units.documents))
 
-        samples = draw(count_units(), sample_sizes, runs)
+        samples = draw(count_units(), requests, runs)
         return count, samples
 
     def score(self, model: Any, share: Share) -> float:
@@ -273,48 +254,46 @@ class ShardedTable(ABC):
         Returns:
             Seconds spent on computing rows.
         """
+        folder = self.shards
         shards = shards_of(self.general.artifact.path)[share.number :: share.of]
-        missing = self.shards.missing(shards)
-        if len(missing) < len(shards):
-            log.info(
-                "shards    %d of %d are already scored", len(shards) - len(missing), len(shards)
-            )
-        busy, last_flush, unit_count = 0.0, 0.0, 0
-        with (
-            progress(what="scoring", unit="units", total=self._estimate_units(missing)) as bar,
-            report_ticks(bar),
-        ):
+        missing = folder.missing(shards)
+        done = len(shards) - len(missing)
+        if done:
+            log.info("shards    %d of %d are already scored", done, len(shards))
+        seconds = 0.0
+        flushed_at = 0.0
+        count = 0
+        total = self._estimate_units(missing)
+        with progress(what="scoring", unit="units", total=total) as bar, report_ticks(bar):
             for shard, batches in prefetch(self._cut(missing), AHEAD):
-                began, rows = time.monotonic(), [self.schema.empty_table()]
+                start = time.monotonic()
+                tables = [self.schema.empty_table()]
                 for units in batches:
-                    rows.append(self.rows(units, model))
-                    unit_count += len(units)
-                    bar.update(unit_count - bar.n)  # the encoder has ticked some of them
-                spent = time.monotonic() - began
-                if busy + spent - last_flush > FLUSH_SECONDS:  # of encoding, which a kill may lose
+                    tables.append(self.rows(units, model))
+                    count += len(units)
+                    bar.update(count - bar.n)  # the encoder has ticked some of them
+                shard_seconds = time.monotonic() - start
+                seconds += shard_seconds
+                if seconds - flushed_at > FLUSH_SECONDS:
                     flush_all()
-                    last_flush = busy + spent
-                self.shards.write(shard.number, pa.concat_tables(rows).combine_chunks(), spent)
-                busy += spent
-            bar.total = unit_count
-        return busy
+                    flushed_at = seconds
+                folder.write(shard.number, pa.concat_tables(tables).combine_chunks(), shard_seconds)
+            bar.total = count
+        return seconds
 
     def _estimate_units(self, shards: list[Shard]) -> int | None:
-        """Estimate the number of units of shards for a progress bar; None if the corpus' units were not counted."""
-        general_units = (
-            read_manifest(self.shards.path / self.model_name).get("counts", {}).get("general_units")
-        )
+        """Estimate the number of units of shards for a progress bar; None if those of the corpus were not counted."""
+        counts = read_manifest(self.shards.path / self.model_name).get("counts", {})
+        if "general_units" not in counts:
+            return None
         documents = sum(shard.documents for shard in shards)
-        return (
-            None
-            if general_units is None
-            else round(general_units * documents / max(1, self.general.documents))
-        )
+        return round(counts["general_units"] * documents / max(1, self.general.documents))
 
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
         """Yield each shard with its batches of units."""
         splitter = self.selection.splitter()
-        return ((shard, list(split_documents(shard.read(), splitter))) for shard in shards)
+        for shard in shards:
+            yield shard, list(split_documents(shard.read(), splitter))
 
     def run(self) -> Artifact:
         """Prepare, score and merge, shared by the processes of one launch; resumes after a kill.
@@ -344,25 +323,24 @@ class ShardedTable(ABC):
         return folder_lock(self.shards.path)
 
     def _merge(self) -> Artifact:
-        every = shards_of(self.general.artifact.path)
-        missing = self.shards.missing(every)
+        folder = self.shards
+        shards = shards_of(self.general.artifact.path)
+        missing = folder.missing(shards)
         if missing and not self.is_done:
-            count = f"{len(missing)} of {len(every)} shards"
-            problem = f"{count} are not scored yet, the first is number {missing[0].number}"
             raise ArtifactError(
-                f"{self.shards.path}: {problem}; run {self.command} with the same flags to score them"
+                f"{folder.path}: {len(missing)} of {len(shards)} shards are not scored yet, "
+                f"the first is number {missing[0].number}; "
+                f"run {self.command} with the same flags to score them"
             )
-        artifact = make(
-            self.folder, self.kind, self.depends_on, lambda draft: self._join(draft, every)
-        )
-        shutil.rmtree(self.shards.path, ignore_errors=True)
-        return artifact
 
-    def _join(self, draft: Draft, every: list[Shard]) -> None:
-        fit = open_artifact(self.shards.path / self.model_name, self.model_name)
-        units = self.join(draft, fit, self.shards.tables(every))
-        draft.counts = {"units": units, **fit.manifest["counts"]}
-        draft.seeds = fit.manifest["seeds"]
-        draft.start -= fit.manifest["seconds"] + self.shards.seconds(
-            every
-        )  # the manifest counts all three steps
+        def join(draft: Draft) -> None:
+            fit = open_artifact(folder.path / self.model_name, self.model_name)
+            units = self.join(draft, fit, folder.tables(shards))
+            draft.counts = {"units": units, **fit.manifest["counts"]}
+            draft.seeds = fit.manifest["seeds"]
+            # The seconds of the manifest are those of all three steps.
+            draft.start -= fit.manifest["seconds"] + folder.seconds(shards)
+
+        artifact = make(self.folder, self.kind, self.depends_on, join)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return artifact

@@ -1,4 +1,4 @@
-"""Base classes of selectors: fitted on task and general text, they score units; higher = more foreign to the task.
+"""Define selectors, which are fitted on task and general text and score units; higher = more foreign to the task.
 
 A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in
 the group ``dana.selectors`` (docs/extend/selector.md).
@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from dana.core import tensors
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.registry import plugin_errors
 from dana.core.rng import derive_seed
+from dana.core.schemas import SCORES
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode, encoder_identity
 from dana.encoders.cache import DTYPES, create_encoder
@@ -85,13 +88,12 @@ class _Remembering:
     def encode(self, texts: Sequence[str]) -> "Tensor":
         import torch
 
-        if new := list(dict.fromkeys(text for text in texts if text not in self._vectors)):
+        new = list(dict.fromkeys(text for text in texts if text not in self._vectors))
+        if new:
             self._vectors.update(zip(new, self.encoder.encode(new), strict=True))
-        return (
-            torch.stack([self._vectors[text] for text in texts])
-            if texts
-            else self.encoder.encode(texts)
-        )
+        if not texts:
+            return self.encoder.encode(texts)
+        return torch.stack([self._vectors[text] for text in texts])
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class RememberedContext(SelectorContext):
 
     @cached_property
     def _encoder(self) -> Encoder:
-        key = self.encoder, None if self.store is None else self.store_dtype
+        dtype = None if self.store is None else self.store_dtype
+        key = (self.encoder, dtype)
         if key not in self.encoders:
             self.encoders[key] = _Remembering(
                 create_encoder(self.encoder, self.store, self.store_dtype)
@@ -238,8 +241,9 @@ class Selector(ABC):
         parameters = {part.name for part in fields(self)} - {"context"}
         values = {name: getattr(self, name) for name in sorted(parameters - set(self.takes))}
         values |= {name: getattr(self.settings, name) for name in self.takes}
-        encoder = {"encoder": self.settings.encoder_identity()} if "encoder" in self.takes else {}
-        return {"selector": type(self).__name__, **values, **encoder}
+        if "encoder" in self.takes:
+            values["encoder"] = self.settings.encoder_identity()
+        return {"selector": type(self).__name__, **values}
 
 
 def as_units(units: Units | Iterable[str], name: str) -> Units:
@@ -250,17 +254,25 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
     """
     if isinstance(units, Units):
         return units
-    if (
-        not isinstance(units, Iterable)
-        or isinstance(units, str | Mapping)
-        or hasattr(units, "columns")
-    ):
+    is_table = isinstance(units, Mapping) or hasattr(units, "columns")
+    if isinstance(units, str) or is_table or not isinstance(units, Iterable):
         raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
     texts = list(units)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"{name}[{row}] is a {type(text).__name__}, not text")
     return Units.of_texts(texts)
+
+
+def score_table(units: Units, model: FittedSelector) -> pa.Table:
+    """Score units; return them with their scores (:data:`dana.core.schemas.SCORES`).
+
+    Raises:
+        PluginError: If the selector does not return one finite number per unit.
+    """
+    with plugin_errors("selector", type(model).__qualname__, model):
+        scores = checked_scores(model.score(units), len(units))
+    return pa.Table.from_arrays([*units.key_columns(), pa.array(scores)], schema=SCORES)
 
 
 def checked_scores(scores: Any, count: int) -> np.ndarray:

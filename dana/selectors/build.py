@@ -42,11 +42,10 @@ def half_of(units: Units, seed: int) -> np.ndarray:
     Returns:
         0 or 1 for each unit, int64 of shape (units,).
     """
-    of_document = np.array(
-        [document_key(document.doc_id) for document in units.documents], dtype=np.uint64
-    )
-    nameless = np.array([not document.doc_id for document in units.documents])
-    keys = np.where(nameless[units.owners], units.keys, of_document[units.owners])
+    doc_ids = [document.doc_id for document in units.documents]
+    document_keys = np.array([document_key(doc_id) for doc_id in doc_ids], dtype=np.uint64)
+    is_plain_text = np.array([not doc_id for doc_id in doc_ids])
+    keys = np.where(is_plain_text[units.owners], units.keys, document_keys[units.owners])
     return (hash_uniform(derive_seed(seed, "selector", "half"), keys) < 0.5).astype(np.int64)
 
 
@@ -69,7 +68,8 @@ class FittedHalves(FittedSelector):
 
     def score_units(self, units: Units) -> np.ndarray:
         """Score each unit by the fit on the half without its document."""
-        half, scores = half_of(units, self.seed), np.zeros(len(units))
+        half = half_of(units, self.seed)
+        scores = np.zeros(len(units))
         for number, fit in enumerate(self.halves):
             rows = np.flatnonzero(half != number)
             if rows.size:
@@ -118,16 +118,18 @@ class CrossFitted(Selector):
 
     def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples of each half; on all units twice if a half lacks a sample."""
-        split = {name: (sample, half_of(sample, seed)) for name, sample in general.items()}
-        parts = [
-            {key: one.rows(np.flatnonzero(half == at)) for key, (one, half) in split.items()}
-            for at in (0, 1)
-        ]
-        if not all(len(sample) for part in parts for sample in part.values()):
-            problem = "too few general documents for two halves"
-            log.warning("selector  %s: units are scored by a fit that includes them", problem)
-            parts = [dict(general), dict(general)]
-        first, second = (self._selector.fit(task, part, seed) for part in parts)
+        samples_of_halves: list[dict[str, Units]] = [{}, {}]
+        for name, sample in general.items():
+            half = half_of(sample, seed)
+            for number, samples in enumerate(samples_of_halves):
+                samples[name] = sample.rows(np.flatnonzero(half == number))
+        if not all(len(sample) for samples in samples_of_halves for sample in samples.values()):
+            log.warning(
+                "selector  too few general documents for two halves: "
+                "units are scored by a fit that includes them"
+            )
+            samples_of_halves = [dict(general), dict(general)]
+        first, second = (self._selector.fit(task, samples, seed) for samples in samples_of_halves)
         return FittedHalves((first, second), seed)
 
     def load(self, folder: Path) -> FittedHalves:
@@ -161,11 +163,11 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
 
 def plain_selector(spec: str, context: SelectorContext) -> Selector:
     """Create the selector of a spec without cross-fitting; see :func:`create_selector`."""
-    name, _, rest = str(spec).partition(":")
-    if (
-        name == "detector" and ":" in rest.partition("=")[0]
-    ):  # detector:knn:k=10, with parameters of the detector
-        spec, name = rest, rest.partition(":")[0]
+    name, _, parameters = str(spec).partition(":")
+    if name == "detector" and ":" in parameters.partition("=")[0]:
+        # detector:knn:k=10, with parameters of the detector
+        spec = parameters
+        name = parameters.partition(":")[0]
     if name not in SELECTORS.entries() and name in DETECTORS.entries():
         from dana.selectors.detector import DetectorSelector
 

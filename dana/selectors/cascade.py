@@ -70,13 +70,15 @@ class CascadeSelector(Selector):
         """Fit both detectors, then the map from cheap to expensive scores on the audit sample; measure recall."""
         from sklearn.isotonic import IsotonicRegression
 
-        cheap, good = self._cheap.fit(task, general, seed), self._good.fit(task, general, seed)
-        some = general["audit"]
-        first, second = cheap.score(some), good.score(some)
-        threshold = float(np.quantile(first, self.keep))
-        isotonic = IsotonicRegression(out_of_bounds="clip").fit(first, second)
-        mask = first <= threshold
-        recall = {f"{budget:g}": recall_at(second, mask, budget) for budget in AUDIT_BUDGETS}
+        cheap = self._cheap.fit(task, general, seed)
+        good = self._good.fit(task, general, seed)
+        audit = general["audit"]
+        cheap_scores = cheap.score(audit)
+        good_scores = good.score(audit)
+        threshold = float(np.quantile(cheap_scores, self.keep))
+        isotonic = IsotonicRegression(out_of_bounds="clip").fit(cheap_scores, good_scores)
+        mask = cheap_scores <= threshold
+        recall = {f"{budget:g}": recall_at(good_scores, mask, budget) for budget in AUDIT_BUDGETS}
         recalls = ", ".join(
             f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items()
         )
@@ -85,17 +87,21 @@ class CascadeSelector(Selector):
             100 * self.keep,
             recalls,
         )
-        notes = {"audit": {"units": len(some), "recall": recall, "encoded": float(mask.mean())}}
+        notes = {"audit": {"units": len(audit), "recall": recall, "encoded": float(mask.mean())}}
         return FittedCascade(
             self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes
         )
 
     def load(self, folder: Path) -> "FittedCascade":
         state = read_json(folder / "selector.json")
-        cheap, good = self._cheap.load(folder / "first"), self._good.load(folder / "second")
-        knots, values = np.array(state["knots"]), np.array(state["values"])
         return FittedCascade(
-            self, cheap, good, state["threshold"], knots, values, {"audit": state["audit"]}
+            self,
+            self._cheap.load(folder / "first"),
+            self._good.load(folder / "second"),
+            state["threshold"],
+            np.array(state["knots"]),
+            np.array(state["values"]),
+            {"audit": state["audit"]},
         )
 
     def identity(self) -> dict[str, Any]:
@@ -126,9 +132,9 @@ class FittedCascade(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        first = self.cheap.score(units)
-        scores = np.interp(first, self.knots, self.values)
-        rows = np.flatnonzero(first <= self.threshold)
+        cheap_scores = self.cheap.score(units)
+        scores = np.interp(cheap_scores, self.knots, self.values)
+        rows = np.flatnonzero(cheap_scores <= self.threshold)
         if rows.size:
             scores[rows] = self.good.score(units.rows(rows))
         return scores

@@ -61,12 +61,16 @@ class DetectorSelector(Selector):
         The geometry of a contrastive detector is fitted on its background. ``contamination`` is
         added to the task.
         """
-        is_known = self.settings.detector != "auto"  # auto: the ranking has not chosen yet
-        if is_known and (background := background_units(self._detector)):
+        # With auto the ranking has not chosen yet.
+        background = 0
+        if self.settings.detector != "auto":
+            background = background_units(self._detector)
+        if background:
             return {"background": background}
         share = self.settings.general_share
-        contamination = {"contamination": max(1, int(task_units * share))} if share else {}
-        return {**contamination, "geometry": GEOMETRY_SAMPLE}
+        if not share:
+            return {"geometry": GEOMETRY_SAMPLE}
+        return {"contamination": max(1, int(task_units * share)), "geometry": GEOMETRY_SAMPLE}
 
     def learn(
         self, task: Units, general: Mapping[str, Units], seed: int
@@ -91,18 +95,19 @@ class DetectorSelector(Selector):
             PluginError: If the detector raises an error that is not one of dana's.
         """
         names = self.samples(len(task))
-        background = general["background"] if "background" in names else None
-        geometry = parse_geometry(self.settings.geometry).fit(
-            general["geometry"] if background is None else background
-        )
-        rows = geometry.apply(
-            torch.cat([task, *(general[name] for name in names if name == "contamination")])
-        )
-        others = None if background is None else geometry.apply(background)
+        spec = parse_geometry(self.settings.geometry)
+        background = None
+        if "background" in names:
+            geometry = spec.fit(general["background"])
+            background = geometry.apply(general["background"])
+        else:
+            geometry = spec.fit(general["geometry"])
+        if "contamination" in names:
+            task = torch.cat([task, general["contamination"]])
+        rows = geometry.apply(task)
+        detector_seed = derive_seed(seed, "selector", "detector")
         with plugin_errors("detector", self.settings.detector, self._detector):
-            detector = fit_detector(
-                self._detector, rows, derive_seed(seed, "selector", "detector"), others
-            )
+            detector = fit_detector(self._detector, rows, detector_seed, background)
         return FittedDetectorSelector(self, geometry, detector)
 
     def load(self, folder: Path) -> "FittedDetectorSelector":

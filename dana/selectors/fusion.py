@@ -77,11 +77,8 @@ class FusionSelector(Selector):
         require(len(set(names)) == len(names), "parts", self.parts, "specs joined by +, each once")
         fusions = {name.partition(":")[0] for name in names} & {"fusion", "auto"}
         require(not fusions, "parts", self.parts, "specs joined by +, without fusion and auto")
-        shares = self._shares  # checks the numbers
-        fits = len(shares) == len(names)
-        require(
-            fits, "weights", self.weights, f"{len(names)} numbers joined by +, as many as parts"
-        )
+        allowed = f"{len(names)} numbers joined by +, as many as parts"
+        require(len(self._shares) == len(names), "weights", self.weights, allowed)
 
     @property
     def _specs(self) -> list[str]:
@@ -122,26 +119,24 @@ class FusionSelector(Selector):
 
         Cross-fitted parts score each unit by the fit on the other half.
         """
-        parts, moments = [], []
+        fits = []
+        moments = []
         for spec, part in zip(self._specs, self._selectors, strict=True):
-            samples = {
-                name: general[name].first(size) for name, size in part.samples(len(task)).items()
-            }
-            parts.append(part.fit(task, samples, seed))
-            general_units = next(
-                (units for name, units in samples.items() if name != "contamination"), task
-            )
-            moments.append(Moments.of(parts[-1].score(general_units)))
-            if not moments[-1].std > 0:
-                count = len(general_units)
+            sizes = part.samples(len(task))
+            samples = {name: general[name].first(size) for name, size in sizes.items()}
+            fit = part.fit(task, samples, seed)
+            names = [name for name in samples if name != "contamination"]
+            measured = samples[names[0]] if names else task
+            scores = Moments.of(fit.score(measured))
+            if not scores.std > 0:
                 log.warning(
                     "fusion    %s gives all %d general units the same score and adds nothing",
                     spec,
-                    count,
+                    len(measured),
                 )
-        return FittedFusion(
-            tuple(parts), self._shares, tuple((each.mean, each.std) for each in moments)
-        )
+            fits.append(fit)
+            moments.append((scores.mean, scores.std))
+        return FittedFusion(tuple(fits), self._shares, tuple(moments))
 
     def load(self, folder: Path) -> FittedFusion:
         description = read_json(folder / "selector.json")

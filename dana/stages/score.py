@@ -13,8 +13,7 @@ from dana.stages.texts import open_texts
 def open_scoring(settings: RunSettings) -> Scoring:
     """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
     task, general = open_texts(settings)
-    selector = build_selector(settings.selector_spec, settings.detector, settings.selection)
-    if settings.detector == "auto" and "detector" in selector.uses:
+    if _needs_ranking(settings.selector_spec, settings.detector, settings.selection):
         from dana.stages.rank import RANKING, rank_stage, ranking_budget
 
         folder = Path(settings.out) / RANKING
@@ -26,9 +25,14 @@ def open_scoring(settings: RunSettings) -> Scoring:
 def open_prepared(settings: RunSettings) -> Scoring:
     """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
-    specs = settings.selector_spec, settings.detector
-    return _of_read(
-        out, out, *specs, settings.selection, out / "scores", settings.allow_below_chance
+    return _open(
+        out,
+        out,
+        settings.selector_spec,
+        settings.detector,
+        settings.selection,
+        out / "scores",
+        settings.allow_below_chance,
     )
 
 
@@ -53,10 +57,10 @@ def score_read(
         folder: Folder for the scores.
         allowed: Whether a ranking or scores below chance are only warned of.
     """
-    return _of_read(out, home, selector, detector, selection, folder, allowed).run()
+    return _open(out, home, selector, detector, selection, folder, allowed).run()
 
 
-def _of_read(
+def _open(
     out: Path,
     home: Path,
     selector: str,
@@ -65,13 +69,20 @@ def _of_read(
     folder: Path,
     allowed: bool,
 ) -> Scoring:
-    task, general = TaskText.open(home / "task"), GeneralCorpus.open(out / "corpus")
-    built = build_selector(selector, detector, selection)
-    if detector == "auto" and "detector" in built.uses:
+    """Open the scoring of :func:`score_read`."""
+    task = TaskText.open(home / "task")
+    general = GeneralCorpus.open(out / "corpus")
+    if _needs_ranking(selector, detector, selection):
         from dana.stages.rank import RANKING, chosen_detector
 
-        built = build_selector(selector, chosen_detector(home / RANKING, allowed), selection)
+        detector = chosen_detector(home / RANKING, allowed)
+    built = build_selector(selector, detector, selection)
     return Scoring(task, general, selection, built, folder, selector, allowed)
+
+
+def _needs_ranking(selector: str, detector: str, selection: Selection) -> bool:
+    """Return whether the selector uses a detector that the ranking chooses."""
+    return detector == "auto" and "detector" in build_selector(selector, detector, selection).uses
 
 
 def run_score(settings: RunSettings) -> Artifact:

@@ -38,7 +38,7 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "score.py"
 @pytest.fixture(scope="module", autouse=True)
 def small_shards():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
+        patch.setattr(schemas, "DOCUMENTS_PER_SHARD", 17)
         yield
 
 
@@ -95,7 +95,7 @@ def test_any_number_of_workers_in_any_order_gives_the_same_bytes(scoring, by_one
 def test_the_size_of_shards_and_batches_changes_no_score(
     scoring, by_one, texts, tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 5)
+    monkeypatch.setattr(schemas, "DOCUMENTS_PER_SHARD", 5)
     split = sharded.split_documents
     monkeypatch.setattr(
         sharded, "split_documents", lambda documents, splitter: split(documents, splitter, 7)
@@ -223,7 +223,7 @@ def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch
 def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setitem(schemas.ROWS_PER_GROUP, True, 1024)
+    monkeypatch.setattr(schemas, "DOCUMENTS_PER_SHARD", 1024)
     documents = [Document(f"d{number}", "s", f"text {number}") for number in range(2500)]
     tables = list(document_tables(documents))
     pieces = [

@@ -22,7 +22,7 @@ from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
 from dana.scoring.inputs import GeneralCorpus
 from dana.scoring.settings import Selection
-from dana.scoring.sharded import ShardedTable, key_columns
+from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import SelectorContext
 from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
@@ -87,7 +87,7 @@ class Clustering(ShardedTable):
         assignment = clusters.assign(self._context.embed(units.texts))
         likeliest = assignment.responsibilities.max(1).astype(np.float32)
         columns = [assignment.clusters, likeliest, assignment.log_densities.astype(np.float32)]
-        return pa.Table.from_arrays([*key_columns(units), *map(pa.array, columns)], schema=SCHEMA)
+        return pa.Table.from_arrays([*units.key_columns(), *map(pa.array, columns)], schema=SCHEMA)
 
     def learn(self, draft: Draft) -> None:
         """Draw a sample, fit every candidate on its distinct units, choose one.

@@ -29,7 +29,7 @@ from dana.core.text_table import csv_text, tabulate
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import GeneralCorpus
-from dana.scoring.sharded import ShardedTable, key_columns
+from dana.scoring.sharded import ShardedTable
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_general
 from dana.studies.topics.model import (
@@ -327,7 +327,7 @@ class Assignment(ShardedTable):
             pa.list_(pa.float32())
         )
         return pa.Table.from_arrays(
-            [*key_columns(units)[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES
+            [*units.key_columns()[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES
         )
 
     def join(self, draft: Draft, model: Artifact, shards: Iterator[pa.Table]) -> int:

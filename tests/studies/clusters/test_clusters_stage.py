@@ -33,7 +33,7 @@ def run(tmp_path_factory):
     }
     pool = write_pool(tmp_path_factory.mktemp("pool"), again)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(schemas.ROWS_PER_GROUP, True, 17)
+        patch.setattr(schemas, "DOCUMENTS_PER_SHARD", 17)
         assert main(["studies", "clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
     return out
 

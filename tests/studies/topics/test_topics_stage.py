@@ -30,7 +30,7 @@ def pool(tmp_path_factory):
 def run(pool, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "fitted"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(schemas.ROWS_PER_GROUP, True, 9)
+        patch.setattr(schemas, "DOCUMENTS_PER_SHARD", 9)
         assert (
             main(["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
         )
