@@ -9,19 +9,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
-from dana.core.schemas import part_files, read_batches
+from dana.core.schemas import document_starts, whole_documents
 from dana.train.tokens import DocumentSpan, Tokens
 
 
@@ -62,14 +60,22 @@ class SpecialTokens:
     @classmethod
     def of(cls, tokenizer: Any, paired: bool = False) -> "SpecialTokens":
         """Find what a tokenizer adds to a text, or to a pair of texts, by tokenising a single letter."""
-        bare = tokenizer("a", add_special_tokens=False)["input_ids"]
-        full = tokenizer("a")["input_ids"]
-        at = next(start for start in range(len(full)) if full[start : start + len(bare)] == bare)
-        before, after, middle = full[:at], full[at + len(bare) :], []
+        letter = tokenizer("a", add_special_tokens=False)["input_ids"]
+        text = tokenizer("a")["input_ids"]
+        starts = range(len(text))
+        start = next(at for at in starts if text[at : at + len(letter)] == letter)
+        end = start + len(letter)
+        before = text[:start]
+        after = text[end:]
+        middle: list[int] = []
         if paired:
-            both = tokenizer("a", "a")["input_ids"]
-            middle = both[at + len(bare) : len(both) - len(bare) - len(after)]
-        return cls(*(np.array(part, dtype=np.int32) for part in (before, after, middle)))
+            pair = tokenizer("a", "a")["input_ids"]
+            middle = pair[end : len(pair) - len(letter) - len(after)]
+        return cls(
+            np.array(before, dtype=np.int32),
+            np.array(after, dtype=np.int32),
+            np.array(middle, dtype=np.int32),
+        )
 
     @property
     def size(self) -> int:
@@ -118,41 +124,26 @@ class Examples:
         """
         if len(parts) == 1:
             return next(iter(parts.values()))
-        all_parts = list(parts.values())
-        stream = JoinedStream([part.stream for part in all_parts])
-        starts = [part.starts + edge for part, edge in zip(all_parts, stream.edges, strict=False)]
-        columns = ("sizes", "ids", "weights")
-        sizes, ids, weights = (
-            np.concatenate([getattr(part, name) for part in all_parts]) for name in columns
-        )
-        shares = []
-        for mix in mixes:
-            rates = {
-                name: mix[name] / part.sizes.mean() for name, part in parts.items() if name in mix
-            }
-            millionths = {
-                name: max(1, round(rate / max(rates.values()) * 10**6))
-                for name, rate in rates.items()
-            }
-            shares.append(
-                tuple(Fraction(millionths.get(name, 0), sum(millionths.values())) for name in parts)
-            )
-        counts = tuple(map(len, all_parts))
+        examples = list(parts.values())
+        stream = JoinedStream([part.stream for part in examples])
+        starts = [part.starts + edge for part, edge in zip(examples, stream.edges, strict=False)]
         return cls(
             stream,
             np.concatenate(starts),
-            sizes,
-            ids,
-            weights,
-            all_parts[0].special_tokens,
-            counts,
-            tuple(shares),
+            np.concatenate([part.sizes for part in examples]),
+            np.concatenate([part.ids for part in examples]),
+            np.concatenate([part.weights for part in examples]),
+            examples[0].special_tokens,
+            tuple(len(part) for part in examples),
+            tuple(_shares_of_examples(parts, mix) for mix in mixes),
         )
 
     @property
     def first_part(self) -> "Examples":
         """The examples of a mixture's first part; all, where there is one."""
-        return self.rows(np.arange(self.parts[0])) if self.parts else self
+        if not self.parts:
+            return self
+        return self.rows(np.arange(self.parts[0]))
 
     @property
     def lengths(self) -> np.ndarray:
@@ -161,17 +152,19 @@ class Examples:
 
     def rows(self, indices: np.ndarray) -> "Examples":
         """Select examples by index, in that order, without copying text."""
-        columns = (
+        return Examples(
+            self.stream,
             self.starts[indices],
             self.sizes[indices],
             self.ids[indices],
             self.weights[indices],
+            self.special_tokens,
         )
-        return Examples(self.stream, *columns, self.special_tokens)
 
     def take(self, indices: np.ndarray) -> Batch:
         """Copy examples by index, in that order, with their special tokens, into one batch."""
-        sizes, frame = self.sizes[indices], self.special_tokens
+        sizes = self.sizes[indices]
+        frame = self.special_tokens
         offsets = np.concatenate([[0], np.cumsum(sizes + frame.size)]).astype(np.int64)
         index_in_text = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         tokens = np.empty(int(offsets[-1]), dtype=np.int32)
@@ -188,6 +181,17 @@ class Examples:
         return Batch(tokens, offsets, self.ids[indices], self.weights[indices])
 
 
+def _shares_of_examples(
+    parts: Mapping[str, Examples], mix: Mapping[str, float]
+) -> tuple[Fraction, ...]:
+    """Return the share of the examples of each part, of which `mix` gives shares of the tokens of text."""
+    rates = {name: mix[name] / part.sizes.mean() for name, part in parts.items() if name in mix}
+    largest = max(rates.values())
+    millionths = {name: max(1, round(rate / largest * 10**6)) for name, rate in rates.items()}
+    total = sum(millionths.values())
+    return tuple(Fraction(millionths.get(name, 0), total) for name in parts)
+
+
 class JoinedStream:
     """Read token streams end to end by position, without copying them.
 
@@ -199,74 +203,85 @@ class JoinedStream:
     """
 
     def __init__(self, streams: Sequence[Any]) -> None:
-        self._streams, self.edges = streams, np.cumsum([0, *(stream.size for stream in streams)])
+        self._streams = streams
+        self.edges = np.cumsum([0, *(stream.size for stream in streams)])
 
     def __getitem__(self, positions: np.ndarray) -> np.ndarray:
         """Look up the tokens at positions, int32 of the same shape."""
-        tokens, which = (
-            np.empty(positions.shape, np.int32),
-            np.searchsorted(self.edges, positions, side="right") - 1,
-        )
+        tokens = np.empty(positions.shape, np.int32)
+        stream_of = np.searchsorted(self.edges, positions, side="right") - 1
         for index, stream in enumerate(self._streams):
-            tokens[which == index] = stream[positions[which == index] - self.edges[index]]
+            is_here = stream_of == index
+            tokens[is_here] = stream[positions[is_here] - self.edges[index]]
         return tokens
+
+
+@dataclass(frozen=True)
+class UnitWeights:
+    """The rows of one document in a table of weights.
+
+    Attributes:
+        doc_id: Id of the document.
+        unit: Shape (units,), position of each unit in the document.
+        start: Shape (units,), its first character.
+        end: Shape (units,), the position after its last character.
+        weight: Shape (units,), λ; 0 for a unit in no segment.
+    """
+
+    doc_id: str
+    unit: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    weight: np.ndarray
+
+
+def read_weights(weights: Path) -> Iterator[UnitWeights]:
+    """Stream the rows of each document of a weights folder, in order."""
+    columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
+    for rows in whole_documents(weights, columns):
+        starts = document_starts(rows)
+        doc_ids = rows["doc_id"].take(starts).to_pylist()
+        unit = rows["unit"].to_numpy()
+        start = rows["start"].to_numpy()
+        end = rows["end"].to_numpy()
+        weight = np.where(rows["segment"].to_numpy() < 0, 0, rows["weight"].to_numpy())
+        bounds = pairwise([*starts.tolist(), rows.num_rows])
+        for doc_id, (first, after) in zip(doc_ids, bounds, strict=True):
+            span = slice(first, after)
+            yield UnitWeights(doc_id, unit[span], start[span], end[span], weight[span])
 
 
 def weighted_documents(
     tokens: Tokens, weights: Path | None
-) -> Iterator[tuple[DocumentSpan, pa.Table | None]]:
-    """Yield every document of a corpus in order, with its rows of the weights or None.
+) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:
+    """Yield every document of a corpus in order, with the weights of its units or None.
 
     Raises:
         DataError: If the documents of the weights are not in the corpus, or in another order.
     """
-    groups = weights_by_document(weights) if weights else iter(())
-    doc_id, rows = next(groups, (None, None))
+    tables = read_weights(weights) if weights else iter(())
+    units = next(tables, None)
     for document in tokens.documents():
-        if doc_id != document.doc_id:
+        if units is None or units.doc_id != document.doc_id:
             yield document, None
-            continue
-        yield document, rows
-        doc_id, rows = next(groups, (None, None))
-    if doc_id is not None:
+        else:
+            yield document, units
+            units = next(tables, None)
+    if units is not None:
         raise DataError(
-            f"{weights}: document {doc_id!r} is not next in the corpus; run dana weigh on this corpus"
+            f"{weights}: document {units.doc_id!r} is not next in the corpus; "
+            "run dana weigh on this corpus"
         )
 
 
-def weights_by_document(weights: Path) -> Iterator[tuple[str, pa.Table]]:
-    """Stream each document's rows of a weights folder, in order."""
-    columns = ["doc_id", "unit", "start", "end", "segment", "weight"]
-    pieces = (
-        piece
-        for part in part_files(weights)
-        for batch in read_batches(part, columns)
-        for piece in _split(batch)
-    )
-    groups = groupby(pieces, key=itemgetter(0))  # a document may span batches
-    return (
-        (doc_id, pa.Table.from_batches([rows for _, rows in group])) for doc_id, group in groups
-    )
-
-
-def _split(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    names = batch["doc_id"].to_numpy(zero_copy_only=False)
-    bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), names.size]
-    return (
-        (names[first], batch.slice(first, last - first))
-        for first, last in pairwise(bounds)
-        if first < last
-    )
-
-
 def selected_runs(
-    document: DocumentSpan, rows: pa.Table, last: np.ndarray
+    document: DocumentSpan, units: UnitWeights, last: np.ndarray
 ) -> list[tuple[int, np.ndarray]]:
     """Group the selected units of a document into runs of neighbouring units.
 
     Args:
         document: The document.
-        rows: Its rows of the weights.
+        units: The weights of its units.
         last: Position of the last character of each of its tokens.
 
     Returns:
@@ -276,25 +291,22 @@ def selected_runs(
     Raises:
         DataError: If a unit ends after the document.
     """
-    unit, start, end, weight = (
-        rows[name].to_numpy() for name in ("unit", "start", "end", "weight")
-    )
-    selection = np.flatnonzero((weight > 0) & (rows["segment"].to_numpy() >= 0))
-    if end.size and end.max() > document.characters:
+    if units.end.size and units.end.max() > document.characters:
         raise DataError(
-            f"weights of {document.doc_id!r} reach character {end.max()}, but it has {document.characters}"
+            f"weights of {document.doc_id!r} reach character {units.end.max()}, "
+            f"but it has {document.characters}"
         )
+    selected = np.flatnonzero(units.weight > 0)
+    if not selected.size:
+        return []
+    gaps = np.flatnonzero(np.diff(units.unit[selected]) != 1) + 1
     runs = []
-    for run in (
-        np.split(selection, np.flatnonzero(np.diff(unit[selection]) != 1) + 1)
-        if selection.size
-        else ()
-    ):
-        span = np.array([start[run[0]], end[run[-1]]], dtype=last.dtype)
+    for run in np.split(selected, gaps):
+        span = np.array([units.start[run[0]], units.end[run[-1]]], dtype=last.dtype)
         first, after = np.searchsorted(last, span).tolist()
         if first < after:
-            token_weights = np.searchsorted(start[run], last[first:after], side="right") - 1
-            runs.append((first, weight[run].astype(np.float64)[token_weights]))
+            unit_of_token = np.searchsorted(units.start[run], last[first:after], side="right") - 1
+            runs.append((first, units.weight[run].astype(np.float64)[unit_of_token]))
     return runs
 
 
@@ -326,49 +338,53 @@ def build_examples(
         DataError: If the weights do not fit the corpus, or no example remains.
         ConfigError: If `max_tokens` is too small for the tokenizer.
     """
+    fewest = special_tokens.size + 1
+    require(max_tokens >= fewest, "max_tokens", max_tokens, f"at least {fewest} for this tokenizer")
     room = max_tokens - special_tokens.size
-    require(
-        room >= 1,
-        "max_tokens",
-        max_tokens,
-        f"at least {special_tokens.size + 1} for this tokenizer",
-    )
     counts: Counter[str] = Counter(
         documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0
     )
-    starts, sizes, means, ids = [], [], [], list[int]()
-    for document, rows in monitor(
-        weighted_documents(tokens, weights), what="cut into examples", unit="documents"
-    ):
+    starts: list[np.ndarray] = []
+    sizes: list[np.ndarray] = []
+    example_weights: list[np.ndarray] = []
+    ids: list[int] = []
+    documents = weighted_documents(tokens, weights)
+    for document, units in monitor(documents, what="cut into examples", unit="documents"):
         counts["documents_in"] += 1
         if document.doc_id in exclude:
             counts["documents_excluded"] += 1
             continue
         last = tokens.last[document.first : document.after]
-        runs = [(0, np.ones(last.size))] if weights is None and last.size else []
-        if rows is not None:
-            runs = selected_runs(document, rows, last)
+        runs: list[tuple[int, np.ndarray]] = []
+        if units is not None:
+            runs = selected_runs(document, units, last)
+        elif weights is None and last.size:
+            runs = [(0, np.ones(last.size))]
         counts["documents_kept" if runs else "documents_left_out"] += 1
         counts["runs"] += len(runs)
-        for first, token_weights in runs:
-            windows = -(-token_weights.size // room)
-            edges = np.arange(windows + 1) * token_weights.size // windows
-            starts.append(document.first + first + edges[:-1])
+        for first, weight in runs:
+            windows = -(-weight.size // room)
+            edges = np.arange(windows + 1) * weight.size // windows
+            firsts = first + edges[:-1]
+            starts.append(document.first + firsts)
             sizes.append(np.diff(edges))
-            means.append(np.add.reduceat(token_weights, edges[:-1]) / sizes[-1])
-            ids += [
-                derive_seed(0, "example", document.doc_id, at)
-                for at in last[first + edges[:-1]].tolist()
-            ]
+            example_weights.append(np.add.reduceat(weight, edges[:-1]) / sizes[-1])
+            for character in last[firsts].tolist():
+                ids.append(derive_seed(0, "example", document.doc_id, character))
     if not ids:
         raise DataError(
-            f"{weights or 'the corpus'}: no text to train on remains of {counts['documents_in']:,} documents "
-            f"({counts['documents_left_out']:,} without selected text, {counts['documents_excluded']:,} held out); "
-            "select more text"
+            f"{weights or 'the corpus'}: no text to train on remains of "
+            f"{counts['documents_in']:,} documents "
+            f"({counts['documents_left_out']:,} without selected text, "
+            f"{counts['documents_excluded']:,} held out); select more text"
         )
-    columns = (np.concatenate(starts), np.concatenate(sizes), np.array(ids, dtype=np.uint64))
     examples = Examples(
-        tokens.ids, *columns, np.concatenate(means).astype(np.float32), special_tokens
+        tokens.ids,
+        np.concatenate(starts),
+        np.concatenate(sizes),
+        np.array(ids, dtype=np.uint64),
+        np.concatenate(example_weights).astype(np.float32),
+        special_tokens,
     )
     counts["windows"] = len(ids)
     counts["tokens_text"] = int(examples.sizes.sum())

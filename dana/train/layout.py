@@ -40,13 +40,8 @@ class BatchLayout:
         """Read padding token and first position from a model's configuration."""
         from dana.models.heads import RESERVED_POSITIONS
 
-        return cls(
-            layout,
-            budget,
-            config.pad_token_id or 0,
-            RESERVED_POSITIONS.get(config.model_type, 0),
-            bf16,
-        )
+        first_position = RESERVED_POSITIONS.get(config.model_type, 0)
+        return cls(layout, budget, config.pad_token_id or 0, first_position, bf16)
 
 
 def micro_batches(
@@ -65,8 +60,10 @@ def micro_batches(
         a micro-batch is empty where there are fewer examples than ranks.
     """
     order = np.argsort(-lengths, kind="stable")
-    lengths, batches, start = lengths[order], [], 0
+    lengths = lengths[order]
     ends = np.cumsum(lengths)
+    batches = []
+    start = 0
     while start < order.size:
         if layout.layout == "padded":
             count = _padded_count(lengths[start:], layout.budget, world)
@@ -85,7 +82,8 @@ def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
     a processor is busy: their padding would cost more than the pass.
     """
     longest = int(lengths[0])
-    limit, enough = max(1, budget // longest) * world, max(1, BUSY_TOKENS // longest) * world
+    limit = max(1, budget // longest) * world
+    enough = max(1, BUSY_TOKENS // longest) * world
     similar = int(np.searchsorted(-lengths, -MIN_LENGTH_RATIO * longest, side="right"))
     return min(limit, max(enough, similar))
 
@@ -106,17 +104,20 @@ def lay_out(
     """
     import torch
 
-    lengths, starts = np.diff(offsets)[examples], offsets[:-1][examples]
+    lengths = np.diff(offsets)[examples]
+    starts = offsets[:-1][examples]
     column = np.arange(lengths.max())
     real = column < lengths[:, None]
     positions = np.where(real, starts[:, None] + column, -1)
     if layout.layout == "padded":
         return positions, {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-    position_ids = torch.from_numpy(
-        np.broadcast_to(column, real.shape)[real] + layout.first_position
-    )
+    position_ids = np.broadcast_to(column, real.shape)[real] + layout.first_position
     bounds = torch.from_numpy(np.append(0, np.cumsum(lengths)).astype(np.int32))
-    spans = {f"cu_seq_lens_{side}": bounds for side in "qk"} | {
-        f"max_length_{side}": column.size for side in "qk"
+    attention = {
+        "position_ids": torch.from_numpy(position_ids)[None],
+        "cu_seq_lens_q": bounds,
+        "cu_seq_lens_k": bounds,
+        "max_length_q": column.size,
+        "max_length_k": column.size,
     }
-    return positions[real][None], {"position_ids": position_ids[None], **spans}
+    return positions[real][None], attention

@@ -70,22 +70,24 @@ class Phase(Sequence[Step]):
         parts: Sequence[tuple[int, Fraction]] = (),
         before: "Phase | None" = None,
     ) -> None:
-        counts, shares = zip(*(parts or [(ids.size, Fraction(1))]), strict=True)
-        self.settings, self._shares = settings, shares
-        self._firsts = [0, *accumulate(counts)]
-        spans = pairwise(self._firsts)
+        parts = parts or [(ids.size, Fraction(1))]
+        self.settings = settings
+        self._shares = [share for _, share in parts]
+        self._firsts = [0, *accumulate(count for count, _ in parts)]
         if before is None:
             self._streams = [
-                _Stream(lengths[first:end], ids[first:end], settings.seed) for first, end in spans
+                _Stream(lengths[first:end], ids[first:end], settings.seed)
+                for first, end in pairwise(self._firsts)
             ]
         else:
             self._streams = before.rest()
-        # of the examples that are of none of the later parts, the share of each part but the first
-        self._ratios = [
-            share / (total or 1) for share, total in zip(shares, accumulate(shares), strict=True)
-        ][1:]
+        # Of the examples that are of none of the later parts, the share of each part but the first.
+        totals = accumulate(self._shares)
+        ratios = [share / (total or 1) for share, total in zip(self._shares, totals, strict=True)]
+        self._ratios = ratios[1:]
         if settings.steps is not None:
-            self._steps, self._end = settings.steps, self._start(settings.steps)
+            self._steps = settings.steps
+            self._end = self._start(settings.steps)
             return
         if settings.tokens is not None:
             self._end = self._examples_before(settings.tokens)
@@ -103,14 +105,16 @@ class Phase(Sequence[Step]):
         if not 0 <= step < self._steps:
             raise IndexError(step)
         positions = np.arange(self._start(step), min(self._start(step + 1), self._end))
-        rows, epochs = np.empty_like(positions), np.empty_like(positions)
-        counts = zip(self._counts(positions), self._counts(positions + 1), strict=True)
-        for stream, first, (before, after) in zip(
-            self._streams, self._firsts, counts, strict=False
-        ):
-            in_step = after > before
-            rows[in_step], epochs[in_step] = stream.rows(before[in_step])
-            rows[in_step] += first
+        rows = np.empty_like(positions)
+        epochs = np.empty_like(positions)
+        befores = self._counts(positions)
+        afters = self._counts(positions + 1)
+        for part, stream in enumerate(self._streams):
+            before = befores[part]
+            is_of_part = afters[part] > before
+            part_rows, part_epochs = stream.rows(before[is_of_part])
+            rows[is_of_part] = self._firsts[part] + part_rows
+            epochs[is_of_part] = part_epochs
         return Step(rows, epochs)
 
     @property
@@ -125,10 +129,8 @@ class Phase(Sequence[Step]):
 
     def rest(self) -> "list[_Stream]":
         """Return the stream of each part after the examples of the phase."""
-        return [
-            stream.after(count)
-            for stream, count in zip(self._streams, self._counts(self._end), strict=True)
-        ]
+        counts = self._counts(self._end)
+        return [stream.after(count) for stream, count in zip(self._streams, counts, strict=True)]
 
     def _start(self, step: int) -> int:
         if self.settings.batch_tokens is None:
@@ -145,17 +147,16 @@ class Phase(Sequence[Step]):
 
     def _tokens_before(self, position: int) -> int:
         """Count the tokens of the first `position` examples."""
+        counts = self._counts(position)
         return sum(
-            stream.tokens(count)
-            for stream, count in zip(self._streams, self._counts(position), strict=True)
+            stream.tokens(count) for stream, count in zip(self._streams, counts, strict=True)
         )
 
     def _examples_before(self, tokens: int) -> int:
         """Count the examples that start before token number `tokens`."""
-        mean = sum(
-            float(share) * stream.mean
-            for share, stream in zip(self._shares, self._streams, strict=True)
-        )
+        mean = 0.0
+        for share, stream in zip(self._shares, self._streams, strict=True):
+            mean += float(share) * stream.mean
         return _first_position(tokens, int(tokens / mean), self._tokens_before)
 
     def _examples_of_epochs(self, epochs: float) -> int:
@@ -175,20 +176,20 @@ class Plan(Sequence[Step]):
     """
 
     def __init__(self, phases: Sequence[Phase]) -> None:
-        self.phases, self.firsts = phases, [0, *accumulate(map(len, phases))]
+        self.phases = phases
+        self.firsts = [0, *accumulate(len(phase) for phase in phases)]
 
     @classmethod
     def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
+        """Plan the phases of a run over its examples."""
         phases: list[Phase] = []
-        for index, one in enumerate(settings.by_phase()):
-            parts = (
-                list(zip(examples.parts, examples.shares[index], strict=True))
-                if examples.parts
-                else ()
-            )
-            phases.append(
-                Phase(examples.lengths, examples.ids, one, parts, phases[-1] if phases else None)
-            )
+        for index, phase_settings in enumerate(settings.by_phase()):
+            parts: list[tuple[int, Fraction]] = []
+            if examples.parts:
+                parts = list(zip(examples.parts, examples.shares[index], strict=True))
+            before = phases[-1] if phases else None
+            phase = Phase(examples.lengths, examples.ids, phase_settings, parts, before)
+            phases.append(phase)
         return cls(phases)
 
     def __len__(self) -> int:
@@ -205,9 +206,8 @@ class Plan(Sequence[Step]):
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""
         index = self.phase_of(step)
-        return self.phases[index].settings.rate_at(
-            step - self.firsts[index], len(self.phases[index])
-        )
+        phase = self.phases[index]
+        return phase.settings.rate_at(step - self.firsts[index], len(phase))
 
     @property
     def tokens(self) -> int:
@@ -222,13 +222,16 @@ class Plan(Sequence[Step]):
 
 def _first_position(target: int, guess: int, count: Callable[[int], int]) -> int:
     """Return the first position at which a count that grows with the position is at least `target`."""
-    low = high = guess
+    low = guess
     width = 1
     while low > 0 and count(low) >= target:
-        low, width = max(0, low - width), 2 * width
+        low = max(0, low - width)
+        width *= 2
+    high = guess
     width = 1
     while count(high) < target:
-        high, width = high + width, 2 * width
+        high += width
+        width *= 2
     return low + bisect_left(range(low, high + 1), target, key=count)
 
 
@@ -236,17 +239,21 @@ class _Stream:
     """Examples in endless epochs, each epoch in its own order."""
 
     def __init__(self, lengths: np.ndarray, ids: np.ndarray, seed: int) -> None:
-        self._lengths, self._ids, self._seed = lengths, ids, seed
-        self._epoch = int(lengths.sum())
-        self._first = self._skipped = 0
+        self._lengths = lengths
+        self._ids = ids
+        self._seed = seed
+        self._tokens_of_epoch = int(lengths.sum())
+        self._first = 0  # examples before the stream, and their tokens
+        self._skipped = 0
         self._cached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.size: int = ids.size
-        self.mean: float = self._epoch / ids.size
+        self.mean: float = self._tokens_of_epoch / ids.size
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look up the examples at positions of the stream, and the epoch of each."""
         positions = positions + self._first
-        epochs, rows = positions // self.size, np.empty_like(positions)
+        epochs = positions // self.size
+        rows = np.empty_like(positions)
         for epoch in np.unique(epochs):
             in_epoch = epochs == epoch
             rows[in_epoch] = self._order(int(epoch))[0][positions[in_epoch] % self.size]
@@ -254,23 +261,25 @@ class _Stream:
 
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
-        epochs, rest = divmod(self._first + count, self.size)
-        return (
-            epochs * self._epoch
-            + (int(self._order(epochs)[1][rest]) if rest else 0)
-            - self._skipped
-        )
+        epoch, rest = divmod(self._first + count, self.size)
+        tokens = epoch * self._tokens_of_epoch - self._skipped
+        if rest:
+            _, starts = self._order(epoch)
+            tokens += int(starts[rest])
+        return tokens
 
     def after(self, count: int) -> "_Stream":
         """Return the stream that begins after the first `count` examples."""
-        rest = copy(self)
-        rest._first, rest._skipped = self._first + count, self._skipped + self.tokens(count)
-        return rest
+        stream = copy(self)
+        stream._first = self._first + count
+        stream._skipped = self._skipped + self.tokens(count)
+        return stream
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return an epoch's order, and the token at which each of its examples starts."""
         if epoch not in self._cached:
             order = epoch_order(self._ids, self._seed, epoch)
             starts = np.cumsum(self._lengths[order]) - self._lengths[order]
-            self._cached = {**dict(list(self._cached.items())[-1:]), epoch: (order, starts)}
+            newest = list(self._cached.items())[-1:]  # a step may reach over two epochs
+            self._cached = {**dict(newest), epoch: (order, starts)}
         return self._cached[epoch]

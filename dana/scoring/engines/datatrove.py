@@ -5,7 +5,7 @@ weights itself.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from math import isfinite
 from numbers import Real
 from pathlib import Path
@@ -19,7 +19,14 @@ from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.rng import document_key
-from dana.core.schemas import SCORES, WEIGHTS, Document, part_files, read_batches, table_identity
+from dana.core.schemas import (
+    DOCUMENTS_PER_SHARD,
+    SCORES,
+    WEIGHTS,
+    Document,
+    table_identity,
+    whole_documents,
+)
 from dana.core.storage import check_url, is_url
 from dana.corpus.parse import make_document
 from dana.corpus.sources import stem
@@ -27,7 +34,6 @@ from dana.corpus.text import normalise, words
 from dana.corpus.units import Span, sentences
 from dana.scoring.engines.parts import PartWriter, join_scores, task_part
 from dana.scoring.saved_selector import SavedSelector, load_selector
-from dana.scoring.sharded import DOCUMENTS_PER_SHARD
 
 try:
     from datatrove.io import get_datafolder
@@ -41,7 +47,10 @@ except ImportError as error:
 
 __all__ = ["DanaFilter", "DanaScore", "DanaWords", "document_cut", "join_scores"]
 
-SCORE, UNITS, WEIGHT = "dana_score", "dana_units", "dana_weight"  # keys of a document's metadata
+# Keys of a document's metadata.
+SCORE = "dana_score"
+UNITS = "dana_units"
+WEIGHT = "dana_weight"
 
 
 def as_document(doc: Any) -> Document | None:
@@ -91,11 +100,9 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         self.selector = _local("selector", selector)
         if is_url(str(output)):
             check_url(str(output))
-        self.output = (
-            None
-            if output is None
-            else get_datafolder(str(output) if isinstance(output, Path) else output)
-        )
+        self.output = None
+        if output is not None:
+            self.output = get_datafolder(str(output) if isinstance(output, Path) else output)
         self.encoder = encoder
 
     def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
@@ -108,11 +115,9 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         """
         selector = load_selector(self.selector, self.encoder)
         digest = selector.description["digest"]
-        part = (
-            nullcontext()
-            if self.output is None
-            else task_part(self.output, rank, world_size, digest)
-        )
+        part: AbstractContextManager[PartWriter | None] = nullcontext()
+        if self.output is not None:
+            part = task_part(self.output, rank, world_size, digest)
         with part as writer:
             for shard in _shards(data or ()):
                 yield from self._score_shard(shard, selector, writer)
@@ -131,7 +136,10 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
                 writer.blank += len(shard) - len(documents)
         scores = _score_documents(documents, table)
         for doc, document in shard:
-            mean, units = (None, 0) if document is None else next(scores)
+            mean: float | None = None
+            units = 0
+            if document is not None:
+                mean, units = next(scores)
             if doc.metadata.keys() & {SCORE, UNITS}:
                 self.stat_update("scored_before")
             doc.metadata |= {SCORE: mean, UNITS: units}
@@ -149,7 +157,8 @@ def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
         full += document is not None
         if full == DOCUMENTS_PER_SHARD:
             yield shard
-            shard, full = [], 0
+            shard = []
+            full = 0
     if shard:
         yield shard
 
@@ -219,15 +228,12 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
             nonlocal documents, matches
             for doc in data:
                 document = as_document(doc)
-                weight = (
-                    None
-                    if document is None
-                    else weights.get(np.uint64(document_key(document.doc_id)))
-                )
-                documents, matches = (
-                    documents + (document is not None),
-                    matches + (weight is not None),
-                )
+                weight = None
+                if document is not None:
+                    documents += 1
+                    weight = weights.get(np.uint64(document_key(document.doc_id)))
+                if weight is not None:
+                    matches += 1
                 doc.metadata[WEIGHT] = weight
                 yield doc
 
@@ -241,7 +247,9 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         """Return True to select a document, or False and the reason to drop it."""
         if self.weights is not None:
             weight = doc.metadata[WEIGHT]
-            return True if weight else (False, "not_weighed" if weight is None else "weight_0")
+            if weight:
+                return True
+            return False, "not_weighed" if weight is None else "weight_0"
         if SCORE not in doc.metadata:
             raise DataError(f"document {doc.id!r}: has no {SCORE}; put DanaScore before this step")
         score = doc.metadata[SCORE]
@@ -271,9 +279,8 @@ def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray,
     first = table["unit"].to_numpy() == 0
     document = np.cumsum(first) - 1
     units = np.bincount(document)
-    sums = np.bincount(
-        document, weights=table[column].to_numpy()
-    )  # in order: the same bits wherever a document lies
+    # In order: the same bits wherever a document lies.
+    sums = np.bincount(document, weights=table[column].to_numpy())
     return table["doc_id"].filter(pa.array(first)).to_pylist(), sums / units, units
 
 
@@ -303,11 +310,14 @@ def document_cut(run: str | Path) -> float:
         raise ConfigError(
             f"{weights.path}: all units are selected; weigh with policy segments or sampled"
         )
-    tables = [
-        document_means(table, "score")[1:]
-        for table in _whole_documents(scores.path, SCORES, "score")
-    ]
-    means, sizes = (np.concatenate(of_all) for of_all in zip(*tables, strict=True))
+    means_of_tables = []
+    sizes_of_tables = []
+    for table in whole_documents(scores.path, ["doc_id", "unit", "score"]):
+        _, table_means, table_sizes = document_means(table, "score")
+        means_of_tables.append(table_means)
+        sizes_of_tables.append(table_sizes)
+    means = np.concatenate(means_of_tables)
+    sizes = np.concatenate(sizes_of_tables)
     order = np.argsort(means, kind="stable")
     selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
     return float(means[order[min(max(1, selected_count), means.size - 1)]])
@@ -327,8 +337,9 @@ def document_weights(folder: Path) -> pd.Series:
         DataError: If two documents have the same id.
     """
     table_identity(folder, WEIGHTS)
-    hashes, weights = [np.zeros(0, np.uint64)], [np.zeros(0)]
-    for table in _whole_documents(folder, WEIGHTS, "weight"):
+    hashes = [np.zeros(0, np.uint64)]
+    weights = [np.zeros(0)]
+    for table in whole_documents(folder, ["doc_id", "unit", "weight"]):
         names, means, _ = document_means(table, "weight")
         hashes.append(np.fromiter(map(document_key, names), np.uint64, len(names)))
         weights.append(means)
@@ -336,20 +347,6 @@ def document_weights(folder: Path) -> pd.Series:
     if not by_name.index.is_unique:
         raise DataError(f"{folder}: two documents have the same id; weights are matched by id")
     return by_name
-
-
-def _whole_documents(folder: Path, schema: pa.Schema, column: str) -> Iterator[pa.Table]:
-    """Yield the rows of a folder of scores or weights in order, in tables of whole documents."""
-    rows = schema.empty_table().select(["doc_id", "unit", column])
-    for part in part_files(folder):
-        for batch in read_batches(part, rows.column_names):
-            rows = pa.concat_tables([rows, pa.Table.from_batches([batch]).cast(rows.schema)])
-            starts = np.flatnonzero(rows["unit"].to_numpy() == 0)
-            if starts.size > 1:
-                yield rows.slice(0, int(starts[-1]))
-                rows = rows.slice(int(starts[-1]))
-    if rows.num_rows:
-        yield rows
 
 
 class DanaWords(WordTokenizer):  # type: ignore[misc]

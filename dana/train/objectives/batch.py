@@ -54,18 +54,19 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     Raises:
         ConfigError: If the denominator is unknown.
     """
-    require(
-        denominator in DENOMINATORS, "denominator", denominator, f"one of {', '.join(DENOMINATORS)}"
-    )
+    allowed = f"one of {', '.join(DENOMINATORS)}"
+    require(denominator in DENOMINATORS, "denominator", denominator, allowed)
     weights = weights.astype(np.float64)
     if denominator == "batch":
         coefficients = np.divide(weights, counts, out=np.zeros_like(weights), where=counts > 0)
-        return LossScale(coefficients, float(weights.size) if coefficients.any() else 0.0)
-    coefficients = np.where(counts > 0, weights, 0.0)
-    label_weights = weights if denominator == "weight_sum" else np.ones_like(weights)
-    return LossScale(
-        coefficients, float((label_weights * counts).sum()) if coefficients.any() else 0.0
-    )
+        total = float(weights.size)
+    elif denominator == "weight_sum":
+        coefficients = np.where(counts > 0, weights, 0.0)
+        total = float((weights * counts).sum())
+    else:
+        coefficients = np.where(counts > 0, weights, 0.0)
+        total = float(counts.sum())
+    return LossScale(coefficients, total if coefficients.any() else 0.0)
 
 
 def micro_loss(
@@ -110,7 +111,9 @@ class MicroBatch:
         def move(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: move(part) for name, part in value.items()}
-            return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            if isinstance(value, Tensor):
+                return value.to(device, non_blocking=True)
+            return value
 
         return replace(self, **move(vars(self)))
 
@@ -160,14 +163,8 @@ class StepBatch:
         if owners is None:
             owners = np.repeat(np.arange(len(examples)), np.diff(examples.offsets))
         counts = np.bincount(owners[labels != IGNORED], minlength=len(examples))
-        return cls(
-            examples,
-            inputs,
-            labels,
-            owners,
-            counts,
-            loss_scale(examples.weights, counts, denominator),
-        )
+        scale = loss_scale(examples.weights, counts, denominator)
+        return cls(examples, inputs, labels, owners, counts, scale)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -187,23 +184,27 @@ class StepBatch:
         """
         import torch
 
-        positions, attention = lay_out(
-            rows if rows.size else np.array([0]), self.examples.offsets, layout
-        )
-        real, flat = positions >= 0, np.maximum(positions, 0)
-        is_label = (self.labels[flat] != IGNORED) & real & bool(rows.size)
-        owners = self.owners[flat][is_label]
-        ids = np.where(real, self.inputs[flat], layout.pad).astype(np.int64)
+        is_idle = not rows.size
+        if is_idle:
+            rows = np.array([0])
+        positions, attention = lay_out(rows, self.examples.offsets, layout)
+        is_token = positions >= 0
+        flat = np.maximum(positions, 0)
+        is_label = (self.labels[flat] != IGNORED) & is_token
+        if is_idle:
+            is_label[:] = False
+        ids = np.where(is_token, self.inputs[flat], layout.pad).astype(np.int64)
         inputs = {
             "input_ids": torch.from_numpy(ids),
             "where": torch.from_numpy(np.flatnonzero(is_label)),
             **attention,
         }
-        targets, coefficients = (
-            self.labels[flat][is_label].astype(np.int64),
-            self.scale.coefficients[owners],
+        targets = self.labels[flat][is_label].astype(np.int64)
+        owners = self.owners[flat][is_label]
+        coefficients = self.scale.coefficients[owners].astype(np.float32)
+        return MicroBatch(
+            inputs,
+            torch.from_numpy(targets),
+            torch.from_numpy(owners),
+            torch.from_numpy(coefficients),
         )
-        tensors = (
-            torch.from_numpy(part) for part in (targets, owners, coefficients.astype(np.float32))
-        )
-        return MicroBatch(inputs, *tensors)

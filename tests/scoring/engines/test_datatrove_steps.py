@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 
 import dana
+from dana.core import schemas
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.rng import document_key
@@ -244,8 +245,10 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(
         for name, of in weights.items()
         for unit, weight in enumerate(of)
     ]
-    read = engine.read_batches
-    monkeypatch.setattr(engine, "read_batches", lambda part, columns: read(part, columns, 7))
+    read = schemas.read_batches
+    monkeypatch.setattr(
+        schemas, "read_batches", lambda part, columns, rows: read(part, columns, 7)
+    )
     series = document_weights(write_weights(rows))
     for name, of in weights.items():
         assert series[document_key(name)] == pytest.approx(
