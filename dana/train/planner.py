@@ -43,28 +43,25 @@ def choose_execution(
     Raises:
         ConfigError: If the model does not support the layout in the settings.
     """
-    model, precision, execution = (
-        model.to(accelerator.device),
-        Precision.of(accelerator),
-        settings.execution,
-    )
-    autocast = (
-        precision.name == "bf16" and not precision.from_launcher
-    )  # Accelerate does not apply it
-    source = (
-        "set by the launch (no = fp32)"
-        if precision.from_launcher
-        else f"default of {precision.device.type}"
-    )
+    model = model.to(accelerator.device)
+    precision = Precision.of(accelerator)
     layout, why = on_rank_0(lambda: _layout(model, settings, precision))
-    shape = BatchLayout.of(model.config, execution.micro_batch_tokens, layout, autocast)
+    # The launcher's precision is applied by Accelerate.
+    bf16 = precision.name == "bf16" and not precision.from_launcher
+    budget = settings.execution.micro_batch_tokens
+    shape = BatchLayout.of(model.config, budget, layout, bf16)
     if layout == "unpadded":
         register()
         model.set_attn_implementation(NAME)
     plan = Plan.of(examples, settings)
-    lengths, world = examples.lengths[plan[0].rows], accelerator.num_processes
+    lengths = examples.lengths[plan[0].rows]
+    ranks = accelerator.num_processes
+    passes = len(micro_batches(lengths, shape, 0, ranks))
+    source = f"default of {precision.device.type}"
+    if precision.from_launcher:
+        source = "set by the launch (no = fp32)"
     reasons = [
-        f"batch     {lengths.size} examples a step = {world} rank(s) x {len(micro_batches(lengths, shape, 0, world))} "
+        f"batch     {lengths.size} examples a step = {ranks} rank(s) x {passes} "
         f"micro-batch(es) of at most {shape.budget} tokens, {len(plan)} steps",
         f"precision {precision.name}: {source}",
         f"layout    {layout}: {why}",
@@ -85,26 +82,28 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
     Raises:
         ConfigError: If the model does not support the layout in the settings.
     """
-    layout, layouts = settings.execution.layout, settings.make_objective().layouts
-    kind, able = model.config.model_type, getattr(model, "_supports_flash_attn", False)
-    if layout == "auto":
-        if "unpadded" not in layouts:
-            return layouts[0], f"the first layout of objective {settings.objective}"
-        if not able:
-            return "padded", f"the only layout that {kind} supports"
-        kernel = precision.name != "no" and has_kernel(precision.device)
-        if kernel and not keeps_apart(model):
-            return "padded", f"tried without padding, {kind} mixes the examples of a row"
-        why = (
-            f"this device has {'an' if kernel else 'no'} attention kernel for rows without padding"
+    layout = settings.execution.layout
+    kind = model.config.model_type
+    takes_positions = getattr(model, "_supports_flash_attn", False)
+    if layout == "padded":
+        return layout, "set by execution.layout"
+    if layout != "auto":
+        if takes_positions and keeps_apart(model):
+            return layout, "set by execution.layout"
+        raise ConfigError(
+            f"execution.layout={layout} does not work with {kind}, whose attention cannot keep "
+            "examples of one row apart; use execution.layout=padded"
         )
-        return ("unpadded" if kernel else "padded"), why
-    if layout != "padded" and not (able and keeps_apart(model)):
-        problem = (
-            f"does not work with {kind}, whose attention cannot keep examples of one row apart"
-        )
-        raise ConfigError(f"execution.layout={layout} {problem}; use execution.layout=padded")
-    return layout, "set by execution.layout"
+    layouts = settings.make_objective().layouts
+    if "unpadded" not in layouts:
+        return layouts[0], f"the first layout of objective {settings.objective}"
+    if not takes_positions:
+        return "padded", f"the only layout that {kind} supports"
+    if precision.name == "no" or not has_kernel(precision.device):
+        return "padded", "this device has no attention kernel for rows without padding"
+    if not keeps_apart(model):
+        return "padded", f"tried without padding, {kind} mixes the examples of a row"
+    return "unpadded", "this device has an attention kernel for rows without padding"
 
 
 def keeps_apart(model: Any) -> bool:
@@ -112,34 +111,30 @@ def keeps_apart(model: Any) -> bool:
 
     Its attention implementation stays as it was.
     """
-    words, lengths = model.get_input_embeddings().weight.shape[0], [5, 3]
-    ids = (torch.arange(8, device=model.device) + words // 2)[
-        None
-    ]  # special tokens stand at the ends
-    _, attention = lay_out(
-        np.arange(2), np.array([0, 5, 8]), BatchLayout.of(model.config, 8, "unpadded")
-    )
-    tensors = {
-        name: torch.as_tensor(value).to(model.device)
-        for name, value in attention.items()
-        if "max" not in name
-    }
-    network, was_training, name = (
-        model.base_model,
-        model.training,
-        model.config._attn_implementation,
-    )
+    words = model.get_input_embeddings().weight.shape[0]
+    # Special tokens stand at the ends of a vocabulary.
+    ids = (torch.arange(8, device=model.device) + words // 2)[None]
+    lengths = [5, 3]
+    shape = BatchLayout.of(model.config, 8, "unpadded")
+    _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), shape)
+    for key, value in attention.items():
+        if isinstance(value, torch.Tensor):
+            attention[key] = value.to(model.device)
+    network = model.base_model
+    was_training = model.training
+    implementation = model.config._attn_implementation
     register()
     model.eval()
     try:
         with torch.no_grad(), running(model):
-            alone = torch.cat([network(input_ids=part)[0] for part in ids.split(lengths, 1)], 1)
+            texts = ids.split(lengths, 1)
+            alone = torch.cat([network(input_ids=text)[0] for text in texts], 1)
             model.set_attn_implementation(NAME)
-            joint = network(input_ids=ids, **attention | tensors)[0]
+            joint = network(input_ids=ids, **attention)[0]
     except ArtifactError:  # it does not take these arguments
         return False
     finally:
-        model.set_attn_implementation(name)
+        model.set_attn_implementation(implementation)
         model.train(was_training)
     return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))
 
@@ -150,9 +145,8 @@ def checkpoint_gradients(model: Any) -> None:
     Raises:
         ConfigError: If the model does not support it.
     """
-    enable = getattr(
-        model, "activation_checkpointing_enable", model.gradient_checkpointing_enable
-    )  # its later name
+    # transformers renames it.
+    enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     try:
         enable({"use_reentrant": False})
     except ValueError as error:
@@ -171,12 +165,10 @@ def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not (
-            isinstance(error, torch.OutOfMemoryError)
-            or re.search("out of memory|ALLOC_FAILED", str(error))
-        ):
+        is_named = re.search("out of memory|ALLOC_FAILED", str(error))
+        if not isinstance(error, torch.OutOfMemoryError) and not is_named:
             raise
-        remedy = "set it lower, and run the command again: it resumes from the last checkpoint"
         raise DanaError(
-            f"{what}: out of memory with execution.micro_batch_tokens={budget}; {remedy}"
+            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, "
+            "and run the command again: it resumes from the last checkpoint"
         ) from error

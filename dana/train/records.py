@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from statistics import median
 from typing import Any
 
@@ -78,23 +78,18 @@ Record = StepRecord | EvaluationRecord
 
 def values_of(record: Record) -> dict[str, Any]:
     """Return a record's values by name, without optional ones that are unset; numbers that are not finite are None."""
-    unset = {
-        field.name: field.default
-        for field in fields(record)
-        if field.default is None or field.default is False
-    }
-    values = {
-        name: value
-        for name, value in asdict(record).items()
-        if name not in unset or value is not unset[name]
-    }
-    values |= {f"{kind}_loss": loss for kind, loss in values.pop("other_losses", {}).items()}
-    infinite = {
-        name: None
-        for name, value in values.items()
-        if isinstance(value, float) and not math.isfinite(value)
-    }
-    return values | infinite
+    values: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        is_optional = field.default is None or field.default is False
+        if is_optional and value is field.default:
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            value = None
+        values[field.name] = value
+    for kind, loss in values.pop("other_losses", {}).items():
+        values[f"{kind}_loss"] = loss if math.isfinite(loss) else None
+    return values
 
 
 def to_line(record: Record) -> str:
@@ -107,15 +102,13 @@ def from_line(line: str) -> Record:
     entries = json.loads(line)
     kind: type = StepRecord if entries["kind"] == "step" else EvaluationRecord
     values = {field.name: entries[field.name] for field in fields(kind) if field.name in entries}
-    others = {
-        name: value
+    other_losses = {
+        name.removesuffix("_loss"): value
         for name, value in entries.items()
         if name.endswith("_loss") and name not in values
     }
-    if others:
-        values["other_losses"] = {
-            name.removesuffix("_loss"): value for name, value in others.items()
-        }
+    if other_losses:
+        values["other_losses"] = other_losses
     return kind(**values)
 
 
@@ -129,6 +122,9 @@ def speed_of(records: list[Record]) -> dict[str, float]:
     steps = [record for record in records if isinstance(record, StepRecord)]
     speeds = [record.tokens_per_second for record in steps if record.tokens_per_second is not None]
     peaks = [record.peak_memory for record in steps if record.peak_memory is not None]
-    return ({"tokens_per_second": median(speeds)} if speeds else {}) | (
-        {"peak_memory": max(peaks)} if peaks else {}
-    )
+    speed: dict[str, float] = {}
+    if speeds:
+        speed["tokens_per_second"] = median(speeds)
+    if peaks:
+        speed["peak_memory"] = max(peaks)
+    return speed

@@ -14,15 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from dana.core.logging import monitor
-from dana.core.schemas import Document, part_files, read_batches, table_schema, write_parts
+from dana.core.schemas import Document, read_rows, table_schema, write_parts
 from dana.core.tensors import ArrayWriter, map_arrays
 from dana.models.folder import uncut
 
 FILE = "tokens.safetensors"
 DOCUMENT_LENGTHS = table_schema(doc_id=pa.string(), tokens=pa.int64(), characters=pa.int64())
-DOCUMENTS_AT_ONCE = (
-    512  # enough for the tokenizer's threads, few enough to hold their offsets in memory
-)
+# Enough for the tokenizer's threads, few enough to hold their offsets in memory.
+DOCUMENTS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
@@ -67,26 +66,26 @@ class Tokens:
             ArtifactError: If the file is missing or damaged.
         """
         arrays = map_arrays(folder / FILE)
-        parts, names = part_files(folder), DOCUMENT_LENGTHS.names
-        return cls(
-            **arrays, batches=lambda: (rows for part in parts for rows in read_batches(part, names))
-        )
+        return cls(**arrays, batches=lambda: read_rows(folder, DOCUMENT_LENGTHS.names))
 
     @classmethod
     def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
         """Tokenise documents in memory."""
-        empty = np.zeros(0, dtype=np.uint32)
-        nothing = (empty, empty, DOCUMENT_LENGTHS.empty_table())
-        ids, last, tables = zip(nothing, *tokenise(documents, tokenizer), strict=True)
+        ids = [np.zeros(0, dtype=np.uint32)]
+        last = [np.zeros(0, dtype=np.uint32)]
+        tables = [DOCUMENT_LENGTHS.empty_table()]
+        for block_ids, block_last, table in tokenise(documents, tokenizer):
+            ids.append(block_ids)
+            last.append(block_last)
+            tables.append(table)
         return cls(np.concatenate(ids), np.concatenate(last), pa.concat_tables(tables).to_batches)
 
     def documents(self) -> Iterator[DocumentSpan]:
         """Yield every document in corpus order."""
         after = 0
         for batch in self.batches():
-            for doc_id, tokens, characters in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
+            columns = [column.to_pylist() for column in batch.columns]
+            for doc_id, tokens, characters in zip(*columns, strict=True):
                 yield DocumentSpan(doc_id, after, after + tokens, characters)
                 after += tokens
 
@@ -103,28 +102,26 @@ def tokenise(
     Raises:
         ConfigError: If the tokenizer is a slow one, which does not report where its tokens end.
     """
-    encoder, stream = uncut(tokenizer), iter(documents)
-    while block := list(islice(stream, DOCUMENTS_AT_ONCE)):
-        encodings = encoder.encode_batch(
-            [document.text for document in block], add_special_tokens=False
-        )
-        ids = [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
-        offsets = (
-            [max(first, end - 1) for first, end in encoding.offsets] for encoding in encodings
-        )
-        last = [
-            np.maximum.accumulate(np.array(positions, dtype=np.uint32)) for positions in offsets
-        ]
-        rows: dict[str, list] = {
+    encoder = uncut(tokenizer)
+    stream = iter(documents)
+    while True:
+        block = list(islice(stream, DOCUMENTS_AT_ONCE))
+        if not block:
+            return
+        texts = [document.text for document in block]
+        ids = []
+        last = []
+        for encoding in encoder.encode_batch(texts, add_special_tokens=False):
+            ids.append(np.array(encoding.ids, dtype=np.uint32))
+            positions = [max(first, end - 1) for first, end in encoding.offsets]
+            last.append(np.maximum.accumulate(np.array(positions, dtype=np.uint32)))
+        lengths = {
             "doc_id": [document.doc_id for document in block],
-            "tokens": [one.size for one in ids],
+            "tokens": [document_ids.size for document_ids in ids],
+            "characters": [len(text) for text in texts],
         }
-        rows |= {"characters": [len(document.text) for document in block]}
-        yield (
-            np.concatenate(ids),
-            np.concatenate(last),
-            pa.Table.from_pydict(rows, schema=DOCUMENT_LENGTHS),
-        )
+        table = pa.Table.from_pydict(lengths, schema=DOCUMENT_LENGTHS)
+        yield np.concatenate(ids), np.concatenate(last), table
 
 
 def write_tokens(
@@ -141,8 +138,9 @@ def write_tokens(
     Returns:
         The number of tokens.
     """
-    small = max(tokenizer.get_vocab().values()) < 1 << 16  # there may be fewer tokens than ids
-    writer = ArrayWriter(folder / FILE, {"ids": "uint16" if small else "uint32", "last": "uint32"})
+    largest_id = max(tokenizer.get_vocab().values())  # there may be fewer tokens than ids
+    id_type = "uint16" if largest_id < 1 << 16 else "uint32"
+    writer = ArrayWriter(folder / FILE, {"ids": id_type, "last": "uint32"})
     tokens = 0
 
     def tables() -> Iterator[pa.Table]:

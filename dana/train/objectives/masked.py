@@ -66,13 +66,8 @@ class Masking:
             )
         special = np.zeros(len(tokenizer), dtype=bool)
         special[tokenizer.all_special_ids] = True
-        return cls(
-            tokenizer.mask_token_id,
-            special,
-            seed,
-            rate,
-            word_parts(tokenizer) if whole_word else None,
-        )
+        parts = word_parts(tokenizer) if whole_word else None
+        return cls(tokenizer.mask_token_id, special, seed, rate, parts)
 
 
 def mask(
@@ -102,10 +97,10 @@ def mask(
         examples = ids.astype(np.uint64) + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE
         keys = np.repeat(examples, lengths) + positions.astype(np.uint64) * POSITION_STRIDE
     chance = hash_uniform(derive_seed(masking.seed, "mask", "choose"), keys)
-    if masking.parts is not None:  # a word's chance is that of its first token
-        chance = chance[
-            word_starts(tokens, masking.parts, (positions == 0) | masking.special[tokens])
-        ]
+    if masking.parts is not None:
+        # A word's chance is that of its first token.
+        edges = (positions == 0) | masking.special[tokens]
+        chance = chance[word_starts(tokens, masking.parts, edges)]
     chance[masking.special[tokens]] = np.inf
     lowest = np.repeat(np.minimum.reduceat(chance, offsets[:-1]), lengths)
     is_masked = ((chance < masking.rate) | (chance == lowest)) & np.isfinite(chance)
@@ -121,11 +116,11 @@ def mask(
     return inputs, np.where(is_masked, tokens, IGNORED)
 
 
-WORD_START, CONTINUATION, SYMBOL = 0, 1, 2
-MARKS = (
-    "\u0120",
-    "\u2581",
-)  # byte-level BPE (Ġ) and SentencePiece (▁) write these for the space before a word
+WORD_START = 0
+CONTINUATION = 1
+SYMBOL = 2
+# Byte-level BPE (Ġ) and SentencePiece (▁) write these for the space before a word.
+MARKS = ("\u0120", "\u2581")
 
 
 def word_parts(tokenizer: Any) -> np.ndarray:
@@ -158,10 +153,8 @@ def word_parts(tokenizer: Any) -> np.ndarray:
         )
     texts = [_bytes_to_text(piece) for piece in pieces] if mark == MARKS[0] else pieces
     for index, (piece, text) in enumerate(zip(pieces, texts, strict=True)):
-        if all(
-            unicodedata.category(character)[0] in "PSZC"
-            for character in text.replace(mark, "").strip()
-        ):
+        characters = text.replace(mark, "").strip()
+        if all(unicodedata.category(character)[0] in "PSZC" for character in characters):
             parts[index] = SYMBOL
         elif not piece.startswith(mark):
             parts[index] = CONTINUATION
@@ -210,9 +203,8 @@ class MaskedCollator(Collator):
     special_tokens: SpecialTokens
 
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
-        return StepBatch.of(
-            batch, *mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking), denominator
-        )
+        inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
+        return StepBatch.of(batch, inputs, labels, denominator)
 
 
 @dataclass(frozen=True)
@@ -247,9 +239,8 @@ class MaskedTokens(Objective):
         return MaskedCollator(masking, SpecialTokens.of(tokenizer))
 
     def heldout_collator(self, tokenizer: Any) -> MaskedCollator:
-        return MaskedCollator(
-            Masking.of(tokenizer, HELDOUT_SEED, HELDOUT_RATE), SpecialTokens.of(tokenizer)
-        )
+        masking = Masking.of(tokenizer, HELDOUT_SEED, HELDOUT_RATE)
+        return MaskedCollator(masking, SpecialTokens.of(tokenizer))
 
     def card_terms(self) -> ModelCardTerms:
         what = "masked whole words" if self.whole_word else "masked tokens"
