@@ -14,9 +14,7 @@ from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 
 SEED = 20211
-BASE_TOKENS = (
-    20_000  # most tokens of the selected and of the random text that the base is tested on
-)
+BASE_TOKENS = 20_000  # most tokens of the selected and of the random text of the base's test
 
 
 class HeldoutLoss(NamedTuple):
@@ -64,9 +62,8 @@ class HeldOut:
         limit = min(BASE_TOKENS, evaluation_tokens)
         selection = heldout_sample(examples.first_part, limit)
         general = self.texts["general"]
-        sizes = np.minimum(
-            general.sizes, np.resize(selection.sizes, len(general))
-        )  # less context predicts worse
+        # Less context predicts worse.
+        sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))
         random = heldout_sample(replace(general, sizes=sizes), limit)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
@@ -74,10 +71,11 @@ class HeldOut:
         self, module: torch.nn.Module, shape: BatchLayout, accelerator: Any
     ) -> dict[str, float | None]:
         """Measure the mean loss of a model on each text by name, in nats a token (:func:`measure_loss`)."""
-        how = self.collator, shape, accelerator
-        return {
-            name: measure_loss(module, examples, *how).mean for name, examples in self.texts.items()
-        }
+        means = {}
+        for name, examples in self.texts.items():
+            loss = measure_loss(module, examples, self.collator, shape, accelerator)
+            means[name] = loss.mean
+        return means
 
 
 def measure_loss(
@@ -115,15 +113,17 @@ def example_losses(
         Of each example the sum of its losses, in nats, and the number of its predicted tokens;
         shape (examples,).
     """
-    step = collator.step_batch(examples.take(np.arange(len(examples))), 0, "token_count")
-    sums, was_training = torch.zeros(len(examples), dtype=torch.float64), module.training
+    batch = examples.take(np.arange(len(examples)))
+    step = collator.step_batch(batch, 0, "token_count")
+    rank = accelerator.process_index
+    world = accelerator.num_processes
+    sums = torch.zeros(len(examples), dtype=torch.float64)
+    was_training = module.training
     module.eval()
     try:
-        with (
-            torch.no_grad()
-        ):  # not inference_mode: ZeRO-3 keeps what it gathers here for the next training step
-            ranks = accelerator.process_index, accelerator.num_processes
-            for rows in micro_batches(step.lengths, shape, *ranks):
+        # Not inference_mode: ZeRO-3 keeps what it gathers here for the next training step.
+        with torch.no_grad():
+            for rows in micro_batches(step.lengths, shape, rank, world):
                 check_in()
                 micro = step.micro(rows, shape).to(accelerator.device)
                 losses = micro.losses(module)[: micro.owners.numel()]

@@ -48,22 +48,27 @@ def warm_up_head(
         if name not in language_model.new
     ]
     device = find_device()
-    module = (
-        settings.make_objective().module(model).to(device).eval()
-    )  # no dropout: nothing here can overfit
+    module = settings.make_objective().module(model).to(device)
+    module.eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
         parameter.requires_grad_(all(parameter is not other for other in frozen))
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
-    short = replace(settings.by_phase()[0], steps=warmup.steps, tokens=None, epochs=None)
-    short = replace(short, batch_size=warmup.batch_size, batch_tokens=None)
-    plan, shape = (
-        Plan.of(examples, short),
-        BatchLayout.of(model.config, settings.execution.micro_batch_tokens),
+    short = replace(
+        settings.by_phase()[0],
+        steps=warmup.steps,
+        tokens=None,
+        epochs=None,
+        batch_size=warmup.batch_size,
+        batch_tokens=None,
     )
+    plan = Plan.of(examples, short)
+    shape = BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
 
     def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
-        for rows in micro_batches(batch.lengths, shape) if batch.scale.total else ():
+        if not batch.scale.total:
+            return
+        for rows in micro_batches(batch.lengths, shape):
             micro = batch.micro(rows, shape).to(device)
             yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 

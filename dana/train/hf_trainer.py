@@ -99,24 +99,21 @@ class WeightedCollator:
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
-        batch = Batch(
-            tokens, np.cumsum([0, *(len(row["input_ids"]) for row in rows)]), ids, weights
-        )
+        offsets = np.cumsum([0, *(len(row["input_ids"]) for row in rows)])
+        batch = Batch(tokens, offsets, ids, weights)
         step = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
-        require(
-            type(step) is StepBatch,
-            "objective",
-            self._objective,
-            "one that predicts tokens and nothing else",
-        )
+        allowed = "one that predicts tokens and nothing else"
+        require(type(step) is StepBatch, "objective", self._objective, allowed)
         positions, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
-        columns = {"input_ids": (step.inputs, self._pad), "labels": (step.labels, IGNORED)}
-        arrays = {
-            name: np.where(positions < 0, fill, flat[positions])
-            for name, (flat, fill) in columns.items()
+        is_padding = positions < 0
+        inputs = np.where(is_padding, self._pad, step.inputs[positions])
+        labels = np.where(is_padding, IGNORED, step.labels[positions])
+        return {
+            "input_ids": torch.from_numpy(inputs.astype(np.int64)),
+            "labels": torch.from_numpy(labels.astype(np.int64)),
+            **attention,
+            "weight": torch.from_numpy(weights),
         }
-        tensors = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
-        return {**tensors, **attention, "weight": torch.from_numpy(weights)}
 
 
 class WeightedTrainer(Trainer):
@@ -139,33 +136,19 @@ class WeightedTrainer(Trainer):
 
     def __init__(self, *args: Any, denominator: str = "batch", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        require(
-            denominator in DENOMINATORS,
-            "denominator",
-            denominator,
-            f"one of {', '.join(DENOMINATORS)}",
-        )
-        arguments, collator = self.args, cast(WeightedCollator, self.data_collator)
-        require(
-            isinstance(collator, WeightedCollator),
-            "data_collator",
-            collator,
-            "a dana.WeightedCollator",
-        )
-        require(
-            self.compute_loss_func is None, "compute_loss_func", self.compute_loss_func, "left out"
-        )
-        smoothing, persistent = (
-            arguments.label_smoothing_factor,
-            arguments.dataloader_persistent_workers,
-        )
+        allowed = f"one of {', '.join(DENOMINATORS)}"
+        require(denominator in DENOMINATORS, "denominator", denominator, allowed)
+        collator = cast(WeightedCollator, self.data_collator)
+        is_ours = isinstance(collator, WeightedCollator)
+        require(is_ours, "data_collator", collator, "a dana.WeightedCollator")
+        function = self.compute_loss_func
+        require(function is None, "compute_loss_func", function, "left out")
+        arguments = self.args
+        smoothing = arguments.label_smoothing_factor
         require(smoothing == 0, "label_smoothing_factor", smoothing, "0")
-        require(
-            not persistent,
-            "dataloader_persistent_workers",
-            persistent,
-            "False: each epoch has its own masks",
-        )
+        is_persistent = arguments.dataloader_persistent_workers
+        allowed = "False: each epoch has its own masks"
+        require(not is_persistent, "dataloader_persistent_workers", is_persistent, allowed)
         arguments.remove_unused_columns = False  # or the Trainer would drop the weights
         self.denominator = denominator
         self.add_callback(_EpochOfMasks(collator))
@@ -178,15 +161,16 @@ class WeightedTrainer(Trainer):
         weights = [batch.pop("weight").cpu().numpy() for batch in batches]
         counts = [(batch["labels"] != IGNORED).sum(1).cpu().numpy() for batch in batches]
         ranks = gather_object([(np.concatenate(weights), np.concatenate(counts))])
-        everywhere = [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
-        scale = loss_scale(everywhere[0], everywhere[1], self.denominator)
-        start = sum(part.size for part, _ in ranks[: self.accelerator.process_index])
-        for batch, part in zip(batches, weights, strict=True):
-            coefficients = scale.coefficients[start : start + part.size].astype(np.float32)
-            batch["coefficients"], start = (
-                torch.from_numpy(coefficients).to(device),
-                start + part.size,
-            )
+        all_weights = np.concatenate([rank_weights for rank_weights, _ in ranks])
+        all_counts = np.concatenate([rank_counts for _, rank_counts in ranks])
+        scale = loss_scale(all_weights, all_counts, self.denominator)
+        ranks_before = ranks[: self.accelerator.process_index]
+        start = sum(rank_weights.size for rank_weights, _ in ranks_before)
+        for batch, weight in zip(batches, weights, strict=True):
+            end = start + weight.size
+            coefficients = scale.coefficients[start:end].astype(np.float32)
+            batch["coefficients"] = torch.from_numpy(coefficients).to(device)
+            start = end
         return batches, scale.total
 
     def compute_loss(
@@ -197,19 +181,20 @@ class WeightedTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """Return a micro-batch's share of the step's loss; in evaluation the loss of the batch alone."""
-        arguments = {
-            name: value
-            for name, value in inputs.items()
-            if name not in ("labels", "weight", "coefficients")
-        }
-        labels, world, total = inputs["labels"], self.accelerator.num_processes, num_items_in_batch
-        coefficients, is_label = inputs.get("coefficients"), labels != IGNORED
+        not_of_the_model = ("labels", "weight", "coefficients")
+        arguments = {name: value for name, value in inputs.items() if name not in not_of_the_model}
+        labels = inputs["labels"]
+        is_label = labels != IGNORED
+        coefficients = inputs.get("coefficients")
+        world = self.accelerator.num_processes
+        total = num_items_in_batch
         if coefficients is None:
-            scale = loss_scale(
-                inputs["weight"].cpu().numpy(), is_label.sum(1).cpu().numpy(), self.denominator
-            )
+            weights = inputs["weight"].cpu().numpy()
+            counts = is_label.sum(1).cpu().numpy()
+            scale = loss_scale(weights, counts, self.denominator)
             coefficients = torch.from_numpy(scale.coefficients.astype(np.float32)).to(labels.device)
-            world, total = 1, scale.total
+            world = 1
+            total = scale.total
         outputs = model(**arguments)
         losses = token_losses(outputs.logits[is_label], labels[is_label])
         loss = micro_loss(losses, coefficients[is_label.nonzero()[:, 0]], total or 1.0, world)

@@ -35,8 +35,7 @@ OVERFIT_FROM = 20  # epochs over the same text after which the model memorises i
 MANY_EPOCHS = (
     "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will "
     "memorise them. Select more text (a larger beta), train shorter (epochs=3), or mix in general "
-    "text "
-    "(mix={{selected: 0.5, general: 0.5}})"
+    "text (mix={{selected: 0.5, general: 0.5}})"
 )
 
 
@@ -96,13 +95,9 @@ def check_trackers(names: list[str]) -> None:
     from accelerate.tracking import get_available_trackers
 
     available = [str(kind.value) for kind in get_available_trackers()]
+    allowed = f"an installed tracker: {', '.join(available) or 'none'}"
     for name in names:
-        require(
-            name in available,
-            "trackers",
-            name,
-            f"an installed tracker: {', '.join(available) or 'none'}",
-        )
+        require(name in available, "trackers", name, allowed)
 
 
 def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:
@@ -112,12 +107,12 @@ def start_trackers(accelerator: Any, project: str, settings: Any, run: str | Non
         values |= {f"{group}.{name}": value for name, value in values.pop(group, {}).items()}
     for index, phase in enumerate(values.pop("phases", [])):
         values |= {f"phases.{index}.{name}": value for name, value in phase.items()}
-    plain = {
-        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
-    }
-    accelerator.init_trackers(
-        project, config=plain, init_kwargs={"wandb": {"name": run}} if run else {}
-    )
+    config = {}
+    for name, value in values.items():
+        if isinstance(value, bool | int | float | str):
+            config[name] = value
+    options = {"wandb": {"name": run}} if run else {}
+    accelerator.init_trackers(project, config=config, init_kwargs=options)
 
 
 def finish_trackers(accelerator: Any) -> None:

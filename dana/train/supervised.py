@@ -36,8 +36,11 @@ def make_optimizer(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in parameters if parameter.ndim > 1]
     vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
-    decays = (matrices, weight_decay), (vectors, 0.0)
-    groups = [{"params": part, "weight_decay": decay} for part, decay in decays if part]
+    groups = []
+    if matrices:
+        groups.append({"params": matrices, "weight_decay": weight_decay})
+    if vectors:
+        groups.append({"params": vectors, "weight_decay": 0.0})
     return torch.optim.AdamW(
         groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True
     )
@@ -68,18 +71,19 @@ def train_supervised(
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for step, batch in enumerate(batches):
-        total, now = 0.0, rate(step)
+        total = 0.0
+        learning_rate = rate(step)
         for part in losses(batch):
             part.backward()
             total += part.item()
         if not math.isfinite(total):
             raise DanaError(
-                f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={now}"
+                f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={learning_rate}"
             )
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(parameters, clip)
         for group in optimizer.param_groups:
-            group["lr"] = now
+            group["lr"] = learning_rate
         optimizer.step()
         optimizer.zero_grad()
         yield total
@@ -96,10 +100,12 @@ def batches_by_length(
         random: Shuffles the rows, and finally the batches.
         together: The shuffled rows of so many batches are sorted by length before they are cut.
     """
-    lengths, steps = np.asarray(lengths), []
+    lengths = np.asarray(lengths)
     order = random.permutation(lengths.size)
+    batches = []
     for start in range(0, order.size, size * together):
         bucket = order[start : start + size * together]
         bucket = bucket[np.argsort(lengths[bucket], kind="stable")]
-        steps += [bucket[at : at + size] for at in range(0, bucket.size, size)]
-    return [steps[index] for index in random.permutation(len(steps))]
+        for first in range(0, bucket.size, size):
+            batches.append(bucket[first : first + size])
+    return [batches[index] for index in random.permutation(len(batches))]

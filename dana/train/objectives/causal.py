@@ -44,19 +44,13 @@ class Causal(Objective):
             MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
         )
 
-        kind = (
-            config.model_type
-        )  # transformers also makes decoders of encoders such as BERT, and of halves of others
-        is_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"} and not getattr(
-            config, "is_decoder", False
-        )
+        # transformers also makes decoders of encoders such as BERT, and of halves of others.
+        kind = config.model_type
+        may_be_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"}
+        is_encoder = may_be_encoder and not getattr(config, "is_decoder", False)
         is_decoder = kind in DECODERS and not is_encoder and not config.is_encoder_decoder
-        require(
-            is_decoder,
-            "objective",
-            "causal",
-            f"masked for a model of type {kind}: it also sees what follows",
-        )
+        allowed = f"masked for a model of type {kind}: it also sees what follows"
+        require(is_decoder, "objective", "causal", allowed)
         return AutoModelForCausalLM
 
     def collator(self, tokenizer: Any, seed: int) -> CausalCollator:

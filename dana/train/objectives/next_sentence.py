@@ -27,7 +27,9 @@ from dana.train.objectives.base import ModelCardTerms
 from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale
 from dana.train.objectives.masked import EPOCH_STRIDE, MaskedCollator, MaskedTokens, Masking, mask
 
-FOLLOWS, ELSEWHERE = 0, 1  # the labels of BERT
+# The labels of BERT.
+FOLLOWS = 0
+ELSEWHERE = 1
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,12 @@ def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, 
     counts = np.stack([heads, (lengths - heads)[second]], axis=1).ravel()
     ends = np.cumsum(counts)
     positions = np.arange(batch.tokens.size) + np.repeat(starts - ends + counts, counts)
-    pairs = Batch(
-        batch.tokens[positions], np.concatenate([[0], ends[1::2]]), batch.ids, batch.weights
-    )
-    labels = np.where(
-        sizes < 2, IGNORED, np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE)
-    )
-    return Pairs(
-        pairs, np.repeat(np.tile([0, 1], len(batch)), counts), np.repeat(texts, counts), labels
-    )
+    offsets = np.concatenate([[0], ends[1::2]])
+    pairs = Batch(batch.tokens[positions], offsets, batch.ids, batch.weights)
+    labels = np.where(batch.ids[second] == batch.ids, FOLLOWS, ELSEWHERE)
+    labels[sizes < 2] = IGNORED
+    types = np.repeat(np.tile([0, 1], len(batch)), counts)
+    return Pairs(pairs, types, np.repeat(texts, counts), labels)
 
 
 log = get_logger(__name__)
@@ -149,20 +148,23 @@ class PairBatch(StepBatch):
         return {**super().loss_counts, "next_sentence": int((self.pairs.labels != IGNORED).sum())}
 
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> PairMicroBatch:
-        tokens, idle, rows = (
-            super().micro(rows, layout),
-            not rows.size,
-            rows if rows.size else np.array([0]),
-        )
+        tokens = super().micro(rows, layout)
+        labels = self.pairs.labels[rows]
+        if not rows.size:
+            rows = np.array([0])
+            labels = np.array([IGNORED])
         positions, _ = lay_out(rows, self.examples.offsets, layout)
         types = np.where(positions >= 0, self.pairs.types[positions], 0)
         # The step divides by Z alone, so the coefficients of the pairs contain Z / Z'.
         ratio = self.scale.total / self.relation.total if self.relation.total else 0.0
-        pairs = torch.from_numpy((self.relation.coefficients[rows] * ratio).astype(np.float32))
-        labels = np.full(rows.size, IGNORED) if idle else self.pairs.labels[rows]
-        inputs = {**tokens.inputs, "token_type_ids": torch.from_numpy(types)}
-        changes = {"inputs": inputs, "coefficients": torch.cat([tokens.coefficients, pairs])}
-        return PairMicroBatch(**{**vars(tokens), **changes}, relation=torch.from_numpy(labels))
+        coefficients = (self.relation.coefficients[rows] * ratio).astype(np.float32)
+        return PairMicroBatch(
+            inputs={**tokens.inputs, "token_type_ids": torch.from_numpy(types)},
+            targets=tokens.targets,
+            owners=tokens.owners,
+            coefficients=torch.cat([tokens.coefficients, torch.from_numpy(coefficients)]),
+            relation=torch.from_numpy(labels),
+        )
 
 
 @dataclass(frozen=True)
@@ -175,10 +177,10 @@ class PairCollator(MaskedCollator):
         inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
         step = StepBatch.of(batch, inputs, labels, denominator, pairs.texts)
         label_counts = (pairs.labels != IGNORED).astype(np.int64)
-        relation, scale = loss_scale(batch.weights, label_counts, denominator), step.scale
-        if (
-            not scale.total and relation.total
-        ):  # no masked token has a weight above 0, but pairs have
+        relation = loss_scale(batch.weights, label_counts, denominator)
+        scale = step.scale
+        if not scale.total and relation.total:
+            # No masked token has a weight above 0, but pairs have.
             scale = LossScale(scale.coefficients, 1.0)
         return PairBatch(**{**vars(step), "scale": scale}, pairs=pairs, relation=relation)
 
@@ -195,25 +197,19 @@ class NextSentence(MaskedTokens):
         from transformers import AutoModelForPreTraining
 
         kind = config.model_type
-        require(
-            kind == "bert",
-            "objective",
-            "next_sentence",
-            f"masked for a model of type {kind}: only bert has it",
-        )
+        allowed = f"masked for a model of type {kind}: only bert has it"
+        require(kind == "bert", "objective", "next_sentence", allowed)
         return AutoModelForPreTraining
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
         # A new next-sentence head is trained with the rest of the model, without warm-up.
         language_model = super().prepare_model(model, seed, dropout)
-        if relation := {
+        relation = {
             name for name in language_model.new if "pooler" in name or "seq_relationship" in name
-        }:
-            log.info(
-                "%s: has no next-sentence head; new parameters: %s",
-                model,
-                ", ".join(sorted(relation)),
-            )
+        }
+        if relation:
+            names = ", ".join(sorted(relation))
+            log.info("%s: has no next-sentence head; new parameters: %s", model, names)
         return replace(language_model, new=language_model.new - relation)
 
     def module(self, model: Any, bf16: bool = False) -> PairLogits:
@@ -225,6 +221,5 @@ class NextSentence(MaskedTokens):
 
     def card_terms(self) -> ModelCardTerms:
         terms = super().card_terms()
-        return replace(
-            terms, objective=terms.objective.replace(", mask rate", " and next sentence, mask rate")
-        )
+        objective = terms.objective.replace(", mask rate", " and next sentence, mask rate")
+        return replace(terms, objective=objective)

@@ -62,23 +62,30 @@ class TranslationBatch(StepBatch):
     start: int
 
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
-        examples, offsets = rows if rows.size else np.array([0]), self.examples.offsets
+        offsets = self.examples.offsets
+        examples = rows if rows.size else np.array([0])
         source = _grid(offsets[:-1][examples], self.middles[examples])
         target = _grid(self.middles[examples], offsets[1:][examples])
         ids = np.where(source >= 0, self.inputs[source], layout.pad)
         before = np.where(target >= 0, self.inputs[target - 1], layout.pad)
         before[:, 0] = self.start
         is_label = (target >= 0) & bool(rows.size)
-        owners, targets = self.owners[target][is_label], self.labels[target][is_label]
-        arrays = {"input_ids": ids, "attention_mask": source >= 0, "decoder_input_ids": before}
-        arrays |= {"where": np.flatnonzero(is_label)}
+        arrays = {
+            "input_ids": ids,
+            "attention_mask": source >= 0,
+            "decoder_input_ids": before,
+            "where": np.flatnonzero(is_label),
+        }
         inputs = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
-        columns = (
-            targets.astype(np.int64),
-            owners,
-            self.scale.coefficients[owners].astype(np.float32),
+        targets = self.labels[target][is_label].astype(np.int64)
+        owners = self.owners[target][is_label]
+        coefficients = self.scale.coefficients[owners].astype(np.float32)
+        return MicroBatch(
+            inputs,
+            torch.from_numpy(targets),
+            torch.from_numpy(owners),
+            torch.from_numpy(coefficients),
         )
-        return MicroBatch(inputs, *map(torch.from_numpy, columns))
 
 
 def _grid(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -116,7 +123,8 @@ class TranslationCollator(Collator):
             raise DataError(
                 f"an example of translation has {counts[counts != 1][0]} tabs, must have one: {remedy}"
             )
-        middles, inputs = tabs + 1, batch.tokens.copy()
+        middles = tabs + 1
+        inputs = batch.tokens.copy()
         inputs[tabs] = self.special_tokens.after[0]
         labels = np.where(np.arange(inputs.size) >= middles[owners], inputs, IGNORED)
         step = StepBatch.of(batch, inputs, labels, denominator, owners)
