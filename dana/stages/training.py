@@ -120,11 +120,9 @@ class TrainingData:
 
     def hold_out(self) -> None:
         """Hold out general documents if the folder is missing, or of another corpus of its run, which is refused."""
-        beside = (
-            self.general_heldout.parent == self.corpus.parent
-            and (self.general_heldout / MANIFEST).is_file()
-        )
-        if beside or not self.general_heldout.is_dir():
+        is_of_this_run = self.general_heldout.parent == self.corpus.parent
+        is_ours = is_of_this_run and (self.general_heldout / MANIFEST).is_file()
+        if is_ours or not self.general_heldout.is_dir():
             held_out_stage(self.corpus, self.general_heldout)
 
     def identity(self) -> dict[str, Any]:
@@ -136,10 +134,16 @@ class TrainingData:
 
     def input_fingerprints(self) -> dict[str, Any]:
         """Return mixture and fingerprints of the inputs that must exist; checks them (:func:`table_identity`)."""
-        weights = table_identity(self.weights, WEIGHTS) if self.weights else None
-        names = ("corpus", "task_heldout", *(["task"] if "task" in self.mix else []))
-        documents = {name: table_identity(getattr(self, name), DOCUMENTS) for name in names}
-        return {**documents, "weights": weights, "mix": dict(self.mix)}
+        fingerprints: dict[str, Any] = {
+            "corpus": table_identity(self.corpus, DOCUMENTS),
+            "task_heldout": table_identity(self.task_heldout, DOCUMENTS),
+        }
+        if "task" in self.mix:
+            fingerprints["task"] = table_identity(self.task, DOCUMENTS)
+        fingerprints["weights"] = None
+        if self.weights is not None:
+            fingerprints["weights"] = table_identity(self.weights, WEIGHTS)
+        return {**fingerprints, "mix": dict(self.mix)}
 
     def examples(
         self, tokenizer: Any, special_tokens: SpecialTokens, max_tokens: int
@@ -154,28 +158,41 @@ class TrainingData:
             DataError: See :func:`dana.train.examples.build_examples`.
             ConfigError: Likewise.
         """
-        parts, counts, exclude = dict[str, Examples](), dict[str, int](), self.heldout_ids()
+        exclude = self.heldout_ids()
         corpus = cache(lambda: Tokens.open(pack_stage(self.corpus, tokenizer).path))
+
+        def tokens_of(name: str) -> Tokens:
+            if name == "task":
+                return Tokens.of(iterate_documents(self.task), tokenizer)
+            return corpus()
+
+        parts: dict[str, Examples] = {}
+        counts: dict[str, int] = {}
         for name in self.mix:
             weights = self.weights if name == "selected" else None
-            tokens = (
-                Tokens.of(iterate_documents(self.task), tokenizer) if name == "task" else corpus()
+            examples, part_counts = build_examples(
+                tokens_of(name), weights, special_tokens, max_tokens, exclude
             )
-            parts[name], of_part = build_examples(
-                tokens, weights, special_tokens, max_tokens, exclude
-            )
-            counts |= {f"windows_of_{name}": len(parts[name])} if counts else of_part
+            parts[name] = examples
+            if counts:
+                counts[f"windows_of_{name}"] = len(examples)
+            else:
+                counts = part_counts
         return Examples.mixture(parts, *(self.mixes or [self.mix])), counts
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads at least a part of."""
-        exclude, is_general = self.heldout_ids(), "general" in self.mix
-        names: set[str] = set()
+        exclude = self.heldout_ids()
+        reads_all = "general" in self.mix
+        selected: set[str] = set()
         if self.weights:
             table = read_table(self.weights, ["doc_id", "weight"])
-            names = set(table.filter(table["weight"].to_numpy() > 0)["doc_id"].unique().to_pylist())
+            rows = table.filter(table["weight"].to_numpy() > 0)
+            selected = set(rows["doc_id"].unique().to_pylist())
         for document in iterate_documents(self.corpus):
-            if document.doc_id not in exclude and (is_general or document.doc_id in names):
+            if document.doc_id in exclude:
+                continue
+            if reads_all or document.doc_id in selected:
                 yield document
         if "task" in self.mix:
             yield from iterate_documents(self.task)
@@ -192,15 +209,18 @@ class TrainingData:
         """
         rows = ((text_key(document.text), len(document.text)) for document in self.documents())
         table = np.fromiter(rows, [("key", np.uint64), ("characters", np.int64)])
-        keys, characters = table["key"], table["characters"]
-        return float(
-            characters[np.isin(keys, documents)].sum() / max(1, characters.sum())
-        ), np.union1d(documents, keys)
+        keys = table["key"]
+        characters = table["characters"]
+        known = characters[np.isin(keys, documents)].sum()
+        share = float(known / max(1, characters.sum()))
+        return share, np.union1d(documents, keys)
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
-        folders = self.task_heldout, self.general_heldout
-        return {document.doc_id for folder in folders for document in iterate_documents(folder)}
+        ids = set()
+        for folder in (self.task_heldout, self.general_heldout):
+            ids.update(document.doc_id for document in iterate_documents(folder))
+        return ids
 
 
 def weighted_examples(
@@ -433,9 +453,14 @@ def adapt_stage(
     if data.weights is not None:
         _check_scores(data.weights)
     load = partial(_load_to_adapt, model, settings)
-    base, licence = model_name(model), licence_line(model)
     job = TrainingJob(
-        base, load, data, settings, settings.head_warmup, licence, read_known_text(model)
+        base=model_name(model),
+        load=load,
+        data=data,
+        settings=settings,
+        head_warmup=settings.head_warmup,
+        licence=licence_line(model),
+        documents=read_known_text(model),
     )
     return run_job(job, {"model": model_identity(model)}, out)
 
@@ -480,20 +505,17 @@ def pretrain_stage(
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
     objective = settings.make_objective()
-    objective.auto_class(
-        AutoConfig.for_model(settings.architecture)
-    )  # fails before the tokenizer is trained
+    # Fails before the tokenizer is trained.
+    objective.auto_class(AutoConfig.for_model(settings.architecture))
     data = TrainingData(corpus, None, task_heldout, general_heldout)
 
     def load() -> LanguageModel:
         heldout = data.heldout_ids()
 
         def texts() -> Iterator[str]:
-            return (
-                document.text
-                for document in iterate_documents(corpus)
-                if document.doc_id not in heldout
-            )
+            for document in iterate_documents(corpus):
+                if document.doc_id not in heldout:
+                    yield document.text
 
         tokenizer = train_tokenizer(
             texts, settings.vocabulary, settings.max_positions, settings.lowercase
@@ -577,11 +599,8 @@ def publish_stage(folder: Path, name: str, kind: str = "model") -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    open_artifact(
-        folder,
-        kind,
-        {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}[kind],
-    )
+    made_by = {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}
+    open_artifact(folder, kind, made_by[kind])
     hub = HfApi()
     try:
         hub.create_repo(name, private=True, exist_ok=True)

@@ -246,9 +246,7 @@ def test_weights_of_documents_are_those_of_the_table_whatever_its_batches(
         for unit, weight in enumerate(of)
     ]
     read = schemas.read_batches
-    monkeypatch.setattr(
-        schemas, "read_batches", lambda part, columns, rows: read(part, columns, 7)
-    )
+    monkeypatch.setattr(schemas, "read_batches", lambda part, columns, rows: read(part, columns, 7))
     series = document_weights(write_weights(rows))
     for name, of in weights.items():
         assert series[document_key(name)] == pytest.approx(

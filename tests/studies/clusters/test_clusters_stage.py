@@ -99,12 +99,10 @@ def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_
     (copy / "settings.yaml").write_text(
         yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]})
     )
-    before = {
-        path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")
-    }
+    before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.sqlite")}
     assert before
     assert main(["studies", "clusters", "--out", str(copy)]) == 0
     assert pd.read_parquet(copy / "clusters").equals(pd.read_parquet(run / "clusters"))
-    after = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.safetensors")}
+    after = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.sqlite")}
     assert after == before, "no vector was made again"
     assert str(copy / "clusters") in capsys.readouterr().out
