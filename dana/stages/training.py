@@ -217,7 +217,7 @@ class TrainingData:
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
-        ids = set()
+        ids: set[str] = set()
         for folder in (self.task_heldout, self.general_heldout):
             ids.update(document.doc_id for document in iterate_documents(folder))
         return ids
