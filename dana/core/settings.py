@@ -384,10 +384,16 @@ def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") ->
     problems = error.errors(include_url=False, include_input=False)
     unknown = [one for one in problems if one["type"] == "unexpected_keyword_argument"]
     problem = (unknown or problems)[0]
-    key, model, hint, depth = prefix, cls, Any, 0  # of the innermost setting on the way
+    # Of the innermost setting on the way:
+    key = prefix
+    model = cls
+    hint: Any = Any
+    depth = 0
     for part in problem["loc"]:
         if isinstance(part, int) and section_in(hint) and isinstance(values, list | tuple):
-            key, values = f"{key.rstrip('.')}[{part}].", values[part]
+            key = f"{key.rstrip('.')}[{part}]."
+            values = values[part]
+            hint = model  # that of one element
         elif isinstance(part, str) and part in hints_of(model) and not _is_leaf(hint):
             hint = hints_of(model)[part]
             model = section_in(hint) or model

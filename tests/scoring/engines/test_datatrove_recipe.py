@@ -123,7 +123,7 @@ def test_an_output_of_another_call_is_refused(recipe, folder, monkeypatch):
         ),
         (
             ["--run", "r", "--input", "pool", "--tasks", "0"],
-            "ConfigError: --tasks=0: must be at least 1",
+            "SettingError: --tasks=0: must be at least 1",
         ),
         (["--run", "r"], None),
     ],
