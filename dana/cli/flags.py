@@ -119,6 +119,12 @@ def add_dry_run(parser: Any) -> None:
     parser.add_argument("--dry-run", action="store_true", help=text)
 
 
+def add_remake(parser: argparse.ArgumentParser) -> None:
+    """Add ``--remake`` to a command that makes artifacts."""
+    text = "replace what other settings have made, instead of refusing"
+    parser.add_argument("--remake", action="store_true", help=text)
+
+
 def add_group(add: AddCommand, name: str, text: str) -> AddCommand:
     """Add a command with subcommands.
 

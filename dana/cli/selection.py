@@ -4,10 +4,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, local_folder, plain_flags
+from dana.cli.flags import (
+    AddCommand,
+    Flag,
+    add_command,
+    add_remake,
+    local_folder,
+    plain_flags,
+)
 from dana.cli.settings import next_command, save_settings, settings_from
 
 if TYPE_CHECKING:
+    from dana.core.artifacts import Artifact
     from dana.stages.settings import RunSettings
 
 TEXTS = [
@@ -43,6 +51,7 @@ def add_selection(add: AddCommand) -> None:
         add, "score", _score, SCORE, reads=("ranking", "weigh", "detector"), json=True
     )
     score.set_defaults(processes=True)
+    add_remake(score)
     part = score.add_mutually_exclusive_group()
     part.add_argument(
         "--rank-only", action="store_true", help="only compare the detectors, into OUT/ranking"
@@ -56,15 +65,17 @@ def add_selection(add: AddCommand) -> None:
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
     weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
     weigh.add_argument("others", type=local_folder, nargs="*", help=argparse.SUPPRESS)
+    add_remake(weigh)
     weights = "folder of the weights (default: DIR/weights)"
     weigh.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=weights)
 
 
-def _rank(settings: "RunSettings") -> dict[str, Any]:
+def _rank(settings: "RunSettings", remake: bool) -> dict[str, Any]:
     """Compare the detectors on the texts of a run and print the comparison."""
+    from dana.core.remake import call_remaking
     from dana.stages.rank import TABLE, comparison_text, is_below_chance, run_rank
 
-    artifact = run_rank(settings)
+    artifact = call_remaking(lambda: run_rank(settings), remake)
     save_settings(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
     choice = (
@@ -108,15 +119,15 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     interval over documents. Of the detectors within one standard error of the best, the most stable
     is chosen. --set ranking.detectors=[knn,lof] names some.
     """
-    from dana.stages.score import open_prepared, open_scoring, run_score
+    from dana.core.remake import call_remaking
+    from dana.stages.score import open_prepared, prepare_scoring, run_score
 
     settings = settings_from(args)
     answer: dict[str, Any] = {"out": settings.out, "selector": settings.selector_spec}
     if args.rank_only:
-        return _rank(settings)
+        return _rank(settings, args.remake)
     if args.prepare:
-        scoring = open_scoring(settings)
-        scoring.prepare()
+        scoring = call_remaking(lambda: prepare_scoring(settings), args.remake)
         save_settings(settings, Path(settings.out))
         print(f"prepared: {scoring.shards.path}")
         each = "or 1/N to N/N on N machines"
@@ -137,9 +148,9 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
         if args.merge:
             scoring = open_prepared(settings)
             _check_prepared(args, settings)
-            artifact = scoring.merge()
+            artifact = call_remaking(scoring.merge, args.remake)
         else:
-            artifact = run_score(settings)
+            artifact = call_remaking(lambda: run_score(settings), args.remake)
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
         save_settings(settings, Path(settings.out))
         print(next_command("weigh", settings.out))
@@ -189,6 +200,7 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     a path, so that the selected text is not of one topic; the others get what a group cannot use.
     """
     from dana.core.errors import ConfigError
+    from dana.core.remake import call_remaking
     from dana.stages.weigh import weigh_stage, weights_text
 
     folder = args.folder
@@ -199,13 +211,17 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
         )
     settings = settings_from(args)
     out = args.to or folder / "weights"
-    artifact = weigh_stage(
-        folder / "scores",
-        folder / "corpus",
-        settings.weigh,
-        out,
-        allowed=settings.allow_below_chance,
-    )
+
+    def weigh() -> "Artifact":
+        return weigh_stage(
+            folder / "scores",
+            folder / "corpus",
+            settings.weigh,
+            out,
+            allowed=settings.allow_below_chance,
+        )
+
+    artifact = call_remaking(weigh, args.remake)
     if out == folder / "weights":  # weights in another folder are not the run's
         save_settings(settings, folder)
     print(weights_text(artifact))

@@ -13,6 +13,7 @@ from dana.cli.flags import (
     Flag,
     add_command,
     add_group,
+    add_remake,
     local_folder,
     plain_flags,
 )
@@ -22,6 +23,7 @@ from dana.core.logging import is_main_process
 from dana.core.text_table import tabulate
 
 if TYPE_CHECKING:
+    from dana.core.artifacts import Artifact
     from dana.stages.evaluate import Checkpoint
     from dana.stages.settings import RunSettings
 
@@ -94,6 +96,7 @@ def add_training(add: AddCommand) -> None:
     folder = "corpus/, weights/ and task/"
     adapt = add_command(add, "adapt", _adapt, ADAPT, folder=folder, reads=["pretrain"], json=True)
     adapt.set_defaults(processes=True)
+    add_remake(adapt)
     adapt.add_argument(
         "--weights", type=local_folder, help="folder of the weights (default: DIR/weights)"
     )
@@ -117,6 +120,7 @@ def add_tasks(add: AddCommand) -> None:
     """
     finetune = add_command(add, "finetune", _finetune, FINETUNE, reads=("model",), json=True)
     finetune.set_defaults(processes=True)
+    add_remake(finetune)
     models = "checkpoints to fine-tune: folders or Hub names, or NAME=MODEL"
     finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
     push = "also upload the model of --save, privately, as organisation/name"
@@ -158,6 +162,7 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     them.
     """
     from dana.core.config import require
+    from dana.core.remake import call_remaking
     from dana.stages.texts import held_out_folders
     from dana.stages.training import adapt_stage, pretrain_stage
 
@@ -167,19 +172,23 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     settings = settings_from(args)
     usual = folder / ("base" if is_new else "adapted")
     out, texts = args.to or usual, held_out_folders(folder)
-    if is_new:
-        artifact = pretrain_stage(settings.size, folder / "corpus", *texts, settings.pretrain, out)
-    else:
+    corpus = folder / "corpus"
+
+    def pretrain() -> "Artifact":
+        return pretrain_stage(settings.size, corpus, *texts, settings.pretrain, out)
+
+    def adapt() -> "Artifact":
+        weights = None if args.unweighted else args.weights or folder / "weights"
+        return adapt_stage(str(settings.model), corpus, weights, *texts, settings.adapt, out)
+
+    if not is_new:
         require(
             bool(settings.model),
             "--model",
             settings.model,
             "the checkpoint to adapt: a folder or a Hub name",
         )
-        weights = None if args.unweighted else args.weights or folder / "weights"
-        artifact = adapt_stage(
-            str(settings.model), folder / "corpus", weights, *texts, settings.adapt, out
-        )
+    artifact = call_remaking(pretrain if is_new else adapt, args.remake)
     if out == usual:
         save_settings(settings, folder)
     print(f"written: {artifact.path}")
@@ -247,14 +256,14 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
         hint = f"left out: {card.name} has folds, and --save keeps a model of each"
         require(fold_count(card, settings.data) <= 1, "--push-to-hub", args.push_to_hub, hint)
     if several:
-        return _evaluate([Checkpoint.parse(model) for model in models], settings)
-    answer = _finetune_one(
-        Checkpoint.parse(models[0]).model, settings, settings_folder(args, settings)
-    )
+        checkpoints = [Checkpoint.parse(model) for model in models]
+        return _evaluate(checkpoints, settings, args.remake)
+    model = Checkpoint.parse(models[0]).model
+    answer = _finetune_one(model, settings, settings_folder(args, settings), args.remake)
     return answer | publish(Path(f"{answer['out']}-model"), args.push_to_hub, "classifier")
 
 
-def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, Any]:
+def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) -> dict[str, Any]:
     """Fine-tune one checkpoint on one task; `run` is the run's folder."""
     from dana.core.artifacts import read_json
     from dana.stages.finetune import finetune_stage, finetune_text
@@ -262,7 +271,13 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, A
 
     out = Path(settings.out)
     artifact = finetune_stage(
-        model, settings.cards[0], settings.finetune, out, settings.data, with_floors=True
+        model,
+        settings.cards[0],
+        settings.finetune,
+        out,
+        settings.data,
+        with_floors=True,
+        remake=remake,
     )
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
@@ -276,12 +291,14 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path) -> dict[str, A
     return {"out": artifact.path, **read_json(artifact.path / "metrics.json")}
 
 
-def _evaluate(checkpoints: Sequence["Checkpoint"], settings: "RunSettings") -> dict[str, Any]:
+def _evaluate(
+    checkpoints: Sequence["Checkpoint"], settings: "RunSettings", remake: bool
+) -> dict[str, Any]:
     """Fine-tune every checkpoint on every task and rank them."""
     from dana.core.artifacts import read_json
     from dana.stages.evaluate import leaderboard, run_evaluate
 
-    table = run_evaluate(checkpoints, settings)
+    table = run_evaluate(checkpoints, settings, remake)
     print(leaderboard(table))
     for file in sorted(Path(settings.out).glob("floors/*/*/metrics.json")):
         floor = read_json(file)

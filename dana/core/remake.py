@@ -19,8 +19,8 @@ def call_remaking(act: Callable[[], T], remake: bool) -> T:
     """Call a function that makes artifacts; with `remake`, replace those of other settings.
 
     An artifact with the settings of this call is reused, so only what differs, and what follows from
-    it, is made again. The old folder is kept under another name until the call has succeeded, and
-    put back if it fails.
+    it, is made again. The old folder is kept under another name until the call has succeeded. If
+    the call fails, it is put back unless the new one is whole.
 
     Args:
         act: Makes artifacts by :func:`dana.core.artifacts.make`. Under several processes all must
@@ -62,11 +62,14 @@ def _set_aside(path: Path) -> Path:
 
 
 def _put_back(aside: list[tuple[Path, Path]]) -> None:
+    """Rename old folders back, but for those whose new one is whole: the same command reuses it."""
     for path, old in reversed(aside):
-        if not path.exists():
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        elif old.exists():
             old.rename(path)
 
 
 def _remove(aside: list[tuple[Path, Path]]) -> None:
     for _, old in aside:
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)  # it may have been in a folder that is removed

@@ -58,7 +58,9 @@ class Checkpoint:
         return cls(name, model) if separator else cls(slug(Path(text).name), text)
 
 
-def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "pd.DataFrame":
+def run_evaluate(
+    checkpoints: Sequence[Checkpoint], settings: RunSettings, remake: bool = False
+) -> "pd.DataFrame":
     """Fine-tune every checkpoint on every card, once per seed, and rank them; existing results are reused.
 
     Writes into the run's folder ``leaderboard.csv`` (one row per checkpoint and task),
@@ -70,6 +72,7 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
             others.
         settings: Settings of the run; ``cards``, ``finetune``, ``data``, ``jobs`` and ``out`` are
             used.
+        remake: Whether results of other settings are replaced instead of refused.
 
     Returns:
         One row per checkpoint and task, the input of :func:`leaderboard`.
@@ -79,11 +82,11 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
         DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
-    plans = plan_evaluate(checkpoints, settings)
+    plans = plan_evaluate(checkpoints, settings, remake)
     cells = [cell for plan in plans for cell in plan.cells]
     grid = Grid(Path(settings.out), (*cells, *_floor_cells(settings)))
     refuse_mixed_precision(grid)
-    run_grid(grid, settings.jobs)
+    run_grid(grid, settings.jobs, remake=remake)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
 
     def collect() -> "pd.DataFrame":
@@ -94,8 +97,10 @@ def run_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> "p
     return on_rank_0(collect)
 
 
-def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> list[FinetuningPlan]:
-    """Plan the fine-tuning of every checkpoint on every card."""
+def plan_evaluate(
+    checkpoints: Sequence[Checkpoint], settings: RunSettings, remake: bool = False
+) -> list[FinetuningPlan]:
+    """Plan the fine-tuning of every checkpoint on every card; see :func:`run_evaluate`."""
     names = [checkpoint.name for checkpoint in checkpoints]
     require(bool(names), "checkpoints", names, "at least one")
     require(
@@ -121,7 +126,13 @@ def plan_evaluate(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> l
             labels = {"task": task, "checkpoint": checkpoint.name}
             plans.append(
                 plan_finetuning(
-                    checkpoint.model, card, settings.finetune, out, settings.data, labels
+                    checkpoint.model,
+                    card,
+                    settings.finetune,
+                    out,
+                    settings.data,
+                    labels,
+                    remake,
                 )
             )
     return plans

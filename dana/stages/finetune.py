@@ -46,6 +46,7 @@ def plan_finetuning(
     out: Path,
     data: str | None = None,
     labels: Mapping[str, str] | None = None,
+    remake: bool = False,
 ) -> FinetuningPlan:
     """Plan the steps that :func:`finetune_stage` runs.
 
@@ -56,6 +57,7 @@ def plan_finetuning(
         out: See :func:`finetune_stage`.
         data: See :func:`finetune_stage`.
         labels: Columns of the table of results that say what the result stands for.
+        remake: Whether results of other settings will be replaced instead of refused.
 
     Raises:
         ConfigError: See :func:`finetune_stage`.
@@ -67,7 +69,7 @@ def plan_finetuning(
     folds = on_rank_0(lambda: fold_count(task, data))
     has_folds = folds > 1
     tuning = TaskRun(model, card, settings, out, f"{task.name}/{out.name}", data, labels)
-    if settings.save and not has_folds:
+    if settings.save and not has_folds and not remake:
         check_model_folder(tuning.model_folder(0, is_repeated=False), shared)
     cells: list[Cell] = []
     parts: dict[int, list[Path]] = {}
@@ -85,6 +87,7 @@ def finetune_stage(
     out: Path,
     data: str | None = None,
     with_floors: bool = False,
+    remake: bool = False,
 ) -> Artifact:
     """Fine-tune over seeds, and over the folds of a card that has some; under several processes they share the seeds.
 
@@ -102,6 +105,7 @@ def finetune_stage(
         data: Folder with the card's data.
         with_floors: Add ``floors`` to ``metrics.json``: what simple models score
             (:mod:`dana.stages.floors`).
+        remake: Whether seeds of other settings are replaced instead of refused.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -109,10 +113,10 @@ def finetune_stage(
         ArtifactError: If the model cannot be used, or `out` holds something else.
         Preemption: If a signal asked to stop; finished seeds are kept.
     """
-    plan = plan_finetuning(model, card, settings, out, data)
+    plan = plan_finetuning(model, card, settings, out, data, remake=remake)
     grid = Grid(out.with_name(f"{out.name}-seeds"), tuple(plan.cells))
     refuse_mixed_precision(grid)
-    run_grid(grid)
+    run_grid(grid, remake=remake)
     task = settings.fields_of(load_card(card))
 
     def floors() -> dict[str, float]:

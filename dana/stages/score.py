@@ -22,6 +22,13 @@ def open_scoring(settings: RunSettings) -> Scoring:
     return open_prepared(settings)
 
 
+def prepare_scoring(settings: RunSettings) -> Scoring:
+    """Read the texts of a run and fit the selector, so that shares of the text can be scored."""
+    scoring = open_scoring(settings)
+    scoring.prepare()
+    return scoring
+
+
 def open_prepared(settings: RunSettings) -> Scoring:
     """Open the scoring of the texts and the ranking in a run's folder, without reading the sources again."""
     out = Path(settings.out)
