@@ -33,7 +33,12 @@ OTHER_NAMES = {"dev": ("validation", "valid", "val")}
 
 
 def as_sources(
-    name: str, texts: Any, run: Path, artifact: Path, inputs: Inputs, skips: bool = False
+    name: str,
+    texts: Any,
+    run: Path,
+    artifact: Path | None,
+    inputs: Inputs,
+    skips: bool = False,
 ) -> list[str]:
     """Convert texts to sources: paths, globs, URLs and ``hf:`` names stay; texts in memory are written to a file.
 
@@ -43,7 +48,8 @@ def as_sources(
             with a field for the text: a list, a generator (read once), a ``datasets.Dataset``, a
             pandas table or column.
         run: Folder of the run; texts in memory go to ``inputs/NAME.jsonl`` in it, one line per row.
-        artifact: Artifact made from the text; if it exists, the text must be the same.
+        artifact: Artifact made from the text; if it exists, the text must be the same. None takes
+            any text.
         inputs: Names of the fields.
         skips: Whether values that are no text are written as null, which readers count and skip.
 
@@ -88,12 +94,13 @@ def as_sources(
 
 
 @contextmanager
-def stored_text(path: Path, artifact: Path) -> Iterator[IO[str]]:
+def stored_text(path: Path, artifact: Path | None) -> Iterator[IO[str]]:
     """Open a text file for writing that replaces `path` atomically.
 
     Args:
         path: The file.
-        artifact: Artifact made from the file; while it exists, the content must stay the same.
+        artifact: Artifact made from the file; while it exists, the content must stay the same. None
+            takes any content.
 
     Raises:
         ArtifactError: If the content differs.
@@ -103,12 +110,14 @@ def stored_text(path: Path, artifact: Path) -> Iterator[IO[str]]:
         with temporary.open("w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
         if (
-            path.exists()
+            artifact is not None
+            and path.exists()
             and (artifact / MANIFEST).is_file()
             and not cmp(path, temporary, shallow=False)
         ):
             raise ArtifactError(
-                f"{artifact} was made from other text than that of this call; choose another out"
+                f"{artifact} was made from other text than that of this call; "
+                "add remake=True to replace it, or choose another out"
             )
 
 

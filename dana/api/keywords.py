@@ -1,4 +1,4 @@
-"""Convert the arguments of a call, and the remembered settings of the run's folder, to settings."""
+"""Convert the arguments of a call, and the recipe of the run's folder, to settings."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +15,8 @@ from dana.core.errors import ConfigError, suggestion
 from dana.core.launch import processes
 from dana.core.logging import messages
 from dana.core.settings import hints_of, section_in, takes_list
-from dana.stages.remember import recall
+from dana.stages.recipe import read_run_recipe
 from dana.stages.settings import RunSettings, load_settings
-from dana.stages.unused import check_unused
 
 Folder = str | Path
 P = ParamSpec("P")
@@ -31,8 +30,9 @@ def settings_of(
     takes: Sequence[str],
     task: Texts | None = None,
     general: Texts | None = None,
+    remake: bool = False,
 ) -> RunSettings:
-    """Build the settings of a call: its keywords override remembered settings of the folder, and these the defaults.
+    """Build the settings of a call: its keywords override the recipe of the folder, and this the defaults.
 
     Args:
         function: Name of the function, which is that of a command.
@@ -43,14 +43,14 @@ def settings_of(
             (``data``) or of others (``weigh.beta``), that the function uses.
         task: Text of the task; texts in memory are written to the run's folder.
         general: General text, likewise.
+        remake: Whether texts in memory may be others than those that the folder was made from.
 
     Raises:
-        ConfigError: If a keyword is unknown or has no effect, or its value is not allowed.
+        ConfigError: If a keyword is unknown, or its value is not allowed.
         DanaError: See :func:`dana.api.inputs.as_sources`.
     """
     settings_keys = _setting_keys(takes)
     values: dict[str, Any] = {}
-    flags = {}
     for name, value in keywords.items():
         if name not in settings_keys:
             raise ConfigError(
@@ -59,25 +59,33 @@ def settings_of(
         *section, key, is_list = settings_keys[name]
         inner = values.setdefault(section[0], {}) if section else values
         inner[key] = plain_value([value] if is_list and isinstance(value, Folder) else value)
-        flags[".".join((*section, key))] = name
     if run is not None:
         require("\0" not in str(run), "out", str(run), "a path")
-        values = {**merge_sections(recall(run, flags), values), "out": str(run)}
-    settings = _with_texts(load_settings(values, origin=f"dana.{function}"), task, general)
-    check_unused(function, flags, settings)
-    return settings
+        of_folder = read_run_recipe(run, full_names(keywords, takes))
+        values = {**merge_sections(of_folder, values), "out": str(run)}
+    settings = load_settings(values, origin=f"dana.{function}")
+    return _with_texts(settings, task, general, remake)
 
 
-def _with_texts(settings: RunSettings, task: Texts | None, general: Texts | None) -> RunSettings:
+def full_names(keywords: Mapping[str, Any], takes: Sequence[str]) -> set[str]:
+    """Return the full names of the settings that keywords fill; see :func:`settings_of`."""
+    settings_keys = _setting_keys(takes)
+    return {".".join(settings_keys[name][:-1]) for name in keywords}
+
+
+def _with_texts(
+    settings: RunSettings, task: Texts | None, general: Texts | None, remake: bool
+) -> RunSettings:
     """Add the sources of both texts to the settings; texts in memory are written to files."""
     run, inputs = Path(settings.out), settings.inputs
     if general is not None:
         skips = settings.on_bad_record == "skip"
-        settings = replace(
-            settings, general=as_sources("general", general, run, run / "corpus", inputs, skips)
-        )
+        artifact = None if remake else run / "corpus"
+        sources = as_sources("general", general, run, artifact, inputs, skips)
+        settings = replace(settings, general=sources)
     if task is not None:
-        sources = as_sources("task", task, run, run / "task", inputs)
+        artifact = None if remake else run / "task"
+        sources = as_sources("task", task, run, artifact, inputs)
         if len(sources) > 1:
             raise ConfigError(f"task: {len(sources)} paths; give one: a file, glob or folder")
         settings = replace(settings, task=sources[0])

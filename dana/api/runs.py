@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 from dana.api.keywords import Folder, plain_value, with_messages
 from dana.core.config import merge_sections
 from dana.stages import init as stage
+from dana.stages.recipe import read_recipe
 from dana.stages.run import run_recipe
-from dana.stages.settings import load_settings, read_recipe
+from dana.stages.settings import load_settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,12 +16,16 @@ init = with_messages(stage.init)
 
 
 @with_messages
-def run(recipe: Folder, quick: bool = False, **settings: Any) -> "pd.DataFrame":
+def run(
+    recipe: Folder, quick: bool = False, remake: bool = False, **settings: Any
+) -> "pd.DataFrame":
     """Run every step of a recipe and write its report, as ``dana run`` does; finished steps are reused.
 
     Args:
-        recipe: Folder of :func:`dana.init`, a recipe's YAML file, or the name of one that ships with dana.
-        quick: Whether to do less: three adaptations of the arms random and dana on 0.25 million tokens each.
+        recipe: A run's folder, a recipe's YAML file, or the name of one that ships with dana.
+        quick: Whether to end earlier: at most three adaptations or folds, of the arms random and dana. A call without
+            goes on from there.
+        remake: Whether steps of other settings are replaced, instead of refused.
         **settings: Sections and keys of a recipe that replace its own: ``out="runs/2"``, ``adapt={"tokens": 500_000}``.
 
     Returns:
@@ -31,6 +36,6 @@ def run(recipe: Folder, quick: bool = False, **settings: Any) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    values, path = read_recipe(recipe, quick)
+    values, path = read_recipe(recipe)
     ready = load_settings(merge_sections(values, plain_value(settings)), origin=str(path))
-    return pd.read_csv(run_recipe(ready).parent / "results.csv")
+    return pd.read_csv(run_recipe(ready, quick, remake).parent / "results.csv")

@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts
-from dana.api.keywords import Folder, run_folder, settings_of, with_messages
+from dana.api.keywords import Folder, full_names, run_folder, settings_of, with_messages
+from dana.core.artifacts import Artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
-from dana.stages.remember import remember
+from dana.core.remake import call_remaking
+from dana.stages.recipe import settings_of_call, write_recipe
 from dana.stages.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def rank(
     task: Texts | None = None,
     general: Texts | None = None,
     out: Folder | None = None,
+    remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame":
     """Rank detectors by the recall of held-out task text within the selected share of the general text.
@@ -43,6 +46,7 @@ def rank(
             ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes that of the folder.
         general: General text, likewise.
         out: Folder of the run, as ``dana score --rank-only --out`` writes it; None uses a temporary one.
+        remake: Whether to replace what was made from other texts or settings, instead of refusing.
         **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
             (``detectors``, ``folds`` …), ``inputs`` (``text_field`` …) and ``hygiene`` of a recipe; ``beta``, ``data``,
             ``task_path``.
@@ -58,9 +62,9 @@ def rank(
     from dana.stages.rank import run_rank
 
     with run_folder(out) as run:
-        ready = settings_of("rank", run, settings, RANK, task, general)
-        ranking = run_rank(ready).manifest
-        remember_settings(ready, out)
+        ready = settings_of("rank", run, settings, RANK, task, general, remake)
+        ranking = call_remaking(lambda: run_rank(ready), remake).manifest
+        write_recipe(ready, run)
     table = pd.DataFrame(ranking["detectors"])
     table.insert(1, "chosen", table["name"] == ranking["chosen"])
     return table
@@ -72,6 +76,7 @@ def score(
     general: Texts | None = None,
     out: Folder | None = None,
     text: bool = False,
+    remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame":
     """Score every unit of the general text; higher = more foreign to the task.
@@ -81,6 +86,7 @@ def score(
         general: As for :func:`rank`.
         out: Folder of the run, as ``dana score --out`` writes it; None uses a temporary one.
         text: Whether to add a column with the text of each unit.
+        remake: Whether to replace what was made from other texts or settings, instead of refusing.
         **settings: As for :func:`rank`; also ``selector`` (``auto`` by default, ``detector`` with a named detector)
             and ``detector`` (``auto`` ranks them first), and ``allow_below_chance``.
 
@@ -96,9 +102,10 @@ def score(
     from dana.stages.score import run_score
 
     with run_folder(out) as run:
-        ready = settings_of("score", run, settings, SCORE, task, general)
-        table = read_table(run_score(ready).path).to_pandas()
-        remember_settings(ready, out)
+        ready = settings_of("score", run, settings, SCORE, task, general, remake)
+        artifact = call_remaking(lambda: run_score(ready), remake)
+        write_recipe(ready, run)
+        table = read_table(artifact.path).to_pandas()
         if text:
             table["text"] = _unit_texts(table, run / "corpus")
     return table
@@ -107,6 +114,7 @@ def score(
 @with_messages
 def weigh(
     scores: "Folder | pd.DataFrame | pd.Series[float] | np.ndarray",
+    remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame | pd.Series[float] | np.ndarray":
     """Turn scores into weights in [0, 1]; 1 = in-domain, 0 = leave out.
@@ -115,6 +123,7 @@ def weigh(
         scores: A run's folder, to which the weights are written as by ``dana weigh``; or a table with ``doc_id``,
             ``unit`` and ``score`` of every unit of its documents, in order, which is weighed in memory; or an array of
             shape (texts,) or a Series with a score per text.
+        remake: Whether weights of other settings in the folder are replaced, instead of refused.
         **settings: Keys of the section ``weigh`` of a recipe: ``policy``, ``beta``, ``gamma`` …; of a run's folder
             also ``allow_below_chance``.
 
@@ -139,14 +148,19 @@ def weigh(
 
         run = Path(scores)
         ready = settings_of("weigh", run, settings, WEIGH)
-        artifact = weigh_stage(
-            run / "scores",
-            run / "corpus",
-            ready.weigh,
-            run / "weights",
-            allowed=ready.allow_below_chance,
-        )
-        remember_settings(ready, run)
+        given = settings_of_call(ready, full_names(settings, WEIGH), ["weigh"])
+
+        def weigh() -> Artifact:
+            return weigh_stage(
+                run / "scores",
+                run / "corpus",
+                ready.weigh,
+                run / "weights",
+                allowed=ready.allow_below_chance,
+                given=given,
+            )
+
+        artifact = call_remaking(weigh, remake)
         return read_table(artifact.path).to_pandas()
     ready = settings_of("weigh", None, settings, ("weigh",))
     if getattr(scores, "ndim", None) != 1:
@@ -233,12 +247,6 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
             raise DataError(
                 f"scores[{row}]: {problem.format(*(scores[name].iloc[row] for name in NEEDED))}"
             )
-
-
-def remember_settings(settings: RunSettings, out: Folder | None) -> None:
-    """Save the settings in the folder, unless it is temporary, for later calls and commands."""
-    if out is not None:
-        remember(settings, Path(out))
 
 
 def _unit_texts(table: "pd.DataFrame", corpus: Path) -> list[str]:

@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dana.api.inputs import Texts, write_card
-from dana.api.keywords import Folder, run_folder, settings_of, with_messages
-from dana.api.selection import remember_settings
+from dana.api.keywords import Folder, full_names, run_folder, settings_of, with_messages
+from dana.core.artifacts import Artifact
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.remake import call_remaking
+from dana.stages.recipe import settings_of_call
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +34,7 @@ def adapt(
     weights: "Folder | pd.DataFrame | None" = None,
     out: Folder | None = None,
     unweighted: bool = False,
+    remake: bool = False,
     **settings: Any,
 ) -> tuple[Any, Any]:
     """Continue pretraining a checkpoint on weighted general text.
@@ -43,6 +46,7 @@ def adapt(
         weights: Table from :func:`dana.weigh`, or a folder of one; None takes that of the run's folder.
         out: Folder of the run; the model goes to ``OUT/adapted``, as by ``dana adapt``. None uses a temporary one.
         unweighted: Whether to train on all general text with weight 1.
+        remake: Whether to replace what was made from other texts or settings, instead of refusing.
         **settings: Keys of the section ``adapt`` of a recipe (``steps``, ``batch_size``, ``learning_rate`` …), and of
             ``inputs`` and ``hygiene`` if texts are given.
 
@@ -60,24 +64,40 @@ def adapt(
 
     with ExitStack() as stack:
         run = stack.enter_context(run_folder(out))
-        ready = settings_of("adapt", run, settings, ADAPT, task, general)
-        where = None if unweighted else weights_folder(weights, run, out)
+        ready = settings_of("adapt", run, settings, ADAPT, task, general, remake)
+        where = None
+        if not unweighted:
+            where = call_remaking(lambda: weights_folder(weights, run, out), remake)
         require(not unweighted or weights is None, "weights", weights, "None with unweighted=True")
         checkpoint = stack.enter_context(saved_model(model))
-        if task is not None or general is not None:
-            open_texts(ready, selects=False)
-        artifact = adapt_stage(
-            checkpoint, run / "corpus", where, *held_out_folders(run), ready.adapt, run / "adapted"
-        )
-        if out is not None:
-            remember_settings(
-                replace(ready, model=checkpoint) if isinstance(model, str | Path) else ready, out
+        given = settings_of_call(ready, full_names(settings, ADAPT), ["adapt"])
+        if isinstance(model, str | Path):
+            given["model"] = checkpoint
+
+        def train() -> Artifact:
+            if task is not None or general is not None:
+                open_texts(ready, selects=False)
+            return adapt_stage(
+                checkpoint,
+                run / "corpus",
+                where,
+                *held_out_folders(run),
+                ready.adapt,
+                run / "adapted",
+                given,
             )
-        return load_model(artifact.path)
+
+        return load_model(call_remaking(train, remake).path)
 
 
 @with_messages
-def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any) -> "pd.DataFrame":
+def finetune(
+    model: Model,
+    task: Any,
+    out: Folder | None = None,
+    remake: bool = False,
+    **settings: Any,
+) -> "pd.DataFrame":
     """Fine-tune a checkpoint on a labelled task, once per seed.
 
     Args:
@@ -85,6 +105,7 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
         task: A task card's name or YAML file; or a mapping with ``train``, ``dev`` (or ``validation``) and ``test``,
             each a pandas table, a ``datasets.Dataset`` or a list of mappings with a text and a label.
         out: Folder of the result, as ``dana finetune --out`` writes it; None uses a temporary one.
+        remake: Whether seeds of other settings are replaced, instead of refused.
         **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` and
             ``task_path`` of a card; and, for a mapping, ``kind`` of the label (``single_label``, ``multi_label``: a
             list, ``regression``: a number, ``token_labels``: a list, one per word), ``metric``, one of the kind's, and
@@ -134,7 +155,13 @@ def finetune(model: Model, task: Any, out: Folder | None = None, **settings: Any
                 require(value is None, name, value, "left out, because the task card sets it")
         target = folder if out is not None else folder / "finetune"
         artifact = finetune_stage(
-            checkpoint, str(task), ready.finetune, target, ready.data, with_floors=True
+            checkpoint,
+            str(task),
+            ready.finetune,
+            target,
+            ready.data,
+            with_floors=True,
+            remake=remake,
         )
         return pd.DataFrame(seed_rows(artifact))
 
@@ -144,6 +171,7 @@ def evaluate(
     models: Mapping[str, Model] | Sequence[Folder],
     tasks: Folder | Sequence[Folder],
     out: Folder | None = None,
+    remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame":
     """Fine-tune every checkpoint on every task with the same seeds, and rank the checkpoints by their mean score.
@@ -155,6 +183,7 @@ def evaluate(
         tasks: One or more task cards, by name or YAML file.
         out: Folder of the run: ``leaderboard.csv``, ``leaderboard.json`` (with provenance), ``report.html``, and one
             folder per task and checkpoint, which are reused. None uses a temporary one.
+        remake: Whether results of other settings are replaced, instead of refused.
         **settings: Keys of the section ``finetune`` of a recipe (``seeds``, ``preset`` …), ``data``, ``task_path`` and
             ``jobs``.
 
@@ -197,13 +226,14 @@ def evaluate(
                 wrong,
                 "folders and Hub names; a mapping gives others a name",
             )
-            return run_evaluate([Checkpoint.parse(str(model)) for model in models], ready)
+            checkpoints = [Checkpoint.parse(str(model)) for model in models]
+            return run_evaluate(checkpoints, ready, remake)
         pairs = models.items()
         rows = [
             Checkpoint(name, stack.enter_context(saved_model(one)), _origin(one))
             for name, one in pairs
         ]
-        return run_evaluate(rows, ready)
+        return run_evaluate(rows, ready, remake)
 
 
 def _origin(model: Model) -> str | None:

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, add_remake, local_folder
 from dana.cli.selection import ALLOW, TEXTS
 from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
@@ -29,6 +29,7 @@ def add_runs(add: AddCommand) -> None:
     quickstart = add_command(add, "quickstart", _quickstart, [out], reads=None)
     quickstart.set_defaults(processes=True)
     add_dry_run(quickstart)
+    add_remake(quickstart)
     init = add_command(add, "init", _init, settings=False)
     table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
     init.add_argument("table", metavar="TABLE", help=table)
@@ -51,15 +52,13 @@ def add_runs(add: AddCommand) -> None:
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
     add_dry_run(run)
-    run.add_argument(
-        "--quick",
-        action="store_true",
-        help="a first answer, in OUT/quick: 3 adaptations, 0.25 M tokens",
+    add_remake(run)
+    quick = "end earlier: at most 3 adaptations or folds, of the arms random and dana"
+    run.add_argument("--quick", action="store_true", help=quick)
+    recipe = (
+        "a run's folder, of dana init or dana score; a YAML file, or a name that ships: quickstart"
     )
-    run.add_argument(
-        "recipe",
-        help="a folder of dana init, a YAML file, or a name that ships with dana: quickstart",
-    )
+    run.add_argument("recipe", help=recipe)
     report = add_command(add, "report", _report, settings=False, json=True)
     report.add_argument(
         "folder", type=local_folder, nargs="?", metavar="DIR", help="a run's folder, with anything"
@@ -87,15 +86,15 @@ def _quickstart(args: argparse.Namespace) -> None:
     if args.dry_run:
         _show_plan(settings)
         return
-    print(f"report: {run_recipe(settings)}\n{OWN_TEXT}")
+    print(f"report: {run_recipe(settings, remake=args.remake)}\n{OWN_TEXT}")
 
 
 def _init(args: argparse.Namespace) -> None:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
     Finds separator, encoding and columns by looking, drops repeats, divides the texts into
-    stratified folds, compares the pool with them, and writes FOLDER with card.yaml, texts.parquet,
-    recipe.yaml and init.json. It says how small a difference so many texts can show, and how much
+    stratified folds, compares the pool with them, and writes FOLDER with card.yaml, texts.parquet
+    and recipe.yaml. It says how small a difference so many texts can show, and how much
     the run trains. Then: dana run FOLDER.
     """
     from dana.stages.init import init
@@ -109,25 +108,27 @@ def _run(args: argparse.Namespace) -> None:
     """Run every step of a recipe: a grid of cells, from text to fine-tuned models, and a report.
 
     Each cell writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
-    same settings and refuses others, naming the differences. A cell that fails stops only the cells
-    that need it. With --jobs N, N cells run in parallel, each with its share of GPUs and cores and
-    a log in OUT/cells. --dry-run lists the cells and their states: done, missing or changed.
+    same settings and refuses others, naming the differences; --remake replaces them. --quick does
+    a part of the same cells, for a first verdict; a run without it goes on from there. A cell that
+    fails stops only the cells that need it. With --jobs N, N cells run in parallel, each with its
+    share of GPUs and cores and a log in OUT/cells. --dry-run lists the cells and their states: done,
+    missing or changed.
     """
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, args.recipe)
     if args.dry_run:
-        _show_plan(settings)
+        _show_plan(settings, args.quick)
         return
-    print(f"report: {run_recipe(settings)}")
+    print(f"report: {run_recipe(settings, args.quick, args.remake)}")
 
 
-def _show_plan(settings: "RunSettings") -> None:
+def _show_plan(settings: "RunSettings", quick: bool = False) -> None:
     """Print the cells of a run and their states; nothing is written."""
     from dana.stages.plan import plan_text
     from dana.stages.run import plan_run
 
-    print(plan_text(plan_run(settings)))
+    print(plan_text(plan_run(settings, quick)))
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any] | None:

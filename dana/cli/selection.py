@@ -12,7 +12,7 @@ from dana.cli.flags import (
     local_folder,
     plain_flags,
 )
-from dana.cli.settings import next_command, save_settings, settings_from
+from dana.cli.settings import next_command, settings_from
 
 if TYPE_CHECKING:
     from dana.core.artifacts import Artifact
@@ -74,9 +74,10 @@ def _rank(settings: "RunSettings", remake: bool) -> dict[str, Any]:
     """Compare the detectors on the texts of a run and print the comparison."""
     from dana.core.remake import call_remaking
     from dana.stages.rank import TABLE, comparison_text, is_below_chance, run_rank
+    from dana.stages.recipe import write_recipe
 
     artifact = call_remaking(lambda: run_rank(settings), remake)
-    save_settings(settings, Path(settings.out))
+    write_recipe(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
     choice = (
         "none: below chance" if is_below_chance(artifact.manifest) else artifact.manifest["chosen"]
@@ -120,6 +121,7 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     is chosen. --set ranking.detectors=[knn,lof] names some.
     """
     from dana.core.remake import call_remaking
+    from dana.stages.recipe import write_recipe
     from dana.stages.score import open_prepared, prepare_scoring, run_score
 
     settings = settings_from(args)
@@ -128,7 +130,7 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
         return _rank(settings, args.remake)
     if args.prepare:
         scoring = call_remaking(lambda: prepare_scoring(settings), args.remake)
-        save_settings(settings, Path(settings.out))
+        write_recipe(settings, Path(settings.out))
         print(f"prepared: {scoring.shards.path}")
         each = "or 1/N to N/N on N machines"
         print(next_command("score", "--out", settings.out, "--shard", "1/1", note=each))
@@ -152,7 +154,7 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
         else:
             artifact = call_remaking(lambda: run_score(settings), args.remake)
         print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units)")
-        save_settings(settings, Path(settings.out))
+        write_recipe(settings, Path(settings.out))
         print(next_command("weigh", settings.out))
         answer |= {"scores": artifact.path, "units": artifact.manifest["counts"]["units"]}
     return answer
@@ -166,10 +168,10 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
     """
     from dana.core.errors import ConfigError
     from dana.core.settings import load
-    from dana.stages.remember import differences, read_settings
+    from dana.stages.recipe import differences, read_run_recipe
     from dana.stages.settings import RunSettings
 
-    former = load(RunSettings, read_settings(Path(settings.out)))
+    former = load(RunSettings, read_run_recipe(Path(settings.out)))
     for key, value in differences(settings, former).items():
         if key.partition(".")[0] in (
             "task",
@@ -201,6 +203,7 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     """
     from dana.core.errors import ConfigError
     from dana.core.remake import call_remaking
+    from dana.stages.recipe import settings_of_call
     from dana.stages.weigh import weigh_stage, weights_text
 
     folder = args.folder
@@ -219,11 +222,10 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
             settings.weigh,
             out,
             allowed=settings.allow_below_chance,
+            given=settings_of_call(settings, args.explicit, ["weigh"]),
         )
 
     artifact = call_remaking(weigh, args.remake)
-    if out == folder / "weights":  # weights in another folder are not the run's
-        save_settings(settings, folder)
     print(weights_text(artifact))
     elsewhere = (
         []

@@ -1,4 +1,4 @@
-"""Collect settings from the folder's settings.yaml, --config, flags and --set; later ones override."""
+"""Collect settings from the recipe of a run's folder, --config, flags and --set; later ones override."""
 
 import argparse
 import json
@@ -9,64 +9,42 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dana.core.errors import ConfigError
-from dana.core.logging import get_logger
 
 if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
-log = get_logger(__name__)
-
 
 def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSettings":
-    """Build the settings of a command: remembered ones of the folder, then --config, then flags, then --set.
+    """Build the settings of a command: the recipe of its folder, then --config, then flags, then --set.
+
+    ``args.explicit`` gets the full names of the settings that this call gives.
 
     Args:
         args: The parsed command line.
-        base: Recipe by file or name, for commands that run a whole one; then nothing remembered is
-            used.
+        base: Recipe by file or name, for commands that run a whole one; it takes the place of that
+            of the folder.
 
     Raises:
         ConfigError: If a setting is unknown, its value is not allowed, or the command does not use
-            it.
+            its section.
     """
-    from dana.core.config import SETTINGS, merge_sections
+    from dana.core.config import merge_sections
     from dana.core.settings import load
-    from dana.stages.remember import dotted_keys, recall
-    from dana.stages.settings import RunSettings, load_settings, read_recipe
-    from dana.stages.unused import check_unused
+    from dana.stages.recipe import full_names, read_recipe, read_run_recipe
+    from dana.stages.settings import RunSettings, load_settings
 
-    quick = getattr(args, "quick", False)
-    recipes = [read_recipe(name, quick) for name in (base, getattr(args, "config", None)) if name]
+    recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
     origin = " and ".join(str(path) for _, path in recipes) or "command line"
     values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
-    flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
-    if (
-        getattr(args, "size", None) is not None
-    ):  # adapt --from-scratch: the same flags, for a new model
-        flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}
-    if hasattr(args, "folder"):
-        flags["out"] = str(args.folder)
-    overrides = [f"{key}={_as_text(value)}" for key, value in flags.items()] + args.overrides
-    keys = {override.partition("=")[0] for override in overrides}
+    overrides = [f"{key}={_as_text(value)}" for key, value in _flags(args).items()]
+    overrides += args.overrides
+    args.explicit = {override.partition("=")[0] for override in overrides} | {*full_names(values)}
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
-        explicit = args.explicit = keys | {*dotted_keys(values)}
-        memory = recall(folder, explicit)
-        if (
-            args.command == "finetune"
-        ):  # the remembered model was adapted; it is not the arm to fine-tune
-            memory.pop("model", None)
-        rest = {
-            key: value
-            for key, value in dotted_keys(memory).items()
-            if key not in explicit and _reads(args, key)
-        }
-        if rest:
-            parts = (
-                f"{args.flags.get(key, key).lstrip('-')} {value}" for key, value in rest.items()
-            )
-            log.info("from %s: %s", folder / SETTINGS, ", ".join(parts))
-        values = merge_sections(memory, values)
+        of_folder = read_run_recipe(folder, args.explicit)
+        if args.command == "finetune":
+            of_folder.pop("model", None)  # it was adapted; the arm to fine-tune is another
+        values = merge_sections(of_folder, values)
     settings = load_settings(values, overrides, origin)
     for key in [override.partition("=")[0] for override in args.overrides]:
         if not _reads(args, key):
@@ -74,9 +52,18 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
             raise ConfigError(
                 f"{key} has no effect with dana {args.command}; remove it. Its sections: {sections}"
             )
-    command = "rank" if getattr(args, "rank_only", False) else args.command
-    check_unused(command, {key: args.flags.get(key, key) for key in keys}, settings)
     return settings
+
+
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that flags give, by full name."""
+    flags = {key: getattr(args, key) for key in args.flags if getattr(args, key) is not None}
+    if getattr(args, "size", None) is not None:
+        # adapt --from-scratch: the same flags, for a new model
+        flags = {re.sub("^adapt\\b", "pretrain", key): value for key, value in flags.items()}
+    if hasattr(args, "folder"):
+        flags["out"] = str(args.folder)
+    return flags
 
 
 def _reads(args: argparse.Namespace, key: str) -> bool:
@@ -100,15 +87,8 @@ def settings_folder(args: argparse.Namespace, settings: "RunSettings") -> Path:
     return out.parent.parent.parent if is_arm else out
 
 
-def save_settings(settings: "RunSettings", folder: Path) -> None:
-    """Save the settings of a finished command in the run's folder."""
-    from dana.stages.remember import remember
-
-    remember(settings, folder)
-
-
 def next_command(*words: object, note: str = "") -> str:
-    """Format the line with the next command, which can be pasted; the run's folder has all other settings.
+    """Format the line with the next command, which can be pasted; the run's recipe has all other settings.
 
     Args:
         words: Words of the command, without ``dana``.

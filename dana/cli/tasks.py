@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from dana.cli.flags import (
     local_folder,
     plain_flags,
 )
-from dana.cli.settings import next_command, save_settings, settings_folder, settings_from
+from dana.cli.settings import next_command, settings_folder, settings_from
 from dana.core.errors import CheckWarning, ConfigError
 from dana.core.logging import is_main_process
 from dana.core.text_table import tabulate
@@ -163,6 +162,7 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     """
     from dana.core.config import require
     from dana.core.remake import call_remaking
+    from dana.stages.recipe import settings_of_call
     from dana.stages.texts import held_out_folders
     from dana.stages.training import adapt_stage, pretrain_stage
 
@@ -175,11 +175,13 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     corpus = folder / "corpus"
 
     def pretrain() -> "Artifact":
-        return pretrain_stage(settings.size, corpus, *texts, settings.pretrain, out)
+        given = settings_of_call(settings, args.explicit, ["pretrain"])
+        return pretrain_stage(settings.size, corpus, *texts, settings.pretrain, out, given)
 
     def adapt() -> "Artifact":
         weights = None if args.unweighted else args.weights or folder / "weights"
-        return adapt_stage(str(settings.model), corpus, weights, *texts, settings.adapt, out)
+        given = settings_of_call(settings, args.explicit, ["model", "adapt"])
+        return adapt_stage(str(settings.model), corpus, weights, *texts, settings.adapt, out, given)
 
     if not is_new:
         require(
@@ -189,8 +191,6 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
             "the checkpoint to adapt: a folder or a Hub name",
         )
     artifact = call_remaking(pretrain if is_new else adapt, args.remake)
-    if out == usual:
-        save_settings(settings, folder)
     print(f"written: {artifact.path}")
     answer = {"model": artifact.path, "counts": artifact.manifest["counts"]}
     answer |= publish(artifact.path, args.push_to_hub, "model")
@@ -267,7 +267,6 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) 
     """Fine-tune one checkpoint on one task; `run` is the run's folder."""
     from dana.core.artifacts import read_json
     from dana.stages.finetune import finetune_stage, finetune_text
-    from dana.stages.remember import read_settings
 
     out = Path(settings.out)
     artifact = finetune_stage(
@@ -282,9 +281,6 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) 
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")
     if run != artifact.path:
-        save_settings(
-            replace(settings, model=read_settings(run).get("model")), run
-        )  # remembers the one to adapt
         print(next_command("report", run))
     if (folder := Path(f"{artifact.path}-model")).is_dir():  # with folds there is one of each
         print(f"model:   dana predict {folder} FILE labels text with the best seed")

@@ -29,6 +29,7 @@ SCHEMA = 2
 # read a table's folder.
 META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
+GIVEN = "given"  # in a manifest: settings that a command gave beside the run's recipe
 MANIFEST_KEYS = {
     "kind": str,
     "fingerprint": str,

@@ -17,9 +17,7 @@ MERGE = "tag:yaml.org,2002:merge"
 TEXT = "tag:yaml.org,2002:str"
 NUMBER = "tag:yaml.org,2002:float"
 EXPONENT = re.compile(r"[-+]?[0-9]+\.?[0-9]*e[-+]?[0-9]+", re.IGNORECASE)  # text in YAML 1.1
-SETTINGS = (
-    "settings.yaml"  # in a run's folder: the settings of its commands that differ from the defaults
-)
+RECIPE = "recipe.yaml"  # in a run's folder
 
 
 def require(condition: bool, key: str, value: Any, requirement: str) -> None:

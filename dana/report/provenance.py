@@ -1,9 +1,13 @@
 """Tabulate the steps, settings and costs of a run from its manifests, and write the commands that reproduce it."""
 
+import json
+import shlex
 from typing import Any
 
 import pandas as pd
 
+from dana.core.artifacts import GIVEN
+from dana.core.config import RECIPE
 from dana.core.schemas import NESTED
 from dana.report.files import flatten
 from dana.report.page import Column, Table, decimals, number, percent, shares, text_columns
@@ -28,13 +32,13 @@ WORK = {
     "model": "training",
     "finetune": "fine-tuning",
 }  # kinds named in the finding
-AGAIN, RECIPE = "again", "recipe.yaml"  # folder and file that the commands write
+AGAIN = "again"  # folder that the commands write
 BY_HAND = {
     "ranking": f"dana score --rank-only --config {RECIPE} --out {AGAIN}",
     "scores": f"dana score --config {RECIPE} --out {AGAIN}",
-    "weights": f"dana weigh {AGAIN}",
-    "base": f"dana adapt {AGAIN} --from-scratch {{size}}",
-    "adapted": f"dana adapt {AGAIN}",
+    "weights": f"dana weigh {AGAIN} --config {RECIPE}",
+    "base": f"dana adapt {AGAIN} --config {RECIPE} --from-scratch {{size}}",
+    "adapted": f"dana adapt {AGAIN} --config {RECIPE}",
 }
 
 
@@ -155,13 +159,18 @@ def duration(seconds: float) -> str:
 
 
 def reproduction(run: RunFrames) -> str:
-    """Write the shell lines that reproduce a run: versions, recipe and commands; empty without ``settings.yaml``."""
-    if not run.settings:
+    """Write the shell lines that reproduce a run: versions, recipe and commands; empty without ``recipe.yaml``."""
+    if not run.recipe:
         return ""
     lines = [f"# {', '.join(f'{package} {version}' for package, version in versions(run).items())}"]
-    lines += [f"cat > {RECIPE} <<'RECIPE'", *run.settings.splitlines(), "RECIPE"]
+    lines += [f"cat > {RECIPE} <<'RECIPE'", *run.recipe.splitlines(), "RECIPE"]
     if run.is_grid:
         return "\n".join([*lines, f"dana run {RECIPE} --out {AGAIN}"])
     size = run.stages.get("base", {}).get("depends_on", {}).get("size")
-    lines += [command.format(size=size) for step, command in BY_HAND.items() if step in run.stages]
+    for step, command in BY_HAND.items():
+        if step in run.stages:
+            given = run.stages[step].get(GIVEN, {})
+            words = [f"{key}={json.dumps(value)}" for key, value in given.items()]
+            flags = f" --set {shlex.join(words)}" if words else ""
+            lines.append(command.format(size=size) + flags)
     return "\n".join([*lines, "# The settings of each fine-tuning are in tables/settings.csv."])

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dana.core.artifacts import MANIFEST, run_manifests
-from dana.core.config import SETTINGS
+from dana.core.config import RECIPE
 from dana.core.errors import ArtifactError, nearest_path
 from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
@@ -92,8 +92,7 @@ class RunFrames:
         cells: Results of every fine-tuned arm of every task, in the order of the tables.
         floors: Results of simple models on every task.
         stages: Manifest of each committed artifact by its path in the folder.
-        settings: Settings that differ from the defaults, as YAML; empty if the folder has no
-            ``settings.yaml``.
+        recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
         is_grid: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
         wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0
@@ -112,7 +111,7 @@ class RunFrames:
     cells: tuple[ArmResult, ...] = ()
     floors: tuple[ArmResult, ...] = ()
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
-    settings: str = ""
+    recipe: str = ""
     is_grid: bool = False
     step_seconds: dict[str, float] = field(default_factory=dict)
     wall_seconds: float = 0.0
@@ -135,7 +134,7 @@ def read_run(path: Path) -> RunFrames:
     run = replace(
         run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path)
     )
-    run = replace(run, evaluations=read_evaluations(path), settings=_settings(path))
+    run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
     missing, stale = (
         tuple(find_missing(run.stages, run.cells, bool(run.stop))),
@@ -249,8 +248,8 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
                 yield f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
 
 
-def _settings(path: Path) -> str:
-    file = path / SETTINGS
+def _recipe(path: Path) -> str:
+    file = path / RECIPE
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     return "\n".join(line for line in lines if not line.startswith("#"))
 

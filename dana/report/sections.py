@@ -113,9 +113,9 @@ def _steps_section(analysis: Analysis) -> Section:
     title = "How was this run made, what did it cost, and how is it reproduced?"
     code = provenance.reproduction(analysis.run)
     cost = " ".join(map(provenance.cost_finding, analysis.get("steps")))
-    how = "The run has no settings.yaml; the table below has the settings of each step."
+    how = "The run has no recipe.yaml; the table below has the settings of each step."
     if code:
-        how = "The lines below reproduce it; equal fingerprints mean equal settings and inputs."
+        how = "In the run's folder, the lines below reproduce it; equal fingerprints mean equal settings and inputs."
     answer = f"In {len(analysis.run.stages)} steps, each with a manifest, and {cost} {how}"
     return Section(title, answer, (), analysis.get("steps", "settings"), code=code)
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dana.core.artifacts import write_json
-from dana.core.config import require
+from dana.core.config import RECIPE, require
 from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
@@ -27,26 +26,29 @@ from dana.corpus.unit_stream import Units, split_documents
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.plan import summary_text
+from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
-from dana.stages.settings import INIT, RECIPE, load_settings, read_recipe
+from dana.stages.settings import load_settings
 from dana.tasks.hygiene import document_blocks
-from dana.tasks.labelled import Table, list_names, read_labelled
+from dana.tasks.labelled import LabelledTexts, Table, list_names, read_labelled
 from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 
 LINE = "%-9s %s"  # of the log: what, and what is said of it
-CARD, TEXTS = "card.yaml", "texts.parquet"
-FILES = {CARD, TEXTS, RECIPE, INIT}
-MOST_READ, MOST_SCORED = 20_000, 1_000  # documents of the pool
+CARD = "card.yaml"
+TEXTS = "texts.parquet"
+FILES = {CARD, TEXTS, RECIPE}
+MOST_READ = 20_000  # documents of the pool
+MOST_SCORED = 1_000
 LIKE = 0.9  # a document is like the texts if its score is below this quantile of texts in no fit
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
 PLAN = """\
-# dana run FOLDER does what stands here, dana run FOLDER --quick less of it (docs/guide/first-adaptation.md).
+# dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
-general: {pool}
+{survey}general: {pool}
 model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
@@ -80,93 +82,142 @@ def init(
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
 
     Returns:
-        The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet``, ``recipe.yaml`` and the
-        summary, ``init.json``.
+        The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
 
     Raises:
         ArtifactError: If the folder holds something else.
         DanaError: If the table or the pool cannot be used.
     """
-    name = Path(table).name if isinstance(table, str | Path) else "table."
-    folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
-    entries = (
-        {path.name for path in folder.iterdir()}
-        if folder.is_dir()
-        else {folder.name}
-        if folder.exists()
-        else {}
-    )
-    if others := {*entries} - FILES:
-        raise ArtifactError(
-            f"{folder}: holds {min(others)}; name another folder by --out, or remove this one"
-        )
+    folder = _new_folder(table, out)
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
-    inputs = Inputs() if text is None else Inputs(list(dict.fromkeys([text, *Inputs().text_field])))
+    inputs = Inputs()
+    if text is not None:
+        inputs = Inputs(list(dict.fromkeys([text, *inputs.text_field])))
     documents, size = sample_documents(sources, folder, inputs, "fail", MOST_READ)
-    frame, notes, rows = read_labelled(table, test, folds, text=text, label=label, group=group)
-    labels = {str(name): int(size) for name, size in frame["label"].value_counts().items()}
-    count, tests = int(frame["fold"].max()) + 1, int((frame["fold"] >= 0).sum())
-    classes = list_names(f"{name} ({size})" for name, size in labels.items())
-    log.info(LINE, "texts", f"{len(frame):,} of {rows:,} rows, in {len(labels)} classes: {classes}")
-    for note in notes:
-        log.info(LINE, "", note)
-    power = smallest_difference(tests, count, questions=2)
-    split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    log.info(LINE, "test", f"{tests:,} texts, {split}; {describe_difference(power, 2)}")
-    survey = survey_pool(documents, [*frame["text"]])
-    like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
-    log.info(
-        LINE, "pool", f"about {round(size):,} documents; {like} is like your texts, by its words"
-    )
-    if overlap := survey["overlap"]:
-        log.info(
-            LINE,
-            "",
-            f"{overlap:,} of the first {len(documents):,} hold your texts: left out by dana run",
-        )
-    paths = [
-        one if is_url(one) or Path(one).is_absolute() else os.path.relpath(one, folder)
-        for one in sources
-    ]
-    recipe = PLAN.format(pool=json.dumps(paths, ensure_ascii=False))
-    if inputs != Inputs():
-        recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
-    card = {
-        "name": folder.resolve().name,
-        "title": "Made by dana init",
-        "version": 1,
-        "labels": sorted(labels),
-    }
-    card |= {
-        "metric": "macro_f1",
-        "splits": {},
-        "data": {"file": Path(TEXTS).stem},
-        "folds": "fold",
-    }
-    summary = {
-        "rows": rows,
-        "texts": len(frame),
-        "labels": labels,
-        "notes": notes,
-        "folds": count,
-        "tested": tests,
-    }
+    labelled = read_labelled(table, test, folds, text=text, label=label, group=group)
+    _log_texts(labelled)
+    survey = survey_pool(documents, [*labelled.texts["text"]])
+    lines = _describe_survey(survey, round(size), len(documents))
+    for number, line in enumerate(lines):
+        log.info(LINE, "" if number else "pool", line)
+
+    recipe = _recipe_text(folder, sources, inputs, [_describe_tests(labelled), *lines])
+    card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
-        frame.to_parquet(draft / TEXTS, index=False)
-        (draft / CARD).write_text(
-            yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8"
-        )
+        labelled.texts.to_parquet(draft / TEXTS, index=False)
+        (draft / CARD).write_text(card, encoding="utf-8")
         (draft / RECIPE).write_text(recipe, encoding="utf-8")
-        write_json(draft / INIT, summary | {"detectable": round(power, 3), "pool": survey})
         if folder.exists():
             shutil.rmtree(folder)
         draft.rename(folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
-    for quick in (False, True):
-        settings = load_settings(read_recipe(folder, quick)[0])
-        log.info("%s", summary_text(plan_run(settings)))
+    settings = load_settings(read_recipe(folder)[0])
+    for quick in (True, False):
+        log.info("%s%s", summary_text(plan_run(settings, quick)), " (--quick)" if quick else "")
     return folder
+
+
+def _new_folder(table: Table, out: str | Path | None) -> Path:
+    """Return the folder to write.
+
+    Raises:
+        ArtifactError: If it holds anything but an earlier one.
+    """
+    name = Path(table).name if isinstance(table, str | Path) else "table."
+    folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
+    entries: set[str] = set()
+    if folder.is_dir():
+        entries = {path.name for path in folder.iterdir()}
+    elif folder.exists():
+        entries = {folder.name}
+    others = entries - FILES
+    if others:
+        raise ArtifactError(
+            f"{folder}: holds {min(others)}; name another folder by --out, or remove this one"
+        )
+    return folder
+
+
+def _log_texts(labelled: LabelledTexts) -> None:
+    """Say what was found in the table, and what its texts can show."""
+    labels = _texts_by_label(labelled)
+    classes = list_names(f"{name} ({size})" for name, size in labels.items())
+    count = len(labelled.texts)
+    log.info(
+        LINE, "texts", f"{count:,} of {labelled.rows:,} rows, in {len(labels)} classes: {classes}"
+    )
+    for note in labelled.notes:
+        log.info(LINE, "", note)
+    log.info(LINE, "test", _describe_tests(labelled))
+
+
+def _texts_by_label(labelled: LabelledTexts) -> dict[str, int]:
+    counts = labelled.texts["label"].value_counts()
+    return {str(name): int(count) for name, count in counts.items()}
+
+
+def _describe_tests(labelled: LabelledTexts) -> str:
+    """Say in a line how texts are tested, and how small a difference that can show."""
+    fold = labelled.texts["fold"]
+    count = int(fold.max()) + 1
+    tests = int((fold >= 0).sum())
+    split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
+    power = smallest_difference(tests, count, questions=2)
+    return f"{tests:,} texts, {split}; {describe_difference(power, 2)}"
+
+
+def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
+    """Say in a line or two how large the pool is, how much of it is like the texts, and what holds them.
+
+    Args:
+        survey: Result of :func:`survey_pool`.
+        size: Number of documents of the pool, about.
+        read: Number of documents that were read.
+    """
+    like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
+    lines = [f"about {size:,} documents; {like} is like your texts, by its words"]
+    overlap = survey["overlap"]
+    if overlap:
+        lines.append(f"{overlap:,} of the first {read:,} hold your texts: left out by dana run")
+    return lines
+
+
+def _recipe_text(
+    folder: Path, sources: Sequence[str], inputs: Inputs, findings: Sequence[str]
+) -> str:
+    """Write the recipe, with what was found as comments."""
+    paths = []
+    for source in sources:
+        is_fixed = is_url(source) or Path(source).is_absolute()
+        paths.append(source if is_fixed else os.path.relpath(source, folder))
+    survey = "".join(f"# {line}\n" for line in findings)
+    recipe = PLAN.format(survey=survey, pool=json.dumps(paths, ensure_ascii=False))
+    if inputs != Inputs():
+        recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
+    return recipe
+
+
+def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
+    """Return the content of the task card."""
+    labels = _texts_by_label(labelled)
+    made_from = {
+        "columns": labelled.columns,
+        "rows": labelled.rows,
+        "texts": labels,
+        "notes": labelled.notes,
+    }
+    return {
+        "name": folder.resolve().name,
+        "title": "Made by dana init",
+        "version": 1,
+        "labels": sorted(labels),
+        "metric": "macro_f1",
+        "splits": {},
+        "data": {"file": Path(TEXTS).stem},
+        "folds": "fold",
+        "made_from": made_from,
+    }
 
 
 def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str, Any]:

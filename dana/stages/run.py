@@ -1,6 +1,6 @@
 """``dana run``: run a recipe as a grid of cells, from text to fine-tuned models, and report on the results."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,11 @@ from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.plan import summary_text
 from dana.stages.rank import RANKING, comparison_text, rank_stage
-from dana.stages.remember import remember
+from dana.stages.recipe import HARVESTED, write_recipe
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
-from dana.stages.unused import check_unused
 from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import is_text, read_splits, subset
@@ -61,8 +60,18 @@ OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygien
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
-def run_recipe(settings: RunSettings) -> Path:
+# What a quick run does of a recipe: these arms, and so many of its adaptations.
+QUICK_ARMS = {"random", "dana"}
+QUICK_ADAPTATIONS = 3
+
+
+def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False) -> Path:
     """Run every cell of a recipe and report on them; existing artifacts are reused.
+
+    Args:
+        settings: Settings of the run.
+        quick: Whether to end earlier: see :func:`plan_run`. A run without goes on from there.
+        remake: Whether artifacts of other settings are replaced instead of refused.
 
     Returns:
         Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and
@@ -73,20 +82,24 @@ def run_recipe(settings: RunSettings) -> Path:
         DanaError: If cells failed, after all others are done.
     """
     require_shared_cells(settings.jobs)
-    grid = plan_run(settings)
+    grid = plan_run(settings, quick)
     refuse_mixed_precision(grid)
-    _describe_tasks(settings)
+    _describe_tasks(settings, quick)
     log.info("%s", summary_text(grid))
-    run_grid(grid, settings.jobs, _show_selection)
+    run_grid(grid, settings.jobs, _show_selection, remake)
     out = Path(settings.out)
-    remember(_with_harvest(settings), out)
-    on_rank_0(lambda: join_run(out, ["base", *(arm.name for arm in settings.described_arms)]))
+    write_recipe(settings, out)
+    arms = [arm.name for arm in _arms_to_run(settings, quick)]
+    on_rank_0(lambda: join_run(out, ["base", *arms]))
     return on_rank_0(lambda: report_stage(out))
 
 
-def _describe_tasks(settings: RunSettings) -> None:
+def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
     """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
-    folds, count = count_folds(settings), settings.seeds.adaptations
+    folds = count_folds(settings)
+    count = settings.seeds.adaptations
+    if quick:
+        count = min(count, QUICK_ADAPTATIONS)
     if has_texts := _has_texts_alone(settings):
         hint = (
             "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
@@ -119,8 +132,14 @@ def _show_selection(cell: Cell, output: str) -> None:
         log.info("gate      %s: %s", arm, gate_text(open_artifact(Path(output), "gate").manifest))
 
 
-def plan_run(settings: RunSettings) -> Grid:
+def plan_run(settings: RunSettings, quick: bool = False) -> Grid:
     """Plan the cells of a recipe, after checking that every component in it exists.
+
+    Args:
+        settings: Settings of the run.
+        quick: Whether to plan a part of the same cells: of the arms only ``random`` and ``dana``
+            (with what they come after), if the recipe has both, and at most three adaptations or
+            folds.
 
     Raises:
         DanaError: If a component is unknown; names the arm.
@@ -139,19 +158,23 @@ def plan_run(settings: RunSettings) -> Grid:
     for arm in settings.described_arms:
         if arm.selects:
             try:
-                _refuse_unused(arm, settings)
                 selectors[arm.name] = _selector_of(arm, settings)
             except DanaError as error:
                 raise type(error)(f"arms.{arm.name}: {error}") from error
-    return Grid(Path(settings.out), tuple(_cells(settings, selectors)))
+    return Grid(Path(settings.out), tuple(_cells(settings, selectors, quick)))
 
 
-def _refuse_unused(arm: Arm, settings: RunSettings) -> None:
-    """Refuse settings of an arm's ``weigh`` that have no effect."""
-    description = settings.arms.get(arm.name) if isinstance(settings.arms, dict) else None
-    flags = {f"weigh.{key}": f"weigh.{key}" for key in (description or {}).get("weigh", {})}
-    if arm.weigh:
-        check_unused("weigh", flags, replace(settings, weigh=arm.weigh))
+def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
+    """Return all arms, or those of a quick run; see :func:`plan_run`."""
+    arms = {arm.name: arm for arm in settings.described_arms}
+    if not quick or not arms.keys() >= QUICK_ARMS:
+        return list(arms.values())
+    names = set(QUICK_ARMS)
+    for name in QUICK_ARMS:
+        while arms[name].after:
+            name = arms[name].after
+            names.add(name)
+    return [arm for arm in arms.values() if arm.name in names]
 
 
 def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
@@ -170,16 +193,14 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
     """Point the task and the general text of a run to the output of its harvest cell, if it has one."""
     if settings.harvest is None:
         return settings
-    data = Path(settings.out) / "data"
-    return replace(
-        settings,
-        harvest=None,
-        task=str(data / "card.yaml"),
-        general=[str(data / "general.jsonl.gz")],
-    )
+    out = Path(settings.out)
+    general = [str(out / file) for file in HARVESTED["general"]]
+    return replace(settings, harvest=None, task=str(out / HARVESTED["task"]), general=general)
 
 
-def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iterator[Cell]:
+def _cells(
+    settings: RunSettings, selectors: dict[str, tuple[str, str]], quick: bool
+) -> Iterator[Cell]:
     """Yield all cells in the order of their dependencies, one adaptation of all arms after the other.
 
     So a run that was stopped has the same adaptations of all arms.
@@ -187,8 +208,9 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     Args:
         settings: Settings of the run.
         selectors: Specs of each arm's selector and detector.
+        quick: See :func:`plan_run`.
     """
-    arms = settings.described_arms
+    arms = _arms_to_run(settings, quick)
     out, read, folds = Path(settings.out), _with_harvest(settings), count_folds(settings)
     before: tuple[str, ...] = ()
     if settings.harvest is not None:
@@ -218,13 +240,13 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
     limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
     for card, path in cards.items() if settings.floor_names else ():
         yield floor_cell(settings, card, path, limit if path in folds else None, ("texts",))
-    for index in range(limit):
+    for index in range(min(limit, QUICK_ADAPTATIONS) if quick else limit):
         repeat = with_seed(settings, index)
         fold = index if read.task in folds else 0
         if fold == index:
             yield from _task_cells(repeat, texts, selectors, fold)
-        yield from _weights(repeat, selectors, tables, index, fold)
-        yield from _adapt_cells(repeat, index, fold)
+        yield from _weights(repeat, arms, selectors, tables, index, fold)
+        yield from _adapt_cells(repeat, arms, index, fold)
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
         }
@@ -236,7 +258,7 @@ def _cells(settings: RunSettings, selectors: dict[str, tuple[str, str]]) -> Iter
         tunings = list(_finetune_cells(settings, cards, models, index, folds))
         results += [cell.name for cell in tunings]
         yield from tunings
-        if settings.seeds.stop_early and FIRST_LOOK <= index + 1 < limit:
+        if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < limit:
             look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
             yield Cell(
                 f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True
@@ -304,6 +326,7 @@ def _of_head(settings: RunSettings) -> AdaptSettings:
 
 def _weights(
     settings: RunSettings,
+    arms: Sequence[Arm],
     selectors: dict[str, tuple[str, str]],
     tables: Collection[str],
     index: int,
@@ -313,25 +336,34 @@ def _weights(
 
     Args:
         settings: Settings of the run.
-        selectors: Specs of each arm's selector and detector.
+        arms: The arms to run.
+        selectors: Specs of the selector and detector of every arm of the recipe. Equal scores have
+            the name of the first, whether it is to run or not.
         tables: Names of the cells of studies; an arm that balances its budget over one of them
             waits for it.
         index: Index of the adaptation.
         fold: Fold that its task text leaves out.
     """
-    out, score_cells = Path(settings.out), dict[tuple[str, str], str]()
-    at, arms_of = suffix(index), home(out, index)
-    for arm in settings.described_arms:
+    out = Path(settings.out)
+    at = suffix(index)
+    arms_of = home(out, index)
+    owners: dict[tuple[str, str], str] = {}
+    for name, specs in selectors.items():
+        owners.setdefault(specs, name)
+    score_cells: dict[tuple[str, str], str] = {}
+    for arm in arms:
         if not arm.selects:
             continue
         selector, detector = selectors[arm.name]
         folder = arms_of / "arms" / arm.name
         if (selector, detector) not in score_cells:
-            name = score_cells[selector, detector] = f"score/{arm.name}{at}"
+            owner = owners[selector, detector]
+            name = f"score/{owner}{at}"
+            score_cells[selector, detector] = name
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
-            scores = (
-                arms_of / "scores" if is_own else folder / "scores"
-            )  # the run's own are where dana score writes
+            scores = arms_of / "arms" / owner / "scores"
+            if is_own:
+                scores = arms_of / "scores"  # where dana score writes
             arguments = {
                 "out": out,
                 "home": home(out, fold),
@@ -368,7 +400,9 @@ def _weights(
         )
 
 
-def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]:
+def _adapt_cells(
+    settings: RunSettings, arms: Sequence[Arm], index: int, fold: int
+) -> Iterator[Cell]:
     """Yield the cells that look at the text of each selection, and adapt each arm's model, for one adaptation."""
     out, at = Path(settings.out), suffix(index)
     held_out = {
@@ -376,7 +410,7 @@ def _adapt_cells(settings: RunSettings, index: int, fold: int) -> Iterator[Cell]
         "general_heldout": held_out_folders(out)[1],
     }
     after, selections = (f"texts{suffix(fold)}",), []
-    for arm in settings.described_arms:
+    for arm in arms:
         if not arm.mix:
             continue
         folder, labels = home(out, index) / "arms" / arm.name, {"arm": arm.name}

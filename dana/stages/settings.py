@@ -1,19 +1,15 @@
 """Settings of a whole run, one section per step, as in the YAML of a recipe; flags of commands fill them in."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
-from glob import has_magic
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 from pydantic_core import ArgsKwargs
 
-from dana.core.config import merge_sections, read_yaml, require
 from dana.core.errors import ConfigError, PluginError, SettingError
-from dana.core.logging import get_logger
 from dana.core.settings import (
     Bool,
     Count,
@@ -25,7 +21,6 @@ from dana.core.settings import (
     settings_model,
     unknown_key,
 )
-from dana.core.shipped import find_recipe
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
@@ -37,15 +32,6 @@ from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
-log = get_logger(__name__)
-
-RECIPE, INIT = "recipe.yaml", "init.json"  # in a folder of dana init
-# What dana run --quick changes: a first answer within minutes.
-QUICK: dict[str, Any] = {
-    "arms": ["random", "dana"],
-    "seeds": {"adaptations": 3, "stop_early": False},
-    "adapt": {"tokens": 250_000, "steps": None, "epochs": None, "phases": []},
-}
 FLOORS = ("majority", "tfidf", "vectors")
 
 
@@ -228,57 +214,6 @@ def _section(model: type, values: Any, name: str) -> Any:
     return values
 
 
-def read_recipe(name: str | Path, quick: bool = False) -> tuple[dict[str, Any], Path]:
-    """Read the recipe of a name, a file or a folder of ``dana init``; paths of the latter start from the folder.
-
-    Args:
-        name: A YAML file, the name of a recipe that ships with dana, or a folder with
-            ``recipe.yaml``.
-        quick: Replace the amount of work by that of :data:`QUICK`, in a folder ``quick`` below
-            ``out``.
-
-    Returns:
-        The recipe's values and its file.
-
-    Raises:
-        ConfigError: If there is no such recipe.
-    """
-    folder = Path(name)
-    path = folder / RECIPE if folder.is_dir() else find_recipe(name)
-    require(
-        path.is_file(),
-        "recipe",
-        str(name),
-        f"a folder with {RECIPE}, which dana init writes, or a recipe's file",
-    )
-    values = read_yaml(path)
-    if folder.is_dir() or (path.parent / INIT).is_file():
-        values |= {
-            key: _below(path.parent, values[key])
-            for key in ("task", "general", "cards")
-            if key in values
-        }
-        values["out"] = str(path.parent / values.get("out", "."))
-    if quick:
-        values = merge_sections(
-            values, {**QUICK, "out": str(Path(values.get("out", "runs/run")) / "quick")}
-        )
-        log.info("quick     %s, in %s", json.dumps(QUICK).replace('"', ""), values["out"])
-    return values, path
-
-
-def _below(folder: Path, value: Any) -> Any:
-    """Join a folder and the relative paths and patterns of a setting; names of cards, URLs and numbers stay."""
-    if isinstance(value, list):
-        return [_below(folder, one) for one in value]
-    is_path = (
-        isinstance(value, str)
-        and not is_url(value)
-        and bool((folder / value).exists() or has_magic(value))
-    )
-    return str(folder / value) if is_path else value
-
-
 def load_settings(
     values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "settings"
 ) -> RunSettings:
@@ -290,6 +225,9 @@ def load_settings(
 
 def with_store(settings: RunSettings) -> RunSettings:
     """Resolve the cache of embeddings to a folder or None; the default is :attr:`RunSettings.usual_store`."""
-    spec = settings.selection.store
-    store = settings.usual_store if spec is None else None if spec == "none" else spec
+    store = settings.selection.store
+    if store is None:
+        store = settings.usual_store
+    elif store == "none":
+        store = None
     return replace(settings, selection=replace(settings.selection, store=store))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import (
+    GIVEN,
     MANIFEST,
     Artifact,
     Draft,
@@ -280,7 +281,12 @@ def _check_scores(weights: Path) -> None:
         )
 
 
-def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
+def run_job(
+    job: TrainingJob,
+    origin: dict[str, Any],
+    out: Path,
+    given: Mapping[str, Any] | None = None,
+) -> Artifact:
     """Train on every rank and commit the model folder on the first.
 
     A killed run resumes from its newest checkpoint in ``OUT-checkpoints``, which is removed once
@@ -290,6 +296,7 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
         job: Model, data and settings.
         origin: Identity or size of the base model, for the fingerprint.
         out: Folder of the artifact.
+        given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
         Preemption: If a signal asked to stop; a checkpoint is saved.
@@ -316,6 +323,8 @@ def run_job(job: TrainingJob, origin: dict[str, Any], out: Path) -> Artifact:
             job.after_evaluation,
         )
         _train(job, run, draft)
+        if draft is not None and given:
+            draft.notes[GIVEN] = dict(given)
 
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(checkpoints.remove)
@@ -424,6 +433,7 @@ def adapt_stage(
     general_heldout: Path,
     settings: AdaptSettings,
     out: Path,
+    given: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Continue pre-training a model, and write a Hugging Face folder that loads without dana.
 
@@ -440,6 +450,7 @@ def adapt_stage(
         general_heldout: Folder of held-out general documents.
         settings: Settings of the training.
         out: Folder for the model.
+        given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
         ArtifactError: If an input is missing or damaged, or `out` holds something else.
@@ -462,7 +473,7 @@ def adapt_stage(
         licence=licence_line(model),
         documents=read_known_text(model),
     )
-    return run_job(job, {"model": model_identity(model)}, out)
+    return run_job(job, {"model": model_identity(model)}, out, given)
 
 
 def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
@@ -483,6 +494,7 @@ def pretrain_stage(
     general_heldout: Path,
     settings: PretrainSettings,
     out: Path,
+    given: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Train a tokenizer and an encoder from scratch on a corpus.
 
@@ -496,6 +508,7 @@ def pretrain_stage(
         general_heldout: Folder of held-out general documents.
         settings: Settings of the training.
         out: Folder for the model.
+        given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
         ConfigError: If the size is unknown, or the objective cannot train this architecture.
@@ -528,7 +541,7 @@ def pretrain_stage(
     name = f"{settings.architecture}-{size}"
     nothing = np.zeros(0, np.uint64)
     job = TrainingJob(name, load, data, settings, documents=nothing)
-    return run_job(job, {"size": size}, out)
+    return run_job(job, {"size": size}, out, given)
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:

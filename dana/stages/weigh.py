@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from dana.core.artifacts import (
+    GIVEN,
     META_DIR,
     Artifact,
     Draft,
@@ -86,6 +87,7 @@ def weigh_stage(
     folder: Path,
     groups: Path | None = None,
     allowed: bool = False,
+    given: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Turn scores into weights.
 
@@ -106,6 +108,7 @@ def weigh_stage(
         groups: Table of groups to balance the budget over; by default the one that ``balance``
             names, in the run's folder or at a path.
         allowed: Whether scores that rank held-out task text below chance are only warned of.
+        given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
         ConfigError: If scores or groups belong to another corpus or other units, a group is
@@ -131,7 +134,13 @@ def weigh_stage(
     if settings.is_auto:
         held_out_corpus = _task_of(scores_artifact, corpus) / "held_out"
     inputs = Inputs(scores, corpus, settings, table, tokenizer and tokenizer[0], held_out_corpus)
-    artifact = make(folder, "weights", depends_on, partial(_weigh, inputs))
+
+    def write(draft: Draft) -> None:
+        if given:
+            draft.notes[GIVEN] = dict(given)
+        _weigh(inputs, draft)
+
+    artifact = make(folder, "weights", depends_on, write)
     warn_of_low_purity(artifact.manifest["in_domain"])
     return artifact
 

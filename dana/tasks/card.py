@@ -140,6 +140,9 @@ class TaskCard:
     """Source of the task."""
     tags: list[str] = field(default_factory=list)
     """Lower-case words for topic and type; results do not depend on them."""
+    made_from: dict[str, Any] = field(default_factory=dict)
+    """What dana init found in the table: columns, number of rows, texts by label, notes; results do
+    not depend on it."""
     origins: list[Path] = field(default_factory=list)
     """The YAML file, then the files that it includes."""
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -53,9 +53,26 @@ CARD = "write a task card (docs/reference/task-cards.md)"
 Table = str | Path | pd.DataFrame
 
 
+class LabelledTexts(NamedTuple):
+    """What :func:`read_labelled` reads of a table.
+
+    Attributes:
+        texts: One row per text: ``id``, ``text``, ``label`` and ``fold``, the number of the fold
+            that tests it, -1 for none.
+        notes: What was recognised, what was left out and what looks odd, a sentence each.
+        rows: Number of rows read.
+        columns: Column of the text, of the label and, if it was named, of the group.
+    """
+
+    texts: pd.DataFrame
+    notes: list[str]
+    rows: int
+    columns: dict[str, str]
+
+
 def read_labelled(
     table: Table, test: Table | None = None, folds: int | None = None, **names: str | None
-) -> tuple[pd.DataFrame, list[str], int]:
+) -> LabelledTexts:
     """Read, clean and divide a table of labelled texts, one label each.
 
     Args:
@@ -66,11 +83,6 @@ def read_labelled(
         names: The columns ``text``, ``label`` and ``group`` as far as they are named; see
             :func:`find_columns`. Texts of a group (for example an author) stay in one fold, and so
             do texts with the same words; a text whose group is missing is alone.
-
-    Returns:
-        The texts with ``id``, ``text``, ``label`` and ``fold``, the number of the fold that tests a
-        text, -1 for none; what was recognised, what was left out and what looks odd, a sentence
-        each; and the number of rows read.
 
     Raises:
         ConfigError: If a column is missing or not recognised, or `folds` does not fit.
@@ -98,7 +110,8 @@ def read_labelled(
     rows["fold"] = (
         np.where(rows["test"], 0, -1) if test is not None else _fold_numbers(rows, folds, notes)
     )
-    return rows[["id", "text", "label", "fold"]].reset_index(drop=True), notes, count
+    texts = rows[["id", "text", "label", "fold"]].reset_index(drop=True)
+    return LabelledTexts(texts, notes, count, columns)
 
 
 def _read_table(table: Table, notes: list[str]) -> pd.DataFrame:

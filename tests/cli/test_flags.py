@@ -10,7 +10,7 @@ import pytest
 
 from dana.cli.main import build_parser
 from dana.core.settings import find_setting, range_of
-from dana.stages import remember
+from dana.stages.recipe import leaves as settings_leaves
 from dana.stages.settings import RunSettings
 from tests.guide import leaves
 
@@ -22,7 +22,7 @@ FLAGS = [
 ]
 
 
-DEFAULTS = dict(remember.leaves(RunSettings()))
+DEFAULTS = dict(settings_leaves(RunSettings()))
 
 
 def test_every_setting_has_help_and_its_default():

@@ -1,6 +1,7 @@
 """``dana init``: a table and a pool become the folder of a run, whole or not at all."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,10 @@ from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.core.settings import load
-from dana.report.run import read_outcomes, read_run
 from dana.stages.init import FILES, survey_pool
-from dana.stages.run import _describe_tasks
-from dana.stages.settings import QUICK, RunSettings, read_recipe
+from dana.stages.recipe import read_recipe
+from dana.stages.run import _describe_tasks, plan_run
+from dana.stages.settings import RunSettings, load_settings
 from dana.tasks.card import TaskCard
 from tests.toy_task import rows, write_checkpoint
 
@@ -52,7 +53,7 @@ def table():
     return pd.DataFrame({"body": TEXTS, "kind": ["fruit", "metal"] * 40})
 
 
-def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
+def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd):
     assert main(["init", "tickets.csv", "--pool", "pool"]) == 0
     folder = home / "tickets"
     assert {path.name for path in folder.iterdir()} == FILES
@@ -61,9 +62,12 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
     assert [*frame["text"]] == TEXTS
     card = TaskCard.read(folder / "card.yaml")
     assert (card.name, card.labels, card.folds) == ("tickets", ["fruit", "metal"], "fold")
-    summary = json.loads((folder / "init.json").read_text())
-    assert summary["labels"] == {"fruit": 40, "metal": 40}
-    assert (summary["folds"], summary["tested"], summary["pool"]["overlap"]) == (5, 80, 3)
+    assert card.made_from["texts"] == {"fruit": 40, "metal": 40}
+    assert card.made_from["columns"] == {"text": "body", "label": "kind"}
+    assert card.made_from["rows"] == 80
+    recipe = (folder / "recipe.yaml").read_text()
+    assert "# 80 texts, in 5 folds, each text once" in recipe
+    assert "# 3 of the first 30 hold your texts" in recipe
     out, err = capfd.readouterr()
     assert out == "next:    dana run tickets --quick   # then without --quick\n"
     classes = "80 of 80 rows, in 2 classes: fruit (40), metal (40)"
@@ -74,7 +78,8 @@ def test_the_folder_holds_card_texts_recipe_and_summary(home, capfd):
             "separated by semicolons",
             "5 folds",
             "3 of the first 30",
-            "6 × training on 250,000 tokens",
+            "6 × training on 1,000,000 tokens; 18 × fine-tuning (--quick)",
+            "10 × training on 1,000,000 tokens",
         )
     ), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
@@ -88,17 +93,13 @@ def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     assert "2 labels; too few texts or folds to see a difference" in caplog.text
 
 
-def test_the_recipe_is_read_from_its_folder_and_quick_does_less(home, monkeypatch):
+def test_the_recipe_is_read_from_its_folder(home):
     dana.init("tickets.csv", "pool", out="deep/tickets", label="kind")
     values, path = read_recipe("deep/tickets")
     assert str(path) == "deep/tickets/recipe.yaml"
     paths = values["out"], values["task"], *values["general"]
     assert paths == ("deep/tickets", "deep/tickets/card.yaml", "deep/tickets/../../pool")
     assert read_recipe("deep/tickets/recipe.yaml")[0] == values
-    settings = load(RunSettings, read_recipe("deep/tickets", quick=True)[0])
-    assert (settings.adapt.tokens, settings.adapt.batch_size) == (QUICK["adapt"]["tokens"], 32)
-    assert (settings.seeds.adaptations, settings.out) == (3, "deep/tickets/quick")
-    assert {*QUICK} <= {*vars(settings)}
     dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
     assert read_recipe("deep/other")[0]["general"] == [
         "deep/other/../../pool/*.jsonl",
@@ -186,40 +187,64 @@ def test_the_pool_is_compared_with_the_texts():
     assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
 
 
-def test_two_commands_lead_from_a_table_to_predictions_of_each_text(home):
+def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkeypatch):
     pd.DataFrame(rows(60, 1)).to_csv("toy.csv", index=False)
-    (home / "pool" / "more.jsonl").write_text(
-        "".join(json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9))
-    )
-    model, small = (
-        write_checkpoint(home / "model"),
-        ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"],
-    )
-    tuning = ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
+    documents = [json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9)]
+    (home / "pool" / "more.jsonl").write_text("".join(documents))
     assert main(["init", "toy.csv", "--pool", "pool"]) == 0
-    seeds = ["seeds.adaptations=2", "seeds.finetunings=1"]
-    line = [
-        "run",
-        "toy",
-        "--quick",
-        "--set",
-        f"model={model}",
-        "selector=random",
-        *small,
-        *tuning,
-        *seeds,
-    ]
+    texts = pd.read_parquet("toy/texts.parquet")
+    line = ["run", "toy", "--set", f"model={write_checkpoint(home / 'model')}", "selector=random"]
+    line += ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"]
+    line += ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
+    line += ["seeds.adaptations=2", "seeds.finetunings=1"]
+
+    def tested():
+        results = home / "toy" / "finetune" / "toy"
+        tables = [
+            pd.read_parquet(results / arm / "predictions.parquet")
+            for arm in ("base", "random", "dana")
+        ]
+        return [sorted(table["id"]) for table in tables]
+
+    def manifests():
+        files = (home / "toy").rglob("__dana__/manifest.json")
+        return {path: path.stat().st_mtime_ns for path in files if "nested" in path.parts}
+
+    monkeypatch.setattr("dana.stages.run.QUICK_ADAPTATIONS", 1)
+    recipe = Path("toy/recipe.yaml").read_text()
+    assert main([*line, "--quick"]) == 0
+    assert tested() == [sorted(texts["id"][texts["fold"] == 0])] * 3
+    assert (home / "toy" / "report.html").is_file()
+    made_by_quick = manifests()
     assert main(line) == 0
-    texts, results = (
-        pd.read_parquet("toy/texts.parquet"),
-        home / "toy" / "quick" / "finetune" / "toy",
-    )
-    for arm in ("base", "random", "dana"):
-        table = pd.read_parquet(results / arm / "predictions.parquet")
-        assert sorted(table["id"]) == sorted(texts["id"][texts["fold"] < 2])
-    assert (home / "toy" / "quick" / "report.html").is_file()
-    with pytest.raises(ArtifactError, match="nothing to report"):
-        read_run(home / "toy")
-    assert read_outcomes(home / "toy").stages == {}, "a run inside another is not part of it"
-    with pytest.raises(ArtifactError, match="toy: holds quick"):
+    assert tested() == [sorted(texts["id"][texts["fold"] < 2])] * 3
+    assert manifests().items() > made_by_quick.items(), "nothing is made twice"
+    assert Path("toy/recipe.yaml").read_text() == recipe, "what dana init wrote stays"
+    with pytest.raises(ArtifactError, match="toy: holds"):
         dana.init("toy.csv", "pool")
+
+
+@pytest.mark.parametrize(
+    ("arms", "quick"),
+    [
+        (["general", "random", "dana", "task"], {"random", "dana"}),
+        (["general", "task"], {"general", "task"}),
+        (
+            {"same": {}, "first": {"mix": {"task": 1.0}}, "random": {"selector": "random"}}
+            | {"dana": {"after": "first", "adapt": {"tokens": 900}}},
+            {"random", "dana", "first"},
+        ),
+    ],
+    ids=["ready", "without", "after"],
+)
+def test_the_steps_of_a_quick_run_are_some_of_the_run(home, arms, quick):
+    dana.init("tickets.csv", "pool")
+    values = read_recipe("tickets")[0] | {"arms": arms, "selector": "lexical"}
+    values["adapt"] |= {"tokens": 600}
+    settings = load_settings(values)
+    every, some = (plan_run(settings, quick=is_quick).fingerprints for is_quick in (False, True))
+    common = {name: value for name, value in some.items() if not name.startswith("gate/")}
+    assert every.items() > common.items()
+    assert {name.split("/")[1] for name in some if name.startswith("adapt/")} == quick
+    folds = {name.rpartition("/")[0] for name in some if name.startswith("finetune/tickets/base")}
+    assert len(folds) == 3

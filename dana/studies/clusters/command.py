@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dana.cli.flags import MANY, AddCommand, Flag, add_command
 from dana.cli.selection import TEXTS
-from dana.cli.settings import save_settings, settings_from
+from dana.cli.settings import settings_from
 
 OF_TASKS = ("task", "data", "task_path", "hygiene.decontaminate", "selection.encoder")
 
@@ -51,7 +51,6 @@ def _clusters(args: argparse.Namespace) -> None:
 
     settings = settings_from(args)
     artifact = run_clusters(settings, "general" in args.explicit)
-    save_settings(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
     print(

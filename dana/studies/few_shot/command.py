@@ -1,10 +1,9 @@
 """The command ``dana studies few-shot``."""
 
 import argparse
-from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command
-from dana.cli.settings import save_settings, settings_from
+from dana.cli.settings import settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 OF_GAP = (
@@ -58,6 +57,5 @@ def _few_shot(args: argparse.Namespace) -> None:
 
     settings = settings_from(args)
     artifact = run_few_shot(settings, args.card)
-    save_settings(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
     print(f"written: {artifact.path}")

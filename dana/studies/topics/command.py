@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command, add_group, local_folder
 from dana.cli.selection import TEXTS
-from dana.cli.settings import save_settings, settings_from
+from dana.cli.settings import settings_from
 
 OF_TEXTS = "--general --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample --out"
 TEXT = [flag for flag in TEXTS if flag.name in OF_TEXTS.split()]
@@ -49,7 +49,6 @@ def _fit(args: argparse.Namespace) -> None:
 
     settings = settings_from(args)
     artifact = run_topic_fit(settings, "general" in args.explicit)
-    save_settings(settings, Path(settings.out))
     print(f"{topics_text(Path(settings.out))}\n\nwritten: {artifact.path}")
 
 
@@ -78,5 +77,4 @@ def _assign(args: argparse.Namespace) -> None:
     artifact = run_topic_assign(
         settings, args.topics_of or Path(settings.out), "general" in args.explicit
     )
-    save_settings(settings, Path(settings.out))
     print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")
