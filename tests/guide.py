@@ -151,7 +151,7 @@ def run_page(
     for folder in re.findall(
         r"""(?:dana (?:score|studies clusters) .*--out |out=")(runs/\w+)""", page
     ):
-        remember_encoder(Path(folder))
+        choose_encoder(Path(folder))
     for _, language, block in BLOCK.findall(page):
         if language not in languages:
             continue
@@ -168,11 +168,11 @@ def run_page(
     return names
 
 
-def remember_encoder(run: Path) -> None:
+def choose_encoder(run: Path) -> None:
     """Let a run that has not begun take an encoder that needs no checkpoint."""
     if not run.exists():
         run.mkdir(parents=True)
-        (run / "settings.yaml").write_text(
+        (run / "recipe.yaml").write_text(
             json.dumps({"selection": {"encoder": FAST_ENCODER}}), encoding="utf-8"
         )
 

@@ -202,7 +202,7 @@ FILES = [
         ArtifactError,
     ),
     # Damaged artifacts.
-    ("weigh {run}", "settings.yaml", text("run/settings.yaml", "a: [1"), ConfigError),
+    ("weigh {run}", "recipe.yaml", text("run/recipe.yaml", "a: [1"), ConfigError),
     (
         "weigh {run} --out {out}",
         "scores",

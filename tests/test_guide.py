@@ -59,7 +59,7 @@ def first_adaptation(tmp_path_factory, small_model, repository_texts):
 
 def test_the_first_adaptation_leaves_what_its_page_names(first_adaptation):
     names = re.findall(r"`(tickets/\S+)`", FIRST.read_text(encoding="utf-8"))
-    assert {"tickets/report.html", "tickets/quick/report.html"} <= {*names}
+    assert {"tickets/report.html"} <= {*names}
     assert [name for name in names if not (first_adaptation / name).exists()] == []
     assert (first_adaptation / "labelled.parquet").is_file()
 
@@ -71,7 +71,7 @@ def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypa
     monkeypatch.delenv("DANA_DATA", raising=False)
     write_installed_texts()
     run_page(ROOT / "README.md", small_model, languages=[language])
-    runs = {"bash": ["tickets/quick", "tickets"], "python": ["tickets-python/quick"]}[language]
+    runs = {"bash": ["tickets"], "python": ["tickets-python"]}[language]
     for run in runs:
         page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
         assert re.search("(better|worse|undecided)(.|\n)*TF-IDF", page), (

@@ -18,7 +18,7 @@ from dana.core.shipped import find_recipe
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry
-from dana.stages.settings import RunSettings, read_recipe
+from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +78,6 @@ def test_a_recipe_names_known_components_and_tasks_and_a_command_that_takes_it(
     path, monkeypatch, tmp_path
 ):
     settings = load(RunSettings, read_yaml(path), origin=_name(path))
-    load(RunSettings, read_recipe(path, quick=True)[0], origin=_name(path))
     detectors = [
         *settings.ranking.specs(),
         *([settings.detector] if settings.detector != "auto" else []),

@@ -149,6 +149,12 @@ def write_recipe(settings: RunSettings, folder: Path) -> None:
         write_text(path, text)
 
 
+def begin_recipe(settings: RunSettings, folder: Path) -> None:
+    """Write the recipe of a run that a study began; one that is there stays as it is."""
+    if not (folder / RECIPE).exists():
+        write_recipe(settings, folder)
+
+
 def differences(settings: Any, others: Any) -> dict[str, Any]:
     """Return the settings by full name that differ from others, without those of one call."""
     usual = dict(leaves(others))

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import dana
 from dana.cli.main import main
@@ -44,6 +45,7 @@ def by_commands(run, tmp_path_factory):
 
 def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
     def content(folder):
+        recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
         manifests = {
             kind: read_manifest(folder / kind)
             for kind in ("task", "corpus", "scores", "weights", "ranking")
@@ -56,13 +58,15 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
             fingerprints,
             files,
             manifests["ranking"]["chosen"],
-            (folder / "settings.yaml").read_text(),
+            manifests["weights"]["given"],
+            {key: value for key, value in recipe.items() if key not in ("task", "general")},
         )
 
     assert content(run[0]) == content(by_commands)
-    _, files, _, settings = content(run[0])
+    _, files, _, given, settings = content(run[0])
     assert all(files.values())
-    assert "gamma: 3" in settings
+    assert given["weigh.gamma"] == 3
+    assert settings["weigh"] == {"beta": 0.15}
     before = {path: path.read_bytes() for path in part_files(run[0] / "scores")}
     assert main(["score", "--out", str(run[0])]) == 0
     assert {path: path.read_bytes() for path in part_files(run[0] / "scores")} == before

@@ -58,9 +58,8 @@ def test_the_adapted_model_is_that_of_the_folder_and_of_the_command(
     assert not same(model, dana.load_model(pieces)[0])
     assert len(tokenizer("apple iron")["input_ids"]) > 2
     before = (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns
-    assert (
-        main(["adapt", str(weights_run[0]), "--model", str(pieces)]) == 0
-    )  # the folder remembers the settings
+    settings = [f"adapt.{name}={value}" for name, value in STEPS.items()]
+    assert main(["adapt", str(weights_run[0]), "--model", str(pieces), "--set", *settings]) == 0
     assert (weights_run[0] / "adapted" / "model.safetensors").stat().st_mtime_ns == before
 
 

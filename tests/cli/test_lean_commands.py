@@ -36,13 +36,13 @@ def write_texts(path, shift: int, documents: int) -> None:
 
 
 def test_scoring_at_random_and_weighing_import_nothing_heavy_and_reporting_no_torch(tmp_path):
-    """Nor do the settings of training that a folder remembers."""
+    """Nor do settings of training in a recipe."""
     run = tmp_path / "run"
     write_texts(tmp_path / "task.jsonl", 0, 40)
     write_texts(tmp_path / "general.jsonl", 100, 200)
     texts = ["--task", tmp_path / "task.jsonl", "--general", tmp_path / "general.jsonl"]
     assert heavy_imports("score", *texts, "--selector", "random", "--out", run) == []
-    with (run / "settings.yaml").open("a") as settings:
+    with (run / "recipe.yaml").open("a") as settings:
         settings.write(SETTINGS)
     assert heavy_imports("weigh", run) == []
     assert heavy_imports("weigh", run, "--policy", "sigmoid", "--out", tmp_path / "weights") == []

@@ -54,9 +54,7 @@ def test_strict_makes_a_warning_exit_code_1(tmp_path, capsys, monkeypatch):
     assert f"dana: error: {path}: " in output.err
 
 
-def test_a_task_path_is_remembered_with_the_run_and_found_by_later_commands(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_task_path_is_in_the_recipe_and_found_by_later_commands(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("DANA_DATA", raising=False)
     monkeypatch.setenv(TASK_PATH, "")
     toy_task.write_task(tmp_path / "cards", name="words")

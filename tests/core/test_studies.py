@@ -11,7 +11,7 @@ from dana.core import studies as door
 from dana.core.config import read_yaml
 from dana.core.errors import PluginError
 from dana.core.studies import load_object, load_parts, missing_studies, studies
-from dana.stages.remember import read_settings, remember
+from dana.stages.recipe import read_run_recipe, write_recipe
 from dana.stages.settings import RunSettings
 
 MODULE = '''
@@ -143,10 +143,12 @@ def test_a_name_of_two_packages_is_ambiguous_and_of_one_on_the_path_twice_is_not
     assert [study.name for study in studies()] == ["tides"]
 
 
-def test_a_folder_remembers_the_settings_of_a_missing_study(install, tmp_path):
-    (tmp_path / "settings.yaml").write_text("ebb: {moons: 2}\nweigh: {gamma: 3}\n")
+def test_a_recipe_keeps_the_settings_of_a_missing_study(install, tmp_path):
+    write_recipe(RunSettings(), tmp_path)
+    with (tmp_path / "recipe.yaml").open("a") as recipe:
+        recipe.write("ebb: {moons: 2}\nweigh: {gamma: 3}\n")
     install(("ebb", "no_tables:STUDY"))
-    assert read_settings(tmp_path) == {"weigh": {"gamma": 3}}
-    remember(replace(RunSettings(), task="other.txt"), tmp_path)
-    content = read_yaml(tmp_path / "settings.yaml")
+    assert read_run_recipe(tmp_path)["weigh"] == {"gamma": 3}
+    write_recipe(replace(RunSettings(), task="other.txt"), tmp_path)
+    content = read_yaml(tmp_path / "recipe.yaml")
     assert (content["ebb"], content["task"]) == ({"moons": 2}, "other.txt")

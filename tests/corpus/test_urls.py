@@ -276,7 +276,7 @@ def test_a_task_and_a_pool_at_urls_are_scored_and_weighed(memory, tmp_path, caps
     assert main(["score", *flags]) == 0
     assert main(["score", *flags]) == 0  # nothing has changed
     assert main(["weigh", out]) == 0
-    assert "memory://pool" in (tmp_path / "run" / "settings.yaml").read_text()
+    assert "memory://pool" in (tmp_path / "run" / "recipe.yaml").read_text()
     assert documents.source_digests(["memory://pool"])["general.jsonl.gz"].startswith("created ")
     assert main(["score", *flags[:-1], "s3://bucket/run"]) == 2
     assert "must be a local folder; copy it to a URL when it is whole" in capsys.readouterr().err

@@ -45,7 +45,7 @@ def test_golden_report(whole_run):
     edit_json(
         whole_run / "weights" / MANIFEST, beta={"beta": 0.2, "reason": "as well", "curve": curve}
     )
-    (whole_run / "settings.yaml").write_text("# A comment.\ntask: <a & b>\nweigh:\n  beta: 0.2\n")
+    (whole_run / "recipe.yaml").write_text("# A comment.\ntask: <a & b>\nweigh:\n  beta: 0.2\n")
     report = replace(build_report(read_run(whole_run)), figure_folder="figures")
     check_golden(GOLDEN / "report.md", to_markdown(report))
 
@@ -206,8 +206,9 @@ def test_golden_reproduction(is_grid):
         step: {"kind": step, "versions": {"dana": "1.0"}}
         for step in ("corpus", "scores", "weights", "adapted")
     }
+    stages["weights"]["given"] = {"weigh.beta": 0.3, "weigh.budget": None}
     block = reproduction(
-        RunFrames(Path("run"), stages=stages, settings="model: some/base\n", is_grid=is_grid)
+        RunFrames(Path("run"), stages=stages, recipe="model: some/base\n", is_grid=is_grid)
     )
     check_golden(GOLDEN / f"reproduction_{'grid' if is_grid else 'steps'}.sh", block + "\n")
     assert reproduction(RunFrames(Path("run"), stages=stages)) == ""

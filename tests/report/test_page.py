@@ -45,7 +45,7 @@ def in_browser(test):
 @pytest.fixture(scope="module")
 def page(shared_run, tmp_path_factory):
     run = shutil.copytree(shared_run, tmp_path_factory.mktemp("page") / "toy-run")
-    (run / "settings.yaml").write_text("weigh:\n  beta: 0.2\n" + f"task: {'long/' * 60}\n")
+    (run / "recipe.yaml").write_text("weigh:\n  beta: 0.2\n" + f"task: {'long/' * 60}\n")
     return report_stage(run)
 
 

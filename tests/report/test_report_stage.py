@@ -34,7 +34,7 @@ def words(page):
 def reported_run(shared_run, tmp_path_factory):
     """A copy of the run with its report, whose settings hold markup."""
     run = shutil.copytree(shared_run, tmp_path_factory.mktemp("written") / "toy-run")
-    (run / "settings.yaml").write_text("task: <a & b>\n")
+    (run / "recipe.yaml").write_text("task: <a & b>\n")
     report_stage(run)
     return run
 

@@ -61,7 +61,7 @@ def test_score_and_weigh_refuse_it_and_take_it_with_the_flag_of_that_call(
     assert main([*command, "detector:upside", ALLOW]) == 0
     for words in (["score", "--out", run], ["weigh", run]):
         capsys.readouterr()
-        assert main(words) == 2, "the permission of another call is not remembered"
+        assert main(words) == 2, "the permission of another call does not hold"
         assert REFUSED in capsys.readouterr().err
     assert not (tmp_path / "run" / "weights").exists()
     assert main(["weigh", run, "--gamma", "3", ALLOW]) == 0

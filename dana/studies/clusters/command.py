@@ -47,10 +47,12 @@ def _clusters(args: argparse.Namespace) -> None:
     If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N
     -m dana studies clusters shares the work and writes the same bytes.
     """
+    from dana.stages.recipe import begin_recipe
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
     settings = settings_from(args)
     artifact = run_clusters(settings, "general" in args.explicit)
+    begin_recipe(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
     print(

@@ -1,6 +1,7 @@
 """The command ``dana studies few-shot``."""
 
 import argparse
+from pathlib import Path
 
 from dana.cli.flags import AddCommand, Flag, add_command
 from dana.cli.settings import settings_from
@@ -53,9 +54,11 @@ def _few_shot(args: argparse.Namespace) -> None:
       --out runs/few-shot dana studies few-shot genre_mix --short keep --chat
       local:smollm2,temperature=0.7 --out runs/small-model
     """
+    from dana.stages.recipe import begin_recipe
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 
     settings = settings_from(args)
     artifact = run_few_shot(settings, args.card)
+    begin_recipe(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
     print(f"written: {artifact.path}")

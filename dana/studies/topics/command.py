@@ -45,10 +45,12 @@ def _fit(args: argparse.Namespace) -> None:
 
       dana studies topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
     """
+    from dana.stages.recipe import begin_recipe
     from dana.studies.topics.stage import run_topic_fit, topics_text
 
     settings = settings_from(args)
     artifact = run_topic_fit(settings, "general" in args.explicit)
+    begin_recipe(settings, Path(settings.out))
     print(f"{topics_text(Path(settings.out))}\n\nwritten: {artifact.path}")
 
 
@@ -71,10 +73,12 @@ def _assign(args: argparse.Namespace) -> None:
 
       dana studies topics assign --topics-of runs/pool --general other/ --out runs/other
     """
+    from dana.stages.recipe import begin_recipe
     from dana.studies.topics.stage import run_topic_assign
 
     settings = settings_from(args)
     artifact = run_topic_assign(
         settings, args.topics_of or Path(settings.out), "general" in args.explicit
     )
+    begin_recipe(settings, Path(settings.out))
     print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")

@@ -222,14 +222,6 @@ def test_an_arm_that_is_none_is_named(arms, says):
             {"selector": "random", "detector": "knn"},
             "arms.mine: detector='knn' has no effect with selector random",
         ),
-        (
-            {"weigh": {"beta": 0.1, "budget": "50 units"}},
-            "arms.mine: weigh.beta has no effect with budget=50 units",
-        ),
-        (
-            {"weigh": {"policy": "sigmoid", "gamma": 3}},
-            "arms.mine: weigh.gamma has no effect with policy=sigmoid",
-        ),
     ],
 )
 def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_path):

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 import dana
 from dana.cli.main import main
@@ -65,7 +64,7 @@ def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_pa
     )
     assert balance["effective_groups"]["kept"] == pytest.approx(3)
     assert manifest["depends_on"]["groups"] == read_manifest(run / "clusters")["fingerprint"]
-    assert yaml.safe_load((run / "settings.yaml").read_text())["weigh"]["balance"] == "clusters"
+    assert manifest["given"]["weigh.balance"] == "clusters"
 
 
 def test_shares_may_be_given_and_python_takes_them_too(run):

@@ -95,8 +95,8 @@ def test_true_domains_can_be_told_later_without_another_fit(run, tmp_path):
 
 def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_path, capsys):
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("clusters", ".*"))
-    settings = yaml.safe_load((copy / "settings.yaml").read_text())
-    (copy / "settings.yaml").write_text(
+    settings = yaml.safe_load((copy / "recipe.yaml").read_text())
+    (copy / "recipe.yaml").write_text(
         yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]})
     )
     before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.sqlite")}

@@ -1,5 +1,6 @@
-"""A run's folder remembers its settings: hints are whole commands, a contradiction names the flag."""
+"""A run's folder is its recipe: hints are whole commands, a contradiction names the setting, --remake replaces."""
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -9,11 +10,13 @@ import yaml
 
 from dana.cli.main import build_parser, main
 from dana.cli.settings import settings_from
-from dana.core.config import SETTINGS
+from dana.core.artifacts import read_manifest
+from dana.core.config import RECIPE
 from dana.core.errors import ConfigError
 from dana.scoring.settings import Selection
-from dana.stages.remember import differences, read_settings, remember
+from dana.stages.recipe import differences, read_recipe, read_run_recipe, write_recipe
 from dana.stages.settings import RunSettings, with_store
+from dana.train.settings import AdaptSettings, Execution
 from dana.weighting.settings import WeighSettings
 
 
@@ -26,7 +29,7 @@ def rank(texts, out, *flags):
 @pytest.fixture(scope="module")
 def scores_run(texts, tmp_path_factory):
     """Rank and score by the commands."""
-    run = tmp_path_factory.mktemp("remember") / "run"
+    run = tmp_path_factory.mktemp("recipe") / "run"
     assert rank(texts, run) == 0
     assert main(["score", "--out", str(run)]) == 0
     return run
@@ -44,7 +47,9 @@ def next_command(capsys):
     return shlex.split(line.removeprefix("next:"), comments=True)
 
 
-def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypatch, capsys):
+def test_hints_work_when_pasted_and_later_steps_take_up_the_recipe(
+    texts, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     out = "runs/my run"
     assert rank(texts, out) == 0
@@ -63,8 +68,12 @@ def test_hints_work_when_pasted_and_need_no_flag_again(texts, tmp_path, monkeypa
         "--steps",
         "1000",
     ]
-    assert main(weigh) == 0, "the same weights are reused without their flags"
-    assert read_settings(tmp_path / out)["weigh"] == {"gamma": 5, "beta": 0.3}
+    assert read_manifest(tmp_path / out / "weights")["given"] == {
+        "weigh.beta": 0.3,
+        "weigh.gamma": 5,
+    }
+    assert "weigh" not in read_run_recipe(tmp_path / out), "flags of a later step are its own"
+    assert main(weigh) == 2, "without its flags the step is another"
 
 
 def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
@@ -101,12 +110,11 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
     assert next_command(capsys) == ["dana", "weigh", out[1]]
 
 
-def test_weights_in_another_folder_are_carried_and_not_remembered(run, capsys):
+def test_weights_in_another_folder_are_carried_to_the_next_step(run, capsys):
     assert main(["weigh", str(run), "--gamma", "3", "--out", str(run / "short")]) == 0
     words = next_command(capsys)
     assert words[words.index("--weights") + 1] == str(run / "short")
     assert words[words.index("--out") + 1] == str(run / "adapted-short")
-    assert "weigh" not in read_settings(run)
 
 
 def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
@@ -134,12 +142,12 @@ def settings_of(*words):
     return settings_from(build_parser().parse_args([str(word) for word in words]))
 
 
-def test_defaults_then_memory_then_config_then_flags_then_set(tmp_path):
+def test_defaults_then_the_folder_s_recipe_then_config_then_flags_then_set(tmp_path):
     run, recipe = tmp_path / "run", tmp_path / "mine.yaml"
-    memory = {"weigh": {"beta": 0.3, "gamma": 7, "sharpness": 2.0, "min_tail": 3}}
+    of_folder = {"weigh": {"beta": 0.3, "gamma": 7, "sharpness": 2.0, "min_tail": 3}}
     recipe.write_text("weigh: {policy: sampled, gamma: 8, sharpness: 3, min_tail: 4}\n")
     run.mkdir()
-    (run / SETTINGS).write_text(yaml.safe_dump(memory))
+    (run / RECIPE).write_text(yaml.safe_dump(of_folder))
     words = ["weigh", run, "--config", recipe, "--sharpness", "5", "--set", "weigh.min_tail=6"]
     weigh = settings_of(*words).weigh
     assert (weigh.seed, weigh.beta, weigh.gamma, weigh.sharpness, weigh.min_tail) == (
@@ -151,15 +159,15 @@ def test_defaults_then_memory_then_config_then_flags_then_set(tmp_path):
     )
 
 
-def test_what_is_given_makes_the_folder_forget_its_rivals(tmp_path):
-    (tmp_path / SETTINGS).write_text("adapt: {steps: 9, batch_size: 8}\n")
+def test_what_is_given_takes_the_place_of_its_rivals_in_the_recipe(tmp_path):
+    (tmp_path / RECIPE).write_text("adapt: {steps: 9, batch_size: 8}\n")
     assert settings_of("adapt", tmp_path).adapt.steps == 9
     adapt = settings_of("adapt", tmp_path, "--tokens", "100").adapt
     assert (adapt.steps, adapt.tokens, adapt.batch_size) == (None, 100, 8)
 
 
 def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
-    (tmp_path / SETTINGS).write_text(
+    (tmp_path / RECIPE).write_text(
         "model: some/base\ncards: [sst2]\nfinetune: {epochs: 2}\ndata: there\n"
     )
     settings = settings_of(
@@ -175,27 +183,61 @@ def test_fine_tuning_takes_up_the_run_s_card_but_not_its_model(tmp_path):
     assert settings_of("adapt", tmp_path).model == "some/base"
 
 
-def test_only_what_differs_is_written_and_comes_back(tmp_path):
+def test_only_what_differs_is_written_and_comes_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (tmp_path / "a b.txt").write_text("a")
+    (run / "inputs").mkdir()
+    (run / "inputs" / "general.jsonl").write_text("{}")
     settings = RunSettings(
-        out=str(tmp_path), task="a b.txt", selection=Selection(seed=3), harvest=None
+        out="runs/one",
+        task="a b.txt",
+        general=["pool/*.gz", str(run / "inputs" / "general.jsonl"), "s3://bucket/x.txt"],
+        selection=Selection(seed=3),
+        adapt=AdaptSettings(steps=3, execution=Execution(resume="never")),
     )
-    remember(with_store(settings), tmp_path)
-    assert read_settings(tmp_path) == {"task": "a b.txt", "selection": {"seed": 3}}
-    assert (
-        differences(settings_of("score", "--rank-only", "--out", tmp_path), with_store(settings))
-        == {}
-    )
-    adapt = settings_of("adapt", tmp_path / "other", "--resume", "never", "--steps", "3")
-    remember(adapt, tmp_path / "other")
-    assert read_settings(tmp_path / "other") == {"adapt": {"steps": 3}}, (
-        "how a training began is not remembered"
-    )
+    write_recipe(with_store(settings), Path("runs/one"))
+    assert yaml.safe_load((run / RECIPE).read_text()) == {
+        "out": ".",
+        "task": "../../a b.txt",
+        "general": ["../../pool/*.gz", "inputs/general.jsonl", "s3://bucket/x.txt"],
+        "selection": {"seed": 3},
+        "adapt": {"steps": 3},
+    }, "how a training began is of one call"
+    values, path = read_recipe("runs/one")
+    assert read_recipe("runs/one/recipe.yaml") == (values, path)
+    assert values["out"] == "runs/one"
+    assert [Path(text).resolve() for text in (values["task"], values["general"][0])] == [
+        tmp_path / "a b.txt",
+        tmp_path / "pool" / "*.gz",
+    ]
+    again = settings_of("score", "--rank-only", "--out", "runs/one")
+    assert set(differences(again, with_store(settings))) == {"task", "general"}  # other words
+    shutil.move(tmp_path / "runs", tmp_path / "moved")
+    general = read_recipe(tmp_path / "moved" / "one")[0]["general"]
+    assert general[1] == str(tmp_path / "moved" / "one" / "inputs" / "general.jsonl")
+
+
+def test_the_name_of_a_card_stays_where_a_folder_has_it_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chemprot").mkdir()
+    write_recipe(with_store(RunSettings(out="run", task="chemprot")), Path("run"))
+    assert read_recipe("run")[0]["task"] == "chemprot"
+
+
+def test_a_recipe_of_a_person_is_not_overwritten(tmp_path):
+    (tmp_path / RECIPE).write_text("# Mine.\nselection: {seed: 4}\n")
+    settings = settings_of("score", "--out", tmp_path, "--task", "a.txt")
+    assert settings.selection.seed == 4
+    write_recipe(settings, tmp_path)
+    assert (tmp_path / RECIPE).read_text() == "# Mine.\nselection: {seed: 4}\n"
 
 
 @pytest.mark.parametrize("flags", [("--beta", "0.5"), ("--budget", "9 units"), ("--below", "0.1")])
 def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, flags):
     for before in ({"beta": 0.3}, {"budget": "40 units"}, {"below": 0.7}):
-        (tmp_path / SETTINGS).write_text(yaml.safe_dump({"weigh": before}))
+        (tmp_path / RECIPE).write_text(yaml.safe_dump({"weigh": before}))
         weigh, usual = settings_of("weigh", tmp_path, *flags).weigh, WeighSettings()
         changes = [
             name
@@ -206,22 +248,23 @@ def test_what_says_how_much_takes_the_place_of_what_said_so_before(tmp_path, fla
 
 
 @pytest.mark.parametrize("store", ["somewhere", "none"])
-def test_a_store_elsewhere_or_none_is_remembered(tmp_path, store):
-    settings = settings_of(
-        "score", "--rank-only", "--out", tmp_path, "--task", "a.txt", "--store", store
-    )
-    remember(settings, tmp_path)
-    assert read_settings(tmp_path)["selection"] == {"store": store}
-    assert settings_of("score", "--out", tmp_path).selection.store == settings.selection.store
+def test_a_store_elsewhere_or_none_is_in_the_recipe(tmp_path, store, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "somewhere").mkdir()
+    settings = settings_of("score", "--out", "run", "--task", "a.txt", "--store", store)
+    write_recipe(settings, Path("run"))
+    expected = None if store == "none" else tmp_path / store
+    found = settings_of("score", "--out", "run").selection.store
+    assert (None if found is None else Path(found).resolve()) == expected
 
 
 @pytest.mark.parametrize(
     "content", ["", "[1]", "weigh: {beata: 1}", "weigh: {beta: 9}", "\xff", "a: [", "weigh: 3"]
 )
-def test_a_broken_memory_is_named(content, tmp_path, capsys):
-    (tmp_path / SETTINGS).write_bytes(content.encode("latin-1"))
-    with pytest.raises(ConfigError, match=SETTINGS):
-        read_settings(tmp_path)
+def test_a_broken_recipe_is_named(content, tmp_path, capsys):
+    (tmp_path / RECIPE).write_bytes(content.encode("latin-1"))
+    with pytest.raises(ConfigError, match=RECIPE):
+        read_run_recipe(tmp_path)
     assert main(["weigh", str(tmp_path)]) == 2
     assert len(capsys.readouterr().err.strip().splitlines()) == 1
 
@@ -236,4 +279,52 @@ def test_the_run_s_own_store_is_filled_by_rank_and_used_by_score(texts, tmp_path
     assert not texts_of_rank & set(encoder_texts), "what was ranked with is looked up"
     assert rank(texts, tmp_path / "none", "--store", "none") == 0
     assert not (tmp_path / "none" / "embeddings").exists()
-    assert read_settings(tmp_path / "none")["selection"]["store"] == "none"
+
+
+def times(run, *names):
+    return [(run / name / "__dana__" / "manifest.json").stat().st_mtime_ns for name in names]
+
+
+def test_remake_replaces_what_differs_and_nothing_equal(run, capsys):
+    assert main(["score", "--out", str(run), "--selector", "lexical", "--remake"]) == 0
+    assert main(["weigh", str(run)]) == 0
+    texts = times(run, "task", "corpus", "ranking")
+    scores, weights = times(run, "scores", "weights")
+    capsys.readouterr()
+    other = ["score", "--out", str(run), "--selector", "moore_lewis"]
+    assert main(other) == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert re.search("there, .* now.*; add --remake to replace it", message)
+    assert times(run, "scores") == [scores]
+    assert main([*other, "--remake"]) == 0
+    assert times(run, "task", "corpus", "ranking") == texts
+    assert times(run, "scores")[0] > scores
+    assert times(run, "weights") == [weights]
+    assert main(["weigh", str(run)]) == 2, "the weights are of other scores"
+    assert main(["weigh", str(run), "--remake"]) == 0
+    made = times(run, "scores", "weights")
+    assert main([*other, "--remake"]) == 0
+    assert main(["weigh", str(run), "--remake"]) == 0
+    assert times(run, "scores", "weights") == made, "what is equal is reused"
+    assert sorted(path.name for path in run.glob(".*")) == []
+
+
+def test_a_remake_that_fails_puts_the_old_folder_back(run, monkeypatch):
+    assert main(["weigh", str(run)]) == 0
+    before = times(run, "weights")
+    monkeypatch.setattr("dana.stages.weigh._weigh", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["weigh", str(run), "--gamma", "5", "--remake"])
+    assert times(run, "weights") == before
+    assert sorted(path.name for path in run.glob(".*")) == []
+
+
+def fail(*arguments):
+    raise ZeroDivisionError
+
+
+def test_a_folder_that_was_scored_is_run_from_its_recipe(run, capsys):
+    before = times(run, "task", "corpus", "scores")
+    assert main(["run", str(run), "--dry-run", "--set", "arms=[dana]", "model=dana-mini"]) == 0
+    assert f"into {run}" in capsys.readouterr().out
+    assert times(run, "task", "corpus", "scores") == before
