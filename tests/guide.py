@@ -15,6 +15,7 @@ import pandas as pd
 
 from dana.cli.main import main
 from dana.corpus.harvest import drop_repeats, iterate_docstrings, list_distributions
+from dana.stages.recipe import WRITTEN
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^( *)```(bash|python|yaml)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
@@ -172,9 +173,8 @@ def choose_encoder(run: Path) -> None:
     """Let a run that has not begun take an encoder that needs no checkpoint."""
     if not run.exists():
         run.mkdir(parents=True)
-        (run / "recipe.yaml").write_text(
-            json.dumps({"selection": {"encoder": FAST_ENCODER}}), encoding="utf-8"
-        )
+        recipe = f"{WRITTEN} for tests\nselection: {{encoder: '{FAST_ENCODER}'}}\n"
+        (run / "recipe.yaml").write_text(recipe, encoding="utf-8")
 
 
 def reduce_size(text: str, model: Path) -> str:

@@ -4,7 +4,7 @@ import argparse
 from importlib import import_module
 from typing import Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_group, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, add_group, add_remake, local_folder
 from dana.cli.settings import next_command, settings_from
 from dana.core.text_table import tabulate
 
@@ -73,8 +73,9 @@ def add_files(add: AddCommand) -> None:
     """
     text = "a run's tokens, models, this machine: pack, average, fold, env"
     files = add_group(add, "files", text)
-    add_command(files, "pack", _pack, PACK, folder="corpus/")
+    add_remake(add_command(files, "pack", _pack, PACK, folder="corpus/"))
     average = add_command(files, "average", _average, settings=False, json=True)
+    add_remake(average)
     average.add_argument(
         "models", nargs=2, metavar="MODEL", help="two models of one base: folders or Hub names"
     )
@@ -93,6 +94,7 @@ def add_files(add: AddCommand) -> None:
         "--out", required=True, type=local_folder, help="folder of the averaged model"
     )
     fold = add_command(files, "fold", _fold, settings=False, json=True)
+    add_remake(fold)
     fold.add_argument(
         "adapter",
         type=local_folder,
@@ -109,6 +111,7 @@ def _pack(args: argparse.Namespace) -> None:
     `dana adapt` does this if it was not done; done ahead, it keeps no GPU waiting.
     """
     from dana.core.config import require
+    from dana.core.remake import call_remaking
     from dana.stages.pack import pack_for
 
     settings = settings_from(args)
@@ -118,7 +121,8 @@ def _pack(args: argparse.Namespace) -> None:
         settings.model,
         "the checkpoint of the tokenizer: a folder or a Hub name",
     )
-    artifact = pack_for(str(settings.model), args.folder / "corpus")
+    model = str(settings.model)
+    artifact = call_remaking(lambda: pack_for(model, args.folder / "corpus"), args.remake)
     counts = artifact.manifest["counts"]
     print(
         f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)"
@@ -134,19 +138,24 @@ def _average(args: argparse.Namespace) -> dict[str, Any]:
     model on other text.
     """
     from dana.core.config import parse_yaml
+    from dana.core.remake import call_remaking
     from dana.stages.average import average_stage
 
     first, second = args.models
-    artifact = average_stage(first, second, parse_yaml(args.alpha, "--alpha"), args.on, args.out)
+    alpha = parse_yaml(args.alpha, "--alpha")
+    artifact = call_remaking(
+        lambda: average_stage(first, second, alpha, args.on, args.out), args.remake
+    )
     print(f"written: {artifact.path} (alpha {artifact.manifest['alpha']:g})")
     return {"folder": artifact.path, "alpha": artifact.manifest["alpha"]}
 
 
 def _fold(args: argparse.Namespace) -> dict[str, Any]:
     """Add the adapters of a folder to the weights of their base: a model that transformers opens by itself."""
+    from dana.core.remake import call_remaking
     from dana.stages.fold import fold_stage
 
-    artifact = fold_stage(args.adapter, args.out)
+    artifact = call_remaking(lambda: fold_stage(args.adapter, args.out), args.remake)
     print(f"written: {artifact.path}")
     return {"folder": artifact.path}
 

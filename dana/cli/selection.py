@@ -35,6 +35,7 @@ TEXTS = [
     *plain_flags("geometry units language seed store", "selection."),
     Flag("--out", "out"),
 ]
+OF_TEXTS = ("task", "general", "data", "on_bad_record", "inputs", "hygiene")  # settings
 SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
 ALLOW = Flag("--allow-below-chance", "allow_below_chance", options={"nargs": 0, "const": True})
 SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR), ALLOW]
@@ -168,19 +169,15 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
     """
     from dana.core.errors import ConfigError
     from dana.core.settings import load
-    from dana.stages.recipe import differences, read_run_recipe
+    from dana.stages.recipe import by_full_name, read_run_recipe, recipe_values
     from dana.stages.settings import RunSettings
 
-    former = load(RunSettings, read_run_recipe(Path(settings.out)))
-    for key, value in differences(settings, former).items():
-        if key.partition(".")[0] in (
-            "task",
-            "general",
-            "data",
-            "on_bad_record",
-            "inputs",
-            "hygiene",
-        ):
+    folder = Path(settings.out)
+    former = load(RunSettings, read_run_recipe(folder))
+    prepared = by_full_name(recipe_values(former, folder))
+    for key, value in by_full_name(recipe_values(settings, folder)).items():
+        is_of_texts = key.partition(".")[0] in OF_TEXTS
+        if is_of_texts and prepared.get(key) != value:
             name = args.flags.get(key, key)
             raise ConfigError(
                 f"{name} {value!r}: --prepare read other texts; remove it or prepare again"

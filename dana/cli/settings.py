@@ -30,7 +30,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     """
     from dana.core.config import merge_sections
     from dana.core.settings import load
-    from dana.stages.recipe import full_names, read_recipe, read_run_recipe
+    from dana.stages.recipe import by_full_name, read_recipe, read_run_recipe
     from dana.stages.settings import RunSettings, load_settings
 
     recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
@@ -38,7 +38,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
     overrides = [f"{key}={_as_text(value)}" for key, value in _flags(args).items()]
     overrides += args.overrides
-    args.explicit = {override.partition("=")[0] for override in overrides} | {*full_names(values)}
+    args.explicit = {override.partition("=")[0] for override in overrides} | {*by_full_name(values)}
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
         of_folder = read_run_recipe(folder, args.explicit)

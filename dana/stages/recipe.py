@@ -130,20 +130,10 @@ def write_recipe(settings: RunSettings, folder: Path) -> None:
     former = path.read_text(encoding="utf-8") if path.is_file() else ""
     if former and not former.startswith(WRITTEN):
         return
-    store = settings.selection.store
-    if store is None:
-        store = "none"
-    elif store == settings.usual_store:
-        store = None
-    settings = replace(settings, selection=replace(settings.selection, store=store))
-    values: dict[str, Any] = {"out": HERE}
-    for name, value in differences(settings, RunSettings()).items():
-        assign(values, name.split("."), value, name)
+    values = recipe_values(settings, folder)
     if former:
         known = read_yaml(path)
         values |= {key: known[key] for key in missing_studies() if key in known}
-    values = json.loads(canonical(values))
-    _change_paths(values, lambda text: _from(folder, text))
     text = HEAD + yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     if text != former:
         write_text(path, text)
@@ -153,6 +143,22 @@ def begin_recipe(settings: RunSettings, folder: Path) -> None:
     """Write the recipe of a run that a study began; one that is there stays as it is."""
     if not (folder / RECIPE).exists():
         write_recipe(settings, folder)
+
+
+def recipe_values(settings: RunSettings, folder: Path) -> dict[str, Any]:
+    """Return the recipe of settings: what differs from the defaults, with paths from the run's folder."""
+    store = settings.selection.store
+    if store is None:
+        store = "none"
+    elif store == settings.usual_store:
+        store = None
+    settings = replace(settings, selection=replace(settings.selection, store=store))
+    values: dict[str, Any] = {"out": HERE}
+    for name, value in differences(settings, RunSettings()).items():
+        assign(values, name.split("."), value, name)
+    values = json.loads(canonical(values))
+    _change_paths(values, lambda text: _from(folder, text))
+    return values
 
 
 def differences(settings: Any, others: Any) -> dict[str, Any]:
@@ -178,13 +184,15 @@ def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def full_names(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the full names of the settings in a recipe."""
+def by_full_name(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings in a recipe by their full names, such as ``weigh.beta``."""
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from full_names(value, f"{prefix}{key}.")
+            flat |= by_full_name(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}"
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def settings_of_call(
@@ -224,8 +232,12 @@ def _change_paths(values: dict[str, Any], change: Callable[[str], str]) -> None:
 
 def _below(folder: Path, text: str) -> str:
     """Join a folder and a relative path or pattern in it; names and URLs stay."""
-    is_path = not is_url(text) and ((folder / text).exists() or has_magic(text))
-    return str(folder / text) if is_path else text
+    joined = folder / text
+    if is_url(text) or not (joined.exists() or has_magic(text)):
+        return text
+    short = os.path.normpath(joined)
+    is_same = os.path.realpath(short) == os.path.realpath(joined)  # not where a link is on the way
+    return short if is_same else str(joined)
 
 
 def _from(folder: Path, text: str) -> str:

@@ -168,7 +168,6 @@ def selector(detector="knn", encoder=FAST["encoder"]):
         (lambda: dana.score(["a"], ["b"], out=""), ["out=''"]),
         (lambda: dana.score(["a"], ["b"], out=7), ["out=7"]),
         (lambda: dana.score(["a"], ["b"], out=f"{__file__}/run"), ["out=", __file__]),
-        (lambda: dana.weigh("nowhere", policy="sigmoid", gamma=3), ["gamma", "policy=sigmoid"]),
         (lambda: dana.weigh("nowhere"), ["nowhere", "scores"]),
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]})), ["scores", "doc_id, unit"]),
         (lambda: dana.weigh(pd.DataFrame({"score": [1.0]}), beta=1.4), ["beta=1.4"]),

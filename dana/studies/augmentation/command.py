@@ -2,7 +2,7 @@
 
 import argparse
 
-from dana.cli.flags import AddCommand, add_command, local_folder
+from dana.cli.flags import AddCommand, add_command, add_remake, local_folder
 
 SETTINGS = ("ratio", "keywords", "reading", "generator", "control", "shuffle_labels", "seed")
 
@@ -10,6 +10,7 @@ SETTINGS = ("ratio", "keywords", "reading", "generator", "control", "shuffle_lab
 def add_augment(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     augment = add_command(add, "augment", _augment, settings=False)
+    add_remake(augment)
     augment.add_argument(
         "card", metavar="CARD", help="name or YAML file of a task card with one label per text"
     )
@@ -65,19 +66,25 @@ def _augment(args: argparse.Namespace) -> None:
       chat:smollm2 --out runs/random dana finetune --model dana-mini --task mycard --data
       runs/on-topic-3 --out runs/tuned
     """
+    from dana.core.artifacts import Artifact
+    from dana.core.remake import call_remaking
     from dana.studies.augmentation.stage import augment_stage, augmentation_text
     from dana.studies.augmentation.synthetic import AugmentSettings
     from dana.tasks.card import load_card
 
     settings = {name: value for name in SETTINGS if (value := getattr(args, name)) is not None}
-    artifact = augment_stage(
-        load_card(args.card),
-        args.data,
-        args.topics_of,
-        AugmentSettings(**settings),
-        args.out,
-        topic=args.topic,
-        general=args.general,
-        transductive=args.transductive,
-    )
+
+    def augment() -> Artifact:
+        return augment_stage(
+            load_card(args.card),
+            args.data,
+            args.topics_of,
+            AugmentSettings(**settings),
+            args.out,
+            topic=args.topic,
+            general=args.general,
+            transductive=args.transductive,
+        )
+
+    artifact = call_remaking(augment, args.remake)
     print(f"{augmentation_text(artifact)}\nwritten: {artifact.path}")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 
@@ -31,6 +31,7 @@ def add_clusters(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     clusters = add_command(add, "clusters", _clusters, FLAGS)
     clusters.set_defaults(processes=True)
+    add_remake(clusters)
 
 
 def _clusters(args: argparse.Namespace) -> None:
@@ -47,11 +48,13 @@ def _clusters(args: argparse.Namespace) -> None:
     If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N
     -m dana studies clusters shares the work and writes the same bytes.
     """
+    from dana.core.remake import call_remaking
     from dana.stages.recipe import begin_recipe
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
     settings = settings_from(args)
-    artifact = run_clusters(settings, "general" in args.explicit)
+    is_named = "general" in args.explicit
+    artifact = call_remaking(lambda: run_clusters(settings, is_named), args.remake)
     begin_recipe(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
 from dana.cli.settings import settings_from
 
 FLAGS = [
@@ -33,6 +33,7 @@ def add_comparison(add: AddCommand) -> None:
     command = add_command(
         add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection")
     )
+    add_remake(command)
     command.add_argument("--dry-run", action="store_true", help="list the cells and their states")
 
 
@@ -57,5 +58,5 @@ def _compare(args: argparse.Namespace) -> None:
             )
         )
     else:
-        path = run_compare(settings)
+        path = run_compare(settings, args.remake)
         print(f"{summary_text(path)}\n\nwritten: {path}")

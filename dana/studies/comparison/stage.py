@@ -28,8 +28,12 @@ log = get_logger(__name__)
 PLANTING, MEASURES = "dana.studies.comparison.planting", "dana.studies.comparison.measures"
 
 
-def run_compare(settings: RunSettings) -> Path:
+def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     """Run a comparison: make pools, score and measure them, collect the table; existing cells are reused.
+
+    Args:
+        settings: Settings of the study.
+        remake: Whether cells of other settings are replaced instead of refused.
 
     Returns:
         Path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`), with
@@ -41,9 +45,9 @@ def run_compare(settings: RunSettings) -> Path:
     """
     _check(settings)
     out = Path(settings.out)
-    run_grid(Grid(out, tuple(_plantings(settings))), settings.jobs)
+    run_grid(Grid(out, tuple(_plantings(settings))), settings.jobs, remake=remake)
     grid = plan_compare(settings)
-    run_grid(grid, settings.jobs)
+    run_grid(grid, settings.jobs, remake=remake)
     path = write_comparison(grid)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
     write_page(

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command
+from dana.cli.flags import AddCommand, Flag, add_command, add_remake
 from dana.cli.settings import settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
@@ -30,6 +30,7 @@ def add_few_shot(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     reads = ("few_shot", "topic_gap", "topics", "inputs", "on_bad_record", "finetune")
     few_shot = add_command(add, "few-shot", _few_shot, FLAGS, reads=reads)
+    add_remake(few_shot)
     few_shot.add_argument("card", metavar="CARD", help="a task card's name or YAML file")
 
 
@@ -54,11 +55,12 @@ def _few_shot(args: argparse.Namespace) -> None:
       --out runs/few-shot dana studies few-shot genre_mix --short keep --chat
       local:smollm2,temperature=0.7 --out runs/small-model
     """
+    from dana.core.remake import call_remaking
     from dana.stages.recipe import begin_recipe
     from dana.studies.few_shot.stage import TEXT, run_few_shot
 
     settings = settings_from(args)
-    artifact = run_few_shot(settings, args.card)
+    artifact = call_remaking(lambda: run_few_shot(settings, args.card), args.remake)
     begin_recipe(settings, Path(settings.out))
     print((artifact.path / TEXT).read_text(encoding="utf-8"))
     print(f"written: {artifact.path}")

@@ -3,12 +3,13 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, add_command, local_folder
+from dana.cli.flags import AddCommand, add_command, add_remake, local_folder
 
 
 def add_splits(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     splits = add_command(add, "splits", _splits, settings=False)
+    add_remake(splits)
     splits.add_argument("action", choices=["make", "audit"])
     folders = "audit: folders with train, dev and test files, see below"
     splits.add_argument("folders", type=local_folder, nargs="*", metavar="DIR", help=folders)
@@ -45,6 +46,7 @@ def _splits(args: argparse.Namespace) -> None:
       en --cap 9000 --out x dana studies splits audit x somebody/elses --sides de en
     """
     from dana.core.errors import ConfigError
+    from dana.core.remake import call_remaking
     from dana.studies.splits import stage
     from dana.studies.splits.aligned import open_aligned
 
@@ -61,6 +63,6 @@ def _splits(args: argparse.Namespace) -> None:
             raise ConfigError(f"--domain {name}: must be given once, with one or two files")
         domains[name] = open_aligned([Path(file) for file in files], args.sides)
     sizes = stage.SplitSettings(args.dev, args.test, args.cap, args.seed)
-    artifact = stage.splits_stage(domains, args.out, sizes)
+    artifact = call_remaking(lambda: stage.splits_stage(domains, args.out, sizes), args.remake)
     print(stage.sizes_text(artifact.path))
     print(f"\n{stage.overlap_text(stage.read_overlap(artifact.path))}\n\nwritten: {artifact.path}")

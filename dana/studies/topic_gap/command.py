@@ -2,7 +2,7 @@
 
 import argparse
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
 from dana.cli.settings import settings_from
 from dana.cli.tasks import FINETUNE
 
@@ -49,6 +49,7 @@ FLAGS = [
 def add_topic_gap(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     command = add_command(add, "topic-gap", _topic_gap, FLAGS, reads=READS)
+    add_remake(command)
     command.add_argument("card", metavar="CARD", help="name or YAML file of a task card")
 
 
@@ -63,9 +64,11 @@ def _topic_gap(args: argparse.Namespace) -> None:
       dana studies topic-gap genre_mix --model MODEL --topics-k 10 --n 30 100 --seeds 3 --short keep
       --out runs/gap
     """
+    from dana.core.remake import call_remaking
     from dana.studies.topic_gap.stage import run_topic_gap
 
-    page = run_topic_gap(args.card, settings_from(args))
+    settings = settings_from(args)
+    page = call_remaking(lambda: run_topic_gap(args.card, settings, args.remake), args.remake)
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
     print(
         f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv"

@@ -55,7 +55,7 @@ METRIC = "macro_f1"
 AT_ONCE = 4096  # documents per batch
 
 
-def run_topic_gap(card: str, settings: RunSettings) -> Path:
+def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Path:
     """Measure what a classifier loses if it is trained off the topic that it is tested on.
 
     Writes ``topic_gap.html`` and ``.md`` to the run's folder, and ``tables/``: ``results.csv`` (one
@@ -67,6 +67,7 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
         card: Name or YAML file of a task card, with one label per text.
         settings: Settings of the run: ``topic_gap``, ``topics``, ``finetune``, ``model``,
             ``general``, ``data``, ...
+        remake: Whether cells of other settings are replaced instead of refused.
 
     Returns:
         Path of the page.
@@ -90,8 +91,9 @@ def run_topic_gap(card: str, settings: RunSettings) -> Path:
         for cell in cells_of_topic(card, settings, topic, split)
     ]
     grid = Grid(folder, tuple(cells))
-    _refuse_changed(grid)
-    paths = run_grid(grid, settings.jobs)
+    if not remake:
+        _refuse_changed(grid)
+    paths = run_grid(grid, settings.jobs, remake=remake)
     pool = open_artifact(folder / "pool", POOL).manifest
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))

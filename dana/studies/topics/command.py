@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_group, local_folder
+from dana.cli.flags import AddCommand, Flag, add_command, add_group, add_remake, local_folder
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 
@@ -27,10 +27,13 @@ def add_topics(add: AddCommand) -> None:
     """Add the command to the command line's subparsers."""
     text = "Fit topics to the general text, show them, or compute each document's shares"
     topics = add_group(add, "topics", text)
-    add_command(topics, "fit", _fit, FIT).set_defaults(processes=True)
+    fit = add_command(topics, "fit", _fit, FIT)
+    fit.set_defaults(processes=True)
+    add_remake(fit)
     add_command(topics, "show", _show, [Flag("--out", "out")])
     assign = add_command(topics, "assign", _assign, TEXT)
     assign.set_defaults(processes=True)
+    add_remake(assign)
     text = "folder of the run with the topics (default: --out)"
     assign.add_argument("--topics-of", type=local_folder, metavar="DIR", help=text)
 
@@ -45,11 +48,13 @@ def _fit(args: argparse.Namespace) -> None:
 
       dana studies topics fit --general 'pool/*.jsonl.gz' --k 10 25 50 --seeds 3 --out runs/pool
     """
+    from dana.core.remake import call_remaking
     from dana.stages.recipe import begin_recipe
     from dana.studies.topics.stage import run_topic_fit, topics_text
 
     settings = settings_from(args)
-    artifact = run_topic_fit(settings, "general" in args.explicit)
+    is_named = "general" in args.explicit
+    artifact = call_remaking(lambda: run_topic_fit(settings, is_named), args.remake)
     begin_recipe(settings, Path(settings.out))
     print(f"{topics_text(Path(settings.out))}\n\nwritten: {artifact.path}")
 
@@ -73,12 +78,13 @@ def _assign(args: argparse.Namespace) -> None:
 
       dana studies topics assign --topics-of runs/pool --general other/ --out runs/other
     """
+    from dana.core.remake import call_remaking
     from dana.stages.recipe import begin_recipe
     from dana.studies.topics.stage import run_topic_assign
 
     settings = settings_from(args)
-    artifact = run_topic_assign(
-        settings, args.topics_of or Path(settings.out), "general" in args.explicit
-    )
+    topics_of = args.topics_of or Path(settings.out)
+    is_named = "general" in args.explicit
+    artifact = call_remaking(lambda: run_topic_assign(settings, topics_of, is_named), args.remake)
     begin_recipe(settings, Path(settings.out))
     print(f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} documents)")

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import replace
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command
+from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
 from dana.cli.settings import settings_from
 from dana.core.config import require
 
@@ -25,6 +25,7 @@ def add_translation(add: AddCommand) -> None:
     command = add_command(
         add, "translation", _translation, FLAGS, reads=("translation", "selection", "detector")
     )
+    add_remake(command)
     for name, what in (("train", "training"), ("dev", "development"), ("test", "test")):
         files = f"name of a domain and its {what} text: source and target file, or one file with both; repeat"
         command.add_argument(
@@ -49,6 +50,7 @@ def _translation(args: argparse.Namespace) -> None:
       dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en
       --catalogues it --out mt
     """
+    from dana.core.remake import call_remaking
     from dana.studies.translation.stage import run_translation
 
     settings = settings_from(args)
@@ -59,6 +61,6 @@ def _translation(args: argparse.Namespace) -> None:
         files = getattr(study, split) | {name: paths for name, *paths in getattr(args, split)}
         study = replace(study, **{split: files})
     settings = replace(settings, **{"translation": study})
-    page = run_translation(settings)
+    page = call_remaking(lambda: run_translation(settings, args.remake), args.remake)
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## What was read?")[0])
     print(f"written: {page}, {page.with_suffix('.md').name}, tables/")

@@ -30,13 +30,17 @@ MODULE, TRANSLATOR = __name__, "dana.studies.translation.translator"
 CENTROIDS = "centroids.csv"
 
 
-def run_translation(settings: RunSettings) -> Path:
+def run_translation(settings: RunSettings, remake: bool = False) -> Path:
     """Train a translator on each domain, on all, and on text chosen for each; test all on every domain.
 
     Writes ``translation.html`` and ``.md``, and ``tables/``: ``matrix.csv`` (a row per translator
     and test set), ``choices.csv`` (a row per domain and selector), ``cosines.csv``,
     ``correlations.csv`` and ``audit.csv``. The cells' artifacts are in the folders beside; existing
     ones are reused.
+
+    Args:
+        settings: Settings of the study.
+        remake: Whether cells of other settings are replaced instead of refused.
 
     Returns:
         Path of the page.
@@ -49,7 +53,7 @@ def run_translation(settings: RunSettings) -> Path:
     check_translation(settings)
     pairs_stage(study, out / "pairs")
     grid = plan_translation(settings)
-    paths = run_grid(grid, settings.jobs)
+    paths = run_grid(grid, settings.jobs, remake=remake)
     rows = []
     for cell in grid.cells:
         if cell.name.startswith("test/"):
