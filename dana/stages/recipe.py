@@ -41,7 +41,8 @@ PATHS = (
     "hygiene.decontaminate",
     "selection.store",
 )
-HARVESTED = {"task": "data/card.yaml", "general": ["data/general.jsonl.gz"]}  # in a run's folder
+HARVESTED_TASK = "data/card.yaml"  # in a run's folder
+HARVESTED_POOL = "data/general.jsonl.gz"
 # Settings of one call, which no recipe keeps: parallel steps, permission, trackers, resuming.
 MOMENTARY = [
     "out",
@@ -105,8 +106,8 @@ def read_run_recipe(folder: Path, overrides: Collection[str] = ()) -> dict[str, 
     values, path = read_recipe(folder)
     values = {key: value for key, value in values.items() if key not in missing_studies()}
     if values.pop("harvest", None) is not None:
-        values["task"] = str(folder / HARVESTED["task"])
-        values["general"] = [str(folder / file) for file in HARVESTED["general"]]
+        values["task"] = str(folder / HARVESTED_TASK)
+        values["general"] = [str(folder / HARVESTED_POOL)]
     load(RunSettings, values, origin=str(path))
     for rivals in RIVALS:
         if not rivals.isdisjoint(overrides):
@@ -235,9 +236,11 @@ def _below(folder: Path, text: str) -> str:
     joined = folder / text
     if is_url(text) or not (joined.exists() or has_magic(text)):
         return text
-    short = os.path.normpath(joined)
-    is_same = os.path.realpath(short) == os.path.realpath(joined)  # not where a link is on the way
-    return short if is_same else str(joined)
+    short = Path(os.path.normpath(joined))
+    if os.path.realpath(short) != os.path.realpath(joined):  # a link is on the way
+        return str(joined)
+    is_elsewhere = short.is_absolute() and not short.is_relative_to(folder)
+    return os.path.relpath(short) if is_elsewhere else str(short)
 
 
 def _from(folder: Path, text: str) -> str:

@@ -41,7 +41,7 @@ from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.plan import summary_text
 from dana.stages.rank import RANKING, comparison_text, rank_stage
-from dana.stages.recipe import HARVESTED, write_recipe
+from dana.stages.recipe import HARVESTED_POOL, HARVESTED_TASK, write_recipe
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
@@ -194,8 +194,8 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
     if settings.harvest is None:
         return settings
     out = Path(settings.out)
-    general = [str(out / file) for file in HARVESTED["general"]]
-    return replace(settings, harvest=None, task=str(out / HARVESTED["task"]), general=general)
+    general = [str(out / HARVESTED_POOL)]
+    return replace(settings, harvest=None, task=str(out / HARVESTED_TASK), general=general)
 
 
 def _cells(
