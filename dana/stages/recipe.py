@@ -232,9 +232,9 @@ def _change_paths(values: dict[str, Any], change: Callable[[str], str]) -> None:
 
 
 def _below(folder: Path, text: str) -> str:
-    """Join a folder and a relative path or pattern in it; names and URLs stay."""
+    """Join a folder and a relative path or pattern in it; names, URLs and absolute paths stay."""
     joined = folder / text
-    if is_url(text) or not (joined.exists() or has_magic(text)):
+    if is_url(text) or Path(text).is_absolute() or not (joined.exists() or has_magic(text)):
         return text
     short = Path(os.path.normpath(joined))
     if os.path.realpath(short) != os.path.realpath(joined):  # a link is on the way
