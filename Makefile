@@ -16,14 +16,14 @@ test: .venv/test
 test-slow: .venv/test .venv/deepspeed
 	$(BIN)/python -m pytest -m slow --numprocesses auto --maxprocesses 2 --dist loadfile
 
-# Of a clone, installed into an environment of its own; a recipe runs to its verdict in tests/stages/grid.
+# Of a clone, installed into an environment of its own; a recipe runs to its verdict in tests/stages/steps.
 test-core:
 	rm -rf build/core
 	git clone --quiet . build/core
 	cd build/core && rm -r dana/studies tests/studies && $(MAKE) .venv/test \
 	  && .venv/bin/dana --help && .venv/bin/python -m pytest --collect-only --quiet --quiet \
 	  && .venv/bin/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile \
-	    tests/core tests/cli tests/api tests/report tests/stages/grid tests/weighting tests/test_recipes.py tests/test_versions.py
+	    tests/core tests/cli tests/api tests/report tests/stages/steps tests/weighting tests/test_recipes.py tests/test_versions.py
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -54,7 +54,7 @@ FILLING = False  # stays False in the processes that are timed
 def sentences(first: int, end: int) -> list[str]:
     """Build distinct sentences of about 60 characters."""
     return [
-        f"Sentence {number} stands for one of a corpus that nobody wrote."
+        f"Sentence {number} stands for one of a pool that nobody wrote."
         for number in range(first, end)
     ]
 

@@ -28,7 +28,7 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-GENERAL = ["news_reuters.jsonl.gz", "pubmed.jsonl.gz"]
+POOL = ["news_reuters.jsonl.gz", "pubmed.jsonl.gz"]
 TASK = "arxiv.jsonl.gz"
 DOCUMENTS = 150  # per file
 TRAINING = [
@@ -46,8 +46,8 @@ COMMANDS = {
     "score --rank-only": [
         "--task",
         "task.jsonl",
-        "--general",
-        "general",
+        "--pool",
+        "pool",
         "--encoder",
         "hashing",
         "--out",
@@ -56,8 +56,8 @@ COMMANDS = {
     "score": [
         "--task",
         "task.jsonl",
-        "--general",
-        "general",
+        "--pool",
+        "pool",
         "--encoder",
         "hashing",
         "--selector",
@@ -66,10 +66,10 @@ COMMANDS = {
     "weigh": ["run"],
     "adapt": ["run", "--model", "dana-mini", *TRAINING],
     "finetune": ["--model", "dana-mini", "--task", "toy.yaml", *FINETUNING, "--out", "tuned"],
-    "predict": ["tuned-model", "general", "--out", "labelled.parquet"],
+    "predict": ["tuned-model", "pool", "--out", "labelled.parquet"],
     "studies clusters": [
-        "--general",
-        "general",
+        "--pool",
+        "pool",
         "--encoder",
         "hashing",
         "--k",
@@ -81,8 +81,8 @@ COMMANDS = {
     ],
     "studies topics": [
         "fit",
-        "--general",
-        "general",
+        "--pool",
+        "pool",
         "--model",
         "lda",
         "--k",
@@ -125,16 +125,16 @@ IGNORED = re.compile("second|_s$|^peak_memory$|^digest$|^bytes$")  # keys and co
 def prepare(folder: Path) -> None:
     """Write the inputs of all commands."""
     data = Path(os.environ["DANA_DATA"])
-    (folder / "general").mkdir()
+    (folder / "pool").mkdir()
     rows = []
-    for name in GENERAL:
-        lines = first_lines(data / "general" / name, DOCUMENTS)
-        (folder / "general" / name.removesuffix(".gz")).write_text("".join(lines), encoding="utf-8")
+    for name in POOL:
+        lines = first_lines(data / "pool" / name, DOCUMENTS)
+        (folder / "pool" / name.removesuffix(".gz")).write_text("".join(lines), encoding="utf-8")
         rows += [
             {"text": json.loads(line)["text"][:300], "label": name.split(".")[0]} for line in lines
         ]
     (folder / "task.jsonl").write_text(
-        "".join(first_lines(data / "general" / TASK, DOCUMENTS)), encoding="utf-8"
+        "".join(first_lines(data / "pool" / TASK, DOCUMENTS)), encoding="utf-8"
     )
     for side in ("de", "en"):
         lines = first_lines(data / "domains" / f"it.{side}.txt.gz", 1500)

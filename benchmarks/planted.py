@@ -1,11 +1,11 @@
-"""Measure how well detectors find planted task texts: precision at R, the number of plants, and AUROC.
+"""Measure how well detectors find planted target texts: precision at R, the number of plants, and AUROC.
 
     DANA_DATA=... python benchmarks/planted.py --pools pools --out planted.json
 
 Reads pools and texts to fit on from ``--pools``; missing ones are written by ``dana studies
 compare``. Each text is one unit and is embedded once. The pool is halved at random. Each half is
 scored by a fit on the other half: its units, plants included and at most ``--background``, are the
-general text, as if there were no other text than the pool.
+pool, as if there were no other text than the pool.
 """
 
 import argparse
@@ -50,23 +50,25 @@ def scores(
         background_rows, rows = (
             torch.from_numpy(np.flatnonzero((half == number) == where)) for where in (True, False)
         )
-        general = pool[background_rows[:background]]
-        detector = selector.fit_embedded(task, {"background": general, "geometry": general}, 0)
+        background_units = pool[background_rows[:background]]
+        detector = selector.fit_embedded(
+            task, {"background": background_units, "geometry": background_units}, 0
+        )
         result[rows] = detector.score_embedded(pool[rows])
     return result
 
 
 def make_pools(folder: Path, tasks: list[str]) -> None:
-    """Plant the tasks' texts in the general corpus, unless all pools exist."""
+    """Plant the tasks' texts in the pool, unless all pools exist."""
     if not all((folder / task / "pool").is_dir() for task in tasks):
-        general = str(Path(os.environ["DANA_DATA"]) / "general")
+        pool = str(Path(os.environ["DANA_DATA"]) / "pool")
         command = [
             "studies",
             "compare",
             "--task",
             *tasks,
-            "--general",
-            general,
+            "--pool",
+            pool,
             "--selectors",
             "random",
         ]

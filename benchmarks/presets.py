@@ -56,9 +56,7 @@ def main() -> None:
         settings = PretrainSettings(
             tokens=100_000, max_tokens=128, batch_size=8, learning_rate=1e-3, evaluations=1
         )
-        pretrain_stage(
-            "wide", args.wide / "corpus", *held_out_folders(args.wide), settings, args.out
-        )
+        pretrain_stage("wide", args.wide / "pool", *held_out_folders(args.wide), settings, args.out)
     for name, model in (one.split("=", 1) for one in args.checkpoints):
         for task in args.tasks:
             settings, data = FinetuneSettings(seeds=args.seeds), cut(task, args.out / "data" / task)

@@ -1,11 +1,11 @@
-"""Measure the cost of reading a corpus of short documents: documents per processor second, and peak memory.
+"""Measure the cost of reading a pool of short documents: documents per processor second, and peak memory.
 
     OMP_NUM_THREADS=1 python benchmarks/reading.py 100000 1000000 10000000 [--processes 3]
     [--given-ids]
 
 The documents are generated JSON lines of six to twenty words; a tenth are duplicates. Each number
 of documents is read in its own process, with the code of the working directory, as `dana score`
-reads general text: distinct documents are written to Parquet.
+reads pool text: distinct documents are written to Parquet.
 """
 
 import argparse
@@ -51,11 +51,11 @@ def write_pool(path: Path, documents: int, given_ids: bool) -> None:
 
 def read(path: Path, folder: Path, processes: int) -> None:
     """Read the pool in this process and print its counts, seconds and memory as JSON."""
-    from dana.stages import texts as corpus
+    from dana.stages import texts as pool
 
-    corpus.reading_processes = lambda files: processes
+    pool.reading_processes = lambda files: processes
     base, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, os.times()
-    artifact = corpus.corpus_stage([str(path)], folder)
+    artifact = pool.pool_stage([str(path)], folder)
     after, peak = os.times(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     spent = sum(after[:4]) - sum(before[:4])  # of this process and its children
     counts = artifact.manifest["counts"]
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--pool", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.pool:
-        read(args.pool, args.pool.with_name("corpus"), args.processes)
+        read(args.pool, args.pool.with_name("pool"), args.processes)
         return
     for count in args.documents:
         with tempfile.TemporaryDirectory() as name:

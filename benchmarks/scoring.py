@@ -2,7 +2,7 @@
 
     DANA_DATA=... python benchmarks/scoring.py --copies 1 10
 
-Reads the general corpus once; ``--copies N`` scores N copies of it (the same texts with other ids).
+Reads the pool once; ``--copies N`` scores N copies of it (the same texts with other ids).
 Each size runs in its own process, whose peak memory is reported. The selector is ``random``, so the
 time is that of reading, splitting, building tables and writing. With ``--encoder SPEC`` a real
 encoder embeds ``--documents`` documents, and ``busy`` is the share of the time that it works.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 
 def copies(folder: Path, documents: int | None, times: int) -> Iterator:
-    """Yield the documents of the corpus several times, each time with other ids."""
+    """Yield the documents of the pool several times, each time with other ids."""
     from itertools import islice
 
     from dana.core.schemas import Document, iterate_documents
@@ -45,25 +45,23 @@ def tables(documents: Iterator) -> Iterator:
 
 
 def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, float]:
-    """Score a corpus of one size in this process."""
+    """Score a pool of one size in this process."""
     from dana.core.artifacts import make
     from dana.core.launch import Share
     from dana.core.schemas import DOCUMENTS, write_parts
-    from dana.scoring.inputs import GeneralCorpus, TaskText
+    from dana.scoring.inputs import PoolText, TargetText
     from dana.scoring.scoring import Scoring, build_selector
     from dana.scoring.settings import Selection
-    from dana.stages.texts import task_stage
+    from dana.stages.texts import target_stage
 
     def write(draft) -> None:
-        write_parts(
-            tables(copies(work / "corpus", options.documents, times)), draft.path, DOCUMENTS
-        )
+        write_parts(tables(copies(work / "pool", options.documents, times)), draft.path, DOCUMENTS)
 
-    corpus = make(work / f"corpus-{times}", "corpus", {"times": times}, write)
+    pool = make(work / f"corpus-{times}", "pool", {"times": times}, write)
     selection = Selection(encoder=options.encoder or "hashing")
-    task = TaskText(task_stage("chemprot", work / "task"))
+    target = TargetText(target_stage("chemprot", work / "target"))
     selector = build_selector("detector" if options.encoder else "random", "knn", selection)
-    scoring = Scoring(task, GeneralCorpus(corpus), selection, selector, work / f"scores-{times}")
+    scoring = Scoring(target, PoolText(pool), selection, selector, work / f"scores-{times}")
     model = scoring.prepare()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.monotonic()
@@ -72,7 +70,7 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.monotonic()
     units = scoring.merge().manifest["counts"]["units"]
-    documents = GeneralCorpus(corpus).documents
+    documents = PoolText(pool).documents
     return {
         "documents": documents,
         "units": units,
@@ -86,14 +84,14 @@ def one_size(work: Path, options: argparse.Namespace, times: int) -> dict[str, f
 
 
 def main() -> None:
-    """Read the corpus once and score every size, each in its own process."""
+    """Read the pool once and score every size, each in its own process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--copies", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--documents", type=int, help="documents per copy (default: all)")
     parser.add_argument("--encoder", help="spec of a real encoder")
-    parser.add_argument("--work", type=Path, help="folder to keep and reuse the corpus in")
+    parser.add_argument("--work", type=Path, help="folder to keep and reuse the pool in")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -101,11 +99,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
-        from dana.stages.texts import corpus_stage
+        from dana.stages.texts import pool_stage
 
         start = time.monotonic()
-        corpus = corpus_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "corpus")
-        rate = corpus.manifest["counts"]["kept"] / (time.monotonic() - start)
+        pool = pool_stage([str(Path(os.environ["DANA_DATA"]) / "pool")], work / "pool")
+        rate = pool.manifest["counts"]["kept"] / (time.monotonic() - start)
         print(f"reading: {rate:,.0f} documents/s (if not reused)")
         for times in options.copies:
             command = [

@@ -51,7 +51,7 @@ def train_dana(model: Any, ids: list[list[int]], options: argparse.Namespace) ->
     shape, _ = choose_execution(model, examples, settings, accelerator)
     state, heldout = (
         prepare(model, settings, accelerator, shape),
-        HeldOut({"task": few, "general": few}, collator),
+        HeldOut({"target": few, "pool": few}, collator),
     )
     steps = [
         one

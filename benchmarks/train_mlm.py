@@ -29,9 +29,9 @@ HELD_OUT = 400  # texts
 
 
 def read_texts(count: int, seed: int, long: bool) -> list[str]:
-    """Sample paragraphs (``long``: whole documents) of the general corpus."""
+    """Sample paragraphs (``long``: whole documents) of the pool."""
     texts = []
-    for path in sorted((Path(os.environ["DANA_DATA"]) / "general").glob("*.jsonl.gz")):
+    for path in sorted((Path(os.environ["DANA_DATA"]) / "pool").glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line, _ in zip(lines, range(1500), strict=False):
                 text = json.loads(line)["text"]
@@ -91,7 +91,7 @@ def train_dana(
     from dana.train.records import StepRecord
 
     settings, accelerator = dana_settings(options), Accelerator(cpu=options.device == "cpu")
-    texts = {"task": heldout, "general": heldout.rows(np.arange(1))}
+    texts = {"target": heldout, "pool": heldout.rows(np.arange(1))}
     evaluation = HeldOut(texts, MaskedTokens().heldout_collator(tokenizer))
     collator, examples = MaskedTokens().collator(tokenizer, 0), to_examples(ids, 0)
     shape, reasons = choose_execution(model, examples, settings, accelerator)
@@ -190,7 +190,7 @@ def one_turn(options: argparse.Namespace) -> dict[str, float]:
     if options.arm == "dana":
         seconds = train_dana(model, tokenizer, ids, heldout, options)
         examples = to_examples(ids, 0)
-        plan = Plan.of(examples, dana_settings(options))
+        plan = Plan.from_settings(examples, dana_settings(options))
         tokens = sum(
             int(examples.lengths[plan[step].rows].sum())
             for step in range(options.warmup, options.steps)

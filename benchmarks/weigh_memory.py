@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import make
-from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, part_files, write_parts
+from dana.core.schemas import DOCUMENTS, HELD_OUT_TARGET, SCORES, part_files, write_parts
 
 UNIT = 5  # characters
 
@@ -41,7 +41,7 @@ def documents(units: int) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def texts(units: int) -> Iterator[pa.Table]:
-    """Yield the tables of the corpus."""
+    """Yield the tables of the pool."""
     for first, sizes in documents(units):
         ids = [f"doc-{first + row:09d}" for row in range(sizes.size)]
         yield pa.table(
@@ -71,10 +71,10 @@ def scores(units: int) -> Iterator[pa.Table]:
 
 
 def generate(run: Path, units: int) -> None:
-    """Write the corpus and scores of a run."""
-    corpus = make(
-        run / "corpus",
-        "corpus",
+    """Write the pool and scores of a run."""
+    pool = make(
+        run / "pool",
+        "pool",
         {"units": units},
         lambda d: [write_parts(texts(units), d.path, DOCUMENTS)],
     )
@@ -92,9 +92,9 @@ def generate(run: Path, units: int) -> None:
 
     def write(draft) -> None:
         write_parts(scores(units), draft.path, SCORES)
-        pq.write_table(task, draft.path / HELD_OUT_TASK)
+        pq.write_table(task, draft.path / HELD_OUT_TARGET)
 
-    make(run / "scores", "scores", {"general": corpus.fingerprint}, write)
+    make(run / "scores", "scores", {"pool": pool.fingerprint}, write)
 
 
 def peak(process: int) -> float:
@@ -112,7 +112,7 @@ def weigh(run: Path, changes: dict[str, str | int], units: int) -> None:
     imports = peak(os.getpid())
     start = time.monotonic()
     settings = replace(RunSettings().weigh, **changes)
-    weights = weigh_stage(run / "scores", run / "corpus", settings, run / policy)
+    weights = weigh_stage(run / "scores", run / "pool", settings, run / policy)
     seconds = time.monotonic() - start
     digest = blake2b(digest_size=8)
     for part in part_files(weights.path):

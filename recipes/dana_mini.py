@@ -22,7 +22,7 @@ import torch
 import yaml
 
 PIECE, MIN_PIECE = 3000, 200  # characters
-# General text that is in the public domain, CC BY or CC BY-SA; the sources of later pools are left
+# Pool text that is in the public domain, CC BY or CC BY-SA; the sources of later pools are left
 # out, whole.
 SOURCES = ["dialogue_sgd", "fiction", "legal_uscode", "stackexchange", "tech_peps", "wikipedia"]
 TASKS = ("chemprot", "acl_arc", "csabstruct", "rct_sample", "agnews", "sst2")
@@ -78,7 +78,7 @@ def write_text(folder: Path) -> None:
     (folder / "others").mkdir(parents=True, exist_ok=True)
     print(write_gzip_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
     harvest_stage(
-        folder / "harvest", load(RunSettings, {"harvest": {"general_documents": 1500}}).harvest
+        folder / "harvest", load(RunSettings, {"harvest": {"pool_documents": 1500}}).harvest
     )
     rows = ({"text": text, "label": "none"} for text in evaluation_texts(data))
     count = write_gzip_lines(folder / "others" / "test.jsonl.gz", rows)
@@ -94,11 +94,11 @@ def write_text(folder: Path) -> None:
     }
     (folder / "others.yaml").write_text(yaml.safe_dump(card, sort_keys=False), encoding="utf-8")
     print(count, "evaluation texts")
-    general = [f"{data}/general/{source}.jsonl.gz" for source in SOURCES]
+    pool = [f"{data}/general/{source}.jsonl.gz" for source in SOURCES]
     cards = [*TASKS, folder / "others.yaml", folder / "harvest" / "card.yaml"]
     print(
-        "next: dana score --task chemprot --selector random --near-duplicates 0.8 --general",
-        *general,
+        "next: dana score --task chemprot --selector random --near-duplicates 0.8 --pool",
+        *pool,
         end=" ",
     )
     print(folder / "gutenberg.jsonl.gz", "--decontaminate", *cards, "--out", folder)

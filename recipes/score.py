@@ -1,4 +1,4 @@
-r"""Score every unit of the general text against the task: the command ``dana score`` as a file.
+r"""Score every unit of the pool against the task: the command ``dana score`` as a file.
 
     accelerate launch --config_file accelerate_configs/multi_gpu.yaml \
         recipes/score.py --config recipes/score.yaml --out runs/mine

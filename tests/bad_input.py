@@ -34,7 +34,7 @@ TOPICS = {  # words that the small checkpoint's tokenizer knows
 
 @dataclass(frozen=True)
 class Workspace:
-    """A folder with a task's text, general text, a run, a checkpoint, a classifier and a task card."""
+    """A folder with a task's text, pool text, a run, a checkpoint, a classifier and a task card."""
 
     folder: Path
 
@@ -90,8 +90,8 @@ def workspace(tmp_path_factory) -> Workspace:
     write_checkpoint(workspace.model)
     write_labeller(workspace)
     for line in (
-        f"score --rank-only --task {{task}} --general {{pool}} --out {{run}} {HASHING} {TWO}",
-        f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector:knn",
+        f"score --rank-only --task {{task}} --pool {{pool}} --out {{run}} {HASHING} {TWO}",
+        f"score --task {{task}} --pool {{pool}} --out {{run}} {HASHING} --selector detector:knn",
         "weigh {run} --beta 0.3 --gamma 3",
     ):
         assert main(workspace.line(line)) == 0
@@ -108,7 +108,7 @@ def workspace(tmp_path_factory) -> Workspace:
         [{"text": "An iron word0 word1 is a word2. " * n} for n in (20, 30)],
     )
     write_lines(workspace.folder / "replies.jsonl", [{"reply": "Answer: Class B"}])
-    held_out_stage(workspace.run / "corpus", workspace.run / "held_out")
+    held_out_stage(workspace.run / "pool", workspace.run / "held_out")
     return workspace
 
 
@@ -193,24 +193,24 @@ def config(**changes: object) -> Callable[[Workspace], None]:
     return write
 
 
-RANK = f"score --rank-only --task {{task}} --general {{pool}} --out {{out}} {HASHING} --set ranking.detectors=[knn] "
-SCORE = f"score --task {{task}} --general {{pool}} --out {{out}} {HASHING} --selector detector:knn "
-SELECT = "score --task {task} --general {pool} --out {out} --selector "
+RANK = f"score --rank-only --task {{task}} --pool {{pool}} --out {{out}} {HASHING} --set ranking.detectors=[knn] "
+SCORE = f"score --task {{task}} --pool {{pool}} --out {{out}} {HASHING} --selector detector:knn "
+SELECT = "score --task {task} --pool {pool} --out {out} --selector "
 WEIGH = "weigh {run} --out {out} "
 EVALUATE = "finetune --task {card} --preset quick --out {out} --model "
 TRAIN = f"adapt {{run}} --model {{model}} --out {{out}} {ADAPT} "
 TUNE_ONLY = "finetune --model {model} --task {card} --out {out} "
 TUNE = TUNE_ONLY + SEEDS + " "
-AUTO = f"score --task {{task}} --general {{pool}} --out {{run}} {HASHING} --selector detector "
+AUTO = f"score --task {{task}} --pool {{pool}} --out {{run}} {HASHING} --selector detector "
 PREDICT = "predict {labeller} {pool} --out {out}.jsonl "
 
 
 def _artifacts(folder: Path) -> list[Path]:
-    """List the folders of a run; of a grid, those of its cells."""
+    """List the folders of a run; of a run, those of its steps."""
     groups = [
         path
         for path in folder.glob("*")
-        if path.name in ("grid", "topics") and not (path / MANIFEST).is_file()
+        if path.name in ("steps", "topics") and not (path / MANIFEST).is_file()
     ]
     direct = [path for path in folder.glob("*") if path not in groups]
     return direct + [path for inner in groups for path in _artifacts(inner)]
@@ -221,7 +221,7 @@ def refuse(
     names: str | tuple[str, ...],
     workspace: Workspace,
     capfd: pytest.CaptureFixture[str],
-    stays: tuple[str, ...] = ("task",),
+    stays: tuple[str, ...] = ("target",),
     error: type[Exception] | None = None,
 ) -> None:
     """Run a command line that must be refused.

@@ -96,7 +96,7 @@ def write_reader_files(texts: list[str]) -> None:
     for folder in ("pool", "more/extra"):
         Path(folder).mkdir(parents=True)
     pool = "".join(json.dumps({"text": text}) + "\n" for text in texts[120:])
-    Path("pool/general.jsonl").write_text(pool, encoding="utf-8")
+    Path("pool/pool.jsonl").write_text(pool, encoding="utf-8")
     pd.DataFrame({"body": texts[:30]}).to_csv("more/extra/notes.csv", index=False)
     openings = enumerate(text[:60] for text in texts[120:150])
     new = [
@@ -128,7 +128,7 @@ def write_installed_texts() -> None:
     table.to_csv("tickets.csv", index=False)
     Path("pool").mkdir()
     pool = [json.dumps({"text": one.text}) + "\n" for one in islice(docstrings["numpy"], 80)]
-    Path("pool/general.jsonl").write_text("".join(pool), encoding="utf-8")
+    Path("pool/pool.jsonl").write_text("".join(pool), encoding="utf-8")
 
 
 def run_page(

@@ -41,8 +41,8 @@ from tests.bad_input import (  # noqa: F401
 
 COMMANDS = [
     # A required argument is missing or empty.
-    ("score --general {pool} --out {out}", "task", ConfigError),
-    ("score --task {task} --out {out}", "general", ConfigError),
+    ("score --pool {pool} --out {out}", "task", ConfigError),
+    ("score --task {task} --out {out}", "pool", ConfigError),
     ("adapt {run} --steps 2", "--model", ConfigError),
     ("finetune --model {model} --out {out}", "--task", ConfigError),
     ("finetune --task {card} --out {out}", "--model", ConfigError),
@@ -51,8 +51,8 @@ COMMANDS = [
     ("weigh ''", "weigh", ConfigError),
     ("run quickstart.yaml --set model=null size=huge harvest=null", "task", ConfigError),
     # A path does not exist.
-    ("score --task {folder}/nope.txt --general {pool} --out {out}", "nope.txt", DataError),
-    ("score --task {task} --general '{folder}/*.nope' --out {out}", "*.nope", DataError),
+    ("score --task {folder}/nope.txt --pool {pool} --out {out}", "nope.txt", DataError),
+    ("score --task {task} --pool '{folder}/*.nope' --out {out}", "*.nope", DataError),
     (RANK + "--data {folder}/nope --task chemprot", "nope", DataError),
     ("weigh {folder}/nope", "nope", ArtifactError),
     (TRAIN + "--model {folder}/nope", "nope", ArtifactError),
@@ -79,10 +79,10 @@ COMMANDS = [
     ("task list --task-path {folder}/crads", ("crads", "did you mean", "cards"), ConfigError),
     # A path is something else.
     ("weigh {task}", "task.jsonl", ArtifactError),
-    ("weigh {run}/corpus --out {out}", "scores", ArtifactError),
+    ("weigh {run}/pool --out {out}", "scores", ArtifactError),
     (TRAIN + "--model {folder}/cards", "cards", ArtifactError),
-    (TRAIN + "--weights {run}/corpus", "corpus", ArtifactError),
-    ("adapt {run} --model {model} --out {run}/corpus", "corpus", ArtifactError),
+    (TRAIN + "--weights {run}/pool", "pool", ArtifactError),
+    ("adapt {run} --model {model} --out {run}/pool", "pool", ArtifactError),
     (TUNE + "--task {task}", "task.jsonl", ConfigError),
     ("predict {model} {pool}", "model", ArtifactError),
     ("report {folder}/cards", "cards", ArtifactError),
@@ -93,7 +93,7 @@ COMMANDS = [
     ("init {pool} --pool {pool} --label sourc --out {out}", "did you mean 'source'?", ConfigError),
     ("init {pool} --pool {pool} --folds 90 --out {out}", ("90 folds", "--folds"), ConfigError),
     # A name is unknown; the nearest is suggested.
-    ("score --task chemport --general {pool} --out {out}", "did you mean 'chemprot'?", DataError),
+    ("score --task chemport --pool {pool} --out {out}", "did you mean 'chemprot'?", DataError),
     (RANK + "--task toys --task-path {folder}/cards", "did you mean 'toy'?", DataError),
     (RANK + "--set 'ranking.detectors=[ifrest]'", "did you mean 'iforest'?", PluginError),
     (SELECT + "cascade:detector=knm", "did you mean 'knn'?", PluginError),
@@ -153,11 +153,11 @@ COMMANDS = [
 ]
 
 SETTINGS = """
-selection=3 selection.general_share=2 selection.general_share=.nan selection.store_dtype=float8
-selection.language=english selection.max_task_units=0 selection.encoder=null inputs.text_documents=page
+selection=3 selection.pool_share=2 selection.pool_share=.nan selection.store_dtype=float8
+selection.language=english selection.max_target_units=0 selection.encoder=null inputs.text_documents=page
 on_bad_record=ignore arms=[dana,dana]
 hygiene.ngram=0 hygiene.near_duplicates=0.995 hygiene.near_duplicates=0 hygiene.sample=0 hygiene.sample=1.01
-harvest.general_documents=49 harvest.task_documents=79 harvest.min_characters=0 harvest.min_characters=1500
+harvest.pool_documents=49 harvest.task_documents=79 harvest.min_characters=0 harvest.min_characters=1500
 ranking.seeds=0 ranking.folds=1 ranking.prevalence=1 ranking.protocol=mine
 weigh.policy=best weigh.beta=0 weigh.beta=most weigh.beta=1.4 weigh.beta=.nan weigh.gamma=0 weigh.gamma=1.5
 weigh.sharpness=.inf weigh.sharpness=-1 weigh.midpoint=.nan weigh.below=.nan weigh.min_tail=99 weigh.shrink=perhaps
@@ -177,9 +177,9 @@ FILES = [
     (RANK, "task.jsonl", text("task.jsonl", b'{"text": "\xff\xfe"}\n'), DataError),
     (RANK, "task", text("task.jsonl", '{"text": "Only one sentence."}\n'), DataError),
     (RANK, "pool.jsonl", text("pool.jsonl", b"\x00\x01\x02\x03" * 50), DataError),
-    (RANK + "--general {bad}.docx", "bad.docx", text("bad.docx", "what is this"), DataError),
-    (RANK + "--general {bad}", "bad", lambda at: at.bad.mkdir(), DataError),
-    (RANK + "--general {bad}", "bad", lambda at: at.bad.symlink_to(at.folder / "gone"), DataError),
+    (RANK + "--pool {bad}.docx", "bad.docx", text("bad.docx", "what is this"), DataError),
+    (RANK + "--pool {bad}", "bad", lambda at: at.bad.mkdir(), DataError),
+    (RANK + "--pool {bad}", "bad", lambda at: at.bad.symlink_to(at.folder / "gone"), DataError),
     (RANK + "--task {bad}.jsonl", "bad.jsonl", unreadable("bad.jsonl"), DataError),
     # Recipes.
     (RANK + "--config {bad}.yaml", "bad.yaml:2", text("bad.yaml", "a: [1\n"), ConfigError),
@@ -193,7 +193,7 @@ FILES = [
     (RANK + "--out {task}/deeper", "task.jsonl", lambda at: None, None),
     (RANK + "--out /proc/nope", "/proc/nope", lambda at: None, None),
     (RANK + "--store {task}", "task.jsonl", lambda at: None, ConfigError),
-    (RANK, "corpus", text("out/corpus/mine.txt", "somebody's own file"), ArtifactError),
+    (RANK, "pool", text("out/pool/mine.txt", "somebody's own file"), ArtifactError),
     (TRAIN + "--out /proc/nope", "/proc/nope", lambda at: None, None),
     (
         TRAIN + "--out {bad}",
@@ -221,7 +221,7 @@ FILES = [
         remove("run/scores/part-00000.parquet"),
         ArtifactError,
     ),
-    ("weigh {run} --out {out}", "corpus", remove("run/corpus"), ArtifactError),
+    ("weigh {run} --out {out}", "pool", remove("run/pool"), ArtifactError),
     (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "[]"), ArtifactError),
     (TRAIN, "weights", remove("run/weights"), ArtifactError),
     (
@@ -343,7 +343,7 @@ def test_a_full_disk_under_safetensors_is_one_line_and_the_same_command_goes_on(
 
 
 def test_a_store_that_cannot_be_written_is_refused_after_the_texts(workspace, capfd):
-    refuse(RANK + "--store /proc/nope", "/proc/nope", workspace, capfd, stays=("task", "corpus"))
+    refuse(RANK + "--store /proc/nope", "/proc/nope", workspace, capfd, stays=("target", "pool"))
 
 
 class Encodes:
@@ -393,7 +393,7 @@ def test_plug_ins_that_fail_are_named_with_their_package(name, workspace_copy, c
     monkeypatch.setitem(sys.modules, "somebodys", module)
     ours, entry = registry.entry_points, EntryPoint(name, f"somebodys:{name}", "")
     monkeypatch.setattr(registry, "entry_points", lambda group: [*ours(group=group), entry])
-    stays = ("task", "corpus", "embeddings")
+    stays = ("target", "pool", "embeddings")
     refuse(
         line.replace("NAME", name), ("somebody", name), workspace_copy, capfd, stays, PluginError
     )

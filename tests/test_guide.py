@@ -75,7 +75,7 @@ def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypa
     for run in runs:
         page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
         assert re.search("(better|worse|undecided)(.|\n)*TF-IDF", page), (
-            "a verdict, and a floor in it"
+            "a verdict, and a baseline in it"
         )
 
 
@@ -124,8 +124,8 @@ def test_the_tables_of_dana_run_at_a_small_size(
     shutil.copytree(first_adaptation, tmp_path / "reader")
     monkeypatch.chdir(tmp_path / "reader")
     encoder = f"selection.encoder=transformer:{small_model} selection.units=window:32"
-    texts = f"--config papers/dana/{name} --task tickets.yaml --general pool/ --set {encoder}"
-    settings = f"task=tickets.yaml general=[pool/] model={small_model} out=out {encoder} {SMALL}"
+    texts = f"--config papers/dana/{name} --task tickets.yaml --pool pool/ --set {encoder}"
+    settings = f"task=tickets.yaml pool=[pool/] model={small_model} out=out {encoder} {SMALL}"
     line, file = PAPER_COMMANDS[name]
     assert main(shlex.split(line.format(texts=texts, settings=settings))) == 0
     assert Path("out", file).exists()

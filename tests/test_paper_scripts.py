@@ -78,9 +78,9 @@ def test_a_mixture_has_the_shares_that_it_says_and_no_two_are_alike(tmp_path):
         write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
     def sample(number, name):
-        return script("dana/figure2").sample_mixture(corpus, number, 0, 30_000, tmp_path / name)
+        return script("dana/figure2").sample_mixture(pool, number, 0, 30_000, tmp_path / name)
 
-    corpus = make(tmp_path / "corpus", "corpus", {}, write).path
+    pool = make(tmp_path / "pool", "pool", {}, write).path
     mixtures = [sample(number, str(number)) for number in (0, 1)]
     for mixture in mixtures:
         texts, shares = list(iterate_documents(mixture.path)), mixture.manifest["shares"]
@@ -106,7 +106,7 @@ def toy(tmp_path, monkeypatch):
         pool[-1].write_text("\n".join(texts), encoding="utf-8")
     model = write_checkpoint(tmp_path / "model", max_position_embeddings=128)
     return [
-        "--general",
+        "--pool",
         *map(str, pool),
         "--model",
         str(model),
@@ -127,11 +127,11 @@ def test_figure_2_is_drawn_from_losses_and_probes_of_every_mixture_and_resumes(
         assert script("dana/figure2").main(command) == 0
         points = pd.read_csv(tmp_path / "out" / "points.csv")
         assert points["mixture"].tolist() == [0, 1, 2]
-        assert points["general_loss"].nunique() == points["task_loss"].nunique() == 3
+        assert points["pool_loss"].nunique() == points["target_loss"].nunique() == 3
         assert points["score"].between(0.3, 1).all(), "of three balanced classes"
         printed = capsys.readouterr()
     assert "written" not in printed.err, "the second call trains nothing"
-    assert f"{points['score'].corr(points['task_loss']):.2f}" in printed.out
+    assert f"{points['score'].corr(points['target_loss']):.2f}" in printed.out
     assert (tmp_path / "out" / "figure2.png").stat().st_size > 5000
 
 

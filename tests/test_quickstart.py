@@ -13,8 +13,10 @@ from dana.core.artifacts import MANIFEST, read_manifest
 
 pytestmark = pytest.mark.slow  # a minute and a half
 
-SMALLEST = "harvest.general_documents=120 harvest.task_documents=160 adapt.tokens=15000 adapt.evaluations=1"
-SMALLEST += " arms=[general,random,dana] seeds.finetunings=2 finetune.epochs=1"
+SMALLEST = (
+    "harvest.pool_documents=120 harvest.task_documents=160 adapt.tokens=15000 adapt.evaluations=1"
+)
+SMALLEST += " arms=[pool,random,dana] seeds.finetunings=2 finetune.epochs=1"
 
 
 def quickstart(folder, *arguments):
@@ -68,15 +70,15 @@ def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana
 
 def test_counts_add_up_and_arms_are_equal(run):
     folder, _ = run
-    corpus = read_manifest(folder / "corpus")["counts"]
-    assert corpus["in"] == corpus["kept"] + sum(corpus["dropped"].values()) + sum(
-        corpus["rejected"].values()
+    pool = read_manifest(folder / "pool")["counts"]
+    assert pool["in"] == pool["kept"] + sum(pool["dropped"].values()) + sum(
+        pool["rejected"].values()
     )
-    models = [folder / "arms" / arm / "adapted" for arm in ("general", "random", "dana")]
+    models = [folder / "arms" / arm / "adapted" for arm in ("pool", "random", "dana")]
     assert all("\nlicense: cc-by-sa-4.0\n" in (model / "README.md").read_text() for model in models)
     tokens = [read_manifest(model)["counts"]["tokens_seen"] for model in models]
     assert max(tokens) - min(tokens) < 128  # equal to within one example
-    for arm in ("base", "general", "random", "dana"):
+    for arm in ("base", "pool", "random", "dana"):
         metrics = json.loads(
             (folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text()
         )

@@ -12,7 +12,7 @@ from dana.core.settings import load
 from dana.core.studies import missing_studies
 from dana.stages.score import score_read
 from dana.stages.settings import RunSettings
-from dana.stages.texts import corpus_stage, task_stage
+from dana.stages.texts import pool_stage, target_stage
 from dana.stages.weigh import weigh_stage
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -33,7 +33,7 @@ def read_recipes():
             "arms",
         } & values.keys() and not values.keys() & missing_studies().keys():
             run = load(RunSettings, values, origin=path.name)
-            selection = replace(run.selection, encoder="static", max_task_units=TASK_UNITS)
+            selection = replace(run.selection, encoder="static", max_target_units=TASK_UNITS)
             recipes.setdefault((run.selector_spec, run.detector, selection, run.weigh), []).append(
                 path.stem
             )
@@ -49,14 +49,12 @@ def run(request, tmp_path_factory, dana_data):
     """A folder with a task's text and a pool of as many documents of each source, and the source like the task."""
     folder = tmp_path_factory.mktemp(request.param)
     for source in SOURCES:
-        with gzip.open(
-            dana_data / "general" / f"{source}.jsonl.gz", "rt", encoding="utf-8"
-        ) as lines:
+        with gzip.open(dana_data / "pool" / f"{source}.jsonl.gz", "rt", encoding="utf-8") as lines:
             (folder / f"{source}.jsonl").write_text(
                 "".join(islice(lines, DOCUMENTS)), encoding="utf-8"
             )
-    task_stage(request.param, folder / "task")
-    corpus_stage([str(folder / f"{source}.jsonl") for source in SOURCES], folder / "corpus")
+    target_stage(request.param, folder / "target")
+    pool_stage([str(folder / f"{source}.jsonl") for source in SOURCES], folder / "pool")
     return folder, LIKE[request.param]
 
 
@@ -73,9 +71,9 @@ def test_a_recipe_keeps_text_of_the_tasks_field_and_no_film_reviews(run, setup, 
     scores = score_read(
         folder, folder, *scored, folder / f"scores-{SCORED.index(tuple(scored))}"
     ).path
-    weights = weigh_stage(scores, folder / "corpus", weigh, tmp_path / "weights")
+    weights = weigh_stage(scores, folder / "pool", weigh, tmp_path / "weights")
     kept = {
-        source: row["kept_characters"]
+        source: row["selected_characters"]
         for source, row in weights.manifest["counts"]["by_source"].items()
     }
     assert max(kept, key=kept.__getitem__) == like

@@ -76,10 +76,10 @@ VARIANTS = {
     "svm": ["c=0.5,gamma=0.1"],
     "density_ratio": ["c=0.1"],
     "contrastive_knn": ["k=3"],
-    "detector": ["knn,geometry=none,general_share=0.5", "knn,geometry=l2", "lda,geometry=whiten:4"],
+    "detector": ["knn,geometry=none,pool_share=0.5", "knn,geometry=l2", "lda,geometry=whiten:4"],
     "cascade": ["keep=0.6,first='hashing:dims=8'"],
     "dsir": ["normalise=none", "order=1,buckets=50"],
-    "moore_lewis": ["score=perplexity", "order=2,vocabulary=task,background=task"],
+    "moore_lewis": ["score=perplexity", "order=2,vocabulary=target,background=target"],
     "lexical": ["order=1,characters=3"],
     "fusion": ["dsir+lda"],
     "hashing": ["dims=24,words=1"],
@@ -122,19 +122,19 @@ def specs_of(name: str, checkpoint: Path) -> dict[str, str]:
 
 def detector_scores(spec: str, seed: int) -> np.ndarray:
     detector = as_detector(DETECTORS.create(spec))
-    rows = {"task": 120, "general": 90, "queries": 12}
-    task, general, queries = (
+    rows = {"task": 120, "pool": 90, "queries": 12}
+    task, pool, queries = (
         torch.from_numpy(normal(9 * seed + at, rows[one], 6)) for at, one in enumerate(rows)
     )
     task = torch.cat([task, 2 + task[:40] ** 3])  # two clouds, of which a robust fit takes one
-    background = general + 1 if background_units(detector) else None
+    background = pool + 1 if background_units(detector) else None
     scores = fit_detector(detector, task, seed, background).score(torch.cat([queries, queries + 1]))
     return np.append(scores.double().numpy(), background_units(detector) / 1000)
 
 
 def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
     selector = create_selector(spec, SelectorContext("knn", encoder="hashing:dims=32"))
-    general = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
+    pool = sentences(TASK, 12, 4 + seed) + sentences(OTHER, 48, 5 + seed)
     sizes = {
         f"{name}, {units} units": size
         for units in (60, 4000)
@@ -145,9 +145,7 @@ def selector_scores(spec: str, seed: int) -> dict[str, np.ndarray]:
         + sentences(TASK + OTHER, 4, 9 + seed)
         + sentences(OTHER, 4, 10 + seed)
     )
-    model = selector.fit(
-        sentences(TASK, 60, seed), dict.fromkeys(selector.samples(60), general), seed
-    )
+    model = selector.fit(sentences(TASK, 60, seed), dict.fromkeys(selector.samples(60), pool), seed)
     return {
         "scores": model.score(texts),
         "samples": np.array([*sizes.values(), len(sizes)], dtype=np.float64),

@@ -111,7 +111,7 @@ def check_paths():
                 model = model_of(kind, options).to(DEVICE).train()
                 varlen.register()
                 model.set_attn_implementation(varlen.NAME)
-                shape = BatchLayout.of(model.config, 1 << 20, "unpadded", True)
+                shape = BatchLayout.from_config(model.config, 1 << 20, "unpadded", True)
                 (rows,) = micro_batches(batch.lengths, shape)
                 SelectedLogits(model, True)(
                     **batch.micro(rows, shape).to(DEVICE).inputs
@@ -141,7 +141,7 @@ def check_kernel():
             if layout == "unpadded":
                 varlen.register()
                 model.set_attn_implementation(varlen.NAME)
-            shape = BatchLayout.of(model.config, 1 << 20, layout, half)
+            shape = BatchLayout.from_config(model.config, 1 << 20, layout, half)
             micro = batch.micro(
                 np.arange(count) if layout == "padded" else micro_batches(batch.lengths, shape)[0],
                 shape,
@@ -258,7 +258,10 @@ def check_trainer(steps=3 if TINY else 6, size=8 if TINY else 32):
         )
         accelerator = Accelerator(cpu=not CUDA)
         state = prepare(
-            model, settings, accelerator, BatchLayout.of(model.config, 1 << 14, layout, half)
+            model,
+            settings,
+            accelerator,
+            BatchLayout.from_config(model.config, 1 << 14, layout, half),
         )
         losses = [
             take_step(state, batch, 1e-4, index, settings).loss
@@ -318,7 +321,7 @@ def check_resume():
             model,
             settings,
             Accelerator(cpu=not CUDA),
-            BatchLayout.of(model.config, 1 << 14, "padded", True),
+            BatchLayout.from_config(model.config, 1 << 14, "padded", True),
         )
 
     def go(state, first, end):

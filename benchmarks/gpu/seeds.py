@@ -37,7 +37,7 @@ def splits_of(card, tokenizer, max_tokens):
             Example(str(index), row["text"], card.labels.index(row["label"]))
             for index, row in enumerate(rows)
         ]
-        found[split] = EncodedSplit.with_labels(examples, tokenizer, max_tokens, card.target)
+        found[split] = EncodedSplit.with_labels(examples, tokenizer, max_tokens, card.label_kind)
     return found
 
 
@@ -59,7 +59,7 @@ def epoch_batches(split, size, seed, epochs):
             ids = np.zeros((size, width), np.int64)
             for at, row in enumerate(rows):
                 ids[at, : len(split.tokens[row])] = split.tokens[row]
-            yield torch.from_numpy(ids), torch.from_numpy(split.targets[rows].astype(np.int64))
+            yield torch.from_numpy(ids), torch.from_numpy(split.labels[rows].astype(np.int64))
 
 
 class Net(torch.nn.Module):

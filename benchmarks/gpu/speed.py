@@ -94,7 +94,7 @@ def dana(arm, width, dropout, micro, layout="auto"):
     accelerator, model = Accelerator(), new_model(ARCH, dropout)
     shape, _ = choose_execution(model, examples, settings, accelerator)
     state = prepare(model, settings, accelerator, shape)
-    heldout = HeldOut({name: examples.rows(np.arange(4)) for name in ("task", "general")}, collator)
+    heldout = HeldOut({name: examples.rows(np.arange(4)) for name in ("target", "pool")}, collator)
     first = last = None
     loop = train(state, examples, [collator], settings, heldout)
     for record in loop:
@@ -110,7 +110,7 @@ def dana(arm, width, dropout, micro, layout="auto"):
     sync()
     seconds = time.monotonic() - start
     loop.close()
-    plan = Plan.of(examples, settings)
+    plan = Plan.from_settings(examples, settings)
     passes = np.mean(
         [len(micro_batches(examples.lengths[plan[step].rows], shape)) for step in range(20)]
     )

@@ -43,7 +43,7 @@ def as_sources(
     """Convert texts to sources: paths, globs, URLs and ``hf:`` names stay; texts in memory are written to a file.
 
     Args:
-        name: ``task`` or ``general``, for messages and the name of the file.
+        name: ``task`` or ``pool``, for messages and the name of the file.
         texts: A path or several :class:`~pathlib.Path`; or an iterable of strings or of mappings
             with a field for the text: a list, a generator (read once), a ``datasets.Dataset``, a
             pandas table or column.
@@ -218,9 +218,11 @@ def write_card(
         DataError: If a split is missing or empty, or a row lacks a field; names split, row and the
             fields.
     """
-    target = find_kind(kind)
-    metric = metric or target.main_metric
-    require(metric in target.metrics, "metric", metric, f"one of {', '.join(target.metrics)}")
+    label_kind = find_kind(kind)
+    metric = metric or label_kind.main_metric
+    require(
+        metric in label_kind.metrics, "metric", metric, f"one of {', '.join(label_kind.metrics)}"
+    )
     labels, types, counts = set[str](), dict[str, str](), dict[str, int]()
     data = folder / CARD
     data.mkdir()
@@ -231,7 +233,7 @@ def write_card(
         ) as stream:
             for number, row in enumerate(as_rows(rows)):
                 location = f"{split}[{number}]"
-                record, names = _example(location, row, fields, target)
+                record, names = _example(location, row, fields, label_kind)
                 labels.update(names)
                 if names:
                     _check_types(location, record[fields["label"]], types)
@@ -243,10 +245,10 @@ def write_card(
         "name": CARD,
         "title": "Given in memory",
         "version": 1,
-        "kind": target.name,
+        "kind": label_kind.name,
         "metric": metric,
     }
-    card |= {"labels": sorted(labels)} if target.has_labels else {}
+    card |= {"labels": sorted(labels)} if label_kind.has_labels else {}
     card |= {"text_pair": fields["text_pair"]} if "text_pair" in fields else {}
     path = folder / f"{CARD}.yaml"
     path.write_text(

@@ -18,6 +18,7 @@ from dana.core.settings import hints_of, section_in, takes_list
 from dana.stages.recipe import read_run_recipe
 from dana.stages.settings import RunSettings, load_settings
 
+TEXTS_OF_A_CALL = ("task", "pool", "out")  # arguments of the functions beside their settings
 Folder = str | Path
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,7 +30,7 @@ def settings_of(
     keywords: Mapping[str, Any],
     takes: Sequence[str],
     task: Texts | None = None,
-    general: Texts | None = None,
+    pool: Texts | None = None,
     remake: bool = False,
 ) -> RunSettings:
     """Build the settings of a call: its keywords override the recipe of the folder, and this the defaults.
@@ -42,7 +43,7 @@ def settings_of(
         takes: The sections of :class:`~dana.stages.settings.RunSettings`, and single keys of it
             (``data``) or of others (``weigh.beta``), that the function uses.
         task: Text of the task; texts in memory are written to the run's folder.
-        general: General text, likewise.
+        pool: Pool text, likewise.
         remake: Whether texts in memory may be others than those that the folder was made from.
 
     Raises:
@@ -54,7 +55,7 @@ def settings_of(
     for name, value in keywords.items():
         if name not in settings_keys:
             raise ConfigError(
-                f"dana.{function}: unknown keyword {name!r}{suggestion(name, settings_keys)}"
+                f"dana.{function}: unknown keyword {name!r}{suggestion(name, [*settings_keys, *TEXTS_OF_A_CALL])}"
             )
         *section, key, is_list = settings_keys[name]
         inner = values.setdefault(section[0], {}) if section else values
@@ -64,7 +65,7 @@ def settings_of(
         of_folder = read_run_recipe(run, full_names(keywords, takes))
         values = {**merge_sections(of_folder, values), "out": str(run)}
     settings = load_settings(values, origin=f"dana.{function}")
-    return _with_texts(settings, task, general, remake)
+    return _with_texts(settings, task, pool, remake)
 
 
 def full_names(keywords: Mapping[str, Any], takes: Sequence[str]) -> set[str]:
@@ -74,17 +75,17 @@ def full_names(keywords: Mapping[str, Any], takes: Sequence[str]) -> set[str]:
 
 
 def _with_texts(
-    settings: RunSettings, task: Texts | None, general: Texts | None, remake: bool
+    settings: RunSettings, task: Texts | None, pool: Texts | None, remake: bool
 ) -> RunSettings:
     """Add the sources of both texts to the settings; texts in memory are written to files."""
     run, inputs = Path(settings.out), settings.inputs
-    if general is not None:
+    if pool is not None:
         skips = settings.on_bad_record == "skip"
-        artifact = None if remake else run / "corpus"
-        sources = as_sources("general", general, run, artifact, inputs, skips)
-        settings = replace(settings, general=sources)
+        artifact = None if remake else run / "pool"
+        sources = as_sources("pool", pool, run, artifact, inputs, skips)
+        settings = replace(settings, pool=sources)
     if task is not None:
-        artifact = None if remake else run / "task"
+        artifact = None if remake else run / "target"
         sources = as_sources("task", task, run, artifact, inputs)
         if len(sources) > 1:
             raise ConfigError(f"task: {len(sources)} paths; give one: a file, glob or folder")

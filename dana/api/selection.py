@@ -1,4 +1,4 @@
-"""Rank detectors, score general text and weigh the scores: each writes the run's folder and returns a pandas table."""
+"""Rank detectors, score pool text and weigh the scores: each writes the run's folder and returns a pandas table."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +34,17 @@ NEEDED = ["doc_id", "unit", "score"]
 @with_messages
 def rank(
     task: Texts | None = None,
-    general: Texts | None = None,
+    pool: Texts | None = None,
     out: Folder | None = None,
     remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame":
-    """Rank detectors by the recall of held-out task text within the selected share of the general text.
+    """Rank detectors by the recall of held-out target text within the selected share of the pool.
 
     Args:
         task: Text of the task: a path, glob or task card; or a list, generator, pandas table or column, or
             ``datasets.Dataset`` of texts (:func:`dana.api.inputs.as_sources`). None takes that of the folder.
-        general: General text, likewise.
+        pool: Pool text, likewise.
         out: Folder of the run, as ``dana score --rank-only --out`` writes it; None uses a temporary one.
         remake: Whether to replace what was made from other texts or settings, instead of refusing.
         **settings: Keys of the sections ``selection`` (``encoder``, ``geometry``, ``units``, ``seed`` …), ``ranking``
@@ -62,7 +62,7 @@ def rank(
     from dana.stages.rank import run_rank
 
     with run_folder(out) as run:
-        ready = settings_of("rank", run, settings, RANK, task, general, remake)
+        ready = settings_of("rank", run, settings, RANK, task, pool, remake)
         ranking = call_remaking(lambda: run_rank(ready), remake).manifest
         write_recipe(ready, run)
     table = pd.DataFrame(ranking["detectors"])
@@ -73,17 +73,17 @@ def rank(
 @with_messages
 def score(
     task: Texts | None = None,
-    general: Texts | None = None,
+    pool: Texts | None = None,
     out: Folder | None = None,
     text: bool = False,
     remake: bool = False,
     **settings: Any,
 ) -> "pd.DataFrame":
-    """Score every unit of the general text; higher = more foreign to the task.
+    """Score every unit of the pool; higher = more foreign to the target text.
 
     Args:
         task: As for :func:`rank`.
-        general: As for :func:`rank`.
+        pool: As for :func:`rank`.
         out: Folder of the run, as ``dana score --out`` writes it; None uses a temporary one.
         text: Whether to add a column with the text of each unit.
         remake: Whether to replace what was made from other texts or settings, instead of refusing.
@@ -91,7 +91,7 @@ def score(
             and ``detector`` (``auto`` ranks them first), and ``allow_below_chance``.
 
     Returns:
-        One row per unit in corpus order: ``doc_id``, ``source``, ``unit`` (from 0 in its document),
+        One row per unit in pool order: ``doc_id``, ``source``, ``unit`` (from 0 in its document),
         ``start`` and ``end`` (characters of the document), ``score``.
 
     Raises:
@@ -102,12 +102,12 @@ def score(
     from dana.stages.score import run_score
 
     with run_folder(out) as run:
-        ready = settings_of("score", run, settings, SCORE, task, general, remake)
+        ready = settings_of("score", run, settings, SCORE, task, pool, remake)
         artifact = call_remaking(lambda: run_score(ready), remake)
         write_recipe(ready, run)
         table = read_table(artifact.path).to_pandas()
         if text:
-            table["text"] = _unit_texts(table, run / "corpus")
+            table["text"] = _unit_texts(table, run / "pool")
     return table
 
 
@@ -153,7 +153,7 @@ def weigh(
         def weigh() -> Artifact:
             return weigh_stage(
                 run / "scores",
-                run / "corpus",
+                run / "pool",
                 ready.weigh,
                 run / "weights",
                 allowed=ready.allow_below_chance,
@@ -249,9 +249,9 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
             )
 
 
-def _unit_texts(table: "pd.DataFrame", corpus: Path) -> list[str]:
+def _unit_texts(table: "pd.DataFrame", pool: Path) -> list[str]:
     from dana.core.schemas import iterate_documents
 
-    texts = {document.doc_id: document.text for document in iterate_documents(corpus)}
+    texts = {document.doc_id: document.text for document in iterate_documents(pool)}
     spans = zip(table["doc_id"], table["start"], table["end"], strict=True)
     return [texts[doc_id][start:end] for doc_id, start, end in spans]

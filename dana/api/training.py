@@ -30,22 +30,22 @@ EVALUATE = (*FINETUNE, "jobs")
 def adapt(
     model: Model,
     task: Texts | None = None,
-    general: Texts | None = None,
+    pool: Texts | None = None,
     weights: "Folder | pd.DataFrame | None" = None,
     out: Folder | None = None,
     unweighted: bool = False,
     remake: bool = False,
     **settings: Any,
 ) -> tuple[Any, Any]:
-    """Continue pretraining a checkpoint on weighted general text.
+    """Continue pretraining a checkpoint on weighted pool text.
 
     Args:
         model: Folder or Hub name of a checkpoint; or a transformers model and its tokenizer, as a pair.
         task: Text of the task, of which a held-out part is evaluated; None takes that of the run's folder.
-        general: General text of the weights; None takes that of the run's folder.
+        pool: Pool text of the weights; None takes that of the run's folder.
         weights: Table from :func:`dana.weigh`, or a folder of one; None takes that of the run's folder.
         out: Folder of the run; the model goes to ``OUT/adapted``, as by ``dana adapt``. None uses a temporary one.
-        unweighted: Whether to train on all general text with weight 1.
+        unweighted: Whether to train on the whole pool with weight 1.
         remake: Whether to replace what was made from other texts or settings, instead of refusing.
         **settings: Keys of the section ``adapt`` of a recipe (``steps``, ``batch_size``, ``learning_rate`` …), and of
             ``inputs`` and ``hygiene`` if texts are given.
@@ -64,7 +64,7 @@ def adapt(
 
     with ExitStack() as stack:
         run = stack.enter_context(run_folder(out))
-        ready = settings_of("adapt", run, settings, ADAPT, task, general, remake)
+        ready = settings_of("adapt", run, settings, ADAPT, task, pool, remake)
         where = None
         if not unweighted:
             where = call_remaking(lambda: weights_folder(weights, run, out), remake)
@@ -75,11 +75,11 @@ def adapt(
             given["model"] = checkpoint
 
         def train() -> Artifact:
-            if task is not None or general is not None:
+            if task is not None or pool is not None:
                 open_texts(ready, selects=False)
             return adapt_stage(
                 checkpoint,
-                run / "corpus",
+                run / "pool",
                 where,
                 *held_out_folders(run),
                 ready.adapt,
@@ -153,14 +153,14 @@ def finetune(
             )
             for name, value in extra.items():
                 require(value is None, name, value, "left out, because the task card sets it")
-        target = folder if out is not None else folder / "finetune"
+        folder_of_result = folder if out is not None else folder / "finetune"
         artifact = finetune_stage(
             checkpoint,
             str(task),
             ready.finetune,
-            target,
+            folder_of_result,
             ready.data,
-            with_floors=True,
+            with_baselines=True,
             remake=remake,
         )
         return pd.DataFrame(seed_rows(artifact))
@@ -230,8 +230,8 @@ def evaluate(
             return run_evaluate(checkpoints, ready, remake)
         pairs = models.items()
         rows = [
-            Checkpoint(name, stack.enter_context(saved_model(one)), _origin(one))
-            for name, one in pairs
+            Checkpoint(name, stack.enter_context(saved_model(checkpoint)), _origin(checkpoint))
+            for name, checkpoint in pairs
         ]
         return run_evaluate(rows, ready, remake)
 
@@ -263,7 +263,7 @@ def training_dataset(
         document and position that decides the masks). Held-out documents are excluded.
 
     Raises:
-        ArtifactError: If the run has no corpus, task or weights.
+        ArtifactError: If the run has no pool, task or weights.
         ConfigError: If the tokenizer does not fit the objective, or `max_tokens` is too small.
     """
     from dana.core.artifacts import open_artifact
@@ -273,9 +273,9 @@ def training_dataset(
 
     check_tokenizer(tokenizer)
     folder = Path(run)
-    open_artifact(folder / "corpus", "corpus", "dana score --task ... --general ... --out DIR")
+    open_artifact(folder / "pool", "pool", "dana score --task ... --pool ... --out DIR")
     where = weights_folder(weights, folder, run)
-    data = TrainingData(folder / "corpus", where, *held_out_folders(folder))
+    data = TrainingData(folder / "pool", where, *held_out_folders(folder))
     return examples_dataset(weighted_examples(data, tokenizer, objective, max_tokens))
 
 

@@ -73,7 +73,7 @@ def add_files(add: AddCommand) -> None:
     """
     text = "a run's tokens, models, this machine: pack, average, fold, env"
     files = add_group(add, "files", text)
-    add_remake(add_command(files, "pack", _pack, PACK, folder="corpus/"))
+    add_remake(add_command(files, "pack", _pack, PACK, folder="pool/"))
     average = add_command(files, "average", _average, settings=False, json=True)
     add_remake(average)
     average.add_argument(
@@ -106,7 +106,7 @@ def add_files(add: AddCommand) -> None:
 
 
 def _pack(args: argparse.Namespace) -> None:
-    """Tokenise DIR/corpus with a checkpoint's tokenizer, into DIR/tokens.
+    """Tokenise DIR/pool with a checkpoint's tokenizer, into DIR/tokens.
 
     `dana adapt` does this if it was not done; done ahead, it keeps no GPU waiting.
     """
@@ -122,7 +122,7 @@ def _pack(args: argparse.Namespace) -> None:
         "the checkpoint of the tokenizer: a folder or a Hub name",
     )
     model = str(settings.model)
-    artifact = call_remaking(lambda: pack_for(model, args.folder / "corpus"), args.remake)
+    artifact = call_remaking(lambda: pack_for(model, args.folder / "pool"), args.remake)
     counts = artifact.manifest["counts"]
     print(
         f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)"
@@ -133,8 +133,8 @@ def _pack(args: argparse.Namespace) -> None:
 def _average(args: argparse.Namespace) -> dict[str, Any]:
     """Average the weights of two models: alpha of the first, 1 - alpha of the second.
 
-    --alpha auto takes that of 0, 0.1, ..., 1 with the lowest mean loss on held-out task text and
-    held-out general text of the runs of --on. That loss is the lowest of eleven, so measure the
+    --alpha auto takes that of 0, 0.1, ..., 1 with the lowest mean loss on held-out target text and
+    held-out pool text of the runs of --on. That loss is the lowest of eleven, so measure the
     model on other text.
     """
     from dana.core.config import parse_yaml

@@ -182,8 +182,8 @@ def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequen
     inner = [
         f"{name} {command}"
         for group in groups
-        for name, one in group.items()
-        for action in one._actions
+        for name, subparser in group.items()
+        for action in subparser._actions
         for command in (action.choices if isinstance(action.choices, dict) else ())
     ]
     paths = {path.rpartition(" ")[2]: path for path in inner}

@@ -31,7 +31,7 @@ log = get_logger(__name__)
 EPILOG = """\
 examples:
   dana quickstart
-  dana score --task notes.txt --general 'pool/*.jsonl.gz' --out runs/notes
+  dana score --task notes.txt --pool 'pool/*.jsonl.gz' --out runs/notes
   dana weigh runs/notes --policy segments --beta 0.2
   dana adapt runs/notes --model bert-base-uncased --steps 1000
   dana finetune --model runs/notes/adapted --task chemprot --out runs/notes/finetune/chemprot/dana
@@ -146,7 +146,7 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
         words: The typed words. Commands of studies are loaded only if they are among them; the
             others have only their line in ``dana --help``. None loads all.
     """
-    text = "Find the general text that looks like yours, adapt a language model to it, measure the gain."
+    text = "Find the text of a pool that looks like yours, adapt a language model to it, measure the gain."
     parser = Parser(
         prog="dana", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -34,7 +34,10 @@ def add_runs(add: AddCommand) -> None:
     table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
     init.add_argument("table", metavar="TABLE", help=table)
     init.add_argument(
-        "--pool", nargs="+", required=True, help="general text: files, folders, globs or URLs"
+        "--pool",
+        nargs="+",
+        required=True,
+        help="text to choose from: files, folders, globs or URLs",
     )
     init.add_argument(
         "--out",
@@ -48,7 +51,7 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
     )
-    flags = [flag for flag in TEXTS if flag.name in ("--task", "--general", "--task-path", "--out")]
+    flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
     add_dry_run(run)
@@ -105,13 +108,13 @@ def _init(args: argparse.Namespace) -> None:
 
 
 def _run(args: argparse.Namespace) -> None:
-    """Run every step of a recipe: a grid of cells, from text to fine-tuned models, and a report.
+    """Run every step of a recipe, from text to fine-tuned models, and write a report.
 
-    Each cell writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
+    Each step writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
     same settings and refuses others, naming the differences; --remake replaces them. --quick does
-    a part of the same cells, for a first verdict; a run without it goes on from there. A cell that
-    fails stops only the cells that need it. With --jobs N, N cells run in parallel, each with its
-    share of GPUs and cores and a log in OUT/cells. --dry-run lists the cells and their states: done,
+    a part of the same steps, for a first verdict; a run without it goes on from there. A step that
+    fails stops only the steps that need it. With --jobs N, N steps run in parallel, each with its
+    share of GPUs and cores and a log in OUT/steps. --dry-run lists the steps and their states: done,
     missing or changed.
     """
     from dana.stages.run import run_recipe
@@ -124,7 +127,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _show_plan(settings: "RunSettings", quick: bool = False) -> None:
-    """Print the cells of a run and their states; nothing is written."""
+    """Print the steps of a run and their states; nothing is written."""
     from dana.stages.plan import plan_text
     from dana.stages.run import plan_run
 

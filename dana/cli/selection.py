@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
 TEXTS = [
-    *plain_flags("task general+ data task_path+"),
+    *plain_flags("task pool+ data task_path+"),
     Flag(
         "--on-bad-record",
         "on_bad_record",
@@ -35,7 +35,7 @@ TEXTS = [
     *plain_flags("geometry units language seed store", "selection."),
     Flag("--out", "out"),
 ]
-OF_TEXTS = ("task", "general", "data", "on_bad_record", "inputs", "hygiene")  # settings
+OF_TEXTS = ("task", "pool", "data", "on_bad_record", "inputs", "hygiene")  # settings
 SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
 ALLOW = Flag("--allow-below-chance", "allow_below_chance", options={"nargs": 0, "const": True})
 SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR), ALLOW]
@@ -64,7 +64,7 @@ def add_selection(add: AddCommand) -> None:
         "--shard", metavar="I/N", help="only score the I-th of N shares of the prepared text"
     )
     part.add_argument("--merge", action="store_true", help="only join the scores of the shards")
-    weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and corpus/", json=True)
+    weigh = add_command(add, "weigh", _weigh, WEIGH, folder="scores/ and pool/", json=True)
     weigh.add_argument("others", type=local_folder, nargs="*", help=argparse.SUPPRESS)
     add_remake(weigh)
     weights = "folder of the weights (default: DIR/weights)"
@@ -101,14 +101,14 @@ def _rank(settings: "RunSettings", remake: bool) -> dict[str, Any]:
 
 
 def _score(args: argparse.Namespace) -> dict[str, Any]:
-    """Score every unit of the general text against the task; higher = more foreign.
+    """Score every unit of the pool against the task; higher = more foreign.
 
-    Writes OUT/corpus (the documents), OUT/task, OUT/scores/part-*.parquet (doc_id, source, unit,
+    Writes OUT/pool (the documents), OUT/target, OUT/scores/part-*.parquet (doc_id, source, unit,
     start, end, score; start and end are characters in the document) and
-    OUT/scores/__dana__/held_out_task.parquet, the same for held-out task text.
+    OUT/scores/__dana__/held_out_target.parquet, the same for held-out target text.
     pandas.read_parquet("OUT/scores") opens the table.
 
-    Scores by which held-out task text is more foreign than general text (interval of AUROC below
+    Scores by which held-out target text is more foreign than pool text (interval of AUROC below
     0.5) are refused.
 
     After a kill the same command resumes with the missing shards. Several processes: torchrun, or
@@ -117,7 +117,7 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
 
     --rank-only compares the detectors and scores nothing: it fits each as --selector detector does,
     in five folds over the task's documents, and writes OUT/ranking/ranking.csv. recall: the share
-    of held-out task units in the selected share (weigh.beta) of the general text, with a 95 %
+    of held-out target units in the selected share (weigh.beta) of the pool, with a 95 %
     interval over documents. Of the detectors within one standard error of the best, the most stable
     is chosen. --set ranking.detectors=[knn,lof] names some.
     """
@@ -133,8 +133,8 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
         scoring = call_remaking(lambda: prepare_scoring(settings), args.remake)
         write_recipe(settings, Path(settings.out))
         print(f"prepared: {scoring.shards.path}")
-        each = "or 1/N to N/N on N machines"
-        print(next_command("score", "--out", settings.out, "--shard", "1/1", note=each))
+        shards = "or 1/N to N/N on N machines"
+        print(next_command("score", "--out", settings.out, "--shard", "1/1", note=shards))
     elif args.shard:
         from dana.core.launch import Share
 
@@ -193,7 +193,7 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
 
     Writes DIR/weights/part-*.parquet; for segments and sampled also the selected text, one JSON
     line per run of adjacent units, in DIR/weights/__dana__/selected.jsonl.gz. Estimates from the
-    scores of held-out task text how much of the selected text is in-domain.
+    scores of held-out target text how much of the selected text is in-domain.
 
     --balance TABLE divides the budget over the groups of a table (doc_id, unit, group) in DIR or at
     a path, so that the selected text is not of one topic; the others get what a group cannot use.
@@ -215,7 +215,7 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
     def weigh() -> "Artifact":
         return weigh_stage(
             folder / "scores",
-            folder / "corpus",
+            folder / "pool",
             settings.weigh,
             out,
             allowed=settings.allow_below_chance,

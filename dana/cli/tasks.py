@@ -35,7 +35,7 @@ ADAPT = [
     Flag(
         "--mix",
         "adapt.mix",
-        "shares of the text by kind, such as '{selected: 0.7, general: 0.3}'; also task",
+        "shares of the text by kind, such as '{selected: 0.7, pool: 0.3}'; also task",
     ),
     Flag(
         "--objective",
@@ -74,7 +74,7 @@ FINETUNE = [
         SWITCH,
     ),
     Flag("--track", "finetune.trackers", "log each seed to trackers: tensorboard, wandb", MANY),
-    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
+    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]
 READING = {
@@ -92,7 +92,7 @@ def add_training(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    folder = "corpus/, weights/ and task/"
+    folder = "pool/, weights/ and target/"
     adapt = add_command(add, "adapt", _adapt, ADAPT, folder=folder, reads=["pretrain"], json=True)
     adapt.set_defaults(processes=True)
     add_remake(adapt)
@@ -100,7 +100,7 @@ def add_training(add: AddCommand) -> None:
         "--weights", type=local_folder, help="folder of the weights (default: DIR/weights)"
     )
     adapt.add_argument(
-        "--unweighted", action="store_true", help="train on the whole corpus with weight 1"
+        "--unweighted", action="store_true", help="train on the whole pool with weight 1"
     )
     out = "folder of the model (default: DIR/adapted, or DIR/base with --from-scratch)"
     adapt.add_argument("--out", dest="to", metavar="OUT", type=local_folder, help=out)
@@ -153,10 +153,10 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     accelerate_configs/X.yaml recipes/adapt.py.
 
     Writes DIR/adapted, a Hugging Face folder that from_pretrained opens without dana, with
-    training.jsonl: the loss on held-out task text and on held-out general text before, during and
+    training.jsonl: the loss on held-out target text and on held-out pool text before, during and
     after training.
 
-    --from-scratch SIZE trains a WordPiece tokenizer and a new encoder on DIR/corpus by the same
+    --from-scratch SIZE trains a WordPiece tokenizer and a new encoder on DIR/pool by the same
     loop, into DIR/base. Its settings are those of the section pretrain; flags such as --steps fill
     them.
     """
@@ -172,16 +172,16 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     settings = settings_from(args)
     usual = folder / ("base" if is_new else "adapted")
     out, texts = args.to or usual, held_out_folders(folder)
-    corpus = folder / "corpus"
+    pool = folder / "pool"
 
     def pretrain() -> "Artifact":
         given = settings_of_call(settings, args.explicit, ["pretrain"])
-        return pretrain_stage(settings.size, corpus, *texts, settings.pretrain, out, given)
+        return pretrain_stage(settings.size, pool, *texts, settings.pretrain, out, given)
 
     def adapt() -> "Artifact":
         weights = None if args.unweighted else args.weights or folder / "weights"
         given = settings_of_call(settings, args.explicit, ["model", "adapt"])
-        return adapt_stage(str(settings.model), corpus, weights, *texts, settings.adapt, out, given)
+        return adapt_stage(str(settings.model), pool, weights, *texts, settings.adapt, out, given)
 
     if not is_new:
         require(
@@ -275,7 +275,7 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) 
         settings.finetune,
         out,
         settings.data,
-        with_floors=True,
+        with_baselines=True,
         remake=remake,
     )
     print(finetune_text(artifact))
@@ -296,10 +296,10 @@ def _evaluate(
 
     table = run_evaluate(checkpoints, settings, remake)
     print(leaderboard(table))
-    for file in sorted(Path(settings.out).glob("floors/*/*/metrics.json")):
-        floor = read_json(file)
+    for file in sorted(Path(settings.out).glob("baselines/*/*/metrics.json")):
+        baseline = read_json(file)
         print(
-            f"floor    {file.parent.name} on {floor['task']}: {floor['metric']} {floor['mean']:.4f}"
+            f"baseline {file.parent.name} on {baseline['task']}: {baseline['metric']} {baseline['mean']:.4f}"
         )
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
@@ -347,8 +347,8 @@ def _add_task_cards(add: AddCommand) -> None:
     check = add_command(tasks, "check", _check, CARDS, settings=False)
     for parser in (show, check):
         parser.add_argument("name", metavar="NAME", help="a task card's name or YAML file")
-    corpus = "text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
-    check.add_argument("--corpus", nargs="+", default=(), metavar="FILE", help=corpus)
+    pool = "text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
+    check.add_argument("--pool", nargs="+", default=(), metavar="FILE", help=pool)
     check.add_argument("--strict", action="store_true", help="exit code 1 if there is a warning")
 
 
@@ -380,13 +380,13 @@ def _check(args: argparse.Namespace) -> None:
     Reports sizes, label shares, lengths, empty texts, duplicates and texts shared by splits; each
     warning says what to do.
 
-      dana task check acl_arc --corpus 'pool/*.jsonl.gz'
+      dana task check acl_arc --pool 'pool/*.jsonl.gz'
     """
     from dana.stages.check_task import check_task
     from dana.tasks.finder import add_to_task_path
 
     add_to_task_path(args.task_path or [])
-    check = check_task(args.name, args.data, args.corpus)
+    check = check_task(args.name, args.data, args.pool)
     print(check)
     if args.strict and check.warnings:
         raise CheckWarning(f"{args.name}: has warnings, see above ({len(check.warnings)})")

@@ -24,7 +24,7 @@ from dana.core.registry import package_versions
 
 log = get_logger(__name__)
 
-SCHEMA = 2
+SCHEMA = 3
 # pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they
 # read a table's folder.
 META_DIR = "__dana__"
@@ -126,8 +126,8 @@ def is_finished(file: Path) -> bool:
 
 
 def run_manifests(run: Path) -> list[Path]:
-    """List the manifests of a run, without those of a run inside it, which has ``cells`` of its own."""
-    runs = [cells.parent for cells in run.glob("*/**/cells")]
+    """List the manifests of a run, without those of a run inside it, which has ``steps`` of its own."""
+    runs = [steps.parent for steps in run.glob("*/**/steps")]
     files = (file for file in run.rglob(MANIFEST) if is_finished(file.relative_to(run)))
     return sorted(file for file in files if not any(map(file.is_relative_to, runs)))
 

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from dana.core.renamed import new_name
+
 
 class DanaError(Exception):
     """Base of the errors that a user can cause and mend; secrets in URLs are removed from the message."""
@@ -116,12 +118,22 @@ def suggestion(name: str, available: Iterable[str]) -> str:
     """Format the end of an "unknown NAME" message: the nearest name, if any is similar, and all available names."""
     names = sorted(available)
     near = nearest(name, names)
-    return f"{f'{near} A' if near else '; a'}vailable: {', '.join(names) or 'none'}"
+    if not near:
+        return f"; available: {', '.join(names) or 'none'}"
+    end = "" if near.endswith("?") else "."
+    return f"{near}{end} Available: {', '.join(names)}"
 
 
 def nearest(name: str, available: Iterable[str]) -> str:
-    """Format ``; did you mean 'x'?`` for the most similar available name; empty if none is similar."""
-    matches = get_close_matches(name, list(available), n=1, cutoff=0.5)
+    """Format ``; did you mean 'x'?`` for the most similar available name; empty if none is similar.
+
+    Of a name that was renamed the new one is said: ``; it is 'x' now``.
+    """
+    names = list(available)
+    renamed = new_name(name, names)
+    if renamed is not None:
+        return f"; it is {renamed!r} now"
+    matches = get_close_matches(name, names, n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 

@@ -26,7 +26,7 @@ from dana.core.errors import ConfigError, DanaError, FirstProcessError, Preempti
 
 T = TypeVar("T")
 
-PATIENCE = timedelta(days=1)  # to wait for the first process, which may tokenise a corpus
+PATIENCE = timedelta(days=1)  # to wait for the first process, which may tokenise a pool
 POLL = 0.02  # seconds between two checks while waiting, so that signals are handled
 GRACE = 3.0  # seconds by which other processes delay an error, so that the first reports it
 SKEW = 30.0  # the same before they are connected, because they may have started at different times

@@ -104,13 +104,13 @@ class progress(tqdm):
         terminal = sys.stderr.isatty()
         interactive = terminal or "ipykernel" in sys.modules
         name = f"{_label.get()}: {what}" if _label.get() else what
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "mininterval": 0.2 if interactive else 10.0,
             "dynamic_ncols": terminal,
         }
-        how |= {"disable": not is_main_process() or _is_quiet.get()}
-        how |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
-        super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **how)
+        options |= {"disable": not is_main_process() or _is_quiet.get()}
+        options |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
+        super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **options)
 
     def update(self, n: float | None = 1) -> bool | None:
         """Advance the bar; a total that was estimated too low grows with it."""

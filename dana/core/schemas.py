@@ -39,11 +39,11 @@ UNIT = {
     "end": pa.int64(),
 }
 
-# score: anomaly score, higher = more foreign to the task, on the selector's scale.
+# score: anomaly score, higher = more foreign to the target text, on the selector's scale.
 SCORES = table_schema(**UNIT, score=pa.float64())
 
-# In a scores folder: SCORES of held-out task units.
-HELD_OUT_TASK = f"{META_DIR}/held_out_task.parquet"
+# In a scores folder: SCORES of held-out target units.
+HELD_OUT_TARGET = f"{META_DIR}/held_out_target.parquet"
 
 # segment: position in its document, from 0; -1 for a unit in no segment (a dropped tail).
 # weight: relevance in [0, 1]; 1 = in-domain, 0 = leave out.
@@ -55,7 +55,7 @@ class Document:
     """One input record.
 
     Attributes:
-        doc_id: Stable id, unique in its corpus.
+        doc_id: Stable id, unique in its pool.
         source: Origin of the text, by which tables group documents.
         text: NFC text, stripped, never empty.
     """
@@ -98,14 +98,14 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
 
 
 def documents_of(rows: pa.Table | pa.RecordBatch) -> Iterator[Document]:
-    """Yield the documents of rows of a corpus."""
+    """Yield the documents of rows of a pool."""
     # By columns: half the time of to_pylist on the rows.
     columns = [rows[name].to_pylist() for name in DOCUMENTS.names]
     return starmap(Document, zip(*columns, strict=True))
 
 
 def iterate_documents(folder: Path) -> Iterator[Document]:
-    """Yield the documents of a corpus in order, reading 1,024 at a time."""
+    """Yield the documents of a pool in order, reading 1,024 at a time."""
     for batch in read_rows(folder, DOCUMENTS.names, rows=1024):
         yield from documents_of(batch)
 

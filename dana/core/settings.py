@@ -95,7 +95,7 @@ def settings_model(cls: type[S]) -> type[S]:
     model: Any = pydantic.dataclasses.dataclass(cls, frozen=frozen, config=CONFIG)
     validate = model.__init__
 
-    names = [one.name for one in dataclasses.fields(model) if one.init]
+    names = [item.name for item in dataclasses.fields(model) if item.init]
 
     @functools.wraps(validate)
     def check(self: Any, *arguments: Any, **keywords: Any) -> None:
@@ -197,7 +197,7 @@ def _in_yaml(value: Any) -> str:
 def hints_of(cls: type) -> dict[str, Any]:
     """Return the types of a group's keys, with their ranges; a class adds sections by ``more_sections``."""
     hints = get_type_hints(cls, include_extras=True)
-    keys = {one.name: hints[one.name] for one in dataclasses.fields(cls) if one.repr}
+    keys = {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.repr}
     more_sections = getattr(cls, "more_sections", dict)
     return keys | more_sections()
 
@@ -238,7 +238,7 @@ def setting_of(cls: type, name: str) -> Setting:
         KeyError: If it has no such field.
     """
     hint = hints_of(cls)[name]
-    own = {one.name: one for one in dataclasses.fields(cls)}
+    own = {item.name: item for item in dataclasses.fields(cls)}
     if name not in own:  # a further section
         return Setting(hint, "", None)
     texts = [help_texts(model).get(name, "") for model in cls.__mro__[:-1]]
@@ -382,7 +382,7 @@ def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") ->
         prefix: Section in which the settings stand, with a dot.
     """
     problems = error.errors(include_url=False, include_input=False)
-    unknown = [one for one in problems if one["type"] == "unexpected_keyword_argument"]
+    unknown = [detail for detail in problems if detail["type"] == "unexpected_keyword_argument"]
     problem = (unknown or problems)[0]
     # Of the innermost setting on the way:
     key = prefix
@@ -404,8 +404,10 @@ def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") ->
         else:
             break
         depth += 1
-    alternatives = [one for one in problems if one["loc"][:depth] == problem["loc"][:depth]]
-    is_range = any(OUT_OF_RANGE.search(one["type"]) for one in alternatives)
+    alternatives = [
+        detail for detail in problems if detail["loc"][:depth] == problem["loc"][:depth]
+    ]
+    is_range = any(OUT_OF_RANGE.search(detail["type"]) for detail in alternatives)
     allowed = range_of(hint) if is_range else ""
     return _message(problem, key, model, allowed or kind_of(hint), values)
 

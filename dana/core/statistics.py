@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 ALPHA = 0.05  # significance level of a verdict, after adjustment
 POWER = 0.8  # probability of deciding the smallest difference that can be shown
-# Assumed before any run (docs/results/verdicts.md): what two arms' answers disagree on, and how
+# Assumed before any run (docs/results/verdicts.md): what two arms' predictions disagree on, and how
 # adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
 FIRST_LOOK = 3  # units; two say too little of how they vary
@@ -31,7 +31,7 @@ class Moments:
     squares: float = 0.0
 
     @classmethod
-    def of(cls, scores: np.ndarray) -> "Moments":
+    def from_scores(cls, scores: np.ndarray) -> "Moments":
         """Compute the moments of one shard."""
         if scores.size == 0:
             return cls()
@@ -109,7 +109,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
         Holm 1979, A simple sequentially rejective multiple test procedure.
     """
     adjusted_values, highest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda at: p_values[at])):
+    for rank, index in enumerate(
+        sorted(range(len(p_values)), key=lambda position: p_values[position])
+    ):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted_values[index] = highest
     return adjusted_values
@@ -340,8 +342,8 @@ def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = Non
         )
         sampling = by_text * units  # of a fold's mean, by its own texts
     noise = float(runs.var(axis=1, ddof=1).mean()) if runs.shape[1] > 1 else math.nan
-    rest = by_unit * units - sampling - (0.0 if math.isnan(noise) else noise / runs.shape[1])
-    unit_std = math.sqrt(max(rest, 0.0)) if units > 1 else math.nan
+    between = by_unit * units - sampling - (0.0 if math.isnan(noise) else noise / runs.shape[1])
+    unit_std = math.sqrt(max(between, 0.0)) if units > 1 else math.nan
     return TwoLevel(
         mean, by_unit, by_text, units, texts, folds is not None, unit_std, math.sqrt(noise)
     )

@@ -257,10 +257,14 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        rest = self._until - self._at
+        remaining = self._until - self._at
         size = max(
             0,
-            min(len(buffer), self._file.size - self._at, rest if rest > 0 else max(BEHIND, -rest)),
+            min(
+                len(buffer),
+                self._file.size - self._at,
+                remaining if remaining > 0 else max(BEHIND, -remaining),
+            ),
         )
         if size:
             buffer[:size] = with_retries(lambda: self._fetch(size), self._file.url, "run it again")

@@ -29,7 +29,7 @@ class Study:
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
         commands: Maps each command to its line in ``dana --help`` and the function that adds it to
             the parser.
-        cells: Function that yields the cells of the study in ``dana run``, see
+        steps: Function that yields the steps of the study in ``dana run``, see
             :mod:`dana.stages.run`.
         sections: Function from the run's tables (:class:`dana.report.run.RunFrames`) to a list of
             the study's sections of a report (:class:`dana.report.page.Section`).
@@ -40,7 +40,7 @@ class Study:
     name: str
     settings: str = ""
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    cells: str = ""
+    steps: str = ""
     sections: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ def _study(name: str, entries: dict[str, list[EntryPoint]]) -> Study | str:
 
 
 def load_parts(part: str) -> Iterator[tuple[Study, Any]]:
-    """Yield each study that has a part, for example ``cells``, with the loaded part.
+    """Yield each study that has a part, for example ``steps``, with the loaded part.
 
     A study whose part does not load is skipped with a warning, and counts as missing from then on.
     """

@@ -32,9 +32,9 @@ def csv_text(frame: "pd.DataFrame") -> str:
     from pandas.api.types import is_numeric_dtype
 
     frame = frame.copy()
-    for at, dtype in enumerate(frame.dtypes):  # columns may share a name
+    for column, dtype in enumerate(frame.dtypes):  # columns may share a name
         if not is_numeric_dtype(dtype):
-            frame.isetitem(at, frame.iloc[:, at].map(_inert).to_numpy())
+            frame.isetitem(column, frame.iloc[:, column].map(_inert).to_numpy())
     return frame.to_csv(index=False, lineterminator="\n")
 
 

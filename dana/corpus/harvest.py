@@ -103,8 +103,8 @@ def clean(text: str, max_length: int) -> str:
 
 
 def _strip_bare_headings(text: str) -> str:
-    rest, _, last = text.rstrip().rpartition("\n")
-    return _strip_bare_headings(rest) if last.strip() in _HEADINGS else text.strip()
+    before, _, last = text.rstrip().rpartition("\n")
+    return _strip_bare_headings(before) if last.strip() in _HEADINGS else text.strip()
 
 
 def iterate_docstrings(

@@ -163,10 +163,10 @@ def bucket_of(grams: Sequence[str], buckets: int) -> np.ndarray:
     )
     parts = np.frombuffer(digests, dtype=">u8").reshape(-1, 4).astype(np.uint64)
     size, shift = np.uint64(buckets), np.uint64(2**64 % buckets)
-    rest = np.zeros(len(grams), dtype=np.uint64)
+    remainder = np.zeros(len(grams), dtype=np.uint64)
     for part in parts.T:
-        rest = (rest * shift + part % size) % size
-    return rest.astype(np.int32)
+        remainder = (remainder * shift + part % size) % size
+    return remainder.astype(np.int32)
 
 
 def number_tokens(texts: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray, np.ndarray]:

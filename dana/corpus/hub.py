@@ -57,15 +57,15 @@ class HubSet:
 
 def _parse_name(source: str) -> tuple[str, str, str | None, str]:
     """Parse a source into name, revision, config and split."""
-    name, *rest = source.removeprefix(HUB).split(":")
-    name, at, revision = name.partition("@")
-    is_valid = bool(name.strip()) and bool(revision.strip()) == bool(at)
+    name, *parts = source.removeprefix(HUB).split(":")
+    name, separator, revision = name.partition("@")
+    is_valid = bool(name.strip()) and bool(revision.strip()) == bool(separator)
     require(is_valid, "source", source, FORM)
     return (
         name,
         revision,
-        (rest[0] or None if rest else None),
-        (rest[1] if len(rest) > 1 else "train"),
+        (parts[0] or None if parts else None),
+        (parts[1] if len(parts) > 1 else "train"),
     )
 
 

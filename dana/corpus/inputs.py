@@ -14,9 +14,9 @@ def field_at(fields: dict[str, Any], name: str) -> Any:
     """Look up a field by name, or by the path through nested ones (``meta.title``); return MISSING if there is none."""
     if name in fields:
         return fields[name]
-    first, dot, rest = name.partition(".")
+    first, dot, path_inside = name.partition(".")
     inner = fields.get(first) if dot else None
-    return field_at(inner, rest) if isinstance(inner, dict) else MISSING
+    return field_at(inner, path_inside) if isinstance(inner, dict) else MISSING
 
 
 @dataclass(frozen=True)

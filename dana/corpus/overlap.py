@@ -111,7 +111,7 @@ class OverlapIndex:
             )
             lines += distinct
             codes += [code] * len(distinct)
-        block = _Block.of(lines)
+        block = _Block.from_lines(lines)
         starts, ends, rows = runs = block.shingles(ngram, sentence)
         hashes, owners = block.hash_runs(runs), np.array(codes, dtype=np.int32)[rows]
         order = np.lexsort((starts, owners, hashes))
@@ -132,7 +132,7 @@ class OverlapIndex:
         Args:
             texts: A block of texts; the working memory is some 60 times their size.
         """
-        block = _Block.of([words(text) for text in texts])
+        block = _Block.from_lines([words(text) for text in texts])
         first: dict[tuple[int, int], tuple[int, Overlap]] = {}
         for length in range(min(self.sentence, self.ngram), self.ngram + 1):
             kind: Literal["ngram", "sentence"] = "ngram" if length == self.ngram else "sentence"
@@ -214,7 +214,7 @@ class _Block:
     prefix: np.ndarray
 
     @classmethod
-    def of(cls, lines: Sequence[str]) -> "_Block":
+    def from_lines(cls, lines: Sequence[str]) -> "_Block":
         """Create a block from lines of words joined by single spaces."""
         blob = "".join(f"{line}\n" for line in lines).encode()
         codes = np.frombuffer(blob, dtype=np.uint8)
@@ -279,9 +279,9 @@ def shingle_matrix(
         distinct shingles of each document, common ones included, int64 of shape (documents,).
     """
     hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    count, rest = 0, iter(documents)
-    while batch := list(islice(rest, ROWS_AT_ONCE)):
-        block = _Block.of([words(text) for texts in batch for text in texts])
+    count, remaining = 0, iter(documents)
+    while batch := list(islice(remaining, ROWS_AT_ONCE)):
+        block = _Block.from_lines([words(text) for texts in batch for text in texts])
         runs = block.shingles(length, 1)
         hashes.append(block.hash_runs(runs))
         rows.append(count + np.repeat(np.arange(len(batch)), list(map(len, batch)))[runs.rows])

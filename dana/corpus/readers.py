@@ -210,7 +210,7 @@ def _parquet(path: File, groups: range | None = None) -> Iterator[Record]:
             stream, metadata=metadata, pre_buffer=False
         )  # else the whole file is read ahead
         names = file.schema_arrow.names
-        if twice := [name for at, name in enumerate(names) if name in names[:at]]:
+        if twice := [name for position, name in enumerate(names) if name in names[:position]]:
             raise Damage(1, f"two columns are named {twice[0]!r}; rename one")
         row = (
             sum(file.metadata.row_group(group).num_rows for group in range(groups.start))

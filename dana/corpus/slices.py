@@ -200,23 +200,23 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
 
 def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
     """Yield the lines that begin in a byte range, numbered from 1."""
-    at = max(0, first - 1)
+    position = max(0, first - 1)
     number = 0
     try:
         with open_until(path, after + BEHIND) as stream:  # the last line may end after the slice
-            stream.seek(at)
+            stream.seek(position)
             if first:  # a line that begins earlier belongs to the slice before
-                at += len(stream.readline(after - at))
-            while at < after:
+                position += len(stream.readline(after - position))
+            while position < after:
                 line = stream.readline(MAX_LINE + 1)
                 if not line:
                     return
-                at += len(line)
+                position += len(line)
                 number += 1
                 check_line_length(line, path, number)
                 yield number, line.decode("utf-8", "replace")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read from byte {at:,} on: {error}") from error
+        raise DataError(f"{path}: cannot be read from byte {position:,} on: {error}") from error
 
 
 def reading_processes(files: Sequence[File]) -> int:

@@ -2,7 +2,7 @@
 
 Folders are read recursively, through links, each real folder once. Skipped are hidden files and
 folders, files of unknown format, and output of dana: the run's folder, and folders with a
-``__dana__`` in them (or in their ``corpus/``), unless the source itself is one.
+``__dana__`` in them (or in their ``pool/``), unless the source itself is one.
 """
 
 import os
@@ -138,7 +138,7 @@ def _is_output(folder: Path, run: Path | None) -> bool:
     """Return True for output of dana: the run's folder, an artifact, or the folder of another run."""
     if folder.name == META_DIR or (run and folder.resolve() == run):
         return True
-    return any((folder / part / META_DIR).is_dir() for part in ("", "corpus"))
+    return any((folder / part / META_DIR).is_dir() for part in ("", "pool"))
 
 
 def _at_url(url: str, skips: Counter[str]) -> list[RemoteFile]:
@@ -153,7 +153,7 @@ def _at_url(url: str, skips: Counter[str]) -> list[RemoteFile]:
         for file in listing.files
     }
     manifests = {path[: path.index(META_DIR)] for path in parts.values() if META_DIR in path}
-    runs = {path[:-1] for path in manifests if path[-1:] == ("corpus",)}
+    runs = {path[:-1] for path in manifests if path[-1:] == ("pool",)}
     outputs = {path for path in manifests | runs if path}  # without the source itself
     skips[OUTPUT] += sum(not _is_below(path, outputs) for path in outputs)
     inputs = (

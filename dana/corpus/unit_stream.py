@@ -161,7 +161,7 @@ def draw(
     """Draw uniform samples of units in one pass over a stream.
 
     Each sample ranks all units by a hash of (seed, key) and takes the lowest ranks that no earlier
-    sample has taken, so samples are disjoint and depend on the content of the corpus, not on its
+    sample has taken, so samples are disjoint and depend on the content of the pool, not on its
     order. If there are fewer units than requested in total, sample sizes are max-min fair shares. A
     sample of runs takes whole runs of consecutive units of a document, which other samples may hold
     too.

@@ -123,9 +123,9 @@ def sentences(text: str, language: str = "en") -> list[Span]:
         for first, last in _stretches(text)
     )
     boundaries = (
-        (first + one["start_index"], first + one["end_index"])
+        (first + sentence["start_index"], first + sentence["end_index"])
         for first, parts in stretches
-        for one in parts
+        for sentence in parts
     )
     for start, end in boundaries:
         # The hot loop of a whole corpus: most sentences need no more than the space after them

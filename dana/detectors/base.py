@@ -1,6 +1,6 @@
-"""Define the interface of detectors: fitted on task embeddings, they score embeddings; higher = more anomalous.
+"""Define the interface of detectors: fitted on target embeddings, they score embeddings; higher = more anomalous.
 
-A one-class detector is fitted on task embeddings alone, a contrastive one on task and general
+A one-class detector is fitted on target embeddings alone, a contrastive one on target and pool
 embeddings. Fitting uses scikit-learn or PyOD. Scoring is tensor code on the embeddings' device, and
 a row's score does not depend on the other rows of the batch.
 """
@@ -18,7 +18,7 @@ from dana.core.errors import DataError
 # Float32 numbers in a block, at most: 8 MB on a CPU, to fit its cache; 256 MB on a GPU.
 CPU_BLOCK = 1 << 21
 BLOCK = 1 << 26
-BACKGROUND = 5000  # general units that dana's contrastive detectors are fitted on
+BACKGROUND = 5000  # pool units that dana's contrastive detectors are fitted on
 
 
 class FittedDetector(Protocol):
@@ -46,7 +46,7 @@ class FittedDetector(Protocol):
 class Detector(Protocol):
     """Unfitted detector: a frozen dataclass of parameters.
 
-    A contrastive detector has a class attribute ``background``, the number of general units for its
+    A contrastive detector has a class attribute ``background``, the number of pool units for its
     fit, and the method ``fit(embeddings, seed, background)``; see :func:`fit_detector`. A class
     that cannot pass a check of :mod:`dana.selectors.checks` lists it in a class attribute
     ``exemptions = {check: reason}``.
@@ -58,7 +58,7 @@ class Detector(Protocol):
     fitted_type: ClassVar[type]
 
     def fit(self, embeddings: Tensor, seed: int) -> FittedDetector:
-        """Fit the detector on task embeddings.
+        """Fit the detector on target embeddings.
 
         Args:
             embeddings: Shape (units, dims).
@@ -71,7 +71,7 @@ class Detector(Protocol):
 
 
 def background_units(detector: Any) -> int:
-    """Return the number of general units that a detector is fitted on; 0 for a one-class detector."""
+    """Return the number of pool units that a detector is fitted on; 0 for a one-class detector."""
     return getattr(detector, "background", 0)
 
 
@@ -82,9 +82,9 @@ def fit_detector(
 
     Args:
         detector: One-class or contrastive.
-        embeddings: Task embeddings, shape (units, dims).
+        embeddings: Target embeddings, shape (units, dims).
         seed: The same seed gives the same detector.
-        background: General embeddings, shape (units, dims); used by contrastive detectors only.
+        background: Pool embeddings, shape (units, dims); used by contrastive detectors only.
 
     Raises:
         DataError: If rows are too few or not finite, or a contrastive detector is given no
@@ -93,7 +93,7 @@ def fit_detector(
     if not background_units(detector):
         return detector.fit(embeddings, seed)
     if background is None:
-        raise DataError("background: a contrastive detector needs embeddings of general units")
+        raise DataError("background: a contrastive detector needs embeddings of pool units")
     return detector.fit(embeddings, seed, background)
 
 
@@ -141,7 +141,7 @@ def stack_classes(embeddings: Tensor, background: Tensor) -> tuple[np.ndarray, n
 
 
 def check_classes(embeddings: Tensor, background: Tensor) -> None:
-    """Check both classes of a contrastive fit: at least three task and two general rows of one width, not all equal.
+    """Check both classes of a contrastive fit: at least three task and two pool rows of one width, not all equal.
 
     Raises:
         DataError: Naming the first bad row, or the sizes.

@@ -1,4 +1,4 @@
-"""Detectors by centroid: cosine to the mean of the task, and distance to the means of task and general text."""
+"""Detectors by centroid: cosine to the mean of the task, and distance to the means of target and pool text."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,7 +11,7 @@ from dana.detectors.base import BACKGROUND, OnDevice, check_classes, check_rows,
 
 @dataclass(frozen=True)
 class FittedCosine(OnDevice):
-    """The task's mean direction.
+    """The target's mean direction.
 
     Attributes:
         direction: float64 of shape (dims,), length 1.
@@ -30,7 +30,7 @@ class FittedCosine(OnDevice):
 
 @dataclass(frozen=True)
 class CosineSimilarity:
-    """Minus the cosine to the mean of the task units; higher = more anomalous.
+    """Minus the cosine to the mean of the target units; higher = more anomalous.
 
     Scores equal minus scikit-learn's ``cosine_similarity`` to 1e-7.
 
@@ -55,27 +55,27 @@ class FittedCentroidDistance(OnDevice):
     """The means of both classes.
 
     Attributes:
-        task: float64 of shape (dims,).
-        general: float64 of shape (dims,).
+        target: float64 of shape (dims,).
+        pool: float64 of shape (dims,).
     """
 
-    task: Tensor
-    general: Tensor
+    target: Tensor
+    pool: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
         """Compute ‖v - C_in‖ - ‖v - C_out‖; higher = more anomalous, below 0 the task is nearer. O(units · dims)."""
-        check_rows(embeddings, self.task.numel())
+        check_rows(embeddings, self.target.numel())
 
         def score(rows: Tensor) -> Tensor:
             exact = rows.double()
-            return (exact - self.task).norm(dim=1) - (exact - self.general).norm(dim=1)
+            return (exact - self.target).norm(dim=1) - (exact - self.pool).norm(dim=1)
 
-        return score_blocks(embeddings, 4 * self.task.numel(), score)
+        return score_blocks(embeddings, 4 * self.target.numel(), score)
 
 
 @dataclass(frozen=True)
 class CentroidDistance:
-    """Distance to the mean of the task units minus that to the mean of general units; higher = more anomalous.
+    """Distance to the mean of the target units minus that to the mean of pool units; higher = more anomalous.
 
     Cost: fit O((rows + background) · dims), score O(units · dims).
 

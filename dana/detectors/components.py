@@ -12,7 +12,7 @@ from dana.detectors.base import OnDevice, check_rows, score_blocks
 
 @dataclass(frozen=True)
 class FittedPrincipalComponents(OnDevice):
-    """The task's mean and leading directions.
+    """The target's mean and leading directions.
 
     Attributes:
         mean: Shape (dims,).
@@ -54,7 +54,7 @@ class PrincipalComponents:
     Cost: fit O(rows · dims²), score O(units · dims · components).
 
     Attributes:
-        variance: Share of the task's variance that the leading directions explain. DANA gives none.
+        variance: Share of the target's variance that the leading directions explain. DANA gives none.
 
     References:
         Jackson and Mudholkar 1979, Control procedures for residuals associated with principal component

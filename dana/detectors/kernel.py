@@ -71,7 +71,7 @@ class OneClassSVM:
     rows.
 
     Attributes:
-        nu: At most this share of the task units is outside, at least this share are support
+        nu: At most this share of the target units is outside, at least this share are support
             vectors.
         gamma: Kernel width; None takes 1 / (dims · variance), the default of scikit-learn. DANA
             gives no value.
@@ -102,7 +102,7 @@ class OneClassSVM:
 
 @dataclass(frozen=True)
 class SupportVectorMachine:
-    """Distance from the boundary between task and background; higher = more anomalous, above 0 is background.
+    """Distance from the boundary between target and background; higher = more anomalous, above 0 is background.
 
     Scores equal minus the decision function of scikit-learn's ``SVC(class_weight="balanced")`` to
     1e-5 of the largest.
@@ -133,8 +133,8 @@ class SupportVectorMachine:
         """Solve the dual with libsvm; deterministic."""
         from sklearn.svm import SVC
 
-        rows, is_task = stack_classes(embeddings, background)
+        rows, is_target = stack_classes(embeddings, background)
         solver = SVC(
             C=self.c, gamma=self.gamma or "scale", class_weight="balanced", cache_size=1000
         )
-        return FittedKernelSum.of_libsvm(solver.fit(rows, is_task), embeddings.device)
+        return FittedKernelSum.of_libsvm(solver.fit(rows, is_target), embeddings.device)

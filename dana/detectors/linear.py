@@ -12,7 +12,7 @@ from dana.detectors.base import BACKGROUND, OnDevice, check_rows, score_blocks, 
 
 @dataclass(frozen=True)
 class FittedLinear(OnDevice):
-    """A hyperplane between task and background.
+    """A hyperplane between target and background.
 
     Attributes:
         offset: Score of the zero vector.
@@ -39,10 +39,10 @@ class FittedLinear(OnDevice):
 
 @dataclass(frozen=True)
 class LinearDiscriminant:
-    """Linear discriminant analysis of task against background, equal priors; higher = more anomalous.
+    """Linear discriminant analysis of target against background, equal priors; higher = more anomalous.
 
     Both classes are taken as normal with the mean of their covariances, so the score is the log
-    odds, a linear function. The covariance is shrunk, because a hundred task units do not determine
+    odds, a linear function. The covariance is shrunk, because a hundred target units do not determine
     that of 384 dimensions.
 
     Scores equal minus the decision function of scikit-learn's
@@ -72,15 +72,15 @@ class LinearDiscriminant:
         """Fit the hyperplane with scikit-learn; deterministic."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
-        rows, is_task = stack_classes(embeddings, background)
+        rows, is_target = stack_classes(embeddings, background)
         shrinkage = "auto" if self.shrinkage is None else self.shrinkage
         solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage, priors=[0.5, 0.5])
-        return FittedLinear.of_classifier(solver.fit(rows, is_task), embeddings.device)
+        return FittedLinear.of_classifier(solver.fit(rows, is_target), embeddings.device)
 
 
 @dataclass(frozen=True)
 class DensityRatio:
-    """Logistic regression of task against background, both classes of equal weight; higher = more anomalous.
+    """Logistic regression of target against background, both classes of equal weight; higher = more anomalous.
 
     With equal weights the log odds estimate the log of the ratio of the two densities.
 
@@ -111,7 +111,7 @@ class DensityRatio:
         """Fit with scikit-learn's L-BFGS; deterministic."""
         from sklearn.linear_model import LogisticRegression
 
-        rows, is_task = stack_classes(embeddings, background)
+        rows, is_target = stack_classes(embeddings, background)
         c = self.c / max(float(rows.var(0).sum()), 1e-12)
         solver = LogisticRegression(C=c, class_weight="balanced", max_iter=1000)
-        return FittedLinear.of_classifier(solver.fit(rows, is_task), embeddings.device)
+        return FittedLinear.of_classifier(solver.fit(rows, is_target), embeddings.device)

@@ -102,7 +102,7 @@ class FittedKNearestNeighbours(OnDevice):
 
 @dataclass(frozen=True)
 class KNearestNeighbours:
-    """Distance to the k-th nearest task unit; higher = more anomalous.
+    """Distance to the k-th nearest target unit; higher = more anomalous.
 
     Scores equal those of PyOD's ``KNN(method="largest")`` to 1e-5.
 
@@ -221,35 +221,35 @@ class FittedContrastiveNeighbours(OnDevice):
 
     Attributes:
         k: Neighbours in each class.
-        task: Shape (rows, dims).
-        general: Shape (background rows, dims).
+        target: Shape (rows, dims).
+        pool: Shape (background rows, dims).
     """
 
     k: int
-    task: Tensor
-    general: Tensor
+    target: Tensor
+    pool: Tensor
 
     def score(self, embeddings: Tensor) -> Tensor:
         """Compute the mean distance to the k nearest task rows minus that to the k nearest background rows.
 
         Higher = more anomalous; below 0 the task is nearer. O(units · (rows + background) · dims).
         """
-        check_rows(embeddings, self.task.shape[1])
-        task, general = Neighbours(self.task), Neighbours(self.general)
+        check_rows(embeddings, self.target.shape[1])
+        target, pool = Neighbours(self.target), Neighbours(self.pool)
 
         def score(rows: Tensor) -> Tensor:
             near, far = (
                 search(rows, min(self.k, len(search.reference)))[0].double()
-                for search in (task, general)
+                for search in (target, pool)
             )
             return near.mean(1) - far.mean(1)
 
-        return score_blocks(embeddings, max(task.per_row, general.per_row), score)
+        return score_blocks(embeddings, max(target.per_row, pool.per_row), score)
 
 
 @dataclass(frozen=True)
 class ContrastiveNeighbours:
-    """Mean distance to the k nearest task units minus that to the k nearest general units; higher = more anomalous.
+    """Mean distance to the k nearest target units minus that to the k nearest pool units; higher = more anomalous.
 
     A unit of the background is its own neighbour at distance 0, so its score is too high: score
     background units by a fit without them (:mod:`dana.selectors.build`).
@@ -258,7 +258,7 @@ class ContrastiveNeighbours:
 
     Cost: fit O(1), score O(units · (rows + background) · dims).
 
-    A thousand general units, and 20 neighbours, because more of either found no more planted text
+    A thousand pool units, and 20 neighbours, because more of either found no more planted text
     and cost time, and fewer neighbours found less (``docs/results/detectors.md``).
 
     Attributes:

@@ -8,7 +8,7 @@ in memory and are written every :data:`FLUSH` rows and at the end; a killed proc
 those. A file or a row that is damaged counts as missing.
 
 Vectors are rounded before they are returned, so a text has the same bits whether it was encoded or
-read. They are stored without geometry, which is fitted later on each corpus.
+read. They are stored without geometry, which is fitted later on each pool.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Center, whiten or normalise embeddings before the detector, fitted on general units.
+"""Center, whiten or normalise embeddings before the detector, fitted on pool units.
 
 This changes the ranking of units more than the choice of detector does: the norm of a vector
 depends on the length of its text, and embeddings share one large mean direction
@@ -7,7 +7,7 @@ depends on the length of its text, and embeddings share one large mean direction
 =============  ===============================================================
 ``none``       the encoder's vectors, as in the paper
 ``l2``         scale each row to length 1
-``center+l2``  subtract the mean of a general sample, then ``l2`` (default)
+``center+l2``  subtract the mean of a pool sample, then ``l2`` (default)
 ``whiten:K``   project on the K leading principal directions, scale to variance 1, then ``l2``
 =============  ===============================================================
 
@@ -89,7 +89,7 @@ class Geometry:
         """Fit shift and directions.
 
         Args:
-            sample: Embeddings of a general sample, shape (units, dims).
+            sample: Embeddings of a pool sample, shape (units, dims).
 
         Raises:
             DataError: If the sample is too small, or holds a non-finite value.
@@ -98,13 +98,11 @@ class Geometry:
 
         if len(sample) < 2:
             raise DataError(
-                f"the general sample has {len(sample)} units; the geometry needs at least 2"
+                f"the pool sample has {len(sample)} units; the geometry needs at least 2"
             )
         finite = torch.isfinite(sample).all(1)
         if not finite.all():
-            raise DataError(
-                f"row {int((~finite).nonzero()[0])} of the general sample is not finite"
-            )
+            raise DataError(f"row {int((~finite).nonzero()[0])} of the pool sample is not finite")
         exact = sample.double()
         dims = exact.shape[1]
         mean = exact.mean(0) if self.center else exact.new_zeros(dims)
@@ -114,7 +112,7 @@ class Geometry:
             columns = columns[spread > 1e-6 * spread.max()]
             if len(columns) == 0:
                 raise DataError(
-                    "all rows of the general sample are equal; the geometry needs different units"
+                    "all rows of the pool sample are equal; the geometry needs different units"
                 )
         directions = exact.new_zeros(0, 0)
         if self.whiten is not None:
@@ -130,7 +128,7 @@ def _whitening(rows: "Tensor", count: int) -> "Tensor":
     rank = int((variance > 1e-7 * variance[-1]).sum())
     if count > rank:
         raise DataError(
-            f"whiten:{count}: the general sample spans {rank} dimensions; choose at most whiten:{rank}"
+            f"whiten:{count}: the pool sample spans {rank} dimensions; choose at most whiten:{rank}"
         )
     leading = variance.argsort(descending=True)[:count]
     whitening = directions[:, leading] / variance[leading].sqrt()

@@ -47,7 +47,7 @@ class StaticEncoder:
 
     References:
         Arora, Liang and Ma 2017, A simple but tough-to-beat baseline for sentence embeddings. There p and
-        the component come from the corpus, here from the checkpoint, so nothing is fitted.
+        the component come from the pool, here from the checkpoint, so nothing is fitted.
     """
 
     model: str = ""

@@ -231,14 +231,14 @@ def count_pairs(texts: Sequence[str], vocabulary: Vocabulary, window: int) -> An
     for first in range(0, len(texts), TEXTS_AT_ONCE):
         numbers = vocabulary.encode(texts[first : first + TEXTS_AT_ONCE])
         for distance in range(1, window + 1):
-            one, other = numbers.ids[:-distance] - len(MARKS), numbers.ids[distance:] - len(MARKS)
+            left, right = numbers.ids[:-distance] - len(MARKS), numbers.ids[distance:] - len(MARKS)
             mask = (
                 (numbers.text_of[:-distance] == numbers.text_of[distance:])
-                & (one >= 0)
-                & (other >= 0)
+                & (left >= 0)
+                & (right >= 0)
             )
             weights = np.full(mask.sum(), float(window + 1 - distance))
-            total = total + csr_array((weights, (one[mask], other[mask])), shape=(size, size))
+            total = total + csr_array((weights, (left[mask], right[mask])), shape=(size, size))
     return total + total.T
 
 

@@ -93,8 +93,8 @@ class EncodedSplit:
         pad: Id of the padding token.
         types: For pairs, the text of each token, 0 or 1; None if the tokenizer has no token types.
             For marked entities, the number of the marker that begins at each token, from 1, else 0.
-        targets: Targets of the loss, one row per unit; None without labels.
-        references: True answers of shape (examples,); None without labels.
+        loss_labels: Targets of the loss, one row per unit; None without labels.
+        labels: Labels of shape (examples,); None without labels.
         first_tokens: For each example, the position of each word's first token, -1 for a truncated
             word; None if examples are the units.
     """
@@ -102,12 +102,12 @@ class EncodedSplit:
     tokens: list[list[int]]
     pad: int
     types: list[list[int]] | None = None
-    targets: np.ndarray | None = None
-    references: np.ndarray | None = None
+    loss_labels: np.ndarray | None = None
+    labels: np.ndarray | None = None
     first_tokens: list[np.ndarray] | None = None
 
     @classmethod
-    def of(
+    def from_examples(
         cls, examples: list[Example], tokenizer: Any, max_tokens: int, markers: Sequence[str] = ()
     ) -> "EncodedSplit":
         """Tokenise examples without their labels, cut to `max_tokens`; of a pair the longer text is cut first.
@@ -149,15 +149,17 @@ class EncodedSplit:
         """Tokenise examples with their labels.
 
         Args:
-            examples: See :meth:`of`.
-            tokenizer: See :meth:`of`.
-            max_tokens: See :meth:`of`.
+            examples: See :meth:`from_examples`.
+            tokenizer: See :meth:`from_examples`.
+            max_tokens: See :meth:`from_examples`.
             kind: Kind of the labels.
-            markers: See :meth:`of`.
+            markers: See :meth:`from_examples`.
         """
-        answers = [example.label for example in examples]
-        encoding = cls.of(examples, tokenizer, max_tokens, markers)
-        return replace(encoding, targets=kind.targets(answers), references=kind.gather(answers))
+        label_values = [example.label for example in examples]
+        encoding = cls.from_examples(examples, tokenizer, max_tokens, markers)
+        return replace(
+            encoding, loss_labels=kind.loss_labels(label_values), labels=kind.gather(label_values)
+        )
 
     @property
     def lengths(self) -> np.ndarray:
@@ -196,8 +198,8 @@ class EncodedSplit:
         more = [] if self.types is None else [_pad_rows(self.types, rows, mask, 0)]
         if self.first_tokens is not None:
             more = [torch.zeros(mask.shape, dtype=torch.bool)]
-            for at, row in enumerate(rows):
-                more[0][at, self.first_tokens[row][self.first_tokens[row] >= 0]] = True
+            for place, row in enumerate(rows):
+                more[0][place, self.first_tokens[row][self.first_tokens[row] >= 0]] = True
         return tuple(part.to(device) for part in (ids, mask.long(), *more))
 
 
@@ -262,14 +264,14 @@ def run_seed(
         splits["train"],
         splits["dev"],
     )
-    targets, references = train.targets, dev.references
-    assert targets is not None  # both were encoded with their labels
-    assert references is not None
-    kind = card.target.fit(targets)
+    loss_labels, labels = train.loss_labels, dev.labels
+    assert loss_labels is not None  # both were encoded with their labels
+    assert labels is not None
+    kind = card.label_kind.fit(loss_labels)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(
         device
     )
-    if kind != card.target and classifier.out.bias is None:
+    if kind != card.label_kind and classifier.out.bias is None:
         raise ArtifactError(
             f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean"
         )
@@ -290,13 +292,13 @@ def run_seed(
         step, rows = batch
         calls.check_in()
         classifier.train()
-        batch_targets = torch.from_numpy(targets[train.units(rows)]).to(device)
+        batch_labels = torch.from_numpy(loss_labels[train.units(rows)]).to(device)
         with (
             torch_seed(derive_seed(seed, "finetune", "dropout", step), device),
             precision.autocast(),
         ):
             logits = classifier(*train.batch(rows, device))
-        return [kind.loss(logits.float(), batch_targets)]
+        return [kind.loss(logits.float(), batch_labels)]
 
     rate = partial(learning_rate_at, steps=steps, peak=peak, warmup=preset.warmup)
     batches = enumerate(
@@ -314,7 +316,7 @@ def run_seed(
             predictions = kind.decode(
                 predict(classifier, dev, kind, precision, calls.check_in), dev.sizes
             )
-            dev_scores.append(kind.scores(predictions, references)[card.metric])
+            dev_scores.append(kind.scores(predictions, labels)[card.metric])
             log({f"dev/{card.metric}": dev_scores[-1]}, step)
             bar.set_postfix(epoch=f"{epoch}/{epochs}", dev=f"{dev_scores[-1]:.3f}")
             if preset.evaluate == "best" and _best(dev_scores, card) == epoch - 1:

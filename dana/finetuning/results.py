@@ -61,7 +61,7 @@ def write_result(
         folder: Target folder.
         card: The task.
         details: Further entries of ``metrics.json``: model, preset, settings, overlap of the
-            splits, floors, number of folds.
+            splits, baselines, number of folds.
         result: Result of the seed.
         splits: Examples of all splits.
 
@@ -79,8 +79,8 @@ def write_result(
         task |= {"kind": card.kind, "labels": card.labels}
     row = _row(result, card, test)
     for split in ("dev", "test"):
-        references = card.target.gather([example.label for example in splits[split]])
-        row[f"largest_class_{split}"] = card.target.floor(references, card.metric)
+        labels = card.label_kind.gather([example.label for example in splits[split]])
+        row[f"largest_class_{split}"] = card.label_kind.baseline(labels, card.metric)
     unseen_mean = _unseen_mean(result, card, splits)
     metrics = {
         **task,
@@ -91,7 +91,7 @@ def write_result(
         **_summary([row]),
     }
     write_json(folder / METRICS, metrics)
-    predictions = _predictions(result, card.target, test)
+    predictions = _predictions(result, card.label_kind, test)
     pq.write_table(predictions, folder / PREDICTIONS, compression="zstd")
     return metrics
 
@@ -120,7 +120,7 @@ def summarise(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def join_results(
-    parts: Mapping[int, Sequence[Path]], folder: Path, kind: Kind, floors: Mapping[str, float]
+    parts: Mapping[int, Sequence[Path]], folder: Path, kind: Kind, baselines: Mapping[str, float]
 ) -> None:
     """Join the results of seeds that differ only in their adaptation, or fold, and seed.
 
@@ -131,8 +131,8 @@ def join_results(
         parts: Folders of :func:`write_result` by index of the adaptation or fold, in the order of
             the rows; as many for every index.
         folder: Target folder.
-        kind: Kind of the target.
-        floors: What simple models score on all texts.
+        kind: Kind of the label.
+        baselines: What simple models score on all texts.
     """
     metrics = {
         index: [read_json(part / METRICS) for part in seeds] for index, seeds in parts.items()
@@ -157,7 +157,7 @@ def join_results(
     content = {
         **every[0],
         "settings": settings,
-        "floors": floors,
+        "baselines": baselines,
         "adaptations": len(parts),
         "finetunings": len(rows) // len(parts),
         **_summary(rows),
@@ -185,9 +185,9 @@ def _mean_of_folds(
     scores = []
     for seeds in zip(*seeds_of.values(), strict=True):
         pool = predictions.filter(pc.is_in(predictions["seed"], pa.array(seeds, pa.int64())))
-        answers = kind.answers(pool["prediction"])
-        labels = kind.answers(pool["label"])
-        scores.append(kind.scores(answers, labels)[metric])
+        label_values = kind.labels_from(pool["prediction"])
+        labels = kind.labels_from(pool["label"])
+        scores.append(kind.scores(label_values, labels)[metric])
     return fmean(scores)
 
 
@@ -198,22 +198,23 @@ def _unseen_mean(
     unseen = is_unseen(splits)
     if unseen.all() or not unseen.any():
         return None
-    kind = card.target
-    answers = [example.label for example in splits["test"]]
-    references = kind.gather(answers)[unseen]
-    predictions = kind.decode(result.outputs, kind.sizes(answers))[unseen]
-    return kind.scores(predictions, references)[card.metric]
+    kind = card.label_kind
+    label_values = [example.label for example in splits["test"]]
+    labels = kind.gather(label_values)[unseen]
+    predictions = kind.decode(result.outputs, kind.sizes(label_values))[unseen]
+    return kind.scores(predictions, labels)[card.metric]
 
 
 def scores_of(
     result: SeedResult, task: TaskCard, test: Sequence[Example]
 ) -> tuple[dict[str, float], bool]:
     """Compute every metric of a seed on the test examples, and whether its model collapsed there."""
-    kind, answers = task.target, [example.label for example in test]
-    predictions, references = kind.decode(result.outputs, kind.sizes(answers)), kind.gather(answers)
-    return kind.scores(predictions, references), kind.is_collapsed(
-        predictions, references, task.metric
+    kind, label_values = task.label_kind, [example.label for example in test]
+    predictions, labels = (
+        kind.decode(result.outputs, kind.sizes(label_values)),
+        kind.gather(label_values),
     )
+    return kind.scores(predictions, labels), kind.is_collapsed(predictions, labels, task.metric)
 
 
 def results_table(metrics: dict[str, Any]) -> str:
@@ -222,7 +223,7 @@ def results_table(metrics: dict[str, Any]) -> str:
     lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
         flag = (
-            "  collapsed: not above the largest class, or nearly one answer"
+            "  collapsed: not above the largest class, or nearly one label"
             if row["seed"] in collapses
             else ""
         )
@@ -231,8 +232,10 @@ def results_table(metrics: dict[str, Any]) -> str:
     spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
     count = f"n = {metrics['n']} seeds, standard deviation with ddof 1" if spread else "n = 1 seed"
     lines.append(f"{'mean':<6} {metrics['mean']:>9.4f}{spread}  ({count})")
-    if floors := metrics.get("floors"):
-        lines.append(f"floors {', '.join(f'{name} {score:.4f}' for name, score in floors.items())}")
+    if baselines := metrics.get("baselines"):
+        lines.append(
+            f"baselines {', '.join(f'{name} {score:.4f}' for name, score in baselines.items())}"
+        )
     return "\n".join(lines)
 
 
@@ -255,11 +258,11 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _predictions(result: SeedResult, kind: Kind, test: Sequence[Example]) -> pa.Table:
-    references = kind.gather([example.label for example in test])
+    labels = kind.gather([example.label for example in test])
     count = len(test)
     keys = {
         ADAPTATION: pa.array(np.zeros(count, dtype=np.int64)),
         "seed": pa.array(np.full(count, result.seed), pa.int64()),
         "id": pa.array([example.id for example in test]),
     }
-    return pa.table({**keys, **kind.columns(result.outputs, references)})
+    return pa.table({**keys, **kind.columns(result.outputs, labels)})

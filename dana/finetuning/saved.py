@@ -104,10 +104,10 @@ def write_model(
         model: The base checkpoint, a folder or a Hub name.
         metrics: ``metrics.json`` of all seeds.
     """
-    save_classifier(classifier, tokenizer, card.target, draft.path)
+    save_classifier(classifier, tokenizer, card.label_kind, draft.path)
     warning = collapse_warning(metrics) if result.seed in collapsed_seeds(metrics) else ""
     licence = licence_line(model)
-    pipeline, auto = card.target.pipeline, auto_class(card.target.per_word).__name__
+    pipeline, auto = card.label_kind.pipeline, auto_class(card.label_kind.per_word).__name__
     text = CARD.format(
         pipeline=pipeline,
         base=model_name(model),
@@ -116,7 +116,7 @@ def write_model(
         result=result,
         metrics=metrics,
         tokenizer=tokenizer,
-        labels=", ".join(card.target.outputs),
+        labels=", ".join(card.label_kind.outputs),
         test=scores_of(result, card, splits["test"])[0][card.metric],
         spread="" if metrics["std"] is None else f" \u00b1 {metrics['std']:.4f}",
         data=", ".join(f"{len(part):,} in {name}" for name, part in splits.items()),

@@ -114,7 +114,7 @@ class FinetuneSettings:
             from dana.models.heads import positions_of  # loads torch
 
             entry = checkpoint_entry(config)
-            if card.target.per_word:
+            if card.label_kind.per_word:
                 entry["pooling"] = "cls"
             values = {
                 **asdict(preset),

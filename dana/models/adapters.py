@@ -52,7 +52,7 @@ class Adapter:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
 
     @classmethod
-    def of(cls, spec: str) -> "Adapter":
+    def from_spec(cls, spec: str) -> "Adapter":
         """Read a spec, as in ``lora:r=16,alpha=32``.
 
         Raises:
@@ -82,7 +82,7 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         ConfigError: If the model lacks a target or shares its weights with another layer, or its
             base is an adapter.
     """
-    adapter, is_plain = Adapter.of(spec), adapted_base(base) is None
+    adapter, is_plain = Adapter.from_spec(spec), adapted_base(base) is None
     require(
         is_plain,
         "adapter",
@@ -98,8 +98,8 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
     # Of tied ones peft trains the rows as one.
     tokens = {
         name: rows
-        for name, one in modules.items()
-        if rows and one in (reader, None if is_tied else head)
+        for name, candidate in modules.items()
+        if rows and candidate in (reader, None if is_tied else head)
     }
     targets = [] if adapter.targets == "all-linear" else adapter.targets.split("+")
     for target in targets:

@@ -61,7 +61,10 @@ class RowSampling:
             scores = warper(input_ids, scores)
         width = scores.shape[1]
         uniform = torch.stack(
-            [torch.rand(width, generator=each, dtype=torch.float64) for each in self.generators]
+            [
+                torch.rand(width, generator=generator, dtype=torch.float64)
+                for generator in self.generators
+            ]
         )
         gumbel = -torch.log(-torch.log(uniform))
         return scores + gumbel.to(scores)

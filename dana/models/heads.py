@@ -44,14 +44,14 @@ def positions_of(config: Any) -> int:
     )
 
 
-def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute negative log-likelihoods in nats, shape (targets,), in float32.
+def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Compute negative log-likelihoods in nats, shape (labels,), in float32.
 
     Args:
-        logits: Shape (targets, vocabulary).
-        targets: int64 of shape (targets,).
+        logits: Shape (labels, vocabulary).
+        labels: int64 of shape (labels,).
     """
-    return nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    return nn.functional.cross_entropy(logits.float(), labels, reduction="none")
 
 
 class SelectedLogits(nn.Module):
@@ -74,29 +74,29 @@ class SelectedLogits(nn.Module):
         )  # and FSDP the layers that it cuts at
 
     def forward(
-        self, input_ids: Tensor, where: Tensor, targets: Tensor | None = None, **attention: Any
+        self, input_ids: Tensor, where: Tensor, labels: Tensor | None = None, **attention: Any
     ) -> Any:
-        """Compute logits of shape (selected, vocabulary), or the losses of targets, in nats, of shape (selected,).
+        """Compute logits of shape (selected, vocabulary), or the losses of labels, in nats, of shape (selected,).
 
         Args:
             input_ids: Shape (rows, width).
             where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
-            targets: int64 of shape (selected,), tokens to predict; None for the logits.
+            labels: int64 of shape (selected,), tokens to predict; None for the logits.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
         autocast = (
             torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
         )
         with running(self.model), autocast:
-            if targets is None:
+            if labels is None:
                 return self.answer(input_ids, where, attention)
-            return self.losses(input_ids, where, targets, attention)
+            return self.losses(input_ids, where, labels, attention)
 
     def losses(
-        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+        self, input_ids: Tensor, where: Tensor, labels: Tensor, attention: dict[str, Any]
     ) -> Tensor:
         """Compute the losses of :meth:`forward`."""
-        return token_losses(self.answer(input_ids, where, attention), targets)
+        return token_losses(self.answer(input_ids, where, attention), labels)
 
     def answer(self, input_ids: Tensor, where: Tensor, attention: dict[str, Any]) -> Any:
         """Compute the result of :meth:`forward`; modules with further heads override it."""
@@ -113,7 +113,7 @@ CHUNK = 1 << 25  # logits at a time: 128 MB in float32
 
 
 class ChunkedLosses(SelectedLogits):
-    """A decoder that returns the losses of targets without holding all logits.
+    """A decoder that returns the losses of labels without holding all logits.
 
     They are computed :data:`CHUNK` at a time, and again in the backward pass, so that memory does
     not grow with tokens times vocabulary. An architecture whose logits are not its output embedding
@@ -130,21 +130,21 @@ class ChunkedLosses(SelectedLogits):
             )
 
     def losses(
-        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+        self, input_ids: Tensor, where: Tensor, labels: Tensor, attention: dict[str, Any]
     ) -> Tensor:
         if not self.is_plain:
-            return super().losses(input_ids, where, targets, attention)
+            return super().losses(input_ids, where, labels, attention)
         states = self.model.base_model(input_ids=input_ids, use_cache=False, **attention)[
             0
         ].flatten(0, 1)[where]
         rows = max(1, CHUNK // self.model.get_output_embeddings().weight.shape[0])
-        parts = zip(states.split(rows), targets.split(rows), strict=True)
+        parts = zip(states.split(rows), labels.split(rows), strict=True)
         return torch.cat(
             [checkpoint(self._losses_of, *part, use_reentrant=False) for part in parts]
         )
 
-    def _losses_of(self, states: Tensor, targets: Tensor) -> Tensor:
-        return token_losses(decoder_logits(self.model, states), targets)
+    def _losses_of(self, states: Tensor, labels: Tensor) -> Tensor:
+        return token_losses(decoder_logits(self.model, states), labels)
 
 
 def decoder_logits(model: Any, states: Tensor) -> Tensor:

@@ -130,13 +130,13 @@ def train_tokenizer(
         character for character in common[: vocabulary // 10] if not character.isspace()
     )
     tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
-    how: dict[str, Any] = {
+    options: dict[str, Any] = {
         "vocab_size": vocabulary,
         "special_tokens": tokens,
         "min_frequency": 2,
         "limit_alphabet": 0,
     }
-    trainer = trainers.WordPieceTrainer(**how, show_progress=False)
+    trainer = trainers.WordPieceTrainer(**options, show_progress=False)
     learner.train_from_iterator(texts(), trainer)
     return BertTokenizer(
         vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens

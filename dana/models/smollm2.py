@@ -38,8 +38,8 @@ def smollm2_folder() -> Path:
     if not file.is_file():
         raise ArtifactError(f"{file}: missing; {INSTALL}")
     check_sha256(file, SHA256, f"; {INSTALL}")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(home) / "dana" / f"{NAME}-{SHA256[:8]}"
+    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache_folder) / "dana" / f"{NAME}-{SHA256[:8]}"
     if not (folder / "config.json").is_file():
         log.info("model     converting %s into %s, once", FILE, folder)
         with make_parent(folder), temp_dir(folder) as draft:

@@ -40,7 +40,7 @@ class Analysis:
 
 def analyse(run: RunFrames) -> Analysis:
     """Compare the arms of a run and make every table that it has data for."""
-    scores, comparisons = run.scores, tuple(compare_arms(run.cells, run.floors))
+    scores, comparisons = run.scores, tuple(compare_arms(run.results, run.baselines))
     candidates = [
         provenance.step_table(run),
         provenance.setting_table(run),
@@ -60,8 +60,11 @@ def analyse(run: RunFrames) -> Analysis:
             Table("evaluations", "Held-out losses.", run.evaluations),
             tables.loss_table(run.evaluations),
         ]
-    if run.cells:
-        candidates += [tables.seed_table(run.cells), tables.result_table([*run.cells, *run.floors])]
+    if run.results:
+        candidates += [
+            tables.seed_table(run.results),
+            tables.result_table([*run.results, *run.baselines]),
+        ]
     available = {table.name: table for table in candidates if table is not None}
     for table in [available[name] for name in COMPARED if run.missing and name in available]:
         available[table.name] = replace(table, grey=(True,) * len(table.frame))

@@ -33,7 +33,7 @@ def compare_runs(runs: Sequence[RunFrames]) -> Report:
     """Build the page that compares the other runs with the first."""
     analyses = named_runs(runs)
     findings, first = (
-        [Finding(name, headline(one)) for name, one in analyses.items()],
+        [Finding(name, headline(analysis)) for name, analysis in analyses.items()],
         next(iter(analyses)),
     )
     differences, between = difference_rows(analyses), between_rows(analyses)
@@ -68,10 +68,10 @@ def difference_rows(analyses: dict[str, Analysis]) -> Table:
     rows: list[dict[str, Any]] = []
     first: dict[tuple[str, str], Any] = {}
     for run, analysis in analyses.items():
-        cells = {(cell.task, cell.arm): cell for cell in analysis.run.cells}
+        results = {(result.task, result.arm): result for result in analysis.run.results}
         for row in analysis.questions:
-            cell = cells[row.task, row.arm]
-            unlike = "; ".join(cell.unlike(first.setdefault((row.task, row.arm), cell)))
+            result = results[row.task, row.arm]
+            unlike = "; ".join(result.unlike(first.setdefault((row.task, row.arm), result)))
             head = {
                 "task": row.task,
                 "metric": row.metric,
@@ -113,11 +113,11 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
     be compared.
     """
     (first, earlier), *later = analyses.items()
-    rows, first_cells = [], {(cell.task, cell.arm): cell for cell in earlier.run.cells}
+    rows, first_results = [], {(result.task, result.arm): result for result in earlier.run.results}
     for run, analysis in later:
-        for cell in analysis.run.cells:
-            if (other := first_cells.get((cell.task, cell.arm))) is not None:
-                row = measure_pair(cell, other)
+        for result in analysis.run.results:
+            if (other := first_results.get((result.task, result.arm))) is not None:
+                row = measure_pair(result, other)
                 head = {
                     "task": row.task,
                     "metric": row.metric,

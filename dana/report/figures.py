@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STYLES = {
     "base": ("base", "s"),
-    "general": ("general", "^"),
+    "pool": ("pool", "^"),
     "random": ("random", "D"),
     "dana": ("dana", "o"),
 }
@@ -27,9 +27,9 @@ OTHER_STYLES = [
     ("planted", "P"),
     ("task", "X"),
 ]  # used in turn for other arms
-FOREGROUND = ("general", "task", "planted")
+FOREGROUND = ("pool", "target", "planted")
 MOST_BARS = 12
-LOSSES = ("task_loss", "general_loss")
+LOSSES = ("target_loss", "pool_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
 WIDTH = 4.6  # inches: text stays readable on a screen of 400 pixels
@@ -83,7 +83,7 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
 
 
 def source_bars(frame: pd.DataFrame) -> Figure:
-    """Draw each source's share of the selected text as a bar and its share of the corpus as a tick.
+    """Draw each source's share of the selected text as a bar and its share of the pool as a tick.
 
     Args:
         frame: Frame of :func:`dana.report.tables.source_table`; the first twelve sources are drawn.
@@ -94,26 +94,26 @@ def source_bars(frame: pd.DataFrame) -> Figure:
         heights = np.arange(len(top))
         is_planted = top["source"].str.endswith("(planted)").to_numpy()
         bars = np.where(is_planted, COLOURS["planted"], COLOURS["dana"])
-        axes.barh(heights, top["share_of_kept_characters"], height=0.62, color=bars, label="_kept")
+        axes.barh(
+            heights, top["share_of_selected_characters"], height=0.62, color=bars, label="_selected"
+        )
         ticks = top["share_of_characters"]
         axes.scatter(
             ticks, heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
         )
         name_rows(axes, heights, [shorten(source) for source in top["source"]])
         axes.xaxis.set_major_formatter(_percent())
-        axes.set_xlabel("bar: share of the selected text; tick: share of the corpus")
+        axes.set_xlabel("bar: share of the selected text; tick: share of the pool")
         axes.set_xlim(0)
 
-    alt = (
-        f"Bars: share of the selected text of {len(top)} sources, beside their share of the corpus."
-    )
-    return Figure("kept-by-source", alt, (WIDTH, 0.75 + 0.27 * len(top)), paint)
+    alt = f"Bars: share of the selected text of {len(top)} sources, beside their share of the pool."
+    return Figure("selected-by-source", alt, (WIDTH, 0.75 + 0.27 * len(top)), paint)
 
 
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
-    """Draw the perplexity of held-out task text by the selected share of the pool, for ranked and for random text.
+    """Draw the perplexity of held-out target text by the selected share of the pool, for ranked and for random text.
 
-    A second axis shows how much of the selected text scores like held-out task text.
+    A second axis shows how much of the selected text scores like held-out target text.
 
     Args:
         curve: One row per cut: :class:`dana.weighting.in_domain.Amount`.
@@ -137,7 +137,7 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
             xscale="log",
             yscale="log",
             xlabel="% of units selected",
-            ylabel="perplexity of held-out task text",
+            ylabel="perplexity of held-out target text",
         )
         axes.xaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_major_formatter("{x:g}")
@@ -148,10 +148,10 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
             lines += beside.plot(
                 share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--"
             )
-            beside.set(ylim=(0, 103), ylabel="% that scores like held-out task text")
+            beside.set(ylim=(0, 103), ylabel="% that scores like held-out target text")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
-            labels.append("scores like held-out task text, %")
+            labels.append("scores like held-out target text, %")
         axes.legend(
             lines, labels, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2
         )
@@ -170,7 +170,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
 
     Args:
         evaluations: ``evaluations`` of :class:`dana.report.run.RunFrames`.
-        text: ``task`` or ``general``.
+        text: ``task`` or ``pool``.
     """
     rows = evaluations.sort_values("step", kind="stable")
     styles = arm_styles(dict.fromkeys(evaluations["arm"]))
@@ -200,9 +200,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
             ylabel="change, nats per predicted token",
             ylim=(low - margin, high + margin),
         )
-        axes.set_title(
-            f"{text} text, held out{FORGOTTEN if text == 'general' else ''}", fontsize=10
-        )
+        axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'pool' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)
 

@@ -20,8 +20,8 @@ def gates(run: RunFrames) -> dict[str, list[dict[str, Any]]]:
     }
     rows: dict[str, list[dict[str, Any]]] = {}
     for folder, manifest in folders.items():
-        *home, _, arm = folder.split("/")
-        index = int(home[1]) if home[:1] == [NESTED] else 0
+        *parents, _, arm = folder.split("/")
+        index = int(parents[1]) if parents[:1] == [NESTED] else 0
         rows.setdefault(arm, []).append(
             {"adaptation": index, **{name: manifest.get(name) for name in MEASURES}}
         )
@@ -41,17 +41,17 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     parts = []
     if losses and None not in (selection := losses["selected"], random := losses["random"]):
         error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
-        how = "better than" if selection < random else "worse than"
-        how = how if abs(selection - random) > 2 * error else "as well as"
+        comparison = "better than" if selection < random else "worse than"
+        comparison = comparison if abs(selection - random) > 2 * error else "as well as"
         numbers = (
             f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
         )
-        parts.append(f"the base predicts the selected text {how} random text ({numbers})")
+        parts.append(f"the base predicts the selected text {comparison} random text ({numbers})")
     parts += [f"it was trained on {percent(share)} of it"] if share is not None and parts else []
     parts += [f"{percent(pool, 2)} of the pool scores like the task"] if pool is not None else []
     if "vocabulary" in gate:
         parts.append(
-            f"the words of task and general text are {number(gate['vocabulary'], 2)} apart, of 1"
+            f"the words of target and pool text are {number(gate['vocabulary'], 2)} apart, of 1"
         )
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if parts else ""

@@ -26,7 +26,7 @@ STAGES = {
     "losses": "a model is adapted, none is fine-tuned",
 }
 STAGES |= {
-    "kept_by_source": "text is selected, no model is trained",
+    "selected_by_source": "text is selected, no model is trained",
     "separation": "text is scored, not selected",
 }
 STAGES |= {"ranking": "detectors are compared, no text is scored"}
@@ -77,7 +77,7 @@ def _outcome(rows: Sequence[ArmComparison]) -> str:
     rivals: dict[str, list[str]] = {}
     for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
         claim = CLAIMS[row.verdict]
-        if row.is_floor and row.verdict != BETTER:
+        if row.is_baseline and row.verdict != BETTER:
             claim = UNBEATEN
         rivals.setdefault(claim, []).append(f"{name(row.other)} {number(row.other_score, 2)}")
     claims = [f"{claim} {' and '.join(names)}" for claim, names in rivals.items()]
@@ -94,12 +94,12 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
     """Say why a comparison is no measurement; empty if it is one."""
     if row.verdict == INCOMPARABLE:
         return f"{row.arm} and {row.other} were made differently"
-    cells = [
-        cell
-        for cell in analysis.run.cells
-        if cell.task == row.task and cell.arm in (row.arm, row.other)
+    results = [
+        result
+        for result in analysis.run.results
+        if result.task == row.task and result.arm in (row.arm, row.other)
     ]
-    arms = [cell.arm for cell in cells if cell.collapsed_seeds]
+    arms = [result.arm for result in results if result.collapsed_seeds]
     return f"models of {' and '.join(arms)} on {row.task} collapsed" if arms else ""
 
 
@@ -112,20 +112,20 @@ def highlights(analysis: Analysis) -> list[Finding]:
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
     elif rows:
         first = rows[0]
-        cells = {
-            cell.arm: cell
-            for cell in (*analysis.run.cells, *analysis.run.floors)
-            if cell.task == first.task
+        results = {
+            result.arm: result
+            for result in (*analysis.run.results, *analysis.run.baselines)
+            if result.task == first.task
         }
-        floors = [row.other for row in rows if row.is_floor and row.task == first.task]
+        baselines = [row.other for row in rows if row.is_baseline and row.task == first.task]
         for when, arm in [
             ("before", first.other),
             ("after", first.arm),
-            *(("floor", floor) for floor in floors[:1]),
+            *(("baseline", baseline) for baseline in baselines[:1]),
         ]:
-            ends = interval_text(*cells[arm].interval, 3, sign=False)
+            ends = interval_text(*results[arm].interval, 3, sign=False)
             meaning = f"{when}: {name(arm)}, {metric_name(first.metric)} on {first.task} (95 % interval {ends})"
-            findings.append(Finding(number(cells[arm].estimate.mean), meaning))
+            findings.append(Finding(number(results[arm].estimate.mean), meaning))
         meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
         findings.append(Finding(number(first.mean, 3, sign=True), meaning))
     if "planted" in tables:
@@ -133,8 +133,8 @@ def highlights(analysis: Analysis) -> list[Finding]:
         meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
         findings.append(Finding(percent(recall["value"]), meaning))
     if "losses" in tables:
-        row, others = loss_change(tables["losses"], "task")
-        meaning = f"nats a token: change of the loss on held-out task text{_brackets(others)}; lower is better"
+        row, others = loss_change(tables["losses"], "target")
+        meaning = f"nats a token: change of the loss on held-out target text{_brackets(others)}; lower is better"
         findings += (
             [Finding(number(row.change, sign=True), meaning)] if math.isfinite(row.change) else []
         )
@@ -145,7 +145,7 @@ def highlights(analysis: Analysis) -> list[Finding]:
 
 
 def loss_change(table: Table, text: str) -> tuple[Any, list[str]]:
-    """Find the row of our arm's loss on ``task`` or ``general`` text, and list the changes by the other arms."""
+    """Find the row of our arm's loss on ``task`` or ``pool`` text, and list the changes by the other arms."""
     rows = [row for row in each(table.frame) if row.text == text]
     ours = next(
         (row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm),
@@ -157,12 +157,12 @@ def loss_change(table: Table, text: str) -> tuple[Any, list[str]]:
 def notes(analysis: Analysis) -> list[str]:
     """List what the numbers do not say: warnings, what they are averaged over, what the base knows, what to do next."""
     run, rows = analysis.run, analysis.questions
-    first = {cell.task: cell for cell in reversed(run.cells)}
+    first = {result.task: result for result in reversed(run.results)}
     lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
     lines += [
-        f"On {task} ({cell.arm}): {warning}"
-        for task, cell in first.items()
-        for warning in cell.warnings
+        f"On {task} ({result.arm}): {warning}"
+        for task, result in first.items()
+        for warning in result.warnings
     ]
     flaws = [_flaw(analysis, row) for row in rows]
     lines += [
@@ -221,19 +221,19 @@ def next_step(analysis: Analysis) -> str:
         return "make what the first section names"
     if len({(row.task, row.arm) for row in rows}) > 1:
         return "read the verdict of each question below"
-    row, floor = rows[0], next((row for row in rows if row.is_floor), None)
+    row, baseline = rows[0], next((row for row in rows if row.is_baseline), None)
     if row.verdict == INCOMPARABLE:
         return f"make both alike ({row.reasons})"
     if _flaw(analysis, row):
         return REMEDY.split(": ")[1].rstrip(".")
-    if floor is not None and floor.verdict != BETTER:
+    if baseline is not None and baseline.verdict != BETTER:
         others = "more labelled texts, more training or a larger base"
-        return f"use {floor.other}, which needs no adaptation, or try {others}"
+        return f"use {baseline.other}, which needs no adaptation, or try {others}"
     if row.verdict == UNDECIDED:
-        rest = ["the rest runs with seeds.stop_early=false"] if analysis.run.stop else []
-        return "; ".join([f"more {row.remedy}", *row.reasons.split("; ")[1:], *rest])
+        notes = ["the rest runs with seeds.stop_early=false"] if analysis.run.stop else []
+        return "; ".join([f"more {row.remedy}", *row.reasons.split("; ")[1:], *notes])
     if row.verdict == WORSE:
-        return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, general: 0.5}"
+        return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, pool: 0.5}"
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
     if random != BETTER:
         reason = (

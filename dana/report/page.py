@@ -32,7 +32,7 @@ HEADERS = {
 HEADERS |= {"score_s": "score (s)", "recall_5": "recall at 5\N{NO-BREAK SPACE}%", "auroc": "AUROC"}
 HEADERS |= {
     "recall_20": "recall at 20\N{NO-BREAK SPACE}%",
-    "auroc_against_general": "AUROC against general",
+    "auroc_against_pool": "AUROC against pool",
 }
 HEADERS |= {
     "spearman_score_length": "score ~ length (Spearman)",

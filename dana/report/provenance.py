@@ -17,8 +17,8 @@ MOST_SETTINGS = 80
 # Kinds of artifacts in the order of the steps; other kinds come last.
 KINDS = (
     "harvest",
-    "task",
-    "corpus",
+    "target",
+    "pool",
     "ranking",
     "scores",
     "held_out",
@@ -164,7 +164,7 @@ def reproduction(run: RunFrames) -> str:
         return ""
     lines = [f"# {', '.join(f'{package} {version}' for package, version in versions(run).items())}"]
     lines += [f"cat > {RECIPE} <<'RECIPE'", *run.recipe.splitlines(), "RECIPE"]
-    if run.is_grid:
+    if run.is_run:
         return "\n".join([*lines, f"dana run {RECIPE} --out {AGAIN}"])
     size = run.stages.get("base", {}).get("depends_on", {}).get("size")
     for step, command in BY_HAND.items():

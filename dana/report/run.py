@@ -13,9 +13,15 @@ import pyarrow as pa
 from dana.core.artifacts import MANIFEST, run_manifests
 from dana.core.config import RECIPE
 from dana.core.errors import ArtifactError, nearest_path
-from dana.core.schemas import HELD_OUT_TASK, NESTED, SCORES, WEIGHTS, part_files, read_table
-from dana.report.cells import ArmResult, adaptations, output_weights, read_cell, read_floor
-from dana.report.cells import weights as weight_digests
+from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
+from dana.report.arm_results import (
+    ArmResult,
+    adaptations,
+    output_weights,
+    read_arm_result,
+    read_baseline,
+)
+from dana.report.arm_results import weights as weight_digests
 from dana.report.files import (
     TRAINING,
     read_columns,
@@ -27,15 +33,15 @@ from dana.report.files import (
 from dana.report.page import Examples_
 from dana.report.unit_texts import most_extreme
 
-EVALUATION = ("step", "tokens", "task_loss", "task_loss_se", "general_loss", "general_loss_se")
+EVALUATION = ("step", "tokens", "target_loss", "target_loss_se", "pool_loss", "pool_loss_se")
 DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
 LOOKS = "looks.json"  # of a run that may stop early
-GENERAL_TEXT = "general text"  # what is forgotten comes after what is learnt
+POOL_TEXT = "pool text"  # what is forgotten comes after what is learnt
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
-CONTROLS = ("base", "general", "random")
+CONTROLS = ("base", "pool", "random")
 ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
 
@@ -63,17 +69,17 @@ class ScoreFrames:
     """Scores and weights of a run.
 
     Attributes:
-        units: One row per unit of general text: source (category), planted (bool), characters,
+        units: One row per unit of pool text: source (category), planted (bool), characters,
             score, and weight if the run has weights. The amount of selected text is the sum of
             weights, whatever the policy.
-        task: One row per unit of held-out task text: characters, score.
+        target: One row per unit of held-out target text: characters, score.
         relevant: Example units with the lowest scores, by source.
         foreign: Example units with the highest scores, by source.
         weights: Manifest of the weights; empty without weights.
     """
 
     units: pd.DataFrame
-    task: pd.DataFrame
+    target: pd.DataFrame
     relevant: Examples_ = ()
     foreign: Examples_ = ()
     weights: dict[str, Any] = field(default_factory=dict)
@@ -89,14 +95,14 @@ class RunFrames:
         choice: Choice of the selector by ``auto``.
         scores: Scores and weights.
         evaluations: One row per arm and evaluation during training: arm and :data:`EVALUATION`.
-        cells: Results of every fine-tuned arm of every task, in the order of the tables.
-        floors: Results of simple models on every task.
+        results: Results of every fine-tuned arm of every task, in the order of the tables.
+        baselines: Results of simple models on every task.
         stages: Manifest of each committed artifact by its path in the folder.
         recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
-        is_grid: True if ``dana run`` made it rather than one command per step.
+        is_run: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
-        wall_seconds: Seconds in which a cell of ``dana run`` was at work, side by side ones once; 0
-            without cells.
+        wall_seconds: Seconds in which a step of ``dana run`` was at work, side by side ones once; 0
+            without steps.
         missing: What a run that was stopped has not made yet, in words.
         stale: A sentence for each model and result that was made before what it should be made
             from.
@@ -108,11 +114,11 @@ class RunFrames:
     choice: Candidates | None = None
     scores: ScoreFrames | None = None
     evaluations: pd.DataFrame | None = None
-    cells: tuple[ArmResult, ...] = ()
-    floors: tuple[ArmResult, ...] = ()
+    results: tuple[ArmResult, ...] = ()
+    baselines: tuple[ArmResult, ...] = ()
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     recipe: str = ""
-    is_grid: bool = False
+    is_run: bool = False
     step_seconds: dict[str, float] = field(default_factory=dict)
     wall_seconds: float = 0.0
     missing: tuple[str, ...] = ()
@@ -137,26 +143,26 @@ def read_run(path: Path) -> RunFrames:
     run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
     missing, stale = (
-        tuple(find_missing(run.stages, run.cells, bool(run.stop))),
+        tuple(find_missing(run.stages, run.results, bool(run.stop))),
         tuple(find_stale(run.stages)),
     )
     run = replace(
         run,
-        is_grid=(path / "cells").is_dir(),
+        is_run=(path / "steps").is_dir(),
         step_seconds=seconds,
         wall_seconds=_wall_seconds(path),
     )
     run = replace(run, missing=missing, stale=stale)
-    if run.ranking is None and run.scores is None and run.evaluations is None and not run.cells:
+    if run.ranking is None and run.scores is None and run.evaluations is None and not run.results:
         problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
         raise ArtifactError(
-            f"{path}: {problem}; start with: dana score --task ... --general ... --out DIR"
+            f"{path}: {problem}; start with: dana score --task ... --pool ... --out DIR"
         )
     return run
 
 
 def read_outcomes(path: Path) -> RunFrames:
-    """Read what verdicts need of a run: manifests, results of arms and floors, looks.
+    """Read what verdicts need of a run: manifests, results of arms and baselines, looks.
 
     Raises:
         ArtifactError: If a file is damaged; names file and key.
@@ -173,21 +179,23 @@ def read_outcomes(path: Path) -> RunFrames:
             int(look["adaptations"]),
             str(look["stop"]),
         )
-    cells = tuple(replace(cell, horizon=horizon) for cell in read_cells(path, stages))
-    stop = "" if any(cell.adaptations > adaptations for cell in cells) else stop
-    floors, tasks = (
-        map(read_floor, sorted(path.glob("floors/*/*/metrics.json"))),
-        {cell.task: cell for cell in cells},
+    results = tuple(replace(result, horizon=horizon) for result in read_arm_results(path, stages))
+    stop = "" if any(result.adaptations > adaptations for result in results) else stop
+    baselines, tasks = (
+        map(read_baseline, sorted(path.glob("baselines/*/*/metrics.json"))),
+        {result.task: result for result in results},
     )
-    of_folds = tuple(floor.on_folds_of(tasks.get(floor.task, floor)) for floor in floors)
-    return RunFrames(path, cells=cells, floors=of_folds, stages=stages, stop=stop)
+    of_folds = tuple(
+        baseline.on_folds_of(tasks.get(baseline.task, baseline)) for baseline in baselines
+    )
+    return RunFrames(path, results=results, baselines=of_folds, stages=stages, stop=stop)
 
 
 def _wall_seconds(path: Path) -> float:
-    """Add up the time in which at least one cell was at work."""
+    """Add up the time in which at least one step was at work."""
     seconds, first = 0.0, math.inf
     records = [
-        record for file in path.glob("cells/**/*.json") if "ended" in (record := read_object(file))
+        record for file in path.glob("steps/**/*.json") if "ended" in (record := read_object(file))
     ]
     for end, spent in sorted(
         ((float(row["ended"]), float(row["seconds"])) for row in records), reverse=True
@@ -198,22 +206,22 @@ def _wall_seconds(path: Path) -> float:
 
 
 def find_missing(
-    stages: Iterable[str], cells: Sequence[ArmResult], is_stopped: bool = False
+    stages: Iterable[str], results: Sequence[ArmResult], is_stopped: bool = False
 ) -> Iterator[str]:
     """Yield what is missing of a run whose fine-tuning has begun: adapted arms without a result, or adaptations.
 
     Args:
         stages: Path of each artifact in the run.
-        cells: Results of the arms.
+        results: Results of the arms.
         is_stopped: Whether the run was stopped early, so that no adaptation is missing.
     """
     paths = [Path(stage).parts for stage in stages]
     models = dict.fromkeys(path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted")
     indices = {path[1] for path in paths if path[0] == NESTED}
-    for task in dict.fromkeys(cell.task for cell in cells):
-        arms = {cell.arm: cell for cell in cells if cell.task == task}
+    for task in dict.fromkeys(result.task for result in results):
+        arms = {result.arm: result for result in results if result.task == task}
         yield from (f"{arm} is not fine-tuned on {task}" for arm in models if arm not in arms)
-        count = min(cell.adaptations for cell in arms.values())
+        count = min(result.adaptations for result in arms.values())
         if count < len(indices) and not is_stopped:
             yield f"{count} of {len(indices)} adaptations are fine-tuned on {task}"
 
@@ -330,8 +338,8 @@ def read_scores(path: Path) -> ScoreFrames | None:
     units.insert(0, "source", table["source"].dictionary_encode().to_pandas().astype("category"))
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted_sources))
-    held_out = scores / HELD_OUT_TASK
-    task = _columns(
+    held_out = scores / HELD_OUT_TARGET
+    target = _columns(
         read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table()
     )
     manifest: dict[str, Any] = {}
@@ -344,8 +352,8 @@ def read_scores(path: Path) -> ScoreFrames | None:
             manifest, units["weight"] = _manifest(weights), _weights(weights, table)
             break
     weight = units["weight"].to_numpy() if "weight" in units else None
-    relevant, foreign = most_extreme(table, path / "corpus", weight)
-    return ScoreFrames(units, task, relevant, foreign, manifest)
+    relevant, foreign = most_extreme(table, path / "pool", weight)
+    return ScoreFrames(units, target, relevant, foreign, manifest)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -386,7 +394,7 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
     return pd.DataFrame(rows).astype({"step": int, "tokens": int})
 
 
-def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult, ...]:
+def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult, ...]:
     """Read the results of every fine-tuned arm from ``finetune/TASK/ARM``, ``finetune/ARM`` or ``finetune`` itself."""
     results: dict[tuple[str, str], tuple[Path, ArmResult]] = {}
     lineages = adaptations(stages.values())
@@ -394,17 +402,19 @@ def read_cells(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult
         folders = file.parent.relative_to(path / "finetune").parts
         if any(folder.startswith(".") for folder in folders):  # still being written
             continue
-        cell = read_cell(file, folders[-1] if folders else ADAPTED, lineages)
-        key = cell.task, cell.arm
+        result = read_arm_result(file, folders[-1] if folders else ADAPTED, lineages)
+        key = result.task, result.arm
         if key in results:
-            twice = f"a second result of task {cell.task}, arm {cell.arm}, beside {results[key][0]}"
+            twice = (
+                f"a second result of task {result.task}, arm {result.arm}, beside {results[key][0]}"
+            )
             raise ArtifactError(f"{file}: {twice}; remove one")
-        results[key] = file, cell
-    tasks = sorted(
-        dict.fromkeys(task for task, _ in results), key=lambda task: task == GENERAL_TEXT
+        results[key] = file, result
+    tasks = sorted(dict.fromkeys(task for task, _ in results), key=lambda task: task == POOL_TEXT)
+    found = (result for _, result in results.values())
+    return tuple(
+        sorted(found, key=lambda result: (tasks.index(result.task), arm_order(result.arm)))
     )
-    cells = (cell for _, cell in results.values())
-    return tuple(sorted(cells, key=lambda cell: (tasks.index(cell.task), arm_order(cell.arm))))
 
 
 def arm_order(arm: str) -> tuple[int, str]:

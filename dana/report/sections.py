@@ -18,7 +18,7 @@ UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed sel
 FOLLOWS_LENGTH = (
     0.3  # rank correlation of score and length above which scores are said to follow length
 )
-SELECTION_TABLES = ("planted", "kept_by_source")
+SELECTION_TABLES = ("planted", "selected_by_source")
 
 
 def build_report(run: RunFrames) -> Report:
@@ -36,8 +36,8 @@ def build_report(run: RunFrames) -> Report:
 
 
 def _choice_section(analysis: Analysis) -> Section:
-    title, choice = "Which selector tells this task from general text?", analysis.run.choice
-    reasons = [] if choice is None else [f"By held-out task text: {choice.content['reason']}."]
+    title, choice = "Which selector tells target text from the pool?", analysis.run.choice
+    reasons = [] if choice is None else [f"By held-out target text: {choice.content['reason']}."]
     reasons += map(ranking_finding, analysis.get("ranking"))
     if not reasons:
         return Section(
@@ -47,10 +47,10 @@ def _choice_section(analysis: Analysis) -> Section:
 
 
 def _scores_section(analysis: Analysis) -> Section:
-    title = "How well do the scores separate task from general text?"
+    title = "How well do the scores separate target from pool text?"
     if "separation" not in analysis.tables:
         return Section(
-            title, "This run has no scores.", command="dana score --task T --general G --out DIR"
+            title, "This run has no scores.", command="dana score --task T --pool G --out DIR"
         )
     histogram = figures.score_histogram(analysis.tables["score_histogram"].frame)
     finding = separation_finding(analysis.tables["separation"])
@@ -59,11 +59,11 @@ def _scores_section(analysis: Analysis) -> Section:
 
 def _selection_section(analysis: Analysis) -> Section:
     title, scores = "Which text was selected?", analysis.run.scores
-    if "kept_by_source" not in analysis.tables or scores is None:
+    if "selected_by_source" not in analysis.tables or scores is None:
         return Section(
             title, "This run has no weights.", command="dana weigh DIR --policy segments --beta 0.2"
         )
-    charts = [figures.source_bars(analysis.tables["kept_by_source"].frame)]
+    charts = [figures.source_bars(analysis.tables["selected_by_source"].frame)]
     if beta := scores.weights.get("beta"):
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
     examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
@@ -78,13 +78,13 @@ def _selection_section(analysis: Analysis) -> Section:
 
 
 def _losses_section(analysis: Analysis) -> Section:
-    title = "Did adaptation lower the loss on task text, and did it raise the loss on general text?"
+    title = "Did adaptation lower the loss on target text, and did it raise the loss on pool text?"
     if "losses" not in analysis.tables:
         return Section(
             title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N"
         )
     frame = analysis.tables["evaluations"].frame
-    curves = tuple(figures.loss_curves(frame, text) for text in ("task", "general"))
+    curves = tuple(figures.loss_curves(frame, text) for text in ("target", "pool"))
     return Section(
         title,
         losses_finding(analysis.tables["losses"]),
@@ -113,10 +113,10 @@ def _steps_section(analysis: Analysis) -> Section:
     title = "How was this run made, what did it cost, and how is it reproduced?"
     code = provenance.reproduction(analysis.run)
     cost = " ".join(map(provenance.cost_finding, analysis.get("steps")))
-    how = "The run has no recipe.yaml; the table below has the settings of each step."
+    hint = "The run has no recipe.yaml; the table below has the settings of each step."
     if code:
-        how = "In the run's folder, the lines below reproduce it; equal fingerprints mean equal settings and inputs."
-    answer = f"In {len(analysis.run.stages)} steps, each with a manifest, and {cost} {how}"
+        hint = "In the run's folder, the lines below reproduce it; equal fingerprints mean equal settings and inputs."
+    answer = f"In {len(analysis.run.stages)} steps, each with a manifest, and {cost} {hint}"
     return Section(title, answer, (), analysis.get("steps", "settings"), code=code)
 
 
@@ -139,35 +139,40 @@ def ranking_finding(table: Table) -> str:
 
 
 def separation_finding(table: Table) -> str:
-    """Describe how well scores separate task from general text, and whether they follow length."""
+    """Describe how well scores separate target from pool text, and whether they follow length."""
     clauses, rows = [], {row.text: row for row in each(table.frame)}
-    for group, words in (("task", "a held-out task unit"), ("planted", "a planted unit")):
-        if group in rows and np.isfinite(auroc := rows[group].auroc_against_general):
+    for group, words in (("target", "a held-out target unit"), ("planted", "a planted unit")):
+        if group in rows and np.isfinite(auroc := rows[group].auroc_against_pool):
             clauses.append(f"{words} scores as more relevant {percent(auroc)} of the time")
-    text = f"Against a general unit, {' and '.join(clauses)}. " if clauses else ""
-    if "general" in rows and np.isfinite(value := rows["general"].spearman_score_length):
+    text = f"Against a pool unit, {' and '.join(clauses)}. " if clauses else ""
+    if "pool" in rows and np.isfinite(value := rows["pool"].spearman_score_length):
         hardly = "" if abs(value) >= FOLLOWS_LENGTH else "hardly "
-        text += f"Scores of general text {hardly}follow its length (Spearman {number(value, 2, sign=True)})."
+        text += f"Scores of pool text {hardly}follow its length (Spearman {number(value, 2, sign=True)})."
     return text.strip()
 
 
 def selection_finding(analysis: Analysis) -> str:
     """Describe the amount of selected text and its largest source."""
-    frame = analysis.tables["kept_by_source"].frame
+    frame = analysis.tables["selected_by_source"].frame
     top = frame.iloc[0]
-    of_kept, of_corpus = map(percent, top[["share_of_kept_characters", "share_of_characters"]])
+    of_selected, of_pool = map(
+        percent, top[["share_of_selected_characters", "share_of_characters"]]
+    )
     units, characters = frame["units"].sum(), max(frame["characters"].sum(), 1)
-    share, text = frame["kept_units"].sum() / units, frame["kept_characters"].sum() / characters
-    unit_noun = "units, counted by weight," if frame["partly_kept_units"].any() else "units"
+    share, text = (
+        frame["selected_units"].sum() / units,
+        frame["selected_characters"].sum() / characters,
+    )
+    unit_noun = "units, counted by weight," if frame["partly_selected_units"].any() else "units"
     amount = f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
-    largest = f"The largest part of it is {top['source']}: {of_kept} of the selected text"
-    return f"{amount}. {largest}, {of_corpus} of the corpus."
+    largest = f"The largest part of it is {top['source']}: {of_selected} of the selected text"
+    return f"{amount}. {largest}, {of_pool} of the pool."
 
 
 def losses_finding(table: Table) -> str:
-    """Describe the change of the losses on task and general text, ours first."""
+    """Describe the change of the losses on target and pool text, ours first."""
     text = []
-    for name in ("task", "general"):
+    for name in ("target", "pool"):
         row, others = loss_change(table, name)
         if not np.isfinite(row.change):
             text.append(f"On {name} text no loss was measured.")
@@ -193,9 +198,9 @@ def results_finding(analysis: Analysis) -> str:
             f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}."
         )
     text += [
-        f"{cell.arm} on {cell.task}: {warning}"
-        for cell in analysis.run.cells
-        for warning in cell.warnings
+        f"{result.arm} on {result.task}: {warning}"
+        for result in analysis.run.results
+        for warning in result.warnings
     ]
     if any(row.unit != SEED for row in analysis.questions):
         text.append(

@@ -4,29 +4,34 @@ import math
 from typing import Any
 
 from dana.report.analysis import Analysis
-from dana.report.cells import FLOOR_TITLES, ArmResult
+from dana.report.arm_results import BASELINE_TITLES, ArmResult
 from dana.report.gate import gates
 from dana.report.verdicts import ArmComparison
 
-FLOOR_NAMES = {title: name for name, title in FLOOR_TITLES.items()}  # as in the settings
+BASELINE_NAMES = {title: name for name, title in BASELINE_TITLES.items()}  # as in the settings
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
-    """Summarise the arms, floors and verdicts of a run's task as JSON values; of several, under ``tasks`` by name."""
+    """Summarise arms, baselines and verdicts of a run's task as JSON values; of several, under ``tasks`` by name."""
     run, tasks = analysis.run, dict[str, dict[str, Any]]()
-    for task in dict.fromkeys(cell.task for cell in run.cells):
-        arms, floors = (
-            [cell for cell in cells if cell.task == task] for cells in (run.cells, run.floors)
+    for task in dict.fromkeys(result.task for result in run.results):
+        arms, baselines = (
+            [result for result in results if result.task == task]
+            for results in (run.results, run.baselines)
         )
         sizes = {
-            cell.arm: {"n": len(cell.scores), "collapsed": len(cell.collapsed_seeds)}
-            for cell in arms
+            result.arm: {"n": len(result.scores), "collapsed": len(result.collapsed_seeds)}
+            for result in arms
         }
         folds = None if arms[0].predictions.folds is None else arms[0].adaptations
         tasks[task] = {"metric": arms[0].metric, "n": len(arms[0].predictions.ids), "folds": folds}
-        tasks[task] |= {"arms": {cell.arm: {**_score(cell), **sizes[cell.arm]} for cell in arms}}
         tasks[task] |= {
-            "floors": {FLOOR_NAMES.get(cell.arm, cell.arm): _score(cell) for cell in floors}
+            "arms": {result.arm: {**_score(result), **sizes[result.arm]} for result in arms}
+        }
+        tasks[task] |= {
+            "baselines": {
+                BASELINE_NAMES.get(result.arm, result.arm): _score(result) for result in baselines
+            }
         }
         tasks[task] |= {
             "verdicts": [_verdict(row) for row in analysis.questions if row.task == task]
@@ -43,12 +48,12 @@ def _verdict(row: ArmComparison) -> dict[str, Any]:
         "p": _finite(row.p_holm),
     }
     measures |= {"level": row.level} if row.horizon else {}
-    other = FLOOR_NAMES.get(row.other, row.other) if row.is_floor else row.other
+    other = BASELINE_NAMES.get(row.other, row.other) if row.is_baseline else row.other
     return {"a": row.arm, "b": other, **measures, "decision": row.verdict}
 
 
-def _score(cell: ArmResult) -> dict[str, Any]:
-    return {"mean": cell.estimate.mean, "interval": _ends(*cell.interval)}
+def _score(result: ArmResult) -> dict[str, Any]:
+    return {"mean": result.estimate.mean, "interval": _ends(*result.interval)}
 
 
 def _ends(low: float, high: float) -> list[float] | None:

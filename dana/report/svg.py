@@ -19,10 +19,16 @@ COLOURS = {
     "ink": "#1b1f24",
     "rule": "#d0d4d9",
     "base": "#767676",
-    "general": "#0072b2",
+    "pool": "#0072b2",
     "random": "#e69f00",
 }
-COLOURS |= {"dana": "#009e73", "task": "#cc79a7", "planted": "#d55e00", "other": "#56b4e9"}
+COLOURS |= {
+    "dana": "#009e73",
+    "task": "#cc79a7",
+    "target": "#cc79a7",
+    "planted": "#d55e00",
+    "other": "#56b4e9",
+}
 INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 SETTINGS: Any = {**dict.fromkeys(INKED, COLOURS["ink"]), "font.size": 10}
 SETTINGS |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
@@ -79,7 +85,7 @@ class Figure:
             temporary.write_bytes(self.png)
         return svg, png
 
-    def _save(self, form: str, **how: Any) -> bytes:
+    def _save(self, form: str, **options: Any) -> bytes:
         import matplotlib
         from matplotlib.figure import Figure as Drawing
 
@@ -87,5 +93,5 @@ class Figure:
         with matplotlib.rc_context(SETTINGS):
             drawing = Drawing(figsize=self.size, layout="constrained")
             self.paint(drawing.subplots())
-            drawing.savefig(stream, format=form, **how)
+            drawing.savefig(stream, format=form, **options)
         return stream.getvalue()

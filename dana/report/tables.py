@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dana.core.statistics import mean_interval
-from dana.report.cells import ArmResult
+from dana.report.arm_results import ArmResult
 from dana.report.page import (
     Column,
     Table,
@@ -27,7 +27,7 @@ from dana.tasks.kinds import is_error
 FEWEST_BINS, MOST_BINS = 12, 60
 TAIL = 0.005  # share of each group that falls into the end bins of the histogram
 MOST_SOURCES = 20
-TEXTS = {"task": "task, held out", "general": "general", "planted": "planted in general"}
+TEXTS = {"target": "target, held out", "pool": "pool", "planted": "planted in pool"}
 TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 
@@ -59,13 +59,13 @@ def _name(header: str) -> Column:
 def _with_interval(header: str, name: str) -> Column:
     """Make a column of a number with its interval, which the frame has as `name`_low and `name`_high."""
 
-    def cell(row: Any) -> str:
+    def result(row: Any) -> str:
         value, low, high = (
             number(getattr(row, key)) for key in (name, f"{name}_low", f"{name}_high")
         )
         return f"{value} ({low} to {high})"
 
-    return Column(header, cell)
+    return Column(header, result)
 
 
 def ranking_table(ranking: Candidates) -> Table:
@@ -76,14 +76,14 @@ def ranking_table(ranking: Candidates) -> Table:
         columns.append(
             _with_interval(f"recall at β = {number(ranking.content.get('budget'), 2)}", "recall")
         )
-        caption = "Recall: share of held-out task units that the budget would select, with the 95 % interval. "
+        caption = "Recall: share of held-out target units that the budget would select, with the 95 % interval. "
     columns += [
         *decimals(3, "f1_mean", "auroc_mean", "ap_mean"),
         *decimals(2, "stability", "fit_s", "score_s"),
     ]
     caption += (
         "Other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation of "
-        "the scores of one general sample between fits."
+        "the scores of one pool sample between fits."
     )
     return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
 
@@ -99,19 +99,19 @@ def choice_table(choice: Candidates) -> Table:
     numbers = decimals(3, "recall_5", "recall_20", "auroc") + decimals(2, "weight")
     columns = (_name("selector"), _with_interval("average precision", "ap"), *numbers)
     caption = (
-        "Units of held-out task text against units of general text. Average precision: task text weighted to one "
-        "tenth of all, with the 95 % interval over documents. Recall: share of task units that score below the 5 % or "
-        "20 % quantile of general units. Weight: in the fusion."
+        "Units of held-out target text against units of pool text. Average precision: target text weighted to one "
+        "tenth of all, with the 95 % interval over documents. Recall: share of target units that score below the 5 % "
+        "or 20 % quantile of pool units. Weight: in the fusion."
     )
     return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 
 
 def unit_groups(scores: ScoreFrames) -> dict[str, pd.DataFrame]:
-    """Return the non-empty groups of scored units: held-out task, general and planted text."""
+    """Return the non-empty groups of scored units: held-out target, pool and planted text."""
     is_planted = scores.units["planted"].to_numpy()
     groups = {
-        "task": scores.task,
-        "general": scores.units[~is_planted],
+        "target": scores.target,
+        "pool": scores.units[~is_planted],
         "planted": scores.units[is_planted],
     }
     return {name: frame for name, frame in groups.items() if len(frame)}
@@ -131,19 +131,19 @@ def histogram(frames: ScoreFrames) -> Table:
 
 
 def separation_table(scores: ScoreFrames) -> Table:
-    """Tabulate each group: size, median score, AUROC against general text, correlation of score and length."""
+    """Tabulate each group: size, median score, AUROC against pool text, correlation of score and length."""
     groups, rows = unit_groups(scores), []
     for name, frame in groups.items():
         row = {"text": name, "units": len(frame), "median_score": frame["score"].median()}
-        has_reference = "general" in groups and name != "general"
-        row["auroc_against_general"] = (
-            auroc(frame["score"], groups["general"]["score"]) if has_reference else np.nan
+        has_reference = "pool" in groups and name != "pool"
+        row["auroc_against_pool"] = (
+            auroc(frame["score"], groups["pool"]["score"]) if has_reference else np.nan
         )
         rows.append({**row, "spearman_score_length": spearman(frame["score"], frame["characters"])})
-    columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_score", "auroc_against_general"))
+    columns = (TEXT, *decimals(0, "units"), *decimals(3, "median_score", "auroc_against_pool"))
     columns += decimals(2, "spearman_score_length", sign=True)
     caption = (
-        "AUROC: probability that a unit of this text scores as more relevant than a general unit (chance: 0.5). "
+        "AUROC: probability that a unit of this text scores as more relevant than a pool unit (chance: 0.5). "
         "Score ~ length: rank correlation of score and characters; far from 0, selection depends on length. "
         "Scores beyond the histogram are counted in its end bins."
     )
@@ -171,27 +171,25 @@ def source_table(scores: ScoreFrames) -> Table:
     sums = {
         "units": np.ones(len(units)),
         "characters": units["characters"],
-        "kept_units": units["weight"],
+        "selected_units": units["weight"],
     }
-    sums |= {"kept_characters": units["weight"] * units["characters"]}
-    sums |= {"partly_kept_units": units["weight"].between(0, 1, inclusive="neither")}
+    sums |= {"selected_characters": units["weight"] * units["characters"]}
+    sums |= {"partly_selected_units": units["weight"].between(0, 1, inclusive="neither")}
     frame = pd.DataFrame(sums).groupby(units["source"], observed=True).sum()
     totals = frame.sum()
-    frame["share_of_its_units_kept"] = frame["kept_units"] / frame["units"]
-    for name in ("units", "kept_units", "characters", "kept_characters"):
+    frame["share_of_its_units_selected"] = frame["selected_units"] / frame["units"]
+    for name in ("units", "selected_units", "characters", "selected_characters"):
         frame[f"share_of_{name}"] = frame[name] / max(totals[name], 1e-300)
-    frame = frame.sort_values("kept_characters", ascending=False, kind="stable").reset_index()
+    frame = frame.sort_values("selected_characters", ascending=False, kind="stable").reset_index()
     frame["source"] = frame["source"].astype(str)
     columns = (
         text_columns("source")
         + decimals(0, "units")
-        + shares("share_of_its_units_kept", "share_of_characters")
+        + shares("share_of_its_units_selected", "share_of_characters")
     )
-    columns += shares("share_of_kept_units", "share_of_kept_characters")
-    caption = (
-        "Unit: a sentence or window of a text, which is scored. Kept: selected, the sum of weights."
-    )
-    return Table("kept_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
+    columns += shares("share_of_selected_units", "share_of_selected_characters")
+    caption = "Unit: a sentence or window of a text, which is scored. Selected: the sum of weights."
+    return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
 
 
 def planted_table(scores: ScoreFrames) -> Table | None:
@@ -220,7 +218,7 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         for end in ("first", "last")
     )
     frames = {}
-    for text in ("task", "general"):
+    for text in ("target", "pool"):
         before, after = first[f"{text}_loss"], last[f"{text}_loss"]
         ends = {"before": before, "before_se": first[f"{text}_loss_se"], "after": after}
         ends |= {"after_se": last[f"{text}_loss_se"], "change": after - before}
@@ -246,38 +244,48 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
     return Table("losses", caption, frame, columns)
 
 
-def seed_table(cells: Sequence[ArmResult]) -> Table:
+def seed_table(results: Sequence[ArmResult]) -> Table:
     """Tabulate the scores: one row per task, arm and seed."""
     rows = [
-        {**_head(cell), "seed": seed, "score": score, "degenerate": seed in cell.collapsed_seeds}
-        for cell in cells
-        for seed, score in cell.scores.items()
+        {
+            **_head(result),
+            "seed": seed,
+            "score": score,
+            "degenerate": seed in result.collapsed_seeds,
+        }
+        for result in results
+        for seed, score in result.scores.items()
     ]
     return Table("seeds", "Scores by seed.", pd.DataFrame(rows))
 
 
-def _head(cell: ArmResult) -> dict[str, str]:
-    return {"task": cell.task, "metric": cell.metric, "direction": cell.direction, "arm": cell.arm}
+def _head(result: ArmResult) -> dict[str, str]:
+    return {
+        "task": result.task,
+        "metric": result.metric,
+        "direction": result.direction,
+        "arm": result.arm,
+    }
 
 
-def result_table(cells: Sequence[ArmResult]) -> Table:
+def result_table(results: Sequence[ArmResult]) -> Table:
     """Tabulate mean, interval and deviation over seeds of each task and arm, like Table 3 of the paper."""
     rows = []
-    for cell in cells:
+    for result in results:
         seeds, (low, high) = (
-            mean_interval(list(cell.scores.values()) or [cell.estimate.mean]),
-            cell.interval,
+            mean_interval(list(result.scores.values()) or [result.estimate.mean]),
+            result.interval,
         )
         spread = {
             "n": seeds.n,
-            "mean": cell.estimate.mean,
+            "mean": result.estimate.mean,
             "low": low,
             "high": high,
             "std": seeds.std,
             "ddof": 1,
         }
         rows.append(
-            {**_head(cell), **spread, "degenerate": len(cell.collapsed_seeds)}
+            {**_head(result), **spread, "degenerate": len(result.collapsed_seeds)}
         )  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)
     columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS, *decimals(4, "mean"))
@@ -287,7 +295,7 @@ def result_table(cells: Sequence[ArmResult]) -> Table:
         "Arm: base is not adapted; dana or adapted is adapted to the selected text, random to as much random text; "
         "others without std are simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the "
         "predictions of all folds pooled. Interval: over models and test texts. Std: over seeds, ddof 1. A grey row is "
-        "no measurement: a collapsed model does not beat the largest class, or answers nearly all texts alike."
+        "no measurement: a collapsed model does not beat the largest class, or predicts nearly one label."
     )
     if "macro_f1" in set(frame["metric"]):
         caption += (

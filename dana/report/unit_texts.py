@@ -1,4 +1,4 @@
-"""Choose example units to read from a scored corpus: those with the lowest and the highest scores of a few sources.
+"""Choose example units to read from a scored pool: those with the lowest and the highest scores of a few sources.
 
 Each example is shown between its neighbours in the document.
 """
@@ -25,15 +25,15 @@ _UNSPACED = re.compile(
 LONGEST, LONGEST_BESIDE = 300, 120  # characters of a unit and of a neighbour
 
 
-def documents_of(corpus: Path, doc_ids: pa.Array) -> dict[str, str]:
+def documents_of(pool: Path, doc_ids: pa.Array) -> dict[str, str]:
     """Read the texts of documents by id; only row groups that hold one are read whole.
 
     Args:
-        corpus: Folder of the documents.
+        pool: Folder of the documents.
         doc_ids: Ids; missing ones are left out.
     """
     texts: dict[str, str] = {}
-    for part in part_files(corpus):
+    for part in part_files(pool):
         file = pq.ParquetFile(part)
         for group in range(file.num_row_groups):
             matches = pc.is_in(
@@ -48,7 +48,7 @@ def documents_of(corpus: Path, doc_ids: pa.Array) -> dict[str, str]:
 
 
 def most_extreme(
-    scores: pa.Table, corpus: Path, weights: np.ndarray | None = None
+    scores: pa.Table, pool: Path, weights: np.ndarray | None = None
 ) -> tuple[Examples_, Examples_]:
     """Choose the most relevant and the most foreign units of at least eight words: two per source, of four sources.
 
@@ -57,10 +57,10 @@ def most_extreme(
 
     Args:
         scores: Table of :data:`dana.core.schemas.SCORES`, the units of a document in order.
-        corpus: Folder of the documents; without it there are no examples.
+        pool: Folder of the documents; without it there are no examples.
         weights: Weight of each unit in [0, 1], of shape (units,).
     """
-    if not part_files(corpus) or not scores.num_rows:
+    if not part_files(pool) or not scores.num_rows:
         return (), ()
     source = scores["source"].combine_chunks().dictionary_encode()
     codes, names = source.indices.to_numpy(), source.dictionary.to_pylist()
@@ -74,7 +74,7 @@ def most_extreme(
     every = np.concatenate(
         [rows for side in sides for rows in side.values()] or [np.empty(0, np.int64)]
     )
-    texts = documents_of(corpus, scores["doc_id"].take(pa.array(every)).unique())
+    texts = documents_of(pool, scores["doc_id"].take(pa.array(every)).unique())
 
     def examples_of(side: dict[int, np.ndarray]) -> Examples_:
         every = (

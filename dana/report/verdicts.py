@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dana.core import statistics
 from dana.core.statistics import ALPHA, TwoLevel, two_level
-from dana.report.cells import ArmResult
+from dana.report.arm_results import ArmResult
 from dana.report.run import ADAPTED, is_control
 
 BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
@@ -40,7 +40,7 @@ class ArmComparison:
         n: Number of units; 0 if the two are not compared.
         arm_score: Mean score of the first arm.
         other_score: Mean score of the other.
-        is_floor: True if the other is the best floor of the task.
+        is_baseline: True if the other is the best baseline of the task.
         unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of
             one adaptation.
         one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would
@@ -80,7 +80,7 @@ class ArmComparison:
     n: int = 0
     arm_score: float = math.nan
     other_score: float = math.nan
-    is_floor: bool = False
+    is_baseline: bool = False
     unit: str = SEED
     one_adaptation: bool = False
     models: int = 0
@@ -162,9 +162,9 @@ def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
     return list(dict.fromkeys([*questions(arms), *pairs, *others]))
 
 
-def best_floor(floors: Iterable[ArmResult], task: str) -> ArmResult | None:
-    """Return the floor of a task with the best score; None without floors."""
-    rows = [floor for floor in floors if floor.task == task]
+def best_baseline(baselines: Iterable[ArmResult], task: str) -> ArmResult | None:
+    """Return the baseline of a task with the best score; None without baselines."""
+    rows = [baseline for baseline in baselines if baseline.task == task]
     return max(
         rows,
         key=lambda row: row.estimate.mean * (1 if row.direction == "higher" else -1),
@@ -173,25 +173,25 @@ def best_floor(floors: Iterable[ArmResult], task: str) -> ArmResult | None:
 
 
 def compare_arms(
-    cells: Sequence[ArmResult], floors: Sequence[ArmResult] = ()
+    results: Sequence[ArmResult], baselines: Sequence[ArmResult] = ()
 ) -> list[ArmComparison]:
     """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them.
 
     Args:
-        cells: Results of the arms.
-        floors: Simple models; the arms that a report is about must beat the best of each task.
+        results: Results of the arms.
+        baselines: Simple models; the arms that a report is about must beat the best of each task.
     """
     pairs: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
-    for task in dict.fromkeys(cell.task for cell in cells):
-        arms = {cell.arm: cell for cell in cells if cell.task == task}
+    for task in dict.fromkeys(result.task for result in results):
+        arms = {result.arm: result for result in results if result.task == task}
         task_questions, all_pairs = questions(list(arms)), contrasts(list(arms))
-        if (floor := best_floor(floors, task)) is not None:
-            task_questions = [*task_questions, *((arm, floor.arm) for arm in main_arms(arms))]
-            arms = {**arms, floor.arm: floor}
+        if (baseline := best_baseline(baselines, task)) is not None:
+            task_questions = [*task_questions, *((arm, baseline.arm) for arm in main_arms(arms))]
+            arms = {**arms, baseline.arm: baseline}
         for pair in dict.fromkeys([*task_questions, *all_pairs]):
-            cell, other = arms[pair[0]], arms[pair[1]]
+            result, other = arms[pair[0]], arms[pair[1]]
             pairs.append(
-                (replace(measure_pair(cell, other), asked=pair in task_questions), cell, other)
+                (replace(measure_pair(result, other), asked=pair in task_questions), result, other)
             )
     is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
     p_values = statistics.holm(
@@ -199,8 +199,8 @@ def compare_arms(
     )
     counts, adjustments = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
     return [
-        _judge(replace(row, p_holm=next(adjustments)), cell, other, *counts) if test else row
-        for (row, cell, other), test in zip(pairs, is_tested, strict=True)
+        _judge(replace(row, p_holm=next(adjustments)), result, other, *counts) if test else row
+        for (row, result, other), test in zip(pairs, is_tested, strict=True)
     ]
 
 
@@ -215,42 +215,44 @@ def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
     if not asked_rows or not max(chances, default=0.0) < FUTILE:
         return ""
     decisions = f"{len(asked_rows) - len(chances)} of {len(asked_rows)} questions are decided"
-    rest = (
+    others = (
         f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}"
         if chances
         else ""
     )
-    return "; ".join(filter(None, [decisions, rest]))
+    return "; ".join(filter(None, [decisions, others]))
 
 
-def difference(cell: ArmResult, other: ArmResult) -> TwoLevel:
+def difference(result: ArmResult, other: ArmResult) -> TwoLevel:
     """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
-    values, units = cell.influences - other.influences, max(cell.adaptations, other.adaptations)
-    both = two_level(values, units if units > 1 else len(values), cell.predictions.folds)
-    return replace(both, horizon=cell.horizon if units > 1 else 0)
+    values, units = result.influences - other.influences, max(result.adaptations, other.adaptations)
+    both = two_level(values, units if units > 1 else len(values), result.predictions.folds)
+    return replace(both, horizon=result.horizon if units > 1 else 0)
 
 
-def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
+def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:
     """Measure the difference of two arms without a verdict, or give the reasons why they cannot be compared."""
-    row = ArmComparison(cell.task, cell.metric, cell.arm, other.arm, is_floor=other.is_floor)
-    row = replace(row, arm_score=cell.estimate.mean, other_score=other.estimate.mean)
-    if unlike := cell.unlike(other):
+    row = ArmComparison(
+        result.task, result.metric, result.arm, other.arm, is_baseline=other.is_baseline
+    )
+    row = replace(row, arm_score=result.estimate.mean, other_score=other.estimate.mean)
+    if unlike := result.unlike(other):
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
-    both, adaptations = difference(cell, other), max(cell.adaptations, other.adaptations)
+    both, adaptations = difference(result, other), max(result.adaptations, other.adaptations)
     unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
     row = replace(
         row,
         n=both.units,
         unit=unit,
-        models=len(cell.scores),
+        models=len(result.scores),
         texts=both.texts,
         mean=both.mean,
         horizon=both.horizon,
     )
     row = replace(
-        row, one_adaptation=unit == SEED and bool(cell.lineage.parent or other.lineage.parent)
+        row, one_adaptation=unit == SEED and bool(result.lineage.parent or other.lineage.parent)
     )
-    row = replace(row, collapsed_models=len(cell.collapsed_seeds) + len(other.collapsed_seeds))
+    row = replace(row, collapsed_models=len(result.collapsed_seeds) + len(other.collapsed_seeds))
     if both.units < 2:
         return replace(row, p=1.0)
     low, high = both.interval
@@ -263,18 +265,18 @@ def measure_pair(cell: ArmResult, other: ArmResult) -> ArmComparison:
 
 
 def _judge(
-    row: ArmComparison, cell: ArmResult, other: ArmResult, count: int, open_count: int
+    row: ArmComparison, result: ArmResult, other: ArmResult, count: int, open_count: int
 ) -> ArmComparison:
     """Add the verdict to a row, or every reason why the question is undecided.
 
     Args:
         row: The row.
-        cell: Result of its first arm.
+        result: Result of its first arm.
         other: Result of its other arm.
         count: Number of questions of the report.
         open_count: Number of those that p does not decide.
     """
-    both = difference(cell, other)
+    both = difference(result, other)
     if row.horizon:
         row = replace(row, level=both.level(count))
     if row.n < row.horizon:
@@ -289,7 +291,7 @@ def _judge(
     elif row.p_holm > ALPHA:
         reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
     if not reasons:
-        sign = 1 if cell.direction == "higher" else -1
+        sign = 1 if result.direction == "higher" else -1
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
     row = replace(row, verdict=UNDECIDED)
     if row.n > 1 and row.mean and not row.collapsed_models:
@@ -327,7 +329,11 @@ def _plan(row: ArmComparison, both: TwoLevel, count: int) -> tuple[ArmComparison
     return row, plan
 
 
-def _first(numbers: range, at: Callable[[int], TwoLevel], mean: float, count: int) -> float:
+def _first(
+    numbers: range, result_with: Callable[[int], TwoLevel], mean: float, count: int
+) -> float:
     """Find the first number at which a true difference as large as the mean would be decided; NaN if none."""
-    index = bisect_left(numbers, -abs(mean), key=lambda number: -at(number).detectable(count))
+    index = bisect_left(
+        numbers, -abs(mean), key=lambda number: -result_with(number).detectable(count)
+    )
     return numbers[index] if index < len(numbers) else math.nan

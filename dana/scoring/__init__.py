@@ -1,1 +1,1 @@
-"""Scoring a corpus in shards by any number of processes."""
+"""Scoring a pool in shards by any number of processes."""

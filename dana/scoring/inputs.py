@@ -1,4 +1,4 @@
-"""Open the task and corpus artifacts and cut their documents into units."""
+"""Open the target and pool artifacts and cut their documents into units."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,22 +16,22 @@ from dana.corpus.unit_stream import Units, iterate_units
 from dana.corpus.units import WholeDocuments
 from dana.scoring.settings import Selection
 
-MADE_BY = "dana score --task ... --general ... --out DIR"
+MADE_BY = "dana score --task ... --pool ... --out DIR"
 
 
 @dataclass(frozen=True)
-class TaskText:
+class TargetText:
     """A task artifact: documents to fit on and held-out documents."""
 
     artifact: Artifact
 
     @classmethod
-    def open(cls, path: Path) -> "TaskText":
-        """Open the artifact of :func:`dana.stages.texts.task_stage`."""
-        return cls(open_artifact(path, "task", MADE_BY))
+    def open(cls, path: Path) -> "TargetText":
+        """Open the artifact of :func:`dana.stages.texts.target_stage`."""
+        return cls(open_artifact(path, "target", MADE_BY))
 
     def units(self, selection: Selection) -> Units:
-        """Return the units to fit on: at most ``max_task_units``, distinct, without markers, ordered at random.
+        """Return the units to fit on: at most ``max_target_units``, distinct, without markers, ordered at random.
 
         Of units with the same words only the first is used. Copies, such as one sentence with
         different entity marks in relation data, would count more than once and leak across splits.
@@ -39,7 +39,7 @@ class TaskText:
         units = Units.join(list(self._cut("fit", selection)))
         distinct = distinct_rows(units.texts)
         order = generator(selection.seed, "task", "units").permutation(len(distinct))
-        return units.rows(distinct[order[: selection.max_task_units]])
+        return units.rows(distinct[order[: selection.max_target_units]])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
         """Yield batches of held-out units without markers, and without those whose words are in a unit to fit on."""
@@ -57,15 +57,15 @@ class TaskText:
 
 
 @dataclass(frozen=True)
-class GeneralCorpus:
-    """A corpus artifact."""
+class PoolText:
+    """A pool artifact."""
 
     artifact: Artifact
 
     @classmethod
-    def open(cls, path: Path) -> "GeneralCorpus":
-        """Open the artifact of :func:`dana.stages.texts.corpus_stage`."""
-        return cls(open_artifact(path, "corpus", MADE_BY))
+    def open(cls, path: Path) -> "PoolText":
+        """Open the artifact of :func:`dana.stages.texts.pool_stage`."""
+        return cls(open_artifact(path, "pool", MADE_BY))
 
     @cached_property
     def documents(self) -> int:
@@ -73,5 +73,5 @@ class GeneralCorpus:
         return sum(pq.read_metadata(part).num_rows for part in part_files(self.artifact.path))
 
     def units(self, selection: Selection | WholeDocuments) -> Iterator[Units]:
-        """Yield batches of units in corpus order."""
+        """Yield batches of units in pool order."""
         return iterate_units(self.artifact.path, selection.splitter())

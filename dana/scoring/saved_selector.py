@@ -46,7 +46,7 @@ SAVED = "saved.json"
 FORMAT = 1  # raise it with every incompatible change
 LEARNED = f"{META_DIR}/selector"  # in a folder of scores
 SUBFOLDERS = (".", LEARNED, f"scores/{LEARNED}")
-SHARED = ("units", "language", "encoder", "geometry", "general_share", "store_dtype")
+SHARED = ("units", "language", "encoder", "geometry", "pool_share", "store_dtype")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SavedSelector:
     """A fitted selector and its splitter. They score text exactly as ``dana score`` scored the pool.
 
     Attributes:
-        model: Fitted selector; higher scores are more foreign to the task.
+        model: Fitted selector; higher scores are more foreign to the target text.
         splitter: Cuts a text into the spans of its units.
         description: Content of ``saved.json``.
     """
@@ -74,7 +74,7 @@ class SavedSelector:
 
         Returns:
             One row per unit, in the order of the texts, with the columns of
-            :data:`dana.core.schemas.SCORES`; higher scores are more foreign to the task.
+            :data:`dana.core.schemas.SCORES`; higher scores are more foreign to the target text.
 
         Raises:
             DataError: If a text or id is not a string (names its index), or there are more or fewer
@@ -97,7 +97,7 @@ class SavedSelector:
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
         """Score a stream of normalised documents; yield one table (:data:`dana.core.schemas.SCORES`) per 1,024.
 
-        The tables are the shards of a corpus of these documents, so scores equal those of ``dana
+        The tables are the shards of a pool of these documents, so scores equal those of ``dana
         score`` bit for bit.
         """
         stream = iter(documents)
@@ -180,7 +180,7 @@ def _find(folder: Path) -> Path:
             return folder / name
     raise ArtifactError(
         f"{folder}: no saved selector here (no {SAVED}){nearest_path(folder)}; "
-        "make one with: dana score --task ... --general ... --out DIR"
+        "make one with: dana score --task ... --pool ... --out DIR"
     )
 
 

@@ -1,4 +1,4 @@
-"""Fit a selector on task text and score every unit of a corpus with it. DANA, Algorithm 1."""
+"""Fit a selector on target text and score every unit of a pool with it. DANA, Algorithm 1."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,10 +14,10 @@ from dana.core.errors import DataError
 from dana.core.logging import progress, report_ticks
 from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
-from dana.core.schemas import HELD_OUT_TASK, SCORES, write_parts
+from dana.core.schemas import HELD_OUT_TARGET, SCORES, write_parts
 from dana.core.statistics import Moments
 from dana.corpus.unit_stream import Units
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.ranking.measures import auroc_interval, check_scores, rank_correlation
 from dana.scoring.saved_selector import LEARNED, describe
 from dana.scoring.settings import Selection
@@ -25,8 +25,8 @@ from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import FittedSelector, Selector, score_table
 from dana.selectors.build import create_selector
 
-MIN_TASK_UNITS = 20
-MOST_COMPARED = 500_000  # general units, about, that held-out task text is compared with
+MIN_TARGET_UNITS = 20
+MOST_COMPARED = 500_000  # pool units, about, that held-out target text is compared with
 SAMPLES = f"{META_DIR}/samples.json"
 
 
@@ -37,25 +37,25 @@ def build_selector(selector: str, detector: str, selection: Selection) -> Select
 
 @dataclass(frozen=True)
 class Scoring(ShardedTable):
-    """The scores of one corpus by one selector.
+    """The scores of one pool by one selector.
 
     Attributes:
-        task: Text to fit the selector on.
-        general: Corpus to score.
+        target: Text to fit the selector on.
+        pool: Pool to score.
         selection: How text is cut.
         selector: Selector that scores.
         folder: Folder of the scores: ``part-*.parquet`` (:data:`dana.core.schemas.SCORES`, one row
-            per unit, corpus order) and, in ``__dana__/``, ``held_out_task.parquet`` (scores of
-            held-out task units), ``samples.json`` (ids of the general units that were fitted on)
+            per unit, pool order) and, in ``__dana__/``, ``held_out_target.parquet`` (scores of
+            held-out target units), ``samples.json`` (ids of the pool units that were fitted on)
             and ``selector/`` (the fitted selector, for
             :func:`dana.scoring.saved_selector.load_selector`).
         spec: Spec of the selector; None if it was built in Python, so that the saved selector has
             no description.
-        allowed: Whether scores are written that rank held-out task text below chance.
+        allowed: Whether scores are written that rank held-out target text below chance.
     """
 
-    task: TaskText
-    general: GeneralCorpus
+    target: TargetText
+    pool: PoolText
     selection: Selection
     selector: Selector
     folder: Path
@@ -70,8 +70,8 @@ class Scoring(ShardedTable):
     def depends_on(self) -> dict[str, Any]:
         """All that decides the scores."""
         return {
-            "task": self.task.artifact.fingerprint,
-            "general": self.general.artifact.fingerprint,
+            "target": self.target.artifact.fingerprint,
+            "pool": self.pool.artifact.fingerprint,
             "selection": self.selection.cut(),
             "selector": {**self.selector.identity(), "code": origin_of(self.selector)},
         }
@@ -83,49 +83,49 @@ class Scoring(ShardedTable):
         return score_table(units, model)
 
     def learn(self, draft: Draft) -> None:
-        """Fit the selector on the task and score the held-out task text.
+        """Fit the selector on the task and score the held-out target text.
 
         Raises:
             DataError: If the task has fewer than 20 units.
         """
-        task = self.task.units(self.selection)
-        if len(task) < MIN_TASK_UNITS:
+        target = self.target.units(self.selection)
+        if len(target) < MIN_TARGET_UNITS:
             raise DataError(
-                f"the task has {len(task)} units; scoring needs at least {MIN_TASK_UNITS}"
+                f"the target text has {len(target)} units; scoring needs at least {MIN_TARGET_UNITS}"
             )
         requests = {}
-        for name, size in self.selector.samples(len(task)).items():
+        for name, size in self.selector.samples(len(target)).items():
             requests[name] = (derive_seed(self.selection.seed, "general", name), size)
         samples: dict[str, Units] = {}
-        general_units = None
+        pool_units = None
         if requests:
-            general_units, samples = self.draw_samples(requests, self.selector.runs())
-        model = self._fit(task, samples)
+            pool_units, samples = self.draw_samples(requests, self.selector.runs())
+        model = self._fit(target, samples)
         model.save(draft.path / LEARNED)
         if self.spec is not None:
             describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
         tables = [SCORES.empty_table()]
-        for units in self.task.held_out_units(self.selection):
+        for units in self.target.held_out_units(self.selection):
             tables.append(score_table(units, model))
         held_out = pa.concat_tables(tables)
-        pq.write_table(held_out, draft.path / HELD_OUT_TASK, compression="zstd")
+        pq.write_table(held_out, draft.path / HELD_OUT_TARGET, compression="zstd")
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
         draft.seeds |= {name: seed for name, (seed, _) in requests.items()}
         draft.counts = {
-            "task_units": len(task),
-            "general_samples": {name: len(sample) for name, sample in samples.items()},
-            "held_out_task_units": held_out.num_rows,
+            "target_units": len(target),
+            "pool_samples": {name: len(sample) for name, sample in samples.items()},
+            "held_out_target_units": held_out.num_rows,
         }
-        if general_units is not None:
-            draft.counts["general_units"] = general_units
+        if pool_units is not None:
+            draft.counts["pool_units"] = pool_units
         draft.notes |= getattr(model, "notes", {})
 
-    def _fit(self, task: Units, samples: Mapping[str, Units]) -> FittedSelector:
+    def _fit(self, target: Units, samples: Mapping[str, Units]) -> FittedSelector:
         """Fit the selector, with a progress bar that its encoder advances."""
-        total = len(task) + sum(len(sample) for sample in samples.values())
+        total = len(target) + sum(len(sample) for sample in samples.values())
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
-            model = self.selector.fit(task, samples, self.selection.seed)
+            model = self.selector.fit(target, samples, self.selection.seed)
             bar.update(total - bar.n)
         return model
 
@@ -141,7 +141,7 @@ class Scoring(ShardedTable):
 
 
 class ScoreSummary:
-    """Mean and deviation of a pool's scores, and a sample of them, gathered shard by shard in corpus order."""
+    """Mean and deviation of a pool's scores, and a sample of them, gathered shard by shard in pool order."""
 
     def __init__(self) -> None:
         self.moments = Moments()
@@ -151,9 +151,9 @@ class ScoreSummary:
 
     def gather(self, shards: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the shards as they are, and take note of their scores."""
-        # In corpus order, so that sums round alike whichever process scored a shard.
+        # In pool order, so that sums round alike whichever process scored a shard.
         for shard in shards:
-            self.moments = self.moments.merge(Moments.of(shard["score"].to_numpy()))
+            self.moments = self.moments.merge(Moments.from_scores(shard["score"].to_numpy()))
             if self._count % self._step == 0:
                 self._sample.append(shard)
             self._count += 1
@@ -174,29 +174,29 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
         draft: Draft of a scores artifact.
         fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores
             artifact.
-        shards: Tables of scores in corpus order.
+        shards: Tables of scores in pool order.
 
     Returns:
         Number of rows.
     """
-    for name in (HELD_OUT_TASK, SAMPLES):
+    for name in (HELD_OUT_TARGET, SAMPLES):
         shutil.copyfile(fit.path / name, draft.path / name)
     shutil.copytree(fit.path / LEARNED, draft.path / LEARNED)
     summary = ScoreSummary()
     units = write_parts(summary.gather(shards), draft.path, SCORES)
     draft.notes |= get_notes(fit.manifest)
     draft.notes |= {"mean": summary.moments.mean, "std": summary.moments.std}
-    held_out = pq.read_table(draft.path / HELD_OUT_TASK)
+    held_out = pq.read_table(draft.path / HELD_OUT_TARGET)
     draft.notes |= _against_chance(held_out, summary.sample())
     return units
 
 
-def _against_chance(task: pa.Table, general: pa.Table) -> dict[str, float]:
-    """Compute AUROC with its interval, and the rank correlation of general units' scores and lengths, as ``length``."""
-    if not len(task) or not len(general):
+def _against_chance(target: pa.Table, pool: pa.Table) -> dict[str, float]:
+    """Compute AUROC with its interval, and the rank correlation of pool units' scores and lengths, as ``length``."""
+    if not len(target) or not len(pool):
         return {}
-    scores = (task["score"].to_numpy(), general["score"].to_numpy())
-    documents = (task["doc_id"].to_numpy(), general["doc_id"].to_numpy())
-    lengths = general["end"].to_numpy() - general["start"].to_numpy()
-    correlation = rank_correlation(general["score"].to_numpy(), lengths)
+    scores = (target["score"].to_numpy(), pool["score"].to_numpy())
+    documents = (target["doc_id"].to_numpy(), pool["doc_id"].to_numpy())
+    lengths = pool["end"].to_numpy() - pool["start"].to_numpy()
+    correlation = rank_correlation(pool["score"].to_numpy(), lengths)
     return {**auroc_interval([scores], [documents]), "length": correlation}

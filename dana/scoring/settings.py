@@ -32,11 +32,11 @@ class Selection:
     """Encoder spec, for example static, minilm or transformer:bert-base-uncased."""
     geometry: str = "center+l2"
     """none, l2, center+l2 or whiten:K (docs/design.md, Geometry)."""
-    max_task_units: Count = 4000
-    """Fit on at most so many task units, drawn at random; fitting kNN, LOF and one-class SVM grows
+    max_target_units: Count = 4000
+    """Fit on at most so many target units, drawn at random; fitting kNN, LOF and one-class SVM grows
     with them, and beyond some thousand the scores hardly change."""
-    general_share: Annotated[Float, Field(ge=0, le=1)] = 0.0
-    """General units that a detector is fitted on along with the task, as a share of its units: none
+    pool_share: Annotated[Float, Field(ge=0, le=1)] = 0.0
+    """Pool units that a detector is fitted on along with the task, as a share of its units: none
     by default, a tenth in Algorithm 1 of the paper."""
     seed: Int = 0
     """Root seed of every split, sample and detector."""
@@ -63,7 +63,7 @@ class Selection:
     def cut(self) -> dict[str, Any]:
         """Return the part of :meth:`identity` that decides the units. The rest is in the selector's identity."""
         cutter = "encoder" if parse_units(self.units).needs_tokenizer else "language"
-        return {name: getattr(self, name) for name in ("units", cutter, "max_task_units", "seed")}
+        return {name: getattr(self, name) for name in ("units", cutter, "max_target_units", "seed")}
 
     def context(self, detector: str) -> "SelectorContext":
         """Create the context of a selector; `detector` is a spec."""
@@ -73,7 +73,7 @@ class Selection:
             detector,
             self.encoder,
             self.geometry,
-            self.general_share,
+            self.pool_share,
             self.store,
             self.store_dtype,
         )
@@ -103,7 +103,7 @@ class RankSettings:
     seeds: Count = 1
     """Repetitions, each with its own split and detector seed."""
     prevalence: Annotated[Float, Field(gt=0, lt=1)] = 0.1
-    """Share of task text at which the average precision is taken; the paper's is a half."""
+    """Share of target text at which the average precision is taken; the paper's is a half."""
 
     @property
     def is_all(self) -> bool:

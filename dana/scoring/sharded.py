@@ -1,10 +1,10 @@
-"""Compute one row per unit of a corpus, in shards that any number of processes share.
+"""Compute one row per unit of a pool, in shards that any number of processes share.
 
-A shard is a row group of the corpus, 1,024 documents, so its rows are the same whichever process
+A shard is a row group of the pool, 1,024 documents, so its rows are the same whichever process
 computes them. It is a file that is renamed into place: the next process skips those that are there.
 
 Three steps, each of which may run as another process on another machine: prepare (fit the model,
-once), score shards (any share of them), merge (one table in corpus order).
+once), score shards (any share of them), merge (one table in pool order).
 """
 
 import shutil
@@ -38,7 +38,7 @@ from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
 from dana.encoders.cache import flush_all
-from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.inputs import PoolText
 from dana.scoring.settings import Selection
 
 log = get_logger(__name__)
@@ -50,10 +50,10 @@ SECONDS = b"dana.seconds"  # in the metadata of a shard: the time that scoring i
 
 @dataclass(frozen=True)
 class Shard:
-    """A row group of a part of a corpus: neighbouring documents.
+    """A row group of a part of a pool: neighbouring documents.
 
     Attributes:
-        number: From 0, in corpus order.
+        number: From 0, in pool order.
         part: The Parquet file.
         group: Number of the row group in the file.
         documents: Number of rows.
@@ -70,10 +70,10 @@ class Shard:
             return documents_of(file.read_row_group(self.group, DOCUMENTS.names))
 
 
-def shards_of(corpus: Path) -> list[Shard]:
-    """List the shards of a corpus folder, in order."""
+def shards_of(pool: Path) -> list[Shard]:
+    """List the shards of a pool folder, in order."""
     shards: list[Shard] = []
-    for part in part_files(corpus):
+    for part in part_files(pool):
         metadata = pq.read_metadata(part)
         for group in range(metadata.num_row_groups):
             shards.append(Shard(len(shards), part, group, metadata.row_group(group).num_rows))
@@ -145,12 +145,12 @@ class ShardFolder:
 
 
 class ShardedTable(ABC):
-    """A table of one row per unit of a corpus. Subclasses are frozen dataclasses that fit a model and compute rows.
+    """A table of one row per unit of a pool. Subclasses are frozen dataclasses that fit a model and compute rows.
 
     Attributes:
-        general: The corpus.
+        pool: The pool.
         selection: How its text is cut.
-        folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in corpus
+        folder: Folder of the table: ``part-*.parquet`` of `schema`, one row per unit, in pool
             order.
         kind: Kind of the table's artifact, for example ``scores``.
         model_name: Name of the fitted model's artifact, for example ``selector``. It lies beside
@@ -160,7 +160,7 @@ class ShardedTable(ABC):
         command: Command that makes the table, for messages.
     """
 
-    general: GeneralCorpus
+    pool: PoolText
     selection: Selection | WholeDocuments
     folder: Path
     kind: ClassVar[str]
@@ -192,7 +192,7 @@ class ShardedTable(ABC):
         Args:
             draft: Draft of the table; the caller sets counts, seeds and seconds.
             fit: Artifact of :meth:`learn`.
-            shards: Tables of the shards in corpus order.
+            shards: Tables of the shards in pool order.
         """
 
     @property
@@ -229,14 +229,14 @@ class ShardedTable(ABC):
     def draw_samples(
         self, requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
     ) -> tuple[int, dict[str, Units]]:
-        """Count the units of the corpus and draw samples, in one pass; see :func:`dana.corpus.unit_stream.draw`."""
+        """Count the units of the pool and draw samples, in one pass; see :func:`dana.corpus.unit_stream.draw`."""
         count = 0
 
         def count_units() -> Iterator[Units]:
             nonlocal count
-            documents = self.general.documents
+            documents = self.pool.documents
             with progress(what="drawing samples", unit="documents", total=documents) as bar:
-                for units in prefetch(self.general.units(self.selection)):
+                for units in prefetch(self.pool.units(self.selection)):
                     yield units
                     count += len(units)
                     bar.update(len(units.documents))
@@ -255,7 +255,7 @@ class ShardedTable(ABC):
             Seconds spent on computing rows.
         """
         folder = self.shards
-        shards = shards_of(self.general.artifact.path)[share.number :: share.of]
+        shards = shards_of(self.pool.artifact.path)[share.number :: share.of]
         missing = folder.missing(shards)
         done = len(shards) - len(missing)
         if done:
@@ -282,12 +282,12 @@ class ShardedTable(ABC):
         return seconds
 
     def _estimate_units(self, shards: list[Shard]) -> int | None:
-        """Estimate the number of units of shards for a progress bar; None if those of the corpus were not counted."""
+        """Estimate the number of units of shards for a progress bar; None if those of the pool were not counted."""
         counts = read_manifest(self.shards.path / self.model_name).get("counts", {})
-        if "general_units" not in counts:
+        if "pool_units" not in counts:
             return None
         documents = sum(shard.documents for shard in shards)
-        return round(counts["general_units"] * documents / max(1, self.general.documents))
+        return round(counts["pool_units"] * documents / max(1, self.pool.documents))
 
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
         """Yield each shard with its batches of units."""
@@ -309,7 +309,7 @@ class ShardedTable(ABC):
             return on_rank_0(self._merge)
 
     def merge(self) -> Artifact:
-        """Join all shards in corpus order and remove them.
+        """Join all shards in pool order and remove them.
 
         Raises:
             ArtifactError: If shards are missing, or another command is making the same table.
@@ -324,7 +324,7 @@ class ShardedTable(ABC):
 
     def _merge(self) -> Artifact:
         folder = self.shards
-        shards = shards_of(self.general.artifact.path)
+        shards = shards_of(self.pool.artifact.path)
         missing = folder.missing(shards)
         if missing and not self.is_done:
             raise ArtifactError(

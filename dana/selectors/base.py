@@ -1,4 +1,4 @@
-"""Define selectors, which are fitted on task and general text and score units; higher = more foreign to the task.
+"""Define selectors, which are fitted on target and pool text and score units; higher = more foreign to the target text.
 
 A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in
 the group ``dana.selectors`` (docs/extend/selector.md).
@@ -39,7 +39,7 @@ class SelectorContext:
         detector: Detector spec.
         encoder: Encoder spec.
         geometry: Geometry spec (:mod:`dana.encoders.geometry`).
-        general_share: General units added to a detector's fit, as a share of the task's units.
+        pool_share: Pool units added to a detector's fit, as a share of the target's units.
         store: Folder of the cache of embeddings, or None; empty rounds as a cache does, without
             one.
         store_dtype: Precision of the cache, ``float16`` or ``int8``.
@@ -48,13 +48,13 @@ class SelectorContext:
     detector: str = "knn"
     encoder: str = "static"
     geometry: str = "center+l2"
-    general_share: float = 0.0
+    pool_share: float = 0.0
     store: str | None = None
     store_dtype: str = "float16"
 
     def __post_init__(self) -> None:
         parse_geometry(self.geometry)
-        require(0 <= self.general_share <= 1, "general_share", self.general_share, "in [0, 1]")
+        require(0 <= self.pool_share <= 1, "pool_share", self.pool_share, "in [0, 1]")
         require(
             self.store_dtype in DTYPES,
             "store_dtype",
@@ -110,7 +110,7 @@ class RememberedContext(SelectorContext):
     )
 
     @classmethod
-    def of(cls, context: SelectorContext) -> "RememberedContext":
+    def from_context(cls, context: SelectorContext) -> "RememberedContext":
         """Return the context with a cache; one that has a cache is returned unchanged."""
         if isinstance(context, cls):
             return context
@@ -134,10 +134,10 @@ class FittedSelector(ABC):
         """Score units.
 
         Args:
-            units: Units of a corpus, or plain texts.
+            units: Units of a pool, or plain texts.
 
         Returns:
-            Anomaly scores, float64 of shape (units,), higher = more foreign to the task.
+            Anomaly scores, float64 of shape (units,), higher = more foreign to the target text.
         """
         return self.score_units(as_units(units, "units"))
 
@@ -179,8 +179,8 @@ class Selector(ABC):
         parameters = {name: getattr(self, name) for name in self.takes if name not in self.uses}
         return replace(self.context, **parameters) if parameters else self.context
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
-        """Return the size of each general sample that `learn` needs, by name; samples are disjoint, drawn in order."""
+    def samples(self, target_units: int) -> Mapping[str, int]:
+        """Return the size of each pool sample that `learn` needs, by name; samples are disjoint, drawn in order."""
         return {}
 
     def runs(self) -> Mapping[str, int]:
@@ -189,15 +189,15 @@ class Selector(ABC):
 
     def fit(
         self,
-        task: Units | Iterable[str],
-        general: Units | Iterable[str] | Mapping[str, Units | Sequence[str]] = (),
+        target: Units | Iterable[str],
+        pool: Units | Iterable[str] | Mapping[str, Units | Sequence[str]] = (),
         seed: int = 0,
     ) -> Any:
         """Fit the selector.
 
         Args:
-            task: The task's units, or their texts.
-            general: General units or texts to draw samples from; or the samples by name.
+            target: The target's units, or their texts.
+            pool: Pool units or texts to draw samples from; or the samples by name.
             seed: Root seed.
 
         Returns:
@@ -206,31 +206,29 @@ class Selector(ABC):
         Raises:
             DataError: If an item is not text, or a sample is missing or empty.
         """
-        units = as_units(task, "task")
+        units = as_units(target, "target")
         sizes = self.samples(len(units))
-        if isinstance(general, Mapping):
-            samples = {
-                name: as_units(sample, f"general[{name!r}]") for name, sample in general.items()
-            }
+        if isinstance(pool, Mapping):
+            samples = {name: as_units(sample, f"pool[{name!r}]") for name, sample in pool.items()}
         else:
             draws = {
                 name: (derive_seed(seed, "general", name), size) for name, size in sizes.items()
             }
-            samples = draw([as_units(general, "general")], draws, self.runs())
+            samples = draw([as_units(pool, "pool")], draws, self.runs())
         for name in sizes:
             if name not in samples:
                 raise DataError(
-                    f"general: needs a sample {name!r}; has {', '.join(samples) or 'none'}"
+                    f"pool: needs a sample {name!r}; has {', '.join(samples) or 'none'}"
                 )
             if not len(samples[name]):
                 raise DataError(
-                    f"general: too few units: nothing is left for the {name} sample; give more text"
+                    f"pool: too few units: nothing is left for the {name} sample; give more text"
                 )
         return self.learn(units, samples, seed)
 
     @abstractmethod
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedSelector:
-        """Fit for :meth:`fit`; `general` has the samples by name, smaller than requested if the corpus is small."""
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedSelector:
+        """Fit for :meth:`fit`; `pool` has the samples by name, smaller than requested if the pool is small."""
 
     def load(self, folder: Path) -> Any:
         """Load a selector that :meth:`FittedSelector.save` wrote."""

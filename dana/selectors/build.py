@@ -1,8 +1,8 @@
 """Create selectors from specs, cross-fitted if they are contrastive.
 
-A contrastive model overfits its general sample: an n-gram model gives its own sentences a low
+A contrastive model overfits its pool sample: an n-gram model gives its own sentences a low
 cross-entropy, a linear model pushes its negatives away. Units of the sample would look more foreign
-than equal units outside it. So the corpus is split in halves by a hash of each document, the
+than equal units outside it. So the pool is split in halves by a hash of each document, the
 selector is fitted once on the samples of each half, and every document is scored by the fit on the
 other half.
 
@@ -29,14 +29,14 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 log = get_logger(__name__)
 
 BACKGROUND = "background"  # name of the sample that a contrastive selector is fitted on
-MANY = 1000  # any number of task units, for which a contrastive selector needs a background
+MANY = 1000  # any number of target units, for which a contrastive selector needs a background
 
 
 def half_of(units: Units, seed: int) -> np.ndarray:
-    """Assign each unit's document, or each plain text, to a half of the corpus.
+    """Assign each unit's document, or each plain text, to a half of the pool.
 
     Args:
-        units: Units of a corpus or a sample, or plain texts.
+        units: Units of a pool or a sample, or plain texts.
         seed: Root seed of the selection.
 
     Returns:
@@ -51,7 +51,7 @@ def half_of(units: Units, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FittedHalves(FittedSelector):
-    """Two fits of one selector, on either half of the corpus.
+    """Two fits of one selector, on either half of the pool.
 
     Attributes:
         halves: The fit on each half's samples.
@@ -85,7 +85,7 @@ class FittedHalves(FittedSelector):
 
 @dataclass(frozen=True)
 class CrossFitted(Selector):
-    """Selector fitted twice, once on each half of the corpus, with samples twice as large.
+    """Selector fitted twice, once on each half of the pool, with samples twice as large.
 
     Attributes:
         inner: The contrastive selector, with a sample named ``background``.
@@ -110,26 +110,26 @@ class CrossFitted(Selector):
         """Conformance checks that the inner selector cannot pass, with reasons."""
         return getattr(self.inner, "exemptions", {})
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
-        return {name: 2 * size for name, size in self._selector.samples(task_units).items()}
+    def samples(self, target_units: int) -> Mapping[str, int]:
+        return {name: 2 * size for name, size in self._selector.samples(target_units).items()}
 
     def runs(self) -> Mapping[str, int]:
         return self._selector.runs()
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedHalves:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedHalves:
         """Fit on the samples of each half; on all units twice if a half lacks a sample."""
         samples_of_halves: list[dict[str, Units]] = [{}, {}]
-        for name, sample in general.items():
+        for name, sample in pool.items():
             half = half_of(sample, seed)
             for number, samples in enumerate(samples_of_halves):
                 samples[name] = sample.rows(np.flatnonzero(half == number))
         if not all(len(sample) for samples in samples_of_halves for sample in samples.values()):
             log.warning(
-                "selector  too few general documents for two halves: "
+                "selector  too few pool documents for two halves: "
                 "units are scored by a fit that includes them"
             )
-            samples_of_halves = [dict(general), dict(general)]
-        first, second = (self._selector.fit(task, samples, seed) for samples in samples_of_halves)
+            samples_of_halves = [dict(pool), dict(pool)]
+        first, second = (self._selector.fit(target, samples, seed) for samples in samples_of_halves)
         return FittedHalves((first, second), seed)
 
     def load(self, folder: Path) -> FittedHalves:

@@ -2,7 +2,7 @@
 
 A detector over the cheap encoder (by default static embeddings) scores every unit. Units below a
 threshold are scored again by the same detector over the run's encoder. The others get the expected
-score by the run's encoder at their cheap score, from an isotonic regression on a general sample, so
+score by the run's encoder at their cheap score, from an isotonic regression on a pool sample, so
 that all scores have one scale. The recall lost by the cascade is measured on that sample and
 written to the manifest.
 """
@@ -34,12 +34,12 @@ class CascadeSelector(Selector):
     A parameter that is None takes the run's setting.
 
     Attributes:
-        keep: Share of the general units that the run's encoder rescores.
+        keep: Share of the pool units that the run's encoder rescores.
         detector: Spec of both detectors.
         encoder: Spec of the expensive encoder, which uses the cache of embeddings.
         first: Spec of the cheap encoder.
         geometry: Geometry spec of both.
-        general_share: General units added to the fit, as a share of the task's units.
+        pool_share: Pool units added to the fit, as a share of the target's units.
     """
 
     keep: float = 0.3
@@ -47,7 +47,7 @@ class CascadeSelector(Selector):
     encoder: str | None = None
     first: str = "static"
     geometry: str | None = None
-    general_share: float | None = None
+    pool_share: float | None = None
     version: ClassVar[int] = 1
     takes: ClassVar[tuple[str, ...]] = DetectorSelector.takes
 
@@ -62,17 +62,17 @@ class CascadeSelector(Selector):
     def _good(self) -> DetectorSelector:
         return DetectorSelector(context=self.settings)
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the samples of both detectors, and ``audit``, on which the two are compared."""
-        return {**self._good.samples(task_units), "audit": 4000}
+        return {**self._good.samples(target_units), "audit": 4000}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedCascade":
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedCascade":
         """Fit both detectors, then the map from cheap to expensive scores on the audit sample; measure recall."""
         from sklearn.isotonic import IsotonicRegression
 
-        cheap = self._cheap.fit(task, general, seed)
-        good = self._good.fit(task, general, seed)
-        audit = general["audit"]
+        cheap = self._cheap.fit(target, pool, seed)
+        good = self._good.fit(target, pool, seed)
+        audit = pool["audit"]
         cheap_scores = cheap.score(audit)
         good_scores = good.score(audit)
         threshold = float(np.quantile(cheap_scores, self.keep))

@@ -32,14 +32,12 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 
 DIMS = 12  # width of a detector's rows
-SHIFT = 4.0  # the task's mean along the first half of the dimensions; the outliers' along the others is twice that
+SHIFT = 4.0  # the target's mean along the first half of the dimensions; the outliers' along the others is twice that
 ODD = ("x", "Δ-Prolin — 日本語 🙂", "line one\nline two\ttabbed", "word " * 2000)
-TASK = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
+TARGET = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
 OTHER = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort")
 CONTEXT = SelectorContext(encoder="hashing:dims=64")  # nothing is downloaded
-ANOTHER = SelectorContext(
-    detector="pca", encoder="hashing:dims=32", geometry="l2", general_share=0.1
-)
+ANOTHER = SelectorContext(detector="pca", encoder="hashing:dims=32", geometry="l2", pool_share=0.1)
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,13 @@ def expect(holds: bool, message: str) -> None:
 
 def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1e-5) -> None:
     """Expect two arrays of one shape to differ by at most `tolerance` times the largest reference number."""
-    one, other = (np.asarray(part, dtype=np.float64) for part in (result, reference))
-    expect(one.shape == other.shape, f"{message}: shape {one.shape}, expected {other.shape}")
-    worst = float(np.abs(one - other).max(initial=0)) / max(
-        float(np.abs(other).max(initial=0)), 1e-12
+    actual, expected = (np.asarray(part, dtype=np.float64) for part in (result, reference))
+    expect(
+        actual.shape == expected.shape,
+        f"{message}: shape {actual.shape}, expected {expected.shape}",
+    )
+    worst = float(np.abs(actual - expected).max(initial=0)) / max(
+        float(np.abs(expected).max(initial=0)), 1e-12
     )
     expect(
         worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}"
@@ -147,8 +148,8 @@ def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1
 
 def share_above(higher: Any, lower: Any) -> float:
     """Compute AUROC: the share of pairs in which a number of the first array is above one of the second."""
-    one, other = (np.asarray(part, dtype=np.float64) for part in (higher, lower))
-    return float((one[:, None] > other[None]).mean())
+    above, below = (np.asarray(part, dtype=np.float64) for part in (higher, lower))
+    return float((above[:, None] > below[None]).mean())
 
 
 class Checks:
@@ -268,7 +269,7 @@ class FittedChecks(Checks):
         )
         expect_close(scores, self.call(self.items), "after loading", 1e-7)
 
-    def check_task_text_scores_lower(self) -> None:
+    def check_target_text_scores_lower(self) -> None:
         """Check the sign: items far from the task score above items like it."""
         share = share_above(self.call(self.outside), self.call(self.inside))
         message = f"AUROC {share:.3f} of foreign items against the task's; higher = more foreign"
@@ -287,7 +288,7 @@ class DetectorChecks(FittedChecks):
         self.outside, self.background = far[:40], far[40:]
         self.items = torch.cat([self.inside[:20], self.outside[:20]])
         self.inputs = {
-            "task": self.inside,
+            "target": self.inside,
             "rows to score": self.items,
             "background": self.background,
         }
@@ -365,7 +366,7 @@ class EncoderChecks(Checks):
 
     def __init__(self, component: Encoder) -> None:
         super().__init__(component)
-        texts = _sentences(TASK + OTHER, 6, np.random.default_rng(0))
+        texts = _sentences(TARGET + OTHER, 6, np.random.default_rng(0))
         self.items = [*texts, *ODD, texts[0]]
         self.inputs = {"texts": self.items}
 
@@ -377,26 +378,26 @@ class EncoderChecks(Checks):
 
 
 class SelectorChecks(FittedChecks):
-    """Checks of a selector, on units of the task's topic, another topic and both."""
+    """Checks of a selector, on units of the target's topic, another topic and both."""
 
     result = np.ndarray, "float64", 1
     least_auroc = 0.75
 
     def __init__(self, component: Selector) -> None:
         super().__init__(replace(component))
-        self.inside, self.outside = _units(TASK, 8, "task"), _units(OTHER, 8, "other")
-        self.items, self.inputs = _units(TASK + OTHER, 8, "mixed"), {}
+        self.inside, self.outside = _units(TARGET, 8, "target"), _units(OTHER, 8, "other")
+        self.items, self.inputs = _units(TARGET + OTHER, 8, "mixed"), {}
 
     def fit(self, seed: int) -> FittedSelector:
         return self.fit_in(replace(self.component), seed)
 
     def fit_in(self, selector: Selector, seed: int = 0) -> FittedSelector:
-        """Fit on 60 task texts and 60 texts per general sample, a fifth of them of the task's topic."""
-        general = {}
+        """Fit on 60 target texts and 60 texts per pool sample, a fifth of them of the target's topic."""
+        pool = {}
         for number, name in enumerate(selector.samples(60)):
             random = np.random.default_rng(100 + number)
-            general[name] = _sentences(OTHER, 48, random) + _sentences(TASK, 12, random)
-        return selector.fit(_sentences(TASK, 60, np.random.default_rng(1)), general, seed)
+            pool[name] = _sentences(OTHER, 48, random) + _sentences(TARGET, 12, random)
+        return selector.fit(_sentences(TARGET, 60, np.random.default_rng(1)), pool, seed)
 
     def fit_another(self) -> None:
         others = _sentences(OTHER, 64, np.random.default_rng(2))
@@ -416,13 +417,15 @@ class SelectorChecks(FittedChecks):
 
     def check_samples_are_named_sizes(self) -> None:
         """Check that `samples` gives whole numbers by name, for any size of task."""
-        for task_units in (1, 60, 4000):
-            sizes = dict(self.component.samples(task_units))
+        for target_units in (1, 60, 4000):
+            sizes = dict(self.component.samples(target_units))
             good = all(
                 isinstance(name, str) and type(size) is int and size >= 0
                 for name, size in sizes.items()
             )
-            expect(good, f"samples({task_units}) is {sizes}; expected whole numbers from 0 by name")
+            expect(
+                good, f"samples({target_units}) is {sizes}; expected whole numbers from 0 by name"
+            )
 
     def check_settings_not_used_decide_nothing(self) -> None:
         """Check that settings of the run outside `uses` change neither scores nor identity."""

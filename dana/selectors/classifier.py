@@ -1,4 +1,4 @@
-"""Classifier selector: a transformer fine-tuned to tell task from general units (Domain-Finetune)."""
+"""Classifier selector: a transformer fine-tuned to tell target units from pool units (Domain-Finetune)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,28 +34,28 @@ from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
 
 NEGATIVES = ("pre_ranked", "random")
-FOREIGN_SHARE = 2 / 3  # share of general units, least similar first, from which negatives are drawn
+FOREIGN_SHARE = 2 / 3  # share of pool units, least similar first, from which negatives are drawn
 DEVICE_TOKENS = 8192  # tokens of a forward pass when scoring, padding included
 SORTED_STEPS = 16  # number of steps whose units are sorted by length together
 
 
 @dataclass(frozen=True)
 class ClassifierSelector(Selector):
-    """Binary classifier of task against general units; a score below 0 is classified as task text.
+    """Binary classifier of target against pool units; a score below 0 is classified as target text.
 
     Negatives are unlabelled, so some are in-domain, and the classifier would learn to reject such
     text (learning from positive and unlabelled examples). Pre-ranking excludes most of them:
-    negatives come from the two thirds of the general sample whose vectors are least similar to the
+    negatives come from the two thirds of the pool sample whose vectors are least similar to the
     task's mean. Both classes have equal weight, so "below 0" means more like the task than like a
-    negative; it is no probability in the corpus. The share selected at 0 (Domain-Finetune-Positive)
+    negative; it is no probability in the pool. The share selected at 0 (Domain-Finetune-Positive)
     follows from the classifier.
 
     Attributes:
         model: Folder or Hub name of a transformer. By default that of the run's encoder, or MiniLM
             if the encoder is not a transformer.
         negatives: ``pre_ranked``, by cosine in the space of the run's encoder, or ``random``.
-        ratio: Negatives per task unit.
-        epochs: Passes over task units and negatives.
+        ratio: Negatives per target unit.
+        epochs: Passes over target units and negatives.
         learning_rate: Learning rate of the first step; it decays linearly to 0.
         batch_size: Units per step.
         max_tokens: Tokens to which longer units are truncated, special tokens included.
@@ -95,12 +95,12 @@ class ClassifierSelector(Selector):
         encoder = ENCODERS.create(self.settings.encoder)
         return encoder.model if isinstance(encoder, TransformerEncoder) else str(minilm_folder())
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the size of ``background``, from which negatives are drawn."""
         drawn_from = FOREIGN_SHARE if self.negatives == "pre_ranked" else 1.0
-        return {"background": max(1, math.ceil(task_units * (self.ratio / drawn_from)))}
+        return {"background": max(1, math.ceil(target_units * (self.ratio / drawn_from)))}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedClassifier":
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedClassifier":
         """Draw negatives and fine-tune.
 
         Raises:
@@ -109,41 +109,46 @@ class ClassifierSelector(Selector):
         """
         from transformers import AutoModelForSequenceClassification
 
-        if not len(task):
-            raise DataError("the task has no unit")
-        negatives = self.draw_negatives(task.texts, general["background"].texts, seed)
+        if not len(target):
+            raise DataError("the target text has no unit")
+        negatives = self.draw_negatives(target.texts, pool["background"].texts, seed)
         device = find_device()
         with torch_seed(derive_seed(seed, "selector", "classifier"), device):
-            labels = {"num_labels": 2, "id2label": {0: "general", 1: "task"}}
+            labels = {"num_labels": 2, "id2label": {0: "pool", 1: "target"}}
             network, _ = load_with_head(AutoModelForSequenceClassification, self._model, **labels)
             tokenizer = load_own_tokenizer(self._model)
-            self._train(network.to(device), tokenizer, task.texts, negatives, seed)
-        notes = {"classifier": {"task": len(task), "negatives": len(negatives)}}
+            self._train(network.to(device), tokenizer, target.texts, negatives, seed)
+        notes = {"classifier": {"target": len(target), "negatives": len(negatives)}}
         return FittedClassifier(self, network.eval(), tokenizer, notes)
 
-    def draw_negatives(self, task: Sequence[str], general: Sequence[str], seed: int) -> list[str]:
-        """Draw texts of general units as negatives, `ratio` per task unit.
+    def draw_negatives(self, target: Sequence[str], pool: Sequence[str], seed: int) -> list[str]:
+        """Draw texts of pool units as negatives, `ratio` per target unit.
 
         Args:
-            task: Texts of the task's units.
-            general: Texts to draw from.
+            target: Texts of the target's units.
+            pool: Texts to draw from.
             seed: Root seed.
         """
-        rows = np.arange(len(general))
+        rows = np.arange(len(pool))
         if self.negatives == "pre_ranked":
-            rows = least_similar(self.settings.embed(task), self.settings.embed(general))
+            rows = least_similar(self.settings.embed(target), self.settings.embed(pool))
         order = generator(seed, "selector", "classifier", "negatives").permutation(rows.size)
-        return [general[row] for row in rows[order[: max(1, round(self.ratio * len(task)))]]]
+        return [pool[row] for row in rows[order[: max(1, round(self.ratio * len(target)))]]]
 
     def _train(
-        self, network: Any, tokenizer: Any, task: Sequence[str], negatives: Sequence[str], seed: int
+        self,
+        network: Any,
+        tokenizer: Any,
+        target: Sequence[str],
+        negatives: Sequence[str],
+        seed: int,
     ) -> None:
         """Minimise the class-balanced cross-entropy with Adam."""
         limit = _longest(self.max_tokens, network, tokenizer)
-        ids = tokenizer([*task, *negatives], truncation=True, max_length=limit)["input_ids"]
-        labels = torch.tensor([1] * len(task) + [0] * len(negatives))
+        ids = tokenizer([*target, *negatives], truncation=True, max_length=limit)["input_ids"]
+        labels = torch.tensor([1] * len(target) + [0] * len(negatives))
         weights = torch.tensor(
-            [len(ids) / 2 / len(negatives), len(ids) / 2 / len(task)], device=network.device
+            [len(ids) / 2 / len(negatives), len(ids) / 2 / len(target)], device=network.device
         )
         steps = self.epochs * math.ceil(len(ids) / self.batch_size)
         random = generator(seed, "selector", "classifier", "order")
@@ -193,7 +198,7 @@ class FittedClassifier(FittedSelector):
         selector: Unfitted selector with the parameters.
         network: Transformers model in evaluation mode; label 1 is the task.
         tokenizer: Tokenizer of the model.
-        notes: Numbers of task units and negatives in training, for the manifest.
+        notes: Numbers of target units and negatives in training, for the manifest.
     """
 
     selector: ClassifierSelector
@@ -202,7 +207,7 @@ class FittedClassifier(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute the logit of general minus that of task, in nats; below 0 is classified as task text."""
+        """Compute the logit of pool minus that of the target, in nats; below 0 is classified as target text."""
         device, limit = (
             self.network.device,
             _longest(self.selector.max_tokens, self.network, self.tokenizer),
@@ -227,19 +232,19 @@ class FittedClassifier(FittedSelector):
         )
 
 
-def least_similar(task: Tensor, general: Tensor) -> np.ndarray:
-    """Rank the two thirds of the general vectors with the lowest cosine to the task's mean, lowest first.
+def least_similar(target: Tensor, pool: Tensor) -> np.ndarray:
+    """Rank the two thirds of the pool vectors with the lowest cosine to the target's mean, lowest first.
 
     Args:
-        task: Shape (units, dims).
-        general: Shape (units, dims).
+        target: Shape (units, dims).
+        pool: Shape (units, dims).
 
     References:
         Aharoni and Goldberg 2020, section 4.2, Domain-Cosine and negative sampling with pre-ranking.
     """
-    centre = task.double().mean(0, keepdim=True)
-    similar = torch.nn.functional.cosine_similarity(general.double(), centre).cpu().numpy()
-    return np.argsort(similar, kind="stable")[: math.ceil(FOREIGN_SHARE * len(general))]
+    centre = target.double().mean(0, keepdim=True)
+    similar = torch.nn.functional.cosine_similarity(pool.double(), centre).cpu().numpy()
+    return np.argsort(similar, kind="stable")[: math.ceil(FOREIGN_SHARE * len(pool))]
 
 
 def _longest(limit: int, network: Any, tokenizer: Any) -> int:

@@ -19,32 +19,32 @@ from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.geometry import FittedGeometry, parse_geometry
 from dana.selectors.base import FittedSelector, Selector, checked_scores
 
-GEOMETRY_SAMPLE = 2000  # general units on which the geometry is fitted
+GEOMETRY_SAMPLE = 2000  # pool units on which the geometry is fitted
 
 
 @dataclass(frozen=True)
 class DetectorSelector(Selector):
-    """Anomaly detector over the embeddings of units, in a geometry fitted on general units.
+    """Anomaly detector over the embeddings of units, in a geometry fitted on pool units.
 
-    ``DetectorSelector("knn").fit(task, general).score(texts)``. A parameter that is None takes the
+    ``DetectorSelector("knn").fit(target, pool).score(texts)``. A parameter that is None takes the
     run's setting.
 
     Attributes:
         detector: Detector spec, for example ``knn:k=10``.
         encoder: Encoder spec, for example ``minilm``.
         geometry: Geometry spec, for example ``center+l2``.
-        general_share: General units added to the fit of a one-class detector, as a share of the
+        pool_share: Pool units added to the fit of a one-class detector, as a share of the
             task's units. Algorithm 1 adds a tenth; this ruins detectors by neighbours
             (docs/results/ranking.md), so the run's default is 0. A contrastive detector gets
-            general units as a class of their own instead.
+            pool units as a class of their own instead.
     """
 
     detector: str | None = None
     encoder: str | None = None
     geometry: str | None = None
-    general_share: float | None = None
+    pool_share: float | None = None
     version: ClassVar[int] = 1
-    takes: ClassVar[tuple[str, ...]] = ("detector", "encoder", "geometry", "general_share")
+    takes: ClassVar[tuple[str, ...]] = ("detector", "encoder", "geometry", "pool_share")
 
     @cached_property
     def _detector(self) -> Any:
@@ -55,7 +55,7 @@ class DetectorSelector(Selector):
         """Class and version of the detector; see :func:`dana.core.registry.origin_of`."""
         return origin_of(self._detector)
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return ``background`` for a contrastive detector, else ``geometry``, after ``contamination`` if any.
 
         The geometry of a contrastive detector is fitted on its background. ``contamination`` is
@@ -67,44 +67,44 @@ class DetectorSelector(Selector):
             background = background_units(self._detector)
         if background:
             return {"background": background}
-        share = self.settings.general_share
+        share = self.settings.pool_share
         if not share:
             return {"geometry": GEOMETRY_SAMPLE}
-        return {"contamination": max(1, int(task_units * share)), "geometry": GEOMETRY_SAMPLE}
+        return {"contamination": max(1, int(target_units * share)), "geometry": GEOMETRY_SAMPLE}
 
     def learn(
-        self, task: Units, general: Mapping[str, Units], seed: int
+        self, target: Units, pool: Mapping[str, Units], seed: int
     ) -> "FittedDetectorSelector":
         """Encode the texts, then fit; see :meth:`fit_embedded`."""
         samples = {
-            name: self.settings.embed(general[name].texts) for name in self.samples(len(task))
+            name: self.settings.embed(pool[name].texts) for name in self.samples(len(target))
         }
-        return self.fit_embedded(self.settings.embed(task.texts), samples, seed)
+        return self.fit_embedded(self.settings.embed(target.texts), samples, seed)
 
     def fit_embedded(
-        self, task: Tensor, general: Mapping[str, Tensor], seed: int
+        self, target: Tensor, pool: Mapping[str, Tensor], seed: int
     ) -> "FittedDetectorSelector":
         """Fit geometry and detector on embeddings, as the ranking does.
 
         Args:
-            task: Task embeddings, shape (units, dims).
-            general: Embeddings of each sample by name, shape (units, dims).
+            target: Target embeddings, shape (units, dims).
+            pool: Embeddings of each sample by name, shape (units, dims).
             seed: Root seed.
 
         Raises:
             PluginError: If the detector raises an error that is not one of dana's.
         """
-        names = self.samples(len(task))
+        names = self.samples(len(target))
         spec = parse_geometry(self.settings.geometry)
         background = None
         if "background" in names:
-            geometry = spec.fit(general["background"])
-            background = geometry.apply(general["background"])
+            geometry = spec.fit(pool["background"])
+            background = geometry.apply(pool["background"])
         else:
-            geometry = spec.fit(general["geometry"])
+            geometry = spec.fit(pool["geometry"])
         if "contamination" in names:
-            task = torch.cat([task, general["contamination"]])
-        rows = geometry.apply(task)
+            target = torch.cat([target, pool["contamination"]])
+        rows = geometry.apply(target)
         detector_seed = derive_seed(seed, "selector", "detector")
         with plugin_errors("detector", self.settings.detector, self._detector):
             detector = fit_detector(self._detector, rows, detector_seed, background)

@@ -1,4 +1,4 @@
-"""Fusion selector: a weighted sum of several selectors' scores, each standardised on a general sample.
+"""Fusion selector: a weighted sum of several selectors' scores, each standardised on a pool sample.
 
 Lexical and embedding selectors err on different texts, so their sum is better than either.
 ``--selector auto`` learns the weights by cross-validation (:mod:`dana.scoring.ranking.auto`).
@@ -32,7 +32,7 @@ class FittedFusion(FittedSelector):
     Attributes:
         parts: Fitted selectors.
         weights: Weight of each, not negative.
-        moments: Mean and standard deviation of each one's scores of its general sample.
+        moments: Mean and standard deviation of each one's scores of its pool sample.
     """
 
     parts: tuple[FittedSelector, ...]
@@ -106,31 +106,31 @@ class FusionSelector(Selector):
         """Settings of the run that any part uses."""
         return tuple(sorted({name for part in self._selectors for name in part.uses}))
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the largest size of each sample over the parts."""
         sizes: dict[str, int] = {}
         for part in self._selectors:
-            for name, size in part.samples(task_units).items():
+            for name, size in part.samples(target_units).items():
                 sizes[name] = max(size, sizes.get(name, 0))
         return sizes
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedFusion:
-        """Fit every part, and measure mean and deviation of its scores on a general sample.
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedFusion:
+        """Fit every part, and measure mean and deviation of its scores on a pool sample.
 
         Cross-fitted parts score each unit by the fit on the other half.
         """
         fits = []
         moments = []
         for spec, part in zip(self._specs, self._selectors, strict=True):
-            sizes = part.samples(len(task))
-            samples = {name: general[name].first(size) for name, size in sizes.items()}
-            fit = part.fit(task, samples, seed)
+            sizes = part.samples(len(target))
+            samples = {name: pool[name].first(size) for name, size in sizes.items()}
+            fit = part.fit(target, samples, seed)
             names = [name for name in samples if name != "contamination"]
-            measured = samples[names[0]] if names else task
-            scores = Moments.of(fit.score(measured))
+            measured = samples[names[0]] if names else target
+            scores = Moments.from_scores(fit.score(measured))
             if not scores.std > 0:
                 log.warning(
-                    "fusion    %s gives all %d general units the same score and adds nothing",
+                    "fusion    %s gives all %d pool units the same score and adds nothing",
                     spec,
                     len(measured),
                 )

@@ -24,7 +24,7 @@ class FittedDSIR(FittedSelector):
     """Log ratio of the probabilities of each bucket.
 
     Attributes:
-        log_ratio: log p(bucket | task) - log p(bucket | general), in nats, float64 of shape
+        log_ratio: log p(bucket | task) - log p(bucket | pool), in nats, float64 of shape
             (buckets,).
         order: Longest n-gram.
         normalise: ``token`` or ``none``.
@@ -47,7 +47,7 @@ class DSIRSelector(Selector):
 
     The log importance weight of a text is the sum over its n-grams of log p_task - log p_general,
     so long texts are at the ends of the published ranking. The mean per n-gram, the default here,
-    finds more of a task's text (docs/results/selectors.md); ``normalise=none`` is the published
+    finds more of a target's text (docs/results/selectors.md); ``normalise=none`` is the published
     sum. The package draws without replacement by these weights; dana selects the lowest scores,
     because the noise of the draw is small beside the weights of whole documents. The package's
     filter of texts below 100 tokens does not apply: a unit is a sentence.
@@ -57,7 +57,7 @@ class DSIRSelector(Selector):
         order: Longest n-gram, in words.
         buckets: Number of hash buckets.
         smoothing: Constant added to each bucket's probability before the logarithm.
-        background: Number of general units that represent the corpus.
+        background: Number of pool units that represent the pool.
 
     References:
         Xie, Santurkar, Ma and Liang 2023, Data selection for language models via importance resampling, section 3;
@@ -84,19 +84,19 @@ class DSIRSelector(Selector):
         require(self.background >= 1, "background", self.background, "at least 1")
         HashedNgrams(self.order, self.buckets)
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
-        """Return the size of ``background``, a sample of the corpus."""
+    def samples(self, target_units: int) -> Mapping[str, int]:
+        """Return the size of ``background``, a sample of the pool."""
         return {"background": self.background}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedDSIR:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedDSIR:
         """Count the n-grams of both samples; deterministic.
 
         Raises:
             DataError: If a sample has no word.
         """
-        task_log = self._log_probabilities(task.texts, "task")
-        general_log = self._log_probabilities(general["background"].texts, "background")
-        return FittedDSIR(torch.from_numpy(task_log - general_log), self.order, self.normalise)
+        target_log = self._log_probabilities(target.texts, "target")
+        pool_log = self._log_probabilities(pool["background"].texts, "background")
+        return FittedDSIR(torch.from_numpy(target_log - pool_log), self.order, self.normalise)
 
     def _log_probabilities(self, texts: Sequence[str], name: str) -> np.ndarray:
         counts = HashedNgrams(self.order, self.buckets).nonempty_counts(texts, name).sum(axis=0)
@@ -112,7 +112,7 @@ NUMBER = "0"
 def plain_words(text: str) -> list[str]:
     """Split text into lower-case words of letters, with ``0`` for every number, without punctuation and markup.
 
-    Traces of a data set's preprocessing are removed, so that they do not tell task from general
+    Traces of a data set's preprocessing are removed, so that they do not tell target from pool
     text: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names
     of treebanks (``-LRB-``) are dropped like brackets, and an ``@`` in place of a number counts as
     a number (as in PubMed RCT).
@@ -127,7 +127,7 @@ class FittedLexical(FittedSelector):
 
     Attributes:
         idf: float64 of shape (2, buckets), for n-grams of words and of characters.
-        weights: Weights of task against general text, same shape.
+        weights: Weights of target against pool text, same shape.
         intercept: Intercept of the classifier.
         order: Longest n-gram of words.
         characters: Longest n-gram of characters.
@@ -140,7 +140,7 @@ class FittedLexical(FittedSelector):
     characters: int
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute minus the logit of task text, at equal class shares; above 0 is more like general text."""
+        """Compute minus the logit of target text, at equal class shares; above 0 is more like pool text."""
         logits = np.full(len(units), self.intercept)
         for number, kind in enumerate(
             kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])
@@ -154,7 +154,7 @@ class FittedLexical(FittedSelector):
 
 @dataclass(frozen=True)
 class LexicalSelector(Selector):
-    """Logistic regression on words, word pairs and word parts, task against general text; higher = more foreign.
+    """Logistic regression on words, word pairs and word parts, target against pool text; higher = more foreign.
 
     Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside
     words. Values are (1 + log count) * idf, normalised to length 1 for either kind, so that scores
@@ -165,7 +165,7 @@ class LexicalSelector(Selector):
         characters: Longest n-gram of characters inside a word, from 2.
         buckets: Number of hash buckets for either kind of n-grams.
         c: Inverse strength of the L2 penalty.
-        background: Number of general units, the negative class.
+        background: Number of pool units, the negative class.
 
     References:
         Manning, Raghavan and Schuetze 2008, Introduction to information retrieval, section 6.4 (TF-IDF);
@@ -186,11 +186,11 @@ class LexicalSelector(Selector):
         require(self.characters >= 2, "characters", self.characters, "at least 2")
         kinds_of_ngrams(self.order, self.characters, self.buckets)
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the size of ``background``, the negative class."""
         return {"background": self.background}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedLexical:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedLexical:
         """Compute TF-IDF and fit the classifier; deterministic.
 
         Raises:
@@ -199,7 +199,7 @@ class LexicalSelector(Selector):
         from sklearn.linear_model import LogisticRegression
 
         features, frequencies = [], []
-        samples = (task.texts, "task"), (general["background"].texts, "background")
+        samples = (target.texts, "target"), (pool["background"].texts, "background")
         for kind in kinds_of_ngrams(self.order, self.characters, self.buckets):
             counts = sparse.vstack(
                 [kind.nonempty_counts(*sample) for sample in samples], format="csr"
@@ -211,7 +211,7 @@ class LexicalSelector(Selector):
         model = LogisticRegression(
             C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0
         )
-        model.fit(rows, np.arange(rows.shape[0]) < len(task))
+        model.fit(rows, np.arange(rows.shape[0]) < len(target))
         idf, weights = (
             torch.from_numpy(part.copy())
             for part in (np.stack(frequencies), model.coef_.reshape(2, -1))

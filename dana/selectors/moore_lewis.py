@@ -1,4 +1,4 @@
-"""Moore-Lewis selector: cross-entropy under an n-gram model of the task minus that under one of general text.
+"""Moore-Lewis selector: cross-entropy under an n-gram model of the target text minus that under one of pool text.
 
 References:
     Moore and Lewis 2010, Intelligent selection of language model training data, section 2.
@@ -25,9 +25,9 @@ from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import BACKGROUND
 
-CHOICES = {"vocabulary": ("both", "task"), "score": ("cross_entropy", "perplexity")}
+CHOICES = {"vocabulary": ("both", "target"), "score": ("cross_entropy", "perplexity")}
 CHOICES |= {"normalise": ("token", "none"), "engine": ("numpy", "kenlm")}
-AS_TASK = "task"  # as many background units as the task has
+AS_TARGET = "target"  # as many background units as the task has
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class FittedMooreLewis(FittedSelector):
     """Two n-gram models with one vocabulary.
 
     Attributes:
-        task: Model of the task.
-        background: Model of general text.
+        target: Model of the task.
+        background: Model of pool text.
         score_by: ``cross_entropy`` or ``perplexity``.
         normalise: ``token`` or ``none``.
         engine: ``numpy`` or ``kenlm``.
     """
 
-    task: NgramModel
+    target: NgramModel
     background: NgramModel
     score_by: str
     normalise: str
@@ -50,17 +50,19 @@ class FittedMooreLewis(FittedSelector):
 
     def score_units(self, units: Units) -> np.ndarray:
         """Compute the difference of cross-entropies in nats per word (by default); higher = more foreign."""
-        task, background = self._entropies(units)
+        target, background = self._entropies(units)
         if self.score_by == "perplexity":
-            return np.exp(task.per_token) - np.exp(background.per_token)
-        difference = task.nats - background.nats
-        return difference / np.maximum(task.tokens, 1) if self.normalise == "token" else difference
+            return np.exp(target.per_token) - np.exp(background.per_token)
+        difference = target.nats - background.nats
+        return (
+            difference / np.maximum(target.tokens, 1) if self.normalise == "token" else difference
+        )
 
     def _entropies(self, units: Units) -> Iterator[TextEntropies]:
-        """Yield the entropies by the model of the task, then by that of general text."""
+        """Yield the entropies by the model of the task, then by that of pool text."""
         if self.engine == "numpy":
-            ids = self.task.vocabulary.encode(units.texts)
-            yield from (text_entropies(model, ids) for model in (self.task, self.background))
+            ids = self.target.vocabulary.encode(units.texts)
+            yield from (text_entropies(model, ids) for model in (self.target, self.background))
             return
         split = [split_words(text) for text in units.texts]
         tokens = np.array([len(words) + 1 for words in split], dtype=np.int64)
@@ -70,19 +72,19 @@ class FittedMooreLewis(FittedSelector):
 
     @cached_property
     def _in_kenlm(self) -> list[Any]:
-        return [kenlm_model(self.task), kenlm_model(self.background)]
+        return [kenlm_model(self.target), kenlm_model(self.background)]
 
     def save(self, folder: Path) -> None:
         """Write both models, each to its own folder, and the scoring parameters."""
-        self.task.save(folder / "task")
+        self.target.save(folder / "target")
         self.background.save(folder / "background")
-        how = {"score_by": self.score_by, "normalise": self.normalise, "engine": self.engine}
-        write_json(folder / "selector.json", how)
+        settings = {"score_by": self.score_by, "normalise": self.normalise, "engine": self.engine}
+        write_json(folder / "selector.json", settings)
 
 
 @dataclass(frozen=True)
 class MooreLewisSelector(Selector):
-    """Cross-entropy under an n-gram model of the task minus that under one of general text; higher = more foreign.
+    """Cross-entropy under an n-gram model of the target text minus that under one of pool text; higher = more foreign.
 
     Both models share a vocabulary with an unknown word. The end of a unit counts as a word.
 
@@ -90,9 +92,9 @@ class MooreLewisSelector(Selector):
         order: Order of the n-gram models.
         min_count: Minimum count of a word in the vocabulary. The rate of unknown words is
             informative: 2 finds more planted text than 1 (docs/results/moore-lewis.md).
-        vocabulary: Source of the vocabulary: ``both`` task and background, or ``task``.
+        vocabulary: Source of the vocabulary: ``both`` task and background, or ``target``.
         cutoff: N-grams of three and more words with at most this count are left out.
-        background: Number of general units for the general model, or ``task``: as many as the task
+        background: Number of pool units for the pool model, or ``target``: as many as the task
             has (the paper).
         score: ``cross_entropy``: H_task - H_general, in nats (Moore and Lewis); ``perplexity``: exp
             H_task - exp H_general (the blog post), which has the largest magnitude where both
@@ -120,10 +122,10 @@ class MooreLewisSelector(Selector):
         for name, names in CHOICES.items():
             value = getattr(self, name)
             require(value in names, name, value, f"one of {', '.join(names)}")
-        good = self.background == AS_TASK or (
+        good = self.background == AS_TARGET or (
             isinstance(self.background, int) and self.background >= 1
         )
-        require(good, "background", self.background, f"a whole number from 1, or {AS_TASK}")
+        require(good, "background", self.background, f"a whole number from 1, or {AS_TARGET}")
         is_total = self.score == "perplexity" and self.normalise == "none"
         require(
             not is_total,
@@ -133,38 +135,38 @@ class MooreLewisSelector(Selector):
         )
         if self.engine == "kenlm":
             require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
-            _import_kenlm()  # fails before any corpus is read
+            _import_kenlm()  # fails before any pool is read
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
-        """``background``: what the general corpus looks like."""
-        return {BACKGROUND: task_units if self.background == AS_TASK else int(self.background)}
+    def samples(self, target_units: int) -> Mapping[str, int]:
+        """``background``: what the pool looks like."""
+        return {BACKGROUND: target_units if self.background == AS_TARGET else int(self.background)}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedMooreLewis:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedMooreLewis:
         """Train both models; deterministic.
 
         Raises:
             DataError: If the vocabulary has no word of the task.
         """
-        sample = general[BACKGROUND]
-        texts = [*task.texts, *sample.texts] if self.vocabulary == "both" else task.texts
+        sample = pool[BACKGROUND]
+        texts = [*target.texts, *sample.texts] if self.vocabulary == "both" else target.texts
         vocabulary = Vocabulary.of_texts(texts, self.min_count)
         try:
-            model = train_ngrams(task.texts, self.order, vocabulary, self.cutoff)
+            model = train_ngrams(target.texts, self.order, vocabulary, self.cutoff)
         except DataError as error:
             hint = (
-                f"; lower min_count={self.min_count}" if any(map(split_words, task.texts)) else ""
+                f"; lower min_count={self.min_count}" if any(map(split_words, target.texts)) else ""
             )
             raise DataError(f"the task: {error}{hint}") from error
-        # Not train_ngrams, which needs a known word: general text may have no word of the task's
+        # Not train_ngrams, which needs a known word: pool text may have no word of the target's
         # vocabulary.
         counts = count_ngrams(vocabulary.encode(sample.texts), self.order, len(vocabulary))
         background = estimate_model(counts, vocabulary, self.cutoff)
         return FittedMooreLewis(model, background, self.score, self.normalise, self.engine)
 
     def load(self, folder: Path) -> FittedMooreLewis:
-        how: dict[str, Any] = read_json(folder / "selector.json")
-        task, background = (NgramModel.load(folder / name) for name in ("task", "background"))
-        return FittedMooreLewis(task, background, **how)
+        settings: dict[str, Any] = read_json(folder / "selector.json")
+        target, background = (NgramModel.load(folder / name) for name in ("target", "background"))
+        return FittedMooreLewis(target, background, **settings)
 
 
 def _import_kenlm() -> Any:

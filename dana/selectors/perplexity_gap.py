@@ -1,4 +1,4 @@
-"""Perplexity-gap selector: Moore-Lewis with a neural model, a decoder adapted to the task against the decoder itself.
+"""Perplexity-gap selector: Moore-Lewis with a neural model, a decoder adapted to the target text against itself.
 
 References:
     Moore and Lewis 2010, Intelligent selection of language model training data, section 2, with n-gram models.
@@ -56,13 +56,13 @@ class PerplexityGapSelector(Selector):
     """Mean loss a token under a decoder adapted to the task, minus that under the decoder itself; higher = foreign.
 
     The adaptation is the objective ``causal`` over all weights, with a linearly decaying rate. No
-    general text is needed. It logs what it costs before it starts: about 6 floating-point
+    pool text is needed. It logs what it costs before it starts: about 6 floating-point
     operations per parameter and token of the adaptation, and 4 per parameter and token that is
     scored.
 
     Attributes:
         model: Folder or Hub name of a causal language model, or ``smollm2``.
-        epochs: Passes over the task's units.
+        epochs: Passes over the target's units.
         learning_rate: Learning rate of the first step.
         batch_size: Units per step.
         max_tokens: Tokens to which longer units are truncated, with the one that stands before
@@ -95,7 +95,7 @@ class PerplexityGapSelector(Selector):
         )  # with its head: a new one would know nothing
         return LanguageModel(network.eval().to(find_device()), tokenizer)
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> "FittedPerplexityGap":
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedPerplexityGap":
         """Adapt the decoder.
 
         Raises:
@@ -103,10 +103,10 @@ class PerplexityGapSelector(Selector):
             ConfigError: If it is no decoder.
             DataError: If the task has no unit.
         """
-        if not len(task):
-            raise DataError("the task has no unit")
+        if not len(target):
+            raise DataError("the target text has no unit")
         network = copy.deepcopy(self.base.model)
-        ids = self.tokens_of(task.texts)
+        ids = self.tokens_of(target.texts)
         tokens, parameters = (
             self.epochs * sum(map(len, ids)),
             sum(map(torch.numel, network.parameters())),
@@ -126,7 +126,7 @@ class PerplexityGapSelector(Selector):
             of_million,
         )
         return FittedPerplexityGap(
-            self, network.eval(), {"perplexity_gap": {"units": len(task), "tokens": tokens}}
+            self, network.eval(), {"perplexity_gap": {"units": len(target), "tokens": tokens}}
         )
 
     def _train(self, network: Any, ids: list[list[int]], seed: int) -> None:
@@ -181,7 +181,7 @@ class PerplexityGapSelector(Selector):
 
     def micro_batches_of(self, step: StepBatch, network: Any) -> Iterator[MicroBatch]:
         """Yield the forward passes of a batch on the model's device."""
-        layout = BatchLayout.of(network.config, TOKENS_AT_ONCE)
+        layout = BatchLayout.from_config(network.config, TOKENS_AT_ONCE)
         for rows in micro_batches(step.lengths, layout):
             yield step.micro(rows, layout).to(network.device)
 
@@ -204,7 +204,7 @@ class FittedPerplexityGap(FittedSelector):
     Attributes:
         selector: Unfitted selector with the parameters and the decoder itself.
         network: Adapted model of transformers in evaluation mode.
-        notes: Numbers of task units and of tokens of the adaptation, for the manifest.
+        notes: Numbers of target units and of tokens of the adaptation, for the manifest.
     """
 
     selector: PerplexityGapSelector
@@ -224,8 +224,8 @@ class FittedPerplexityGap(FittedSelector):
             )
             sums = torch.zeros(len(step.counts), dtype=torch.float64)
             for micro in self.selector.micro_batches_of(step, self.network):
-                of_task, of_base = (micro.losses(module).double() for module in modules)
-                sums.index_add_(0, micro.owners.cpu(), (of_task - of_base).cpu())
+                of_target, of_base = (micro.losses(module).double() for module in modules)
+                sums.index_add_(0, micro.owners.cpu(), (of_target - of_base).cpu())
             scores[start : start + TEXTS_AT_ONCE] = sums.numpy() / np.maximum(step.counts, 1)
         return scores
 

@@ -29,8 +29,8 @@ class RandomSelector(Selector):
 
     version: ClassVar[int] = 1
     fitted_type: ClassVar[type] = FittedRandom
-    exemptions: ClassVar[dict[str, str]] = {"task_text_scores_lower": "scores are random numbers"}
+    exemptions: ClassVar[dict[str, str]] = {"target_text_scores_lower": "scores are random numbers"}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedRandom:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedRandom:
         """Derive the seed of the hash."""
         return FittedRandom(derive_seed(seed, "selector", "random"))

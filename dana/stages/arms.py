@@ -7,6 +7,7 @@ from typing import Any
 
 from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
+from dana.core.renamed import renamed_hint
 from dana.core.settings import load
 from dana.train.settings import AdaptSettings, check_mix
 from dana.weighting.settings import WeighSettings
@@ -16,7 +17,7 @@ KEYS = ("mix", "after", "selector", "detector", "weigh", "adapt")
 BESIDE = ("-seeds", "-model")  # suffixes of the folders that fine-tuning writes beside an arm's
 TEXTS: dict[str, dict[str, float]] = {
     "base": {},
-    "general": {"general": 1.0},
+    "pool": {"pool": 1.0},
     "task": {"task": 1.0},
 }
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
@@ -25,7 +26,7 @@ SHARE = 0.3  # of the task's own text beside selected text; other shares were no
 # run.
 READY: dict[str, Any] = {
     "base": "base",
-    "general": "general",
+    "pool": "pool",
     "random": {"selector": "random"},
     "dana": {},
     "task": "task",
@@ -41,7 +42,7 @@ class Arm:
     Attributes:
         name: Name, also of its folder.
         mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020:
-            TAPT alone, DAPT with TAPT beside the others) and ``general``; empty for the model as it
+            TAPT alone, DAPT with TAPT beside the others) and ``pool``; empty for the model as it
             is.
         after: The arm whose adapted model it starts from; empty for the base.
         adapt: Settings of the training. Its ``tokens`` and phases are of the arm alone, without
@@ -74,7 +75,7 @@ def parse_arms(
     """Parse a list of ready-made arms, or a mapping of names to values.
 
     Args:
-        spec: ``[general, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, task:
+        spec: ``[pool, random]``, or ``{mine: {selector: cascade, weigh: {beta: 0.1}}, task:
             task}``.
         selector: Selector of the run, for arms without one.
         weigh: Weight settings of the run; an arm's ``weigh`` overrides them.
@@ -92,7 +93,7 @@ def parse_arms(
                 name in READY,
                 "arms",
                 name,
-                f"among {', '.join(READY)}, or be described in a mapping",
+                f"among {', '.join(READY)}, or be described in a mapping{renamed_hint([name], READY)}",
             )
         require(len(set(spec)) == len(spec), "arms", list(spec), "distinct")
         spec = {name: READY[name] for name in spec}
@@ -123,7 +124,7 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
         isinstance(item, Mapping) and name != "base",
         key,
         item,
-        "base" if name == "base" else ALLOWED,
+        "base" if name == "base" else f"{ALLOWED}{renamed_hint([item], TEXTS)}",
     )
     for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")
@@ -195,7 +196,7 @@ def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
         return arm
     key, path, before = f"arms.{arm.name}", {arm.name}, arm
     while before.after:
-        others = ", ".join(name for name, one in arms.items() if one.mix and name not in path)
+        others = ", ".join(name for name, other in arms.items() if other.mix and name not in path)
         fits = before.after in arms and bool(arms[before.after].mix) and before.after not in path
         require(
             fits,
@@ -215,5 +216,5 @@ def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
         )
     more = f"more than the {first:,} of {arm.after}, which count in it; give {arm.after} fewer by its own adapt"
     require(total > first, f"{key}.adapt.tokens", total, more)  # type: ignore[operator]
-    rest = arm.adapt.without_first(first)  # type: ignore[arg-type]
-    return replace(arm, adapt=rest, mix=rest.total_mix)
+    remaining = arm.adapt.without_first(first)  # type: ignore[arg-type]
+    return replace(arm, adapt=remaining, mix=remaining.total_mix)

@@ -57,7 +57,7 @@ def average_stage(
         second: Another model of the same shape, best adapted from the same base: averages of
             unrelated ones are noise.
         alpha: From 0 to 1; or ``auto``: that of 0, 0.1, ..., 1 with the lowest mean held-out loss,
-            in nats per predicted token, over the held-out task text and the held-out general text
+            in nats per predicted token, over the held-out target text and the held-out pool text
             of every run, all equally. The loss at the chosen alpha is the lowest of eleven on this
             text, and so too good: report it of other text.
         runs: Folders of runs with held-out text; for ``auto`` only.
@@ -81,9 +81,9 @@ def average_stage(
     )
     texts: dict[str, Path] = {}
     for run in runs:
-        open_artifact(run / "task", "task", "dana score --task ... --general ... --out DIR")
-        task, general = held_out_folders(run)
-        texts |= {f"{run}: task": task, f"{run}: general": general}
+        open_artifact(run / "target", "target", "dana score --task ... --pool ... --out DIR")
+        task, pool = held_out_folders(run)
+        texts |= {f"{run}: task": task, f"{run}: pool": pool}
     for model in (first, second):
         check_checkpoint(model)
     depends_on: dict[str, Any] = {
@@ -96,8 +96,8 @@ def average_stage(
         (model, tokenizer), (other, other_tokenizer) = load_model(first), load_model(second)
         _check_alike(first, second, (model, tokenizer), (other, other_tokenizer))
         weights = [
-            {name: value.clone() for name, value in one.state_dict().items()}
-            for one in (model, other)
+            {name: value.clone() for name, value in candidate.state_dict().items()}
+            for candidate in (model, other)
         ]
         objective = next(
             (name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), ""
@@ -108,8 +108,11 @@ def average_stage(
         if alpha == AUTO:
             require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")
             heldout = heldout_examples(texts, settings.make_objective(), tokenizer, settings)
-            losses = {one: _losses(_average(state, weights, one), heldout) for one in GRID}
-            best = min(GRID, key=lambda one: sum(losses[one].values()))
+            losses = {
+                candidate: _losses(_average(state, weights, candidate), heldout)
+                for candidate in GRID
+            }
+            best = min(GRID, key=lambda candidate: sum(losses[candidate].values()))
             draft.notes["losses_by_alpha"] = losses
         draft.notes["alpha"] = best
         save_model(_average(state, weights, float(best)), tokenizer, draft.path)
@@ -128,16 +131,16 @@ def average_stage(
     return make(out, "model", depends_on, write)
 
 
-def _check_alike(first: str, second: str, one: tuple[Any, Any], other: tuple[Any, Any]) -> None:
+def _check_alike(first: str, second: str, ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
     """Refuse two models, each with its tokenizer, that differ in more than their weights.
 
     Raises:
         ConfigError: Names the first difference.
     """
     configurations: list[Any] = [
-        {**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (one, other)
+        {**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (ours, theirs)
     ]
-    tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (one, other)]
+    tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (ours, theirs)]
     for what, values in (("configuration", configurations), ("tokenizer", tokenizers)):
         if difference := next(list_differences(*values), None):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""``dana task check``: report sizes, labels and overlap of a task's splits and of a corpus, with warnings."""
+"""``dana task check``: report sizes, labels and overlap of a task's splits and of a pool, with warnings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dana.core.text_table import Value, tabulate
 from dana.corpus.documents import Tally, read_documents
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import split_by_fold, stream_examples
-from dana.tasks.tables import Row, corpus_row, label_rows, overlap_rows, split_rows
+from dana.tasks.tables import Row, label_rows, overlap_rows, pool_row, split_rows
 
 log = get_logger(__name__)
 
@@ -20,7 +20,7 @@ class TaskCheck:
     """Report on a task's data.
 
     Attributes:
-        tables: Rows by name: ``splits``, ``labels``, ``overlap``; ``corpus`` if one was given.
+        tables: Rows by name: ``splits``, ``labels``, ``overlap``; ``pool`` if one was given.
         warnings: Problems and what to do about them, one per line.
     """
 
@@ -35,13 +35,13 @@ class TaskCheck:
         )
 
 
-def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -> TaskCheck:
+def check_task(name: str, data: str | None = None, pool: Sequence[str] = ()) -> TaskCheck:
     """Read all splits of a task, of a card with ``folds`` those of the first, and report on them.
 
     Args:
         name: A task card's name or YAML file.
         data: Folder that holds the card's data.
-        corpus: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts, of
+        pool: Files, folders, globs or ``hf:`` names of text; its overlap with the test texts, of
             all folds, is measured. Records that cannot be read are counted.
 
     Raises:
@@ -67,10 +67,10 @@ def check_task(name: str, data: str | None = None, corpus: Sequence[str] = ()) -
         "labels": label_rows(card, every),
         "overlap": overlap_rows(splits),
     }
-    if corpus:
+    if pool:
         tally = Tally()
-        tables["corpus"] = [corpus_row(test_examples, read_documents(corpus, "skip", tally))]
-        log.info("corpus    %s", tally)
+        tables["pool"] = [pool_row(test_examples, read_documents(pool, "skip", tally))]
+        log.info("pool      %s", tally)
     return TaskCheck(tables, [*_of_splits(card, tables["splits"]), *_of_overlap(card, tables)])
 
 
@@ -107,7 +107,7 @@ def _of_splits(card: TaskCard, rows: Rows) -> Iterable[str]:
 
 
 def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
-    """Warn of repeated texts and of text shared by splits, or by test and the corpus."""
+    """Warn of repeated texts and of text shared by splits, or by test and the pool."""
     for row in [row for row in tables["overlap"] if row["examples"]]:
         split, within = row["split"], row["within"]
         number = f"{row['examples']:,} of {row['of']:,} examples ({row['share']:.1%})"
@@ -118,9 +118,9 @@ def _of_overlap(card: TaskCard, tables: dict[str, Rows]) -> Iterable[str]:
             yield f"{split}: {number} repeat an earlier text: keep one of each"
         else:
             yield f"{split}: {number} are also in {within}: remove them from {within}, or report scores without them"
-    for row in tables.get("corpus", []):
+    for row in tables.get("pool", []):
         if row["examples"]:
             yield (
                 f"test: {row['examples']:,} of {row['of']:,} examples ({row['share']:.1%}) share text with"
-                f" the corpus (documents: {row['documents']:,}): rank and score with --decontaminate {card.name}"
+                f" the pool (documents: {row['documents']:,}): rank and score with --decontaminate {card.name}"
             )

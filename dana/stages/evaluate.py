@@ -13,20 +13,20 @@ from dana.core.statistics import mean_interval
 from dana.core.text_table import csv_text, tabulate
 from dana.finetuning.results import METRICS
 from dana.models.folder import check_checkpoint
-from dana.report.cells import read_cell
+from dana.report.arm_results import read_arm_result
 from dana.stages.finetune import FinetuningPlan, plan_finetuning
-from dana.stages.finetune_cells import (
+from dana.stages.finetune_steps import (
+    baseline_step,
     cards_by_name,
-    floor_cell,
     refuse_mixed_precision,
-    require_shared_cells,
+    require_shared_steps,
 )
-from dana.stages.grid.cell import Cell
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
 from dana.stages.join import join_stage
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import Step
 from dana.tasks.card import load_card
 from dana.tasks.examples import fold_count
 from dana.tasks.kinds import is_error
@@ -79,20 +79,20 @@ def run_evaluate(
 
     Raises:
         ConfigError: If a checkpoint or card is unknown or named twice, before anything is run.
-        DanaError: If cells failed, after all others are done.
+        DanaError: If steps failed, after all others are done.
     """
-    require_shared_cells(settings.jobs)
+    require_shared_steps(settings.jobs)
     plans = plan_evaluate(checkpoints, settings, remake)
-    cells = [cell for plan in plans for cell in plan.cells]
-    grid = Grid(Path(settings.out), (*cells, *_floor_cells(settings)))
-    refuse_mixed_precision(grid)
-    run_grid(grid, settings.jobs, remake=remake)
+    steps = [step for plan in plans for step in plan.steps]
+    run = Run(Path(settings.out), (*steps, *_floor_cells(settings)))
+    refuse_mixed_precision(run)
+    execute(run, settings.jobs, remake=remake)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
 
     def collect() -> "pd.DataFrame":
         for plan in plans:
             join_stage(plan.parts, plan.out)
-        return _collect(grid.folder, plans, origins)
+        return _collect(run.folder, plans, origins)
 
     return on_rank_0(collect)
 
@@ -138,13 +138,13 @@ def plan_evaluate(
     return plans
 
 
-def _floor_cells(settings: RunSettings) -> Iterator[Cell]:
-    """Yield the cells of the floors, one per card."""
-    if not settings.floor_names:
+def _floor_cells(settings: RunSettings) -> Iterator[Step]:
+    """Yield the steps of the baselines, one per card."""
+    if not settings.baseline_names:
         return
     for task, card in cards_by_name(settings.cards).items():
         folds = fold_count(load_card(card), settings.data)
-        yield floor_cell(settings, task, card, folds if folds > 1 else None)
+        yield baseline_step(settings, task, card, folds if folds > 1 else None)
 
 
 def _collect(
@@ -159,7 +159,7 @@ def _collect(
         task, name = plan.out.parts[-2:]
         metrics = read_json(plan.out / METRICS)
         manifest = read_manifest(plan.out)
-        result = read_cell(plan.out / METRICS, name)
+        result = read_arm_result(plan.out / METRICS, name)
         scores = {str(row["seed"]): row["score"] for row in metrics["seeds"]}
         low, high = result.interval
         rows.append(

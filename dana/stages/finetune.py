@@ -10,13 +10,13 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.finetuning.results import METRICS, results_table
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.finetune_cells import TaskRun, refuse_mixed_precision
+from dana.stages.baselines import baseline_scores
 from dana.stages.finetune_seed import Finetuning, check_model_folder
-from dana.stages.floors import floor_scores
-from dana.stages.grid.cell import Cell
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
+from dana.stages.finetune_steps import TaskRun, refuse_mixed_precision
 from dana.stages.join import join_stage, seed_folder
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import Step
 from dana.tasks.card import load_card
 from dana.tasks.examples import fold_count, read_splits
 from dana.tasks.tables import collapse_warning
@@ -30,12 +30,12 @@ class FinetuningPlan:
 
     Attributes:
         out: Folder of the joined result.
-        cells: The steps, most of which train one seed.
+        steps: The steps, most of which train one seed.
         parts: Folders of the seeds by fold; by 0 for a task without folds.
     """
 
     out: Path
-    cells: list[Cell]
+    steps: list[Step]
     parts: dict[int, list[Path]]
 
 
@@ -71,13 +71,13 @@ def plan_finetuning(
     tuning = TaskRun(model, card, settings, out, f"{task.name}/{out.name}", data, labels)
     if settings.save and not has_folds and not remake:
         check_model_folder(tuning.model_folder(0, is_repeated=False), shared)
-    cells: list[Cell] = []
+    steps: list[Step] = []
     parts: dict[int, list[Path]] = {}
     for index in range(folds if has_folds else 1):
         seeds_of_fold = [seed + index * (max(seeds) + 1) for seed in seeds]
-        cells += tuning.cells(index, seeds_of_fold, has_folds, is_repeated=has_folds)
+        steps += tuning.steps(index, seeds_of_fold, has_folds, is_repeated=has_folds)
         parts[index] = [seed_folder(out, index, seed) for seed in seeds_of_fold]
-    return FinetuningPlan(out, cells, parts)
+    return FinetuningPlan(out, steps, parts)
 
 
 def finetune_stage(
@@ -86,7 +86,7 @@ def finetune_stage(
     settings: FinetuneSettings,
     out: Path,
     data: str | None = None,
-    with_floors: bool = False,
+    with_baselines: bool = False,
     remake: bool = False,
 ) -> Artifact:
     """Fine-tune over seeds, and over the folds of a card that has some; under several processes they share the seeds.
@@ -103,8 +103,8 @@ def finetune_stage(
             and further columns of the card's kind). With ``save``, the model of the seed with the
             best development score goes to ``OUT-model``; with folds one to ``OUT-seeds/FOLD-model``.
         data: Folder with the card's data.
-        with_floors: Add ``floors`` to ``metrics.json``: what simple models score
-            (:mod:`dana.stages.floors`).
+        with_baselines: Add ``baselines`` to ``metrics.json``: what simple models score
+            (:mod:`dana.stages.baselines`).
         remake: Whether seeds of other settings are replaced instead of refused.
 
     Raises:
@@ -114,19 +114,19 @@ def finetune_stage(
         Preemption: If a signal asked to stop; finished seeds are kept.
     """
     plan = plan_finetuning(model, card, settings, out, data, remake=remake)
-    grid = Grid(out.with_name(f"{out.name}-seeds"), tuple(plan.cells))
-    refuse_mixed_precision(grid)
-    run_grid(grid, remake=remake)
+    run = Run(out.with_name(f"{out.name}-seeds"), tuple(plan.steps))
+    refuse_mixed_precision(run)
+    execute(run, remake=remake)
     task = settings.fields_of(load_card(card))
 
-    def floors() -> dict[str, float]:
-        if not with_floors:
+    def baselines() -> dict[str, float]:
+        if not with_baselines:
             return {}
         indices = list(plan.parts) if len(plan.parts) > 1 else [None]
         splits = [read_splits(task, data, index) for index in indices]
-        return floor_scores(task, splits, settings.max_train)
+        return baseline_scores(task, splits, settings.max_train)
 
-    result = on_rank_0(lambda: join_stage(plan.parts, out, floors))
+    result = on_rank_0(lambda: join_stage(plan.parts, out, baselines))
     metrics = read_json(out / METRICS)
     warning = collapse_warning(metrics)
     if warning and metrics["n"] > 1:  # of one seed, the seed has said it

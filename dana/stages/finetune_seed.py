@@ -163,13 +163,13 @@ class Finetuning:
         """Encode train and dev with labels, and test without: test labels are for the results alone."""
         tokenizer = self.tokenizer
         length = self.preset.max_tokens
-        kind = self.task.target
+        kind = self.task.label_kind
         parts = {"train": self.training_texts(splits), "dev": splits["dev"]}
         inputs = {
             name: EncodedSplit.with_labels(part, tokenizer, length, kind, self.markers)
             for name, part in parts.items()
         }
-        inputs["test"] = EncodedSplit.of(splits["test"], tokenizer, length, self.markers)
+        inputs["test"] = EncodedSplit.from_examples(splits["test"], tokenizer, length, self.markers)
         return inputs
 
     def run(
@@ -235,7 +235,7 @@ def seed_stage(
     check_trackers(settings.trackers)
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
-    precision = Precision.of(accelerator).without_accelerate()
+    precision = Precision.from_accelerator(accelerator).without_accelerate()
     name = arm_name(out, model)
     depends_on = shared.depends_on()
     depends_on["preset"]["seeds"] = [seed]
@@ -250,7 +250,7 @@ def seed_stage(
             "preset": settings.preset,
             "settings": {**asdict(job.preset), "seeds": [seed], "max_train": job.max_train},
             **_describe_data(job, splits),
-            "floors": {},
+            "baselines": {},
             "folds": None if fold is None else fold_count(job.task, data),
         }
         metrics = write_result(draft.path, job.task, details, result, splits)
@@ -289,7 +289,7 @@ def rate_stage(
         ConfigError: If there are too few training texts.
     """
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
-    precision = Precision.of(make_accelerator()).without_accelerate()
+    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
     middle = checkpoint_entry(shared.config)["learning_rate"]
     rates = [middle * factor for factor in RATE_FACTORS]
 
@@ -301,8 +301,8 @@ def rate_stage(
         require(count > 0, "learning_rate", AUTO, few)
         rows = generator(0, "finetune", "rate").permutation(len(train))
         dev = [train[row] for row in sorted(rows[:count])]
-        rest = [train[row] for row in sorted(rows[count:])]
-        inputs = shared.encode({"train": rest, "dev": dev, "test": dev[:1]})
+        others = [train[row] for row in sorted(rows[count:])]
+        inputs = shared.encode({"train": others, "dev": dev, "test": dev[:1]})
         scores = {}
         for rate in rates:
             job = replace(shared, preset=replace(shared.preset, learning_rate=rate))
@@ -349,7 +349,7 @@ def model_stage(
         ArtifactError: If `out` holds anything but the model of a seed made alike.
     """
     job = Finetuning.from_settings(model, card, settings, out, data, fold)
-    kind = job.task.target
+    kind = job.task.label_kind
     results = [result for folder in seeds for result in read_results(folder, kind)]
     best = max(results, key=lambda result: job.task.sign * result.dev_score)  # the first of a tie
     folder = seeds[results.index(best)]
@@ -367,7 +367,7 @@ def model_stage(
             load_model(classifier, folder / WEIGHTS)
         else:
             log.info("model     seed %d is the best; it is trained again to save it", best.seed)
-            precision = Precision.of(make_accelerator()).without_accelerate()
+            precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
             classifier, result = trained.run(best.seed, inputs, precision, model_name(model))
             if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                 log.warning("model     trained again, seed %d predicts differently", best.seed)
@@ -419,7 +419,7 @@ def _choose_pooling(
     Raises:
         ConfigError: If the pooling does not fit the labels or the texts.
     """
-    kind = task.target
+    kind = task.label_kind
     pooling = preset.pooling
     per_word = f"left out for kind={task.kind}: each word has a label of its own"
     require(pooling == "cls" or not kind.per_word, "pooling", pooling, per_word)
@@ -471,7 +471,7 @@ def _describe_data(job: Finetuning, splits: Splits) -> dict[str, Any]:
         ``untrained_labels``, those that development or test examples have and no training example;
         and ``split_overlap``, how many test texts are in which other split.
     """
-    kind = job.task.target
+    kind = job.task.label_kind
     absent_in_training = kind.absent([row.label for row in job.training_texts(splits)])
     absent_elsewhere = kind.absent([row.label for row in splits["dev"] + splits["test"]])
     untrained = [label for label in absent_in_training if label not in absent_elsewhere]

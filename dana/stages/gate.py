@@ -23,10 +23,10 @@ WORDS = 20_000  # of each text, so that the distances of tasks have the same bia
 
 def gate_stage(
     model: str,
-    corpus: Path,
+    pool: Path,
     weights: Path,
-    task_heldout: Path,
-    general_heldout: Path,
+    target_heldout: Path,
+    pool_heldout: Path,
     settings: AdaptSettings,
     out: Path,
 ) -> Artifact:
@@ -37,11 +37,11 @@ def gate_stage(
 
     Args:
         model: Folder with safetensors, or Hub name.
-        corpus: Folder of a corpus artifact.
+        pool: Folder of a pool artifact.
         weights: Folder of its weights.
-        task_heldout: Folder of held-out task documents; the task's other text is in the folder
+        target_heldout: Folder of held-out target documents; the task's other text is in the folder
             ``fit`` beside it.
-        general_heldout: Folder of held-out general documents.
+        pool_heldout: Folder of held-out pool documents.
         settings: Settings of the training, of which the model's masks and lengths are used.
         out: Folder of the artifact.
 
@@ -49,12 +49,12 @@ def gate_stage(
         The artifact. Its manifest has ``base_losses`` (:func:`dana.train.run.base_losses`),
         ``known_to_base``, the share of the text that the model was trained on, ``in_domain``, the
         share of the pool that scores like the task, and ``vocabulary``, the distance of the words
-        of task and general text (:func:`word_distance`); None is unknown.
+        of target and pool text (:func:`word_distance`); None is unknown.
 
     Raises:
         ArtifactError: If an input is missing or damaged.
     """
-    data = TrainingData(corpus, weights, task_heldout, general_heldout, {"selected": 1.0})
+    data = TrainingData(pool, weights, target_heldout, pool_heldout, {"selected": 1.0})
     objective, fit = settings.make_objective(), data.task
     of_loss = {
         name: getattr(settings, name) for name in ("seed", "max_tokens", "evaluation_tokens")
@@ -68,28 +68,28 @@ def gate_stage(
     def write(draft: Draft | None) -> None:
         language_model = objective.prepare_model(model, settings.seed)
         tokenizer, documents = language_model.tokenizer, read_known_text(model)
-        heldout = heldout_examples({"general": general_heldout}, objective, tokenizer, settings)
+        heldout = heldout_examples({"pool": pool_heldout}, objective, tokenizer, settings)
         examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
         state = prepare(language_model.model, settings, make_accelerator())
         losses = base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
         if draft is not None:
-            pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")
+            share_of_pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")
             share = None if documents is None else data.overlap(documents)[0]
-            draft.notes |= {**losses, "known_to_base": share, "in_domain": pool}
-            draft.notes["vocabulary"] = word_distance(fit, general_heldout)
+            draft.notes |= {**losses, "known_to_base": share, "in_domain": share_of_pool}
+            draft.notes["vocabulary"] = word_distance(fit, pool_heldout)
 
     return make_on_all_ranks(
         out, "gate", {**depends_on, "settings": of_loss | objective.decisive()}, write
     )
 
 
-def word_distance(one: Path, other: Path) -> float:
+def word_distance(first: Path, second: Path) -> float:
     """Compute the Jensen-Shannon distance of the words of two folders of documents: 0 alike, 1 none in common.
 
     References:
         Endres and Schindelin 2003, A new metric for probability distributions.
     """
-    counts = [Counter(islice(_words(folder), WORDS)) for folder in (one, other)]
+    counts = [Counter(islice(_words(folder), WORDS)) for folder in (first, second)]
     words = counts[0] | counts[1]
     return float(jensenshannon(*([count[word] for word in words] for count in counts), base=2))
 

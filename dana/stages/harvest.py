@@ -1,6 +1,6 @@
-"""Make the quickstart's text from the installed Python distributions: a labelled task, its card and general text.
+"""Make the quickstart's text from the installed Python distributions: a labelled task, its card and a pool.
 
-The task is to tell which sub-package of scipy a docstring is from. The general text is that of all
+The task is to tell which sub-package of scipy a docstring is from. The pool is that of all
 other distributions, plus *planted* scipy documents that nothing is fitted on, so that the recall of
 a selection can be measured.
 
@@ -44,7 +44,7 @@ NEAR_DUPLICATE = 0.4
 READ_SHARES = (
     0.04,
     0.12,
-)  # largest share of one source in general_documents; the second if the first is too small
+)  # largest share of one source in pool_documents; the second if the first is too small
 MOST_LICENCES = 100
 QUICK: dict[str, Any] = {
     "epochs": 6,
@@ -62,9 +62,9 @@ Rows = list[dict[str, str]]
 
 
 def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
-    """Write ``general.jsonl.gz``, ``task/{train,dev,test}.jsonl.gz`` and ``card.yaml``.
+    """Write ``pool.jsonl.gz``, ``task/{train,dev,test}.jsonl.gz`` and ``card.yaml``.
 
-    General rows hold id, text and source (the distribution, ``licences``, or ``scipy (planted)``),
+    Pool rows hold id, text and source (the distribution, ``licences``, or ``scipy (planted)``),
     task rows id, text and label. Same installation and settings, same bytes.
 
     Args:
@@ -85,13 +85,13 @@ def harvest_stage(folder: Path, settings: HarvestSettings) -> Artifact:
         planted_rows = [
             {"id": row["id"], "text": row["text"], "source": PLANTED} for row in task.pop("planted")
         ]
-        general = _general(present, settings, digests)
-        _write_lines(draft.path / "general.jsonl.gz", general + planted_rows)
+        pool = _pool_text(present, settings, digests)
+        _write_lines(draft.path / "pool.jsonl.gz", pool + planted_rows)
         for split, rows in task.items():
             _write_lines(draft.path / "task" / f"{split}.jsonl.gz", rows)
         counts = {split: len(rows) for split, rows in task.items()}
         (draft.path / "card.yaml").write_text(_card(labels, counts), encoding="utf-8")
-        draft.counts.update({"general": len(general), "planted": len(planted_rows), **counts})
+        draft.counts.update({"pool": len(pool), "planted": len(planted_rows), **counts})
         draft.counts["labels"] = {
             label: sum(row["label"] == label for row in task["train"]) for label in labels
         }
@@ -156,7 +156,7 @@ def _split(quantile: float) -> str:
     return "planted"
 
 
-def _general(
+def _pool_text(
     present: Mapping[str, Distribution], settings: HarvestSettings, digests: set[bytes]
 ) -> Rows:
     """Collect documents of all other distributions, each up to its share; files are read only as needed."""
@@ -169,7 +169,7 @@ def _general(
                 pools[item.distribution].append(item)
             texts = iterate_docstrings(name, distribution, settings.max_characters)
             unread[name] = drop_repeats(texts, settings.min_characters, digests)
-    count = settings.general_documents
+    count = settings.pool_documents
     licences = min(MOST_LICENCES, int(READ_SHARES[-1] * count))
     pools["licences"] = _shuffle(settings.seed, pools["licences"])[:licences]
     for share in READ_SHARES:

@@ -48,7 +48,7 @@ PLAN = """\
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
-{survey}general: {pool}
+{survey}pool: {pool}
 model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
@@ -70,7 +70,7 @@ def init(
     Args:
         table: Labelled texts: a pandas table; or a file (CSV, TSV, JSON lines, Parquet, Excel), or
             a folder with a folder of text files per label.
-        pool: General text: a file, folder, glob or URL, or several.
+        pool: Pool text: a file, folder, glob or URL, or several.
         out: Folder to write, which must not hold anything but an earlier one of these; None takes
             the table's name without its suffix, ``table`` for one in memory.
         text: Column of the text, and field of the pool's, which may be ``text`` there; None takes
@@ -233,17 +233,19 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
         % of texts outside the fit are, by the selector ``lexical``; None with fewer than 60 texts.
     """
     index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
-    rest: list[Document] = []
+    others_of_block: list[Document] = []
     for block in document_blocks(documents):
         rows = {overlap.row for overlap in index.find([document.text for document in block])}
-        rest += [document for row, document in enumerate(block) if row not in rows]
-    survey: dict[str, Any] = {"overlap": len(documents) - len(rest), "like": None}
-    if len(texts) < FEWEST_TEXTS or not rest:
+        others_of_block += [document for row, document in enumerate(block) if row not in rows]
+    survey: dict[str, Any] = {"overlap": len(documents) - len(others_of_block), "like": None}
+    if len(texts) < FEWEST_TEXTS or not others_of_block:
         return survey
     random = generator(0, "init", "pool")
     order = random.permutation(len(texts))[:MOST_SCORED]
     own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    sample = [rest[row] for row in random.permutation(len(rest))[:MOST_SCORED]]
+    sample = [
+        others_of_block[row] for row in random.permutation(len(others_of_block))[:MOST_SCORED]
+    ]
     third = len(own_texts) // 3
     parts = (own_texts[third:], own_texts[:third], sample)
     task, others, pool = (

@@ -96,7 +96,7 @@ def _whole_indices(seeds_of: Mapping[str, Mapping[int, Sequence[Path]]]) -> list
 def join_stage(
     parts: Mapping[int, Sequence[Path]],
     folder: Path,
-    floors: Callable[[], dict[str, float]] = dict[str, float],
+    baselines: Callable[[], dict[str, float]] = dict[str, float],
 ) -> Artifact:
     """Join the results of single seeds, as if they came from one fine-tuning.
 
@@ -104,7 +104,7 @@ def join_stage(
         parts: Folders of :func:`dana.stages.finetune_seed.seed_stage` by index of the adaptation or
             fold, of models made alike.
         folder: Folder for ``metrics.json`` and ``predictions.parquet``.
-        floors: Computes what simple models score on all texts.
+        baselines: Computes what simple models score on all texts.
 
     Raises:
         ArtifactError: If seeds are missing or unlike; names the first difference.
@@ -136,7 +136,7 @@ def join_stage(
     def write(draft: Draft) -> None:
         from dana.finetuning.results import join_results  # loads torch
 
-        join_results(parts, draft.path, kind, floors())
+        join_results(parts, draft.path, kind, baselines())
         draft.counts |= first.manifest["counts"]
         draft.notes |= {"precision": first.manifest["precision"], "parts": fingerprints}
 

@@ -80,7 +80,7 @@ def loss_stage(
         accelerator = make_accelerator()
         table, chance = _losses(model, texts, settings, accelerator)
         if draft is not None:
-            draft.notes["precision"] = Precision.of(accelerator).name
+            draft.notes["precision"] = Precision.from_accelerator(accelerator).name
             draft.counts["texts"] = len(table)
             content = {"task": task, "model": model_name(model), "settings": preset}
             _write(draft.path, table, content, chance, index)
@@ -99,7 +99,7 @@ def _losses(
         objective.heldout_collator(language_model.tokenizer),
         _order(iterate_documents(texts)),
     )
-    tokens = Tokens.of(documents, language_model.tokenizer)
+    tokens = Tokens.from_documents(documents, language_model.tokenizer)
     ends = np.array([span.after for span in tokens.documents()])
     count = max(1, int((ends <= settings.evaluation_tokens).sum()))
     examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
@@ -113,7 +113,8 @@ def _losses(
             f"{texts}: holds {(sizes > 0).sum()} text(s) with a token to predict; a comparison needs 2"
         )
     names, sources, characters = zip(
-        *((one.doc_id, one.source, len(one.text)) for one in documents[:count]), strict=True
+        *((document.doc_id, document.source, len(document.text)) for document in documents[:count]),
+        strict=True,
     )
     table = pa.table(
         {"id": pa.array(names), "source": pa.array(sources), "label": sizes, "prediction": nats}
@@ -170,7 +171,7 @@ def _write(
         "kind": TextLoss.name,
         "labels": [],
     }
-    content |= {"preset": "loss", "untrained_labels": [], "floors": {}}
+    content |= {"preset": "loss", "untrained_labels": [], "baselines": {}}
     content |= {
         "split_overlap": {"seen": 0, "unseen": len(rows), "unseen_mean": None},
         "folds": None,

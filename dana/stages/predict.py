@@ -73,7 +73,7 @@ class NewText:
         Args:
             trained_on: Manifest of the model, which names the fields of its training data; empty
                 without one.
-            kind: Kind of target of the model.
+            kind: Kind of label of the model.
 
         Raises:
             DataError: If a record is bad and not skipped, naming file, line and problem; or if
@@ -173,13 +173,13 @@ def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
     alone = bool(trained_on) and "text_pair_field" not in trained_on
     hint = f"left out: {model} was trained on single texts"
     require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)
-    precision = Precision.of(make_accelerator()).without_accelerate()
+    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
     module: Any = classifier.module.to(precision.device)
     total = full = 0
     with progress(what="predict", unit="texts") as bar:
         waiting = text.examples(trained_on, classifier.kind)
         while examples := list(islice(waiting, BATCH)):
-            inputs = EncodedSplit.of(
+            inputs = EncodedSplit.from_examples(
                 examples, classifier.tokenizer, classifier.max_tokens, classifier.markers
             )
             outputs = predict(module, inputs, classifier.kind, precision)
@@ -262,5 +262,5 @@ def to_lines(table: pa.Table) -> str:
 
 def _round(value: Any) -> Any:
     if isinstance(value, list):
-        return [_round(each) for each in value]
+        return [_round(item) for item in value]
     return round(value, 6) if isinstance(value, float) else value

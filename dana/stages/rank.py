@@ -1,4 +1,4 @@
-"""``dana score --rank-only``: rank detectors by how well they find held-out task text in general text."""
+"""``dana score --rank-only``: rank detectors by how well they find held-out target text in pool text."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.core.text_table import csv_text
 from dana.encoders.base import encoder_identity
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.ranking.comparison import compare_detectors, detector_origins, texts_to_rank
 from dana.scoring.ranking.measures import is_below_chance, refuse_below_chance, warn_of_length
 from dana.scoring.scoring import SAMPLES
@@ -35,18 +35,18 @@ HIDDEN = ["f1_std", "tied"]  # columns that are not printed
 
 
 def run_rank(settings: RunSettings) -> Artifact:
-    """Read the task and general text of a run and rank its detectors; see :func:`rank_stage`."""
+    """Read the target and pool text of a run and rank its detectors; see :func:`rank_stage`."""
     encoder_identity(ENCODERS.create(settings.selection.encoder))
-    task, general = open_texts(settings)
+    target, pool = open_texts(settings)
     folder = Path(settings.out) / RANKING
     return rank_stage(
-        task, general, settings.selection, settings.ranking, folder, settings.weigh.share
+        target, pool, settings.selection, settings.ranking, folder, settings.weigh.share
     )
 
 
 def rank_stage(
-    task: TaskText,
-    general: GeneralCorpus,
+    target: TargetText,
+    pool: PoolText,
     selection: Selection,
     settings: RankSettings,
     folder: Path,
@@ -55,13 +55,13 @@ def rank_stage(
     """Write the ranking artifact: ``ranking.csv``, and a manifest with the rows, the choice and its rule.
 
     Args:
-        task: Task text.
-        general: General text.
+        target: Target text.
+        pool: Pool text.
         selection: How text is cut and embedded, as in scoring.
         settings: Detectors and protocol of the ranking.
         folder: Folder of the artifact. ``__dana__/samples.json`` gets the ids of the sampled
-            general units.
-        budget: Share of general units to select, β.
+            pool units.
+        budget: Share of pool units to select, β.
 
     Raises:
         ArtifactError: If the folder holds another ranking.
@@ -69,7 +69,7 @@ def rank_stage(
         PluginError: If a detector named in the settings fails, or none is left.
     """
     specs = settings.specs()
-    texts = {"task": task.artifact.fingerprint, "general": general.artifact.fingerprint}
+    texts = {"target": target.artifact.fingerprint, "pool": pool.artifact.fingerprint}
     units = {**selection.identity(), "encoder": selection.context("").encoder_identity()}
     depends_on = {
         **texts,
@@ -84,7 +84,7 @@ def rank_stage(
     }
 
     def write(draft: Draft) -> None:
-        texts = texts_to_rank(task, general, selection, settings)
+        texts = texts_to_rank(target, pool, selection, settings)
         rows, best, failures = compare_detectors(specs, texts, settings, budget, selection.seed)
         warn_of_length({row["name"]: row["length"] for row in rows})
         write_text(draft.path / TABLE, csv_text(pd.DataFrame(rows)))
@@ -128,7 +128,7 @@ def open_ranking(folder: Path) -> dict[str, Any]:
         ArtifactError: If it is missing or damaged.
     """
     return open_artifact(
-        folder, "ranking", "dana score --rank-only --task ... --general ... --out DIR"
+        folder, "ranking", "dana score --rank-only --task ... --pool ... --out DIR"
     ).manifest
 
 
@@ -142,7 +142,7 @@ def ranking_budget(folder: Path, otherwise: float) -> float:
     budget = open_ranking(folder)["budget"] if (folder / MANIFEST).is_file() else None
     if budget is not None and budget != otherwise:
         log.warning(
-            "ranking   chose by recall at %g of the general units, but β is now %g",
+            "ranking   chose by recall at %g of the pool units, but β is now %g",
             budget,
             otherwise,
         )
@@ -163,7 +163,7 @@ def comparison_text(ranking: dict[str, Any]) -> str:
         else ""
     )
     below_note = (
-        "; !: task text ranks below chance: used only with --allow-below-chance"
+        "; !: target text ranks below chance: used only with --allow-below-chance"
         if below.any()
         else ""
     )

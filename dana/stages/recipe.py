@@ -33,7 +33,7 @@ HEAD = f"""\
 # Settings that are paths, which may start from the folder of the recipe.
 PATHS = (
     "task",
-    "general",
+    "pool",
     "cards",
     "data",
     "task_path",
@@ -42,7 +42,7 @@ PATHS = (
     "selection.store",
 )
 HARVESTED_TASK = "data/card.yaml"  # in a run's folder
-HARVESTED_POOL = "data/general.jsonl.gz"
+HARVESTED_POOL = "data/pool.jsonl.gz"
 # Settings of one call, which no recipe keeps: parallel steps, permission, trackers, resuming.
 MOMENTARY = [
     "out",
@@ -107,7 +107,7 @@ def read_run_recipe(folder: Path, overrides: Collection[str] = ()) -> dict[str, 
     values = {key: value for key, value in values.items() if key not in missing_studies()}
     if values.pop("harvest", None) is not None:
         values["task"] = str(folder / HARVESTED_TASK)
-        values["general"] = [str(folder / HARVESTED_POOL)]
+        values["pool"] = [str(folder / HARVESTED_POOL)]
     load(RunSettings, values, origin=str(path))
     for rivals in RIVALS:
         if not rivals.isdisjoint(overrides):

@@ -56,9 +56,11 @@ def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int)
     def look() -> str:
         join_run(out, arms)
         run = read_outcomes(out)
-        if any(cell.adaptations > adaptations for cell in run.cells):
+        if any(result.adaptations > adaptations for result in run.results):
             return ""
-        rows = compare_arms([replace(cell, horizon=horizon) for cell in run.cells], run.floors)
+        rows = compare_arms(
+            [replace(result, horizon=horizon) for result in run.results], run.baselines
+        )
         stop = reason_to_stop(rows)
         write_json(out / LOOKS, {"horizon": horizon, "adaptations": adaptations, "stop": stop})
         log.info(

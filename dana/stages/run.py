@@ -1,4 +1,4 @@
-"""``dana run``: run a recipe as a grid of cells, from text to fine-tuned models, and report on the results."""
+"""``dana run``: run a recipe as steps, from text to fine-tuned models, and report on the results."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,26 +16,23 @@ from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.report.gate import gate_text
 from dana.report.run import is_control
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
-from dana.stages.finetune_cells import (
+from dana.stages.finetune_steps import (
     TaskRun,
+    baseline_step,
     cards_by_name,
     check_seeds,
     count_folds,
-    floor_cell,
-    home,
-    loss_cells,
+    folder_of_fold,
+    loss_steps,
     refuse_mixed_precision,
-    require_shared_cells,
+    require_shared_steps,
     suffix,
     with_seed,
 )
-from dana.stages.grid.cell import Cell, OutputOf
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
 from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
@@ -44,6 +41,9 @@ from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.recipe import HARVESTED_POOL, HARVESTED_TASK, write_recipe
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.stages.weigh import WeighSettings, first_look
@@ -54,9 +54,9 @@ from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
 
-# Settings used by the cells that read text and that warm up a head; other settings can change
+# Settings used by the steps that read text and that warm up a head; other settings can change
 # without a rerun.
-OF_TEXTS = ("out", "task", "general", "data", "on_bad_record", "inputs", "hygiene")
+OF_TEXTS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
 OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 
@@ -66,7 +66,7 @@ QUICK_ADAPTATIONS = 3
 
 
 def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False) -> Path:
-    """Run every cell of a recipe and report on them; existing artifacts are reused.
+    """Run every step of a recipe and report on them; existing artifacts are reused.
 
     Args:
         settings: Settings of the run.
@@ -79,14 +79,14 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
 
     Raises:
         ConfigError: If the task is neither a task card nor text.
-        DanaError: If cells failed, after all others are done.
+        DanaError: If steps failed, after all others are done.
     """
-    require_shared_cells(settings.jobs)
-    grid = plan_run(settings, quick)
-    refuse_mixed_precision(grid)
+    require_shared_steps(settings.jobs)
+    run = plan_run(settings, quick)
+    refuse_mixed_precision(run)
     _describe_tasks(settings, quick)
-    log.info("%s", summary_text(grid))
-    run_grid(grid, settings.jobs, _show_selection, remake)
+    log.info("%s", summary_text(run))
+    execute(run, settings.jobs, _show_selection, remake)
     out = Path(settings.out)
     write_recipe(settings, out)
     arms = [arm.name for arm in _arms_to_run(settings, quick)]
@@ -123,21 +123,21 @@ def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
             log.info("          %s labels; %s", len(task.labels), describe_difference(power, 3))
 
 
-def _show_selection(cell: Cell, output: str) -> None:
+def _show_selection(step: Step, output: str) -> None:
     """Log a first look at the text that an arm selects, of the first adaptation, and what it could teach the base."""
-    arm = cell.labels.get("arm", "")
-    if cell.name == f"weigh/{arm}" != "weigh/random":
+    arm = step.labels.get("arm", "")
+    if step.name == f"weigh/{arm}" != "weigh/random":
         log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
-    if cell.name == f"gate/{arm}":
+    if step.name == f"gate/{arm}":
         log.info("gate      %s: %s", arm, gate_text(open_artifact(Path(output), "gate").manifest))
 
 
-def plan_run(settings: RunSettings, quick: bool = False) -> Grid:
-    """Plan the cells of a recipe, after checking that every component in it exists.
+def plan_run(settings: RunSettings, quick: bool = False) -> Run:
+    """Plan the steps of a recipe, after checking that every component in it exists.
 
     Args:
         settings: Settings of the run.
-        quick: Whether to plan a part of the same cells: of the arms only ``random`` and ``dana``
+        quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``
             (with what they come after), if the recipe has both, and at most three adaptations or
             folds.
 
@@ -161,7 +161,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Grid:
                 selectors[arm.name] = _selector_of(arm, settings)
             except DanaError as error:
                 raise type(error)(f"arms.{arm.name}: {error}") from error
-    return Grid(Path(settings.out), tuple(_cells(settings, selectors, quick)))
+    return Run(Path(settings.out), tuple(_steps(settings, selectors, quick)))
 
 
 def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
@@ -190,18 +190,18 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
 
 
 def _with_harvest(settings: RunSettings) -> RunSettings:
-    """Point the task and the general text of a run to the output of its harvest cell, if it has one."""
+    """Point the task and the pool of a run to the output of its harvest step, if it has one."""
     if settings.harvest is None:
         return settings
     out = Path(settings.out)
-    general = [str(out / HARVESTED_POOL)]
-    return replace(settings, harvest=None, task=str(out / HARVESTED_TASK), general=general)
+    pool = [str(out / HARVESTED_POOL)]
+    return replace(settings, harvest=None, task=str(out / HARVESTED_TASK), pool=pool)
 
 
-def _cells(
+def _steps(
     settings: RunSettings, selectors: dict[str, tuple[str, str]], quick: bool
-) -> Iterator[Cell]:
-    """Yield all cells in the order of their dependencies, one adaptation of all arms after the other.
+) -> Iterator[Step]:
+    """Yield all steps in the order of their dependencies, one adaptation of all arms after the other.
 
     So a run that was stopped has the same adaptations of all arms.
 
@@ -215,17 +215,17 @@ def _cells(
     before: tuple[str, ...] = ()
     if settings.harvest is not None:
         arguments = {"folder": out / "data", "settings": settings.harvest}
-        yield Cell("harvest", "dana.stages.harvest:harvest_stage", arguments)
+        yield Step("harvest", "dana.stages.harvest:harvest_stage", arguments)
         before = ("harvest",)
     texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
     cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
     texts = replace(
         texts, selection=cut, cards=[card for card in read.cards if load_card(card).is_divided]
     )
-    yield Cell("texts", f"{__name__}:read_texts", {"settings": texts}, before)
-    study_cells = [cell for _, cells in load_parts("cells") for cell in cells(read, texts)]
-    yield from study_cells
-    tables = {cell.name for cell in study_cells}
+    yield Step("texts", f"{__name__}:read_texts", {"settings": texts}, before)
+    study_steps = [step for _, steps in load_parts("steps") for step in steps(read, texts)]
+    yield from study_steps
+    tables = {step.name for step in study_steps}
     base: dict[str, Any] = {
         "out": out,
         "model": settings.model,
@@ -233,34 +233,34 @@ def _cells(
         "pretrain": settings.pretrain,
     }
     base |= {"adapt": _of_head(settings)}
-    yield Cell("base", f"{__name__}:base_model", base, ("texts",))
+    yield Step("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     texts_alone = _has_texts_alone(read)
     cards = {} if texts_alone else cards_by_name(read.cards or [read.task], names)
     limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
-    for card, path in cards.items() if settings.floor_names else ():
-        yield floor_cell(settings, card, path, limit if path in folds else None, ("texts",))
+    for card, path in cards.items() if settings.baseline_names else ():
+        yield baseline_step(settings, card, path, limit if path in folds else None, ("texts",))
     for index in range(min(limit, QUICK_ADAPTATIONS) if quick else limit):
         repeat = with_seed(settings, index)
         fold = index if read.task in folds else 0
         if fold == index:
-            yield from _task_cells(repeat, texts, selectors, fold)
+            yield from _task_steps(repeat, texts, selectors, fold)
         yield from _weights(repeat, arms, selectors, tables, index, fold)
-        yield from _adapt_cells(repeat, arms, index, fold)
+        yield from _adapt_steps(repeat, arms, index, fold)
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
         }
         models = {"base": "base", **makers}
         for arm_name, model in models.items() if texts_alone else ():
-            for cell in loss_cells(repeat, arm_name, OutputOf(model), index):
-                results.append(cell.name)
-                yield cell
+            for step in loss_steps(repeat, arm_name, OutputOf(model), index):
+                results.append(step.name)
+                yield step
         tunings = list(_finetune_cells(settings, cards, models, index, folds))
-        results += [cell.name for cell in tunings]
+        results += [step.name for step in tunings]
         yield from tunings
         if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < limit:
             look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
-            yield Cell(
+            yield Step(
                 f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True
             )
 
@@ -271,13 +271,13 @@ def _finetune_cells(
     models: Mapping[str, str],
     index: int,
     folds: Collection[str],
-) -> Iterator[Cell]:
-    """Yield the cells that fine-tune each arm's model of one adaptation on each task.
+) -> Iterator[Step]:
+    """Yield the steps that fine-tune each arm's model of one adaptation on each task.
 
     Args:
         settings: Settings of the run.
         cards: Card of each task.
-        models: Name of the cell that makes each arm's model.
+        models: Name of the step that makes each arm's model.
         index: Index of the adaptation.
         folds: Cards that have folds, of which the index is the one that is tested.
     """
@@ -292,7 +292,7 @@ def _finetune_cells(
                 settings.data,
                 {"task": task, "arm": arm},
             )
-            yield from tuning.cells(index, settings.seeds.of(index), card in folds)
+            yield from tuning.steps(index, settings.seeds.of_adaptation(index), card in folds)
 
 
 def _has_texts_alone(settings: RunSettings) -> bool:
@@ -301,21 +301,21 @@ def _has_texts_alone(settings: RunSettings) -> bool:
     return is_alone and is_text(settings.task) and find_card(settings.task) is None
 
 
-def _task_cells(
+def _task_steps(
     settings: RunSettings, texts: RunSettings, selectors: dict[str, tuple[str, str]], fold: int
-) -> Iterator[Cell]:
-    """Yield the cells of the task text of a run, or of one fold: reading and ranking."""
-    out, at = home(Path(settings.out), fold), suffix(fold)
+) -> Iterator[Step]:
+    """Yield the steps of the target text of a run, or of one fold: reading and ranking."""
+    out, ending = folder_of_fold(Path(settings.out), fold), suffix(fold)
     if fold:
-        arguments = {"settings": texts, "folder": out / "task", "fold": fold}
-        yield Cell(f"texts{at}", "dana.stages.texts:read_task", arguments, ("texts",))
+        arguments = {"settings": texts, "folder": out / "target", "fold": fold}
+        yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
             texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh
         )
-        arguments = {"settings": ranking, "home": out}
-        yield Cell(f"rank{at}", f"{__name__}:rank_texts", arguments, (f"texts{at}",))
+        arguments = {"settings": ranking, "fold_folder": out}
+        yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, (f"texts{ending}",))
 
 
 def _of_head(settings: RunSettings) -> AdaptSettings:
@@ -331,55 +331,55 @@ def _weights(
     tables: Collection[str],
     index: int,
     fold: int,
-) -> Iterator[Cell]:
-    """Yield the cells of scores, shared by arms with equal selectors, and of weights, for one adaptation.
+) -> Iterator[Step]:
+    """Yield the steps of scores, shared by arms with equal selectors, and of weights, for one adaptation.
 
     Args:
         settings: Settings of the run.
         arms: The arms to run.
         selectors: Specs of the selector and detector of every arm of the recipe. Equal scores have
             the name of the first, whether it is to run or not.
-        tables: Names of the cells of studies; an arm that balances its budget over one of them
+        tables: Names of the steps of studies; an arm that balances its budget over one of them
             waits for it.
         index: Index of the adaptation.
-        fold: Fold that its task text leaves out.
+        fold: Fold that its target text leaves out.
     """
     out = Path(settings.out)
-    at = suffix(index)
-    arms_of = home(out, index)
+    ending = suffix(index)
+    arms_of = folder_of_fold(out, index)
     owners: dict[tuple[str, str], str] = {}
     for name, specs in selectors.items():
         owners.setdefault(specs, name)
-    score_cells: dict[tuple[str, str], str] = {}
+    score_steps: dict[tuple[str, str], str] = {}
     for arm in arms:
         if not arm.selects:
             continue
         selector, detector = selectors[arm.name]
         folder = arms_of / "arms" / arm.name
-        if (selector, detector) not in score_cells:
+        if (selector, detector) not in score_steps:
             owner = owners[selector, detector]
-            name = f"score/{owner}{at}"
-            score_cells[selector, detector] = name
+            name = f"score/{owner}{ending}"
+            score_steps[selector, detector] = name
             is_own = selector == settings.selector_spec and detector in ("", settings.detector)
             scores = arms_of / "arms" / owner / "scores"
             if is_own:
                 scores = arms_of / "scores"  # where dana score writes
             arguments = {
                 "out": out,
-                "home": home(out, fold),
+                "fold_folder": folder_of_fold(out, fold),
                 "selector": selector,
                 "detector": detector,
             }
             arguments |= {"folder": scores, "allowed": settings.allow_below_chance}
             after = (f"{'rank' if detector == 'auto' else 'texts'}{suffix(fold)}",)
-            yield Cell(
+            yield Step(
                 name,
                 "dana.stages.score:score_read",
                 {**arguments, "selection": settings.selection},
                 after,
             )
-        scores_of = OutputOf(score_cells[selector, detector])
-        arguments = {"scores": scores_of, "corpus": out / "corpus", "settings": arm.weigh}
+        scores_of = OutputOf(score_steps[selector, detector])
+        arguments = {"scores": scores_of, "pool": out / "pool", "settings": arm.weigh}
         arguments |= {"allowed": settings.allow_below_chance}
         if arm.weigh and arm.weigh.balance:
             table = parse_balance(arm.weigh.balance).table
@@ -392,32 +392,32 @@ def _weights(
             )
             arguments |= {"groups": OutputOf(table)} if table in tables else {}
         stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
-        yield Cell(
-            f"weigh/{arm.name}{at}",
+        yield Step(
+            f"weigh/{arm.name}{ending}",
             stage,
             {**arguments, "folder": folder / "weights"},
             labels=labels,
         )
 
 
-def _adapt_cells(
+def _adapt_steps(
     settings: RunSettings, arms: Sequence[Arm], index: int, fold: int
-) -> Iterator[Cell]:
-    """Yield the cells that look at the text of each selection, and adapt each arm's model, for one adaptation."""
-    out, at = Path(settings.out), suffix(index)
+) -> Iterator[Step]:
+    """Yield the steps that look at the text of each selection, and adapt each arm's model, for one adaptation."""
+    out, ending = Path(settings.out), suffix(index)
     held_out = {
-        "task_heldout": held_out_folders(home(out, fold))[0],
-        "general_heldout": held_out_folders(out)[1],
+        "target_heldout": held_out_folders(folder_of_fold(out, fold))[0],
+        "pool_heldout": held_out_folders(out)[1],
     }
     after, selections = (f"texts{suffix(fold)}",), []
     for arm in arms:
         if not arm.mix:
             continue
-        folder, labels = home(out, index) / "arms" / arm.name, {"arm": arm.name}
+        folder, labels = folder_of_fold(out, index) / "arms" / arm.name, {"arm": arm.name}
         arguments = {
-            "model": OutputOf(f"adapt/{arm.after}{at}" if arm.after else "base"),
-            "corpus": out / "corpus",
-            "weights": OutputOf(f"weigh/{arm.name}{at}") if arm.selects else None,
+            "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
+            "pool": out / "pool",
+            "weights": OutputOf(f"weigh/{arm.name}{ending}") if arm.selects else None,
             "settings": arm.adapt,
             **held_out,
         }
@@ -425,29 +425,35 @@ def _adapt_cells(
         if arm.selects and not is_control(arm.name) and selection not in selections:
             selections.append(selection)
             gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
-            yield Cell(f"gate/{arm.name}{at}", "dana.stages.gate:gate_stage", gate, after, labels)
+            yield Step(
+                f"gate/{arm.name}{ending}", "dana.stages.gate:gate_stage", gate, after, labels
+            )
         stage = "dana.stages.training:adapt_stage"
-        yield Cell(
-            f"adapt/{arm.name}{at}", stage, arguments | {"out": folder / "adapted"}, after, labels
+        yield Step(
+            f"adapt/{arm.name}{ending}",
+            stage,
+            arguments | {"out": folder / "adapted"},
+            after,
+            labels,
         )
 
 
 def read_texts(settings: RunSettings) -> Artifact:
-    """Read both texts of a run and return the general one; see :func:`dana.stages.texts.open_texts`."""
+    """Read both texts of a run and return the pool; see :func:`dana.stages.texts.open_texts`."""
     return open_texts(settings, selects=False)[1].artifact
 
 
-def rank_texts(settings: RunSettings, home: Path) -> Artifact:
-    """Rank the detectors on the task text of a run, or of a fold, and log the comparison.
+def rank_texts(settings: RunSettings, fold_folder: Path) -> Artifact:
+    """Rank the detectors on the target text of a run, or of a fold, and log the comparison.
 
     Args:
         settings: Settings of the run.
-        home: Folder with the task text, which gets the ranking.
+        fold_folder: Folder with the target text, which gets the ranking.
     """
-    task, general = TaskText.open(home / "task"), GeneralCorpus.open(Path(settings.out) / "corpus")
+    task, pool = TargetText.open(fold_folder / "target"), PoolText.open(Path(settings.out) / "pool")
     budget = settings.weigh.share
     ranking = rank_stage(
-        task, general, settings.selection, settings.ranking, home / RANKING, budget
+        task, pool, settings.selection, settings.ranking, fold_folder / RANKING, budget
     )
     log.info("%s", comparison_text(ranking.manifest))
     return ranking
@@ -456,7 +462,7 @@ def rank_texts(settings: RunSettings, home: Path) -> Artifact:
 def base_model(
     out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings
 ) -> str:
-    """Prepare the model that the arms adapt, and tokenise the corpus for it once.
+    """Prepare the model that the arms adapt, and tokenise the pool for it once.
 
     Args:
         out: Folder of the run.
@@ -468,11 +474,11 @@ def base_model(
     Returns:
         Folder or Hub name of the model; that of `model` if it has a language-model head.
     """
-    corpus, held_out = out / "corpus", held_out_folders(out)
-    held_out_stage(corpus, held_out[1])
+    pool, held_out = out / "pool", held_out_folders(out)
+    held_out_stage(pool, held_out[1])
     if model is None:
-        base = str(pretrain_stage(size, corpus, *held_out, pretrain, out / "base").path)
+        base = str(pretrain_stage(size, pool, *held_out, pretrain, out / "base").path)
     else:
-        base = head_stage(model, TrainingData(corpus, None, *held_out), adapt, out / "base")
-    pack_stage(corpus, load_own_tokenizer(base))
+        base = head_stage(model, TrainingData(pool, None, *held_out), adapt, out / "base")
+    pack_stage(pool, load_own_tokenizer(base))
     return base

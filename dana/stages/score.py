@@ -1,9 +1,9 @@
-"""``dana score``: score every unit of the general text by how foreign it is to the task."""
+"""``dana score``: score every unit of the pool by how foreign it is to the target text."""
 
 from pathlib import Path
 
 from dana.core.artifacts import Artifact
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
@@ -12,13 +12,13 @@ from dana.stages.texts import open_texts
 
 def open_scoring(settings: RunSettings) -> Scoring:
     """Read both texts, rank the detectors if one is needed and ``auto``, and open the scoring of a run."""
-    task, general = open_texts(settings)
+    target, pool = open_texts(settings)
     if _needs_ranking(settings.selector_spec, settings.detector, settings.selection):
         from dana.stages.rank import RANKING, rank_stage, ranking_budget
 
         folder = Path(settings.out) / RANKING
         budget = ranking_budget(folder, settings.weigh.share)
-        rank_stage(task, general, settings.selection, settings.ranking, folder, budget)
+        rank_stage(target, pool, settings.selection, settings.ranking, folder, budget)
     return open_prepared(settings)
 
 
@@ -45,18 +45,18 @@ def open_prepared(settings: RunSettings) -> Scoring:
 
 def score_read(
     out: Path,
-    home: Path,
+    fold_folder: Path,
     selector: str,
     detector: str,
     selection: Selection,
     folder: Path,
     allowed: bool = False,
 ) -> Artifact:
-    """Score the general text in a run's folder by any selector.
+    """Score the pool in a run's folder by any selector.
 
     Args:
         out: Folder of the run.
-        home: Folder with the task text and the ranking: `out`, or that of a fold.
+        fold_folder: Folder with the target text and the ranking: `out`, or that of a fold.
         selector: Spec of the selector.
         detector: Spec of the detector for selectors that use one; ``auto`` takes the choice of the
             ranking.
@@ -64,12 +64,12 @@ def score_read(
         folder: Folder for the scores.
         allowed: Whether a ranking or scores below chance are only warned of.
     """
-    return _open(out, home, selector, detector, selection, folder, allowed).run()
+    return _open(out, fold_folder, selector, detector, selection, folder, allowed).run()
 
 
 def _open(
     out: Path,
-    home: Path,
+    fold_folder: Path,
     selector: str,
     detector: str,
     selection: Selection,
@@ -77,14 +77,14 @@ def _open(
     allowed: bool,
 ) -> Scoring:
     """Open the scoring of :func:`score_read`."""
-    task = TaskText.open(home / "task")
-    general = GeneralCorpus.open(out / "corpus")
+    target = TargetText.open(fold_folder / "target")
+    pool = PoolText.open(out / "pool")
     if _needs_ranking(selector, detector, selection):
         from dana.stages.rank import RANKING, chosen_detector
 
-        detector = chosen_detector(home / RANKING, allowed)
+        detector = chosen_detector(fold_folder / RANKING, allowed)
     built = build_selector(selector, detector, selection)
-    return Scoring(task, general, selection, built, folder, selector, allowed)
+    return Scoring(target, pool, selection, built, folder, selector, allowed)
 
 
 def _needs_ranking(selector: str, detector: str, selection: Selection) -> bool:
@@ -93,5 +93,5 @@ def _needs_ranking(selector: str, detector: str, selection: Selection) -> bool:
 
 
 def run_score(settings: RunSettings) -> Artifact:
-    """Read the texts of a run, score its general text, and return ``OUT/scores``."""
+    """Read the texts of a run, score its pool, and return ``OUT/scores``."""
     return open_scoring(settings).run()

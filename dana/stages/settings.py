@@ -32,7 +32,7 @@ from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
-FLOORS = ("majority", "tfidf", "vectors")
+BASELINES = ("majority", "tfidf", "vectors")
 
 
 @settings_model
@@ -55,7 +55,7 @@ class RunSeeds:
             remedy = "above 3, as many as the first look has, with stop_early"
             raise SettingError("adaptations", self.adaptations, remedy)
 
-    def of(self, index: int) -> list[int]:
+    def of_adaptation(self, index: int) -> list[int]:
         """Return the seeds of the fine-tunings of one adaptation, from 0."""
         return list(range(index * self.finetunings, (index + 1) * self.finetunings))
 
@@ -71,7 +71,7 @@ class RunSettings:
     """Folder of the run."""
     task: str = ""
     """A card's name, a card's YAML file, or text: a file, glob, folder or URL of one."""
-    general: list[str] = field(default_factory=list)
+    pool: list[str] = field(default_factory=list)
     """Files, globs, folders, URLs of these (s3://, gs://, hf:// ...), or
     hf:name[@revision][:config][:split]."""
     data: str | None = None
@@ -82,11 +82,11 @@ class RunSettings:
     on_bad_record: Annotated[str, OneOf(("fail", "skip"))] = "fail"
     """fail or skip (counted)."""
     inputs: Inputs = field(default_factory=Inputs)
-    """How records of the general text and of plain task text become documents."""
+    """How records of the pool and of plain target text become documents."""
     hygiene: Hygiene = field(default_factory=Hygiene)
     """What is kept away from training: text of evaluation splits, near duplicates."""
     harvest: HarvestSettings | None = None
-    """Take task and general text from the installed Python distributions instead."""
+    """Take target and pool text from the installed Python distributions instead."""
     selection: Selection = field(default_factory=Selection)
     """How text is cut, embedded and placed."""
     ranking: RankSettings = field(default_factory=RankSettings)
@@ -97,7 +97,7 @@ class RunSettings:
     detector: str = "auto"
     """Spec of the detector for selectors that use one, or auto, the choice of the ranking."""
     allow_below_chance: Bool = False
-    """Also use what ranks held-out task text below chance."""
+    """Also use what ranks held-out target text below chance."""
     weigh: WeighSettings = field(default_factory=WeighSettings)
     """How scores become weights."""
     model: str | None = None
@@ -108,9 +108,9 @@ class RunSettings:
     """Training of a base from scratch."""
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
     """Continued pretraining of every arm."""
-    arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["general", "random", "dana"])
-    """What is compared with the base: ready-made arms by name (general, random, dana, task,
-    task+random, task+dana), or a mapping of names to general, task or {mix: SHARES, after: ARM,
+    arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["pool", "random", "dana"])
+    """What is compared with the base: ready-made arms by name (pool, random, dana, task,
+    task+random, task+dana), or a mapping of names to pool, task or {mix: SHARES, after: ARM,
     selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what differs}}."""
     cards: list[str] = field(default_factory=list)
     """Task cards to fine-tune on; empty takes `task`."""
@@ -118,10 +118,10 @@ class RunSettings:
     """The fine-tuning, the same for every arm."""
     seeds: RunSeeds = field(default_factory=RunSeeds)
     """How often an arm is adapted, and each adapted model fine-tuned."""
-    floors: str | list[str] = field(default_factory=lambda: list(FLOORS))
+    baselines: str | list[str] = field(default_factory=lambda: list(BASELINES))
     """Simple models that an adapted one must beat: majority, tfidf, vectors; or none."""
     jobs: Count = 1
-    """Number of cells of the recipe that run in parallel, each in a process of its own."""
+    """Number of steps of the recipe that run in parallel, each in a process of its own."""
 
     studies: dict[str, Any] = field(default_factory=dict, repr=False)
     """The section of every installed study, by its name; in a recipe they stand beside the others."""
@@ -153,15 +153,15 @@ class RunSettings:
             raise SettingError("out", self.out, "a folder")
         if is_url(self.out):
             raise SettingError("out", self.out, "a local folder; copy it to a URL when it is whole")
-        for url in filter(is_url, (self.task, *self.general)):
+        for url in filter(is_url, (self.task, *self.pool)):
             check_url(url)
-        if not all(source.strip() for source in self.general):
+        if not all(source.strip() for source in self.pool):
             form = "files, folders, globs, URLs or hf: names, none of them empty"
-            raise SettingError("general", self.general, form)
+            raise SettingError("pool", self.pool, form)
         _ = self.described_arms  # checks them
-        if not set(self.floor_names) <= set(FLOORS):
-            names = ", ".join(FLOORS)
-            raise SettingError("floors", self.floors, f"none, or a list of some of {names}")
+        if not set(self.baseline_names) <= set(BASELINES):
+            names = ", ".join(BASELINES)
+            raise SettingError("baselines", self.baselines, f"none, or a list of some of {names}")
 
     def section(self, study: str) -> Any:
         """Return the section of a study.
@@ -184,9 +184,9 @@ class RunSettings:
         return self.selector or ("auto" if self.detector == "auto" else "detector")
 
     @property
-    def floor_names(self) -> list[str]:
-        """The floors of every task; empty for ``none``."""
-        names = [self.floors] if isinstance(self.floors, str) else self.floors
+    def baseline_names(self) -> list[str]:
+        """The baselines of every task; empty for ``none``."""
+        names = [self.baselines] if isinstance(self.baselines, str) else self.baselines
         return [] if names == ["none"] else names
 
     @property

@@ -1,4 +1,4 @@
-"""Read the task and the general text of a run into artifacts, each once, and hold out documents of the corpus."""
+"""Read the task and the pool of a run into artifacts, each once, and hold out documents of the pool."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from dana.corpus.slices import reading_processes
 from dana.corpus.sources import expand, find_files
 from dana.corpus.units import has_rules
 from dana.models.folder import check_checkpoint
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
 from dana.tasks.card import SPLITS, TaskCard, find_card
@@ -33,7 +33,7 @@ from dana.tasks.settings import Hygiene
 log = get_logger(__name__)
 
 
-def corpus_stage(
+def pool_stage(
     sources: Sequence[str],
     folder: Path,
     on_bad_record: str = "fail",
@@ -67,7 +67,7 @@ def corpus_stage(
             "on_bad_record": on_bad_record,
             **inputs.identity(),
         }
-        return reading | cleaner.identity(general=True, digest=raw_files.digest)
+        return reading | cleaner.identity(pool=True, digest=raw_files.digest)
 
     def write(draft: Draft) -> None:
         tally = Tally()
@@ -77,16 +77,16 @@ def corpus_stage(
         )
         documents = monitor(read, what="reading", unit="documents")
         write_parts(
-            document_tables(cleaner.filter_general(documents, tally, draft)), draft.path, DOCUMENTS
+            document_tables(cleaner.filter_pool(documents, tally, draft)), draft.path, DOCUMENTS
         )
         raw_files.check_unchanged()
         if not tally.document_count:
             raise DataError(f"{', '.join(sources)}: no document left: {tally}")
         draft.counts.update(tally.as_dict())
         draft.notes[RAW_FILES] = raw_files.records()
-        log.info("corpus    %s", tally)
+        log.info("pool      %s", tally)
 
-    artifact = make(folder, "corpus", on_rank_0(identity), write)
+    artifact = make(folder, "pool", on_rank_0(identity), write)
     on_rank_0(lambda: forget_rows(files))
     return artifact
 
@@ -94,7 +94,7 @@ def corpus_stage(
 HELD_OUT_AT_MOST = 1000  # documents; enough for a standard error of a hundredth of a nat
 
 
-def task_stage(
+def target_stage(
     task: str,
     folder: Path,
     data: str | None = None,
@@ -137,7 +137,7 @@ def task_stage(
             "held_out": HELD_OUT_SHARE,
         }
         depends_on |= inputs.identity()
-    depends_on |= cleaner.identity(general=False, digest=raw_files.digest)
+    depends_on |= cleaner.identity(pool=False, digest=raw_files.digest)
 
     def write(draft: Draft) -> None:
         tally = Tally()
@@ -148,7 +148,7 @@ def task_stage(
         draft.notes[RAW_FILES] = raw_files.records()
         if not card:
             draft.counts["documents"] = tally.as_dict()
-        fit = cleaner.filter_task(fit, draft)
+        fit = cleaner.filter_target(fit, draft)
         for part, documents in {"fit": fit, "held_out": held_out[:HELD_OUT_AT_MOST]}.items():
             draft.counts[part] = write_parts(
                 document_tables(documents), draft.path / part, DOCUMENTS
@@ -160,34 +160,34 @@ def task_stage(
                 )
         draft.counts["held_out_unused"] = max(0, len(held_out) - HELD_OUT_AT_MOST)
 
-    artifact = make(folder, "task", depends_on, write)
+    artifact = make(folder, "target", depends_on, write)
     forget_rows(sources)
     return artifact
 
 
 DOCUMENTS_AT_MOST = 500
-SHARE = 0.05  # of a corpus too small to spare 500 documents
+SHARE = 0.05  # of a pool too small to spare 500 documents
 _FIRST = np.zeros(1, dtype=np.int64)
 
 
 def held_out_folders(run: Path) -> tuple[Path, Path]:
-    """Return the folders of held-out task documents and held-out general documents of a run."""
-    return run / "task" / "held_out", run / "held_out"
+    """Return the folders of held-out target documents and held-out pool documents of a run."""
+    return run / "target" / "held_out", run / "held_out"
 
 
-def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
-    """Hold out documents of a corpus by a hash of their id: 500 or a twentieth, whichever is fewer, at least one.
+def held_out_stage(pool: Path, folder: Path, seed: int = 0) -> Artifact:
+    """Hold out documents of a pool by a hash of their id: 500 or a twentieth, whichever is fewer, at least one.
 
-    They stay in the corpus and are scored like all others; training leaves them out.
+    They stay in the pool and are scored like all others; training leaves them out.
 
     Args:
-        corpus: Folder of a corpus artifact.
+        pool: Folder of a pool artifact.
         folder: Folder for ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
         seed: Seed of the choice.
     """
-    artifact = open_artifact(corpus, "corpus")
+    artifact = open_artifact(pool, "pool")
     depends_on = {
-        "corpus": artifact.fingerprint,
+        "pool": artifact.fingerprint,
         "seed": seed,
         "at_most": DOCUMENTS_AT_MOST,
         "share": SHARE,
@@ -195,11 +195,11 @@ def held_out_stage(corpus: Path, folder: Path, seed: int = 0) -> Artifact:
 
     def write(draft: Draft) -> None:
         key = derive_seed(seed, "general", "held_out")
-        ids = [document.doc_id for document in iterate_documents(corpus)]
+        ids = [document.doc_id for document in iterate_documents(pool)]
         ranks = hash_uniform(key, np.concatenate([unit_keys(doc_id, _FIRST) for doc_id in ids]))
         count = max(1, min(DOCUMENTS_AT_MOST, int(SHARE * len(ids))))
         sample = {ids[row] for row in np.argsort(ranks, kind="stable")[:count]}
-        rows = [document for document in iterate_documents(corpus) if document.doc_id in sample]
+        rows = [document for document in iterate_documents(pool) if document.doc_id in sample]
         count = write_parts(document_tables(rows), draft.path, DOCUMENTS)
         draft.counts["documents"] = {"in": len(ids), "held_out": count}
         draft.seeds["held_out"] = key
@@ -228,23 +228,23 @@ def check_names(settings: RunSettings) -> None:
         check_checkpoint(settings.model)
 
 
-def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, GeneralCorpus]:
-    """Read the task and the general text of a run and store them in its folder.
+def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TargetText, PoolText]:
+    """Read the task and the pool of a run and store them in its folder.
 
     Args:
         settings: Settings of the run.
         selects: True if text will be selected; then the selector's components are checked first.
 
     Raises:
-        ConfigError: If the task or the general text is not named.
+        ConfigError: If the task or the pool is not named.
     """
     require(
         bool((settings.task or "").strip()), "task", settings.task, "a task card or a text file"
     )
     require(
-        bool(settings.general),
-        "general",
-        settings.general,
+        bool(settings.pool),
+        "pool",
+        settings.pool,
         "at least one file, folder, glob, URL or hf: name",
     )
     out, language = Path(settings.out), settings.selection.language
@@ -258,62 +258,62 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TaskText, G
     )  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
-    for source in settings.general:
+    for source in settings.pool:
         if not is_hub(source):
             expand(source, out)
     # The task comes first: it is read quickly, and its errors should not appear after an hour of
-    # reading the corpus.
-    return TaskText(read_task(settings, out / "task")), _read_general(settings)
+    # reading the pool.
+    return TargetText(read_target(settings, out / "target")), _read_pool(settings)
 
 
-def read_task(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
+def read_target(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
     """Read the text of a run's task, without that of its other cards with ``folds``.
 
     Args:
         settings: Settings of the run.
         folder: Folder of the artifact.
-        fold: See :func:`task_stage`.
+        fold: See :func:`target_stage`.
     """
     hygiene = with_folds(settings.hygiene, _cards(settings), find_task(settings.task))
     cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
     seed, inputs = settings.selection.seed, settings.inputs
     return on_rank_0(
-        lambda: task_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold)
+        lambda: target_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold)
     )
 
 
-def open_general(settings: RunSettings, is_named: bool) -> GeneralCorpus:
-    """Open the corpus of a run, or read it if it is missing or general text was named.
+def open_pool(settings: RunSettings, is_named: bool) -> PoolText:
+    """Open the pool of a run, or read it if it is missing or pool text was named.
 
     Args:
         settings: Settings of the run.
-        is_named: True if this command named the general text.
+        is_named: True if this command named the pool.
 
     Raises:
-        ConfigError: If there is neither a corpus nor general text.
+        ConfigError: If there is neither a pool in the folder nor a named one.
         DataError: If a record is bad, or no document is left.
     """
-    folder = Path(settings.out) / "corpus"
+    folder = Path(settings.out) / "pool"
     if not is_named and on_rank_0(lambda: (folder / MANIFEST).is_file()):
-        return GeneralCorpus.open(folder)
+        return PoolText.open(folder)
     require(
-        bool(settings.general),
-        "general",
-        settings.general,
+        bool(settings.pool),
+        "pool",
+        settings.pool,
         "at least one file, folder, glob, URL or hf: name",
     )
-    return _read_general(settings)
+    return _read_pool(settings)
 
 
 def _cards(settings: RunSettings) -> list[TaskCard]:
     return [card for name in (settings.task, *settings.cards) if name and (card := find_card(name))]
 
 
-def _read_general(settings: RunSettings) -> GeneralCorpus:
-    """Read the general text of a run, without that of its cards with ``folds``."""
+def _read_pool(settings: RunSettings) -> PoolText:
+    """Read the pool of a run, without that of its cards with ``folds``."""
     hygiene = with_folds(settings.hygiene, _cards(settings))
     cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
-    folder, bad = Path(settings.out) / "corpus", settings.on_bad_record
-    return GeneralCorpus(
-        on_rank_0(lambda: corpus_stage(settings.general, folder, bad, cleaner, settings.inputs))
+    folder, bad = Path(settings.out) / "pool", settings.on_bad_record
+    return PoolText(
+        on_rank_0(lambda: pool_stage(settings.pool, folder, bad, cleaner, settings.inputs))
     )

@@ -1,4 +1,4 @@
-"""``dana adapt``: train a language model on a weighted corpus and commit it as a folder."""
+"""``dana adapt``: train a language model on a weighted pool and commit it as a folder."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -87,11 +87,11 @@ class TrainingData:
     """The inputs of a training run.
 
     Attributes:
-        corpus: Folder of documents to train on.
+        pool: Folder of documents to train on.
         weights: Folder of their weights; None gives everything weight 1.
-        task_heldout: Folder of held-out task documents.
-        general_heldout: Folder of held-out general documents; made from the corpus if missing.
-        mix: Shares of the mixture; empty trains on what has weights, or on the whole corpus without
+        target_heldout: Folder of held-out target documents.
+        pool_heldout: Folder of held-out pool documents; made from the pool if missing.
+        mix: Shares of the mixture; empty trains on what has weights, or on the whole pool without
             weights.
         mixes: Those of each phase, of the same texts; empty for one phase.
 
@@ -99,10 +99,10 @@ class TrainingData:
         ConfigError: If the mixture has selected text, and there are no weights.
     """
 
-    corpus: Path
+    pool: Path
     weights: Path | None
-    task_heldout: Path
-    general_heldout: Path
+    target_heldout: Path
+    pool_heldout: Path
     mix: Mapping[str, float] = field(default_factory=dict)
     mixes: Sequence[Mapping[str, float]] = ()
 
@@ -110,34 +110,34 @@ class TrainingData:
         selects = "selected" in self.mix if self.mix else self.weights is not None
         hint = "without selected, as there are no weights"
         require(not selects or self.weights is not None, "mix", dict(self.mix), hint)
-        mix = self.mix or {"selected" if selects else "general": 1.0}
+        mix = self.mix or {"selected" if selects else "pool": 1.0}
         object.__setattr__(self, "mix", {name: float(mix[name]) for name in PARTS if name in mix})
         object.__setattr__(self, "weights", self.weights if selects else None)
 
     @property
     def task(self) -> Path:
         """Folder of the task's own text to fit on, beside the held-out one."""
-        return self.task_heldout.with_name("fit")
+        return self.target_heldout.with_name("fit")
 
     def hold_out(self) -> None:
-        """Hold out general documents if the folder is missing, or of another corpus of its run, which is refused."""
-        is_of_this_run = self.general_heldout.parent == self.corpus.parent
-        is_ours = is_of_this_run and (self.general_heldout / MANIFEST).is_file()
-        if is_ours or not self.general_heldout.is_dir():
-            held_out_stage(self.corpus, self.general_heldout)
+        """Hold out pool documents if the folder is missing, or of another pool of its run, which is refused."""
+        is_of_this_run = self.pool_heldout.parent == self.pool.parent
+        is_ours = is_of_this_run and (self.pool_heldout / MANIFEST).is_file()
+        if is_ours or not self.pool_heldout.is_dir():
+            held_out_stage(self.pool, self.pool_heldout)
 
     def identity(self) -> dict[str, Any]:
         """Return the fingerprints of all inputs, and the mixture."""
         return {
             **self.input_fingerprints(),
-            "general_heldout": table_identity(self.general_heldout, DOCUMENTS),
+            "pool_heldout": table_identity(self.pool_heldout, DOCUMENTS),
         }
 
     def input_fingerprints(self) -> dict[str, Any]:
         """Return mixture and fingerprints of the inputs that must exist; checks them (:func:`table_identity`)."""
         fingerprints: dict[str, Any] = {
-            "corpus": table_identity(self.corpus, DOCUMENTS),
-            "task_heldout": table_identity(self.task_heldout, DOCUMENTS),
+            "pool": table_identity(self.pool, DOCUMENTS),
+            "target_heldout": table_identity(self.target_heldout, DOCUMENTS),
         }
         if "task" in self.mix:
             fingerprints["task"] = table_identity(self.task, DOCUMENTS)
@@ -160,12 +160,12 @@ class TrainingData:
             ConfigError: Likewise.
         """
         exclude = self.heldout_ids()
-        corpus = cache(lambda: Tokens.open(pack_stage(self.corpus, tokenizer).path))
+        pool = cache(lambda: Tokens.open(pack_stage(self.pool, tokenizer).path))
 
         def tokens_of(name: str) -> Tokens:
             if name == "task":
-                return Tokens.of(iterate_documents(self.task), tokenizer)
-            return corpus()
+                return Tokens.from_documents(iterate_documents(self.task), tokenizer)
+            return pool()
 
         parts: dict[str, Examples] = {}
         counts: dict[str, int] = {}
@@ -184,13 +184,13 @@ class TrainingData:
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads at least a part of."""
         exclude = self.heldout_ids()
-        reads_all = "general" in self.mix
+        reads_all = "pool" in self.mix
         selected: set[str] = set()
         if self.weights:
             table = read_table(self.weights, ["doc_id", "weight"])
             rows = table.filter(table["weight"].to_numpy() > 0)
             selected = set(rows["doc_id"].unique().to_pylist())
-        for document in iterate_documents(self.corpus):
+        for document in iterate_documents(self.pool):
             if document.doc_id in exclude:
                 continue
             if reads_all or document.doc_id in selected:
@@ -219,7 +219,7 @@ class TrainingData:
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
         ids: set[str] = set()
-        for folder in (self.task_heldout, self.general_heldout):
+        for folder in (self.target_heldout, self.pool_heldout):
             ids.update(document.doc_id for document in iterate_documents(folder))
         return ids
 
@@ -227,7 +227,7 @@ class TrainingData:
 def weighted_examples(
     data: TrainingData, tokenizer: Any, objective: str, max_tokens: int
 ) -> Examples:
-    """Cut the selected text of a corpus into training examples, without held-out documents.
+    """Cut the selected text of a pool into training examples, without held-out documents.
 
     Args:
         data: Corpus, weights and held-out documents.
@@ -345,7 +345,7 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()
     ]
     examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
-    folders = {"task": data.task_heldout, "general": data.general_heldout}
+    folders = {"target": data.target_heldout, "pool": data.pool_heldout}
     heldout = heldout_examples(folders, objective, tokenizer, settings)
     if data.weights:
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
@@ -391,7 +391,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[
     identity = job.data.identity()
     inputs = {
         "weighting": _weighting(job.data.weights),
-        "corpus fingerprint": f"`{identity['corpus']}`",
+        "pool fingerprint": f"`{identity['pool']}`",
         "weights fingerprint": identity["weights"] or "none",
         "mixture": _percentages(job.data.mix),
     }
@@ -427,10 +427,10 @@ def _weighting(weights: Path | None) -> str:
 
 def adapt_stage(
     model: str,
-    corpus: Path,
+    pool: Path,
     weights: Path | None,
-    task_heldout: Path,
-    general_heldout: Path,
+    target_heldout: Path,
+    pool_heldout: Path,
     settings: AdaptSettings,
     out: Path,
     given: Mapping[str, Any] | None = None,
@@ -443,11 +443,11 @@ def adapt_stage(
 
     Args:
         model: Folder with safetensors, or Hub name.
-        corpus: Folder of a corpus artifact.
+        pool: Folder of a pool artifact.
         weights: Folder of its weights; None trains on all of it equally.
-        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`); the
+        target_heldout: Folder of held-out target documents (:data:`dana.core.schemas.DOCUMENTS`); the
             task's text of a mixture is in the folder ``fit`` beside it.
-        general_heldout: Folder of held-out general documents.
+        pool_heldout: Folder of held-out pool documents.
         settings: Settings of the training.
         out: Folder for the model.
         given: Settings that the call gave beside the run's recipe, for the manifest.
@@ -458,9 +458,9 @@ def adapt_stage(
             objective, or fewer processes joined than were launched.
     """
     check_checkpoint(model)
-    settings = replace(settings, mix=settings.mix or {"selected" if weights else "general": 1.0})
+    settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
-    data = TrainingData(corpus, weights, task_heldout, general_heldout, settings.total_mix, mixes)
+    data = TrainingData(pool, weights, target_heldout, pool_heldout, settings.total_mix, mixes)
     if data.weights is not None:
         _check_scores(data.weights)
     load = partial(_load_to_adapt, model, settings)
@@ -489,23 +489,23 @@ def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
 
 def pretrain_stage(
     size: str,
-    corpus: Path,
-    task_heldout: Path,
-    general_heldout: Path,
+    pool: Path,
+    target_heldout: Path,
+    pool_heldout: Path,
     settings: PretrainSettings,
     out: Path,
     given: Mapping[str, Any] | None = None,
 ) -> Artifact:
-    """Train a tokenizer and an encoder from scratch on a corpus.
+    """Train a tokenizer and an encoder from scratch on a pool.
 
     The folder is like that of :func:`dana.stages.training.adapt_stage`. The tokenizer does not see
     held-out documents either.
 
     Args:
         size: ``tiny``, ``mini``, ``small``, ``medium`` or ``base``.
-        corpus: Folder of a corpus artifact.
-        task_heldout: Folder of held-out task documents (:data:`dana.core.schemas.DOCUMENTS`).
-        general_heldout: Folder of held-out general documents.
+        pool: Folder of a pool artifact.
+        target_heldout: Folder of held-out target documents (:data:`dana.core.schemas.DOCUMENTS`).
+        pool_heldout: Folder of held-out pool documents.
         settings: Settings of the training.
         out: Folder for the model.
         given: Settings that the call gave beside the run's recipe, for the manifest.
@@ -520,13 +520,13 @@ def pretrain_stage(
     objective = settings.make_objective()
     # Fails before the tokenizer is trained.
     objective.auto_class(AutoConfig.for_model(settings.architecture))
-    data = TrainingData(corpus, None, task_heldout, general_heldout)
+    data = TrainingData(pool, None, target_heldout, pool_heldout)
 
     def load() -> LanguageModel:
         heldout = data.heldout_ids()
 
         def texts() -> Iterator[str]:
-            for document in iterate_documents(corpus):
+            for document in iterate_documents(pool):
                 if document.doc_id not in heldout:
                     yield document.text
 
@@ -547,11 +547,11 @@ def pretrain_stage(
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:
     """Return a model with a language-model head: the model itself, or a copy with a new head.
 
-    The new head is warmed up on unweighted general text.
+    The new head is warmed up on unweighted pool text.
 
     Args:
         model: Folder with safetensors, or Hub name.
-        data: Corpus to warm up on, and held-out documents.
+        data: Pool to warm up on, and held-out documents.
         settings: Settings of the arms; ``head_warmup``, seed and ``max_tokens`` are used.
         out: Folder for the copy.
 

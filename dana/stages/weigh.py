@@ -50,7 +50,7 @@ from dana.weighting.in_domain import (
     choose_amount,
     describe_purity,
     estimate_purity,
-    held_out_task,
+    held_out_target,
     split_held_out,
     warn_of_low_purity,
 )
@@ -75,14 +75,14 @@ log = get_logger(__name__)
 CURVE = f"{META_DIR}/beta.csv"
 MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
 BYTES_A_UNIT = 70  # at the peak, of documents of nine units
-SCORE_FIRST = "dana score --task ... --general ... --out DIR"
+SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
 KEYS = ("doc_id", "unit")  # columns that a table of groups must have
 GROUP = "group"  # default column of a table of groups
 
 
 def weigh_stage(
     scores: Path,
-    corpus: Path,
+    pool: Path,
     settings: WeighSettings,
     folder: Path,
     groups: Path | None = None,
@@ -94,46 +94,46 @@ def weigh_stage(
     Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, in the row order of the scores)
     and, for the two policies that select or drop, ``__dana__/selected.jsonl.gz``
     (:func:`dana.weighting.selection.write_selected_text`). The manifest estimates the in-domain
-    share of the selected text from the scores of held-out task text.
+    share of the selected text from the scores of held-out target text.
 
-    If beta is ``auto``, half of the task's held-out documents choose it and the others estimate the
+    If beta is ``auto``, half of the target's held-out documents choose it and the others estimate the
     in-domain share; ``__dana__/beta.csv`` and ``beta.svg`` hold the curve
     (:func:`dana.weighting.in_domain.choose_amount`).
 
     Args:
         scores: Folder of a scores artifact.
-        corpus: Folder of its corpus; if beta is ``auto``, the task artifact must lie beside it.
+        pool: Folder of its pool; if beta is ``auto``, the task artifact must lie beside it.
         settings: Policy and parameters.
         folder: Folder for the weights.
         groups: Table of groups to balance the budget over; by default the one that ``balance``
             names, in the run's folder or at a path.
-        allowed: Whether scores that rank held-out task text below chance are only warned of.
+        allowed: Whether scores that rank held-out target text below chance are only warned of.
         given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
-        ConfigError: If scores or groups belong to another corpus or other units, a group is
+        ConfigError: If scores or groups belong to another pool or other units, a group is
             unknown, or beta is ``auto`` and the scores belong to another task.
         ArtifactError: If the tokenizer cannot be read, or the folder holds other weights.
-        DataError: If there are no units, no held-out task text to choose beta with, or the scores
+        DataError: If there are no units, no held-out target text to choose beta with, or the scores
             are below chance.
     """
     scores_artifact = open_artifact(scores, "scores", SCORE_FIRST)
-    corpus_artifact = open_artifact(corpus, "corpus")
-    if corpus_artifact.fingerprint != scores_artifact.manifest["depends_on"]["general"]:
-        raise ConfigError(f"{scores} was not made from {corpus}; score this corpus first")
+    pool_artifact = open_artifact(pool, "pool")
+    if pool_artifact.fingerprint != scores_artifact.manifest["depends_on"]["pool"]:
+        raise ConfigError(f"{scores} was not made from {pool}; score this pool first")
     check_scores(scores, scores_artifact.manifest, allowed)
     depends_on = {"scores": scores_artifact.fingerprint, "settings": settings.identity()}
     table = None
     if settings.balance is not None:
-        table = _groups_of(corpus_artifact, settings.balance, groups)
+        table = _groups_of(pool_artifact, settings.balance, groups)
         depends_on["groups"] = table_identity(table.path)
     tokenizer = counting_tokenizer(settings)
     if tokenizer is not None:
         depends_on["tokenizer"] = tokenizer[1]
     held_out_corpus = None
     if settings.is_auto:
-        held_out_corpus = _task_of(scores_artifact, corpus) / "held_out"
-    inputs = Inputs(scores, corpus, settings, table, tokenizer and tokenizer[0], held_out_corpus)
+        held_out_corpus = _target_of(scores_artifact, pool) / "held_out"
+    inputs = Inputs(scores, pool, settings, table, tokenizer and tokenizer[0], held_out_corpus)
 
     def write(draft: Draft) -> None:
         if given:
@@ -151,15 +151,15 @@ class Inputs:
 
     Attributes:
         scores: Folder of the scores.
-        corpus: Folder of their documents.
+        pool: Folder of their documents.
         settings: Policy and parameters.
         groups: Table of groups that the budget is balanced over, if it is.
         tokenizer: What counts a budget in tokens.
-        held_out_corpus: Folder of held-out task documents, where beta has to be chosen.
+        held_out_corpus: Folder of held-out target documents, where beta has to be chosen.
     """
 
     scores: Path
-    corpus: Path
+    pool: Path
     settings: WeighSettings
     groups: "Groups | None"
     tokenizer: Tokenizer | None
@@ -169,40 +169,40 @@ class Inputs:
 def _weigh(inputs: Inputs, draft: Draft) -> None:
     """Weigh, and write the weights, the selected text and the notes of the manifest."""
     scores = inputs.scores
-    corpus = inputs.corpus
+    pool = inputs.pool
     settings = inputs.settings
-    pool = read_pool(scores)
+    scored = read_pool(scores)
     tokens = None
     if inputs.tokenizer is not None:
-        tokens = count_tokens(scores, corpus, inputs.tokenizer)
+        tokens = count_tokens(scores, pool, inputs.tokenizer)
     groups = None
     if inputs.groups is not None:
         shares = inputs.groups.shares(parse_balance(str(settings.balance)))
         groups = UnitGroups(inputs.groups.of_units(scores), shares)
-    held_out = held_out_task(scores)
+    held_out = held_out_target(scores)
     chose = 0
     segments = None
     if inputs.held_out_corpus is not None:
         chooses, held_out = split_held_out(held_out, settings.seed)
         chose = chooses.num_rows
-        segments = cut_segments(pool, settings)
+        segments = cut_segments(scored, settings)
         chooses_texts = Texts(inputs.held_out_corpus).of_units(chooses)
-        texts_of = partial(_unit_texts, scores, corpus)
-        amount = choose_amount(chooses, chooses_texts, pool, segments, texts_of, settings)
+        texts_of = partial(_unit_texts, scores, pool)
+        amount = choose_amount(chooses, chooses_texts, scored, segments, texts_of, settings)
         settings = replace(settings, beta=amount.beta)
         _write_curve(amount, draft)
-    weights = weigh_pool(pool, settings, tokens, groups, segments)
-    _write_weights(scores, pool, weights, settings, draft)
+    weights = weigh_pool(scored, settings, tokens, groups, segments)
+    _write_weights(scores, scored, weights, settings, draft)
     if settings.policy != "sigmoid":
         path = draft.path / SELECTED_TEXT
-        lines = write_selected_text(path, scores, corpus, pool, weights.weight)
+        lines = write_selected_text(path, scores, pool, scored, weights.weight)
         draft.counts["selected_texts"] = lines
     if inputs.groups is None or groups is None:
-        draft.notes["in_domain"] = estimate_purity(held_out, pool, weights, settings, chose)
+        draft.notes["in_domain"] = estimate_purity(held_out, scored, weights, settings, chose)
         return
     draft.notes["balance"] = _balance_notes(inputs.groups, groups, weights)
     draft.notes["in_domain"] = {
-        "unknown": "with a balance more than the scores decides what is kept"
+        "unknown": "with a balance more than the scores decides what is selected"
     }
 
 
@@ -219,9 +219,9 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
         Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail;
         and its weight in [0, 1], float32 of shape (units,).
     """
-    pool = Pool.from_tables([scores])
-    weights = weigh_pool(pool, settings)
-    segment = _numbered_segments(pool, weights, settings)
+    scored = Pool.from_tables([scores])
+    weights = weigh_pool(scored, settings)
+    segment = _numbered_segments(scored, weights, settings)
     return segment.astype(np.int32), weights.weight.astype(np.float32)
 
 
@@ -239,23 +239,23 @@ def read_pool(scores: Path) -> Pool:
     return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]))
 
 
-def _unit_texts(scores: Path, corpus: Path, mask: np.ndarray) -> list[str]:
+def _unit_texts(scores: Path, pool: Path, mask: np.ndarray) -> list[str]:
     """Read the texts of the units of a mask."""
-    return Texts(corpus).of_units(read_units(scores, ["doc_id", "start", "end"], mask))
+    return Texts(pool).of_units(read_units(scores, ["doc_id", "start", "end"], mask))
 
 
-def _numbered_segments(pool: Pool, weights: Weights, settings: WeighSettings) -> np.ndarray:
-    """Number segments within each document; with ``stream`` within the corpus."""
+def _numbered_segments(scored: Pool, weights: Weights, settings: WeighSettings) -> np.ndarray:
+    """Number segments within each document; with ``stream`` within the pool."""
     if settings.stream:
         return weights.segment
-    return segment_in_document(pool, weights.segment)
+    return segment_in_document(scored, weights.segment)
 
 
 def _write_weights(
-    scores: Path, pool: Pool, weights: Weights, settings: WeighSettings, draft: Draft
+    scores: Path, scored: Pool, weights: Weights, settings: WeighSettings, draft: Draft
 ) -> None:
     """Write the weights beside the columns of the scores, and their counts for the manifest."""
-    segment = _numbered_segments(pool, weights, settings)
+    segment = _numbered_segments(scored, weights, settings)
     weight = weights.weight.astype(np.float32)
 
     def tables() -> Iterator[pa.Table]:
@@ -274,9 +274,9 @@ def _write_weights(
     draft.counts = {
         **weights.counts,
         "units": {
-            "in": pool.units,
-            "kept": selected,
-            "dropped_by_weight": pool.units - selected - dropped_tails,
+            "in": scored.units,
+            "selected": selected,
+            "dropped_by_weight": scored.units - selected - dropped_tails,
             "dropped_short_tail": dropped_tails,
         },
         "by_source": count_by_source(draft.path),
@@ -299,8 +299,8 @@ def count_by_source(weights: Path) -> dict[str, dict[str, float]]:
             "source": batch["source"],
             "units": pa.array(np.ones(batch.num_rows)),
             "characters": characters,
-            "kept_units": weight,
-            "kept_characters": pc.multiply(weight, characters),
+            "selected_units": weight,
+            "selected_characters": pc.multiply(weight, characters),
         }
         sums.append(_sum_by_source(pa.table(columns)))
     total = _sum_by_source(pa.concat_tables(sums)).sort_by("source")
@@ -428,10 +428,10 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
+def _groups_of(pool: Artifact, balance: str, path: Path | None) -> Groups:
     """Open the table of groups that a balance names, in the run's folder or at a path."""
     name = parse_balance(balance).table
-    run = corpus.path.parent
+    run = pool.path.parent
     if path is None:
         path = run / name
         if not part_files(path) and part_files(Path(name)):
@@ -444,9 +444,9 @@ def _groups_of(corpus: Artifact, balance: str, path: Path | None) -> Groups:
             f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}"
         )
     manifest = read_manifest(path) if path.is_dir() else {}
-    general = manifest.get("depends_on", {}).get("general", corpus.fingerprint)
-    if general != corpus.fingerprint:
-        raise ConfigError(f"{path} was not made from {corpus.path}; make it of this corpus{hint}")
+    source = manifest.get("depends_on", {}).get("pool", pool.fingerprint)
+    if source != pool.fingerprint:
+        raise ConfigError(f"{path} was not made from {pool.path}; make it of this pool{hint}")
     return Groups.open(path)
 
 
@@ -461,22 +461,25 @@ def _balance_notes(table: Groups, groups: UnitGroups, weights: Weights) -> dict[
             "name": table.names[number],
             "share": float(groups.shares[number]),
             "units": int(units[number]),
-            "kept_units": float(selected[number]),
+            "selected_units": float(selected[number]),
         }
         for number in range(count)
     ]
     return {
         "groups": rows,
-        "effective_groups": {"pool": effective_number(units), "kept": effective_number(selected)},
+        "effective_groups": {
+            "pool": effective_number(units),
+            "selected": effective_number(selected),
+        },
     }
 
 
-def _task_of(scores: Artifact, corpus: Path) -> Path:
+def _target_of(scores: Artifact, pool: Path) -> Path:
     """Return the folder of the task that was scored."""
-    task = open_artifact(corpus.parent / "task", "task")
-    if task.fingerprint != scores.manifest["depends_on"]["task"]:
-        raise ConfigError(f"{scores.path} was not made from {task.path}; score this task first")
-    return task.path
+    target = open_artifact(pool.parent / "target", "target")
+    if target.fingerprint != scores.manifest["depends_on"]["target"]:
+        raise ConfigError(f"{scores.path} was not made from {target.path}; score this task first")
+    return target.path
 
 
 def _write_curve(amount: Amount, draft: Draft) -> None:
@@ -493,12 +496,12 @@ def first_look(weights: Artifact, passages: int = 5) -> str:
     """Describe selected text by its amount, its largest sources and a few passages, one a line."""
     counts = weights.manifest["counts"]
     text = weights.path / SELECTED_TEXT
-    by_source = {source: row["kept_characters"] for source, row in counts["by_source"].items()}
+    by_source = {source: row["selected_characters"] for source, row in counts["by_source"].items()}
     total = sum(by_source.values()) or 1
     largest = sorted(by_source, key=by_source.__getitem__, reverse=True)
     shares = ", ".join(f"{source} {by_source[source] / total:.0%}" for source in largest[:passages])
     lines = [
-        f"{counts['units']['kept']:,} of {counts['units']['in']:,} units; of its text {shares}"
+        f"{counts['units']['selected']:,} of {counts['units']['in']:,} units; of its text {shares}"
     ]
     if text.is_file():
         with gzip.open(text, "rt", encoding="utf-8") as stream:
@@ -522,43 +525,45 @@ def weights_text(weights: Artifact) -> str:
         curve = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
         curve_text = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
         lines.append(f"{curve_text}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
-    lines.append(f"{_kept_table(counts['by_source'])}\n")
+    lines.append(f"{_selected_table(counts['by_source'])}\n")
     if balance := manifest.get("balance"):
         groups = pd.DataFrame(balance["groups"]).rename(
-            columns={"share": "of the budget", "kept_units": "kept"}
+            columns={"share": "of the budget", "selected_units": "selected"}
         )
-        groups = groups.assign(kept=groups["kept"].round())[
-            ["group", "of the budget", "units", "kept", "name"]
+        groups = groups.assign(selected=groups["selected"].round())[
+            ["group", "of the budget", "units", "selected", "name"]
         ]
-        selection = balance["effective_groups"]["kept"]
-        pool = balance["effective_groups"]["pool"]
+        selection = balance["effective_groups"]["selected"]
+        scored = balance["effective_groups"]["pool"]
         lines.append(groups.to_string(index=False, formatters={"of the budget": "{:.1%}".format}))
         lines.append(
-            f"spread: {selection:.1f} groups of the kept text, {pool:.1f} of the pool (effective number)\n"
+            f"spread: {selection:.1f} groups of the selected text, {scored:.1f} of the pool (effective number)\n"
         )
     if "in_domain" in manifest:
         lines.append(describe_purity(manifest["in_domain"]))
     units = counts["units"]
     lines.append(
-        f"written: {weights.path} ({units['kept']:,} of {units['in']:,} units weigh more than 0)"
+        f"written: {weights.path} ({units['selected']:,} of {units['in']:,} units weigh more than 0)"
     )
     if text.is_file():
         lines.append(f"text:    {text} ({counts['selected_texts']:,} passages)")
     return "\n".join(lines)
 
 
-def _kept_table(by_source: dict[str, dict[str, float]]) -> str:
-    selected_total = sum(row["kept_characters"] for row in by_source.values()) or 1
+def _selected_table(by_source: dict[str, dict[str, float]]) -> str:
+    selected_total = sum(row["selected_characters"] for row in by_source.values()) or 1
     total = sum(row["characters"] for row in by_source.values()) or 1
     rows: list[Mapping[str, Value]] = [
         {
             "source": source[:28],
             "units": int(row["units"]),
-            "kept": round(row["kept_units"]),
-            "of its units": f"{row['kept_units'] / row['units']:.1%}",
-            "of the corpus": f"{row['characters'] / total:.1%}",
-            "of what is kept": f"{row['kept_characters'] / selected_total:.1%}",
+            "selected": round(row["selected_units"]),
+            "of its units": f"{row['selected_units'] / row['units']:.1%}",
+            "of the pool": f"{row['characters'] / total:.1%}",
+            "of the selected text": f"{row['selected_characters'] / selected_total:.1%}",
         }
-        for source, row in sorted(by_source.items(), key=lambda item: -item[1]["kept_characters"])
+        for source, row in sorted(
+            by_source.items(), key=lambda item: -item[1]["selected_characters"]
+        )
     ]
     return tabulate(rows)

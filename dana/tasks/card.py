@@ -127,7 +127,7 @@ class TaskCard:
     direction: str = "higher"
     """higher or lower, whichever is better for the metric."""
     kind: str = DEFAULT
-    """Kind of the target: a name of dana.tasks.kinds."""
+    """Kind of the label: a name of dana.tasks.kinds."""
     unseen_test: Bool = False
     """Leave out test examples whose text is also in train or dev."""
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
@@ -150,8 +150,8 @@ class TaskCard:
         is_printable = self.name.isprintable() and not {*"/\\"} & {*self.name}
         if not is_printable or self.name in ("", ".", ".."):
             raise SettingError("name", self.name, "a name that a folder can have")
-        self.target.check_card(self.metric, self.template, self.text_pair)
-        right = self.target.metrics[self.metric]
+        self.label_kind.check_card(self.metric, self.template, self.text_pair)
+        right = self.label_kind.metrics[self.metric]
         if self.direction != right:
             form = f"{right}, the better direction of {self.metric}"
             raise SettingError("direction", self.direction, form)
@@ -174,8 +174,8 @@ class TaskCard:
         key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
         if {*self.data} not in key_sets:
             raise SettingError("data", self.data, "local or file, or hub, or both")
-        _, at, commit = self.data.get("hub", "").partition(":")[0].partition("@")
-        if at and not COMMIT.fullmatch(commit):
+        _, separator, commit = self.data.get("hub", "").partition(":")[0].partition("@")
+        if separator and not COMMIT.fullmatch(commit):
             form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits"
             raise SettingError("data.hub", self.data["hub"], f"{form} (a branch can change)")
         if self.folds is not None and not (self.folds.strip() and self.is_one_file):
@@ -216,8 +216,8 @@ class TaskCard:
         )
 
     @property
-    def target(self) -> Kind:
-        """The kind of the target, with this card's labels."""
+    def label_kind(self) -> Kind:
+        """The kind of the label, with this card's labels."""
         return find_kind(self.kind)(tuple(self.labels))
 
     @property

@@ -23,7 +23,7 @@ from dana.corpus.sources import Source
 from dana.corpus.text import document_id, normalise, wording
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names
-from dana.tasks.kinds.base import Answer, Kind
+from dana.tasks.kinds.base import Kind, Label
 
 log = get_logger(__name__)
 
@@ -51,7 +51,7 @@ class Example:
 
     id: str
     text: str
-    label: Answer
+    label: Label
     pair: str | None = None
     words: tuple[str, ...] | None = None
     fold: int | None = None
@@ -208,7 +208,7 @@ def stream_examples(
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
     """
-    kind, sources, is_empty = card.target, card.files(data, [split]), True
+    kind, sources, is_empty = card.label_kind, card.files(data, [split]), True
     is_divided = card.is_one_file and not card.folds
     for record in read_records(sources):
         example = _example(card, split, kind, record)
@@ -278,7 +278,7 @@ def make_text(values: dict[str, Any], template: Template, pair: str | None, kind
         values: Values of the fields by name.
         template: Template of the text.
         pair: Field of the second text, or None.
-        kind: Kind of the target, which decides what a text may be.
+        kind: Kind of the label, which decides what a text may be.
 
     Raises:
         ValueError: If a value is not a text; names the field.
@@ -413,7 +413,7 @@ def card_texts(
     fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
     if card.is_divided:  # the texts of a pair may be in several examples
         test, dev = (
-            {wording(text) for one in splits[split] for text in one.texts}
+            {wording(text) for example in splits[split] for text in example.texts}
             for split in ("test", "dev")
         )
         held_out = {text: None for text in held_out if wording(text) not in test}

@@ -75,13 +75,11 @@ class Cleaner:
                         f"decontaminate: {other} and {name} would both read {file}: {remedy}"
                     )
 
-    def identity(
-        self, general: bool, digest: Callable[[Path], str] | None = None
-    ) -> dict[str, Any]:
+    def identity(self, pool: bool, digest: Callable[[Path], str] | None = None) -> dict[str, Any]:
         """Return the inputs of the fingerprint; empty if nothing is filtered.
 
         Args:
-            general: True for general text; only that is sampled and deduplicated.
+            pool: True for pool text; only that is sampled and deduplicated.
             digest: See :func:`dana.corpus.documents.source_digests`.
         """
         rule = self._settings
@@ -98,9 +96,9 @@ class Cleaner:
                 "sentence": rule.sentence,
                 "language": self._language,
             }
-        if general and rule.sample is not None:
+        if pool and rule.sample is not None:
             depends_on["sample"] = rule.sample
-        if general and rule.near_duplicates is not None:
+        if pool and rule.near_duplicates is not None:
             signature = {"shingle": MINHASH_SHINGLE, "permutations": PERMUTATIONS}
             depends_on["near_duplicates"] = {"threshold": rule.near_duplicates, **signature}
         return {"hygiene": depends_on} if depends_on else {}
@@ -127,10 +125,10 @@ class Cleaner:
         names = [name for name, card in self._cards.items() if card.is_divided]
         return {words(text): name for name in names for text in self._texts[name]}
 
-    def filter_general(
-        self, documents: Iterable[Document], tally: Tally, draft: Draft, general: bool = True
+    def filter_pool(
+        self, documents: Iterable[Document], tally: Tally, draft: Draft, pool: bool = True
     ) -> Iterator[Document]:
-        """Stream the documents of the general text that pass the filters.
+        """Stream the documents of the pool that pass the filters.
 
         Memory is that of the evaluation splits, plus 9 KB per document if near duplicates are
         removed. Each removed document is logged in ``__dana__/removed.jsonl`` of the draft, with
@@ -144,10 +142,10 @@ class Cleaner:
             documents: Documents so far, all counted in `tally`.
             tally: Removed documents are subtracted here.
             draft: Draft of the artifact.
-            general: Also sample the documents and remove near duplicates.
+            pool: Also sample the documents and remove near duplicates.
         """
-        threshold = self._settings.near_duplicates if general else None
-        if general and self._settings.sample is not None:
+        threshold = self._settings.near_duplicates if pool else None
+        if pool and self._settings.sample is not None:
             documents = _sample(documents, self._settings.sample, tally)
         if not self._cards and threshold is None:
             yield from documents
@@ -178,7 +176,7 @@ class Cleaner:
                 by_task,
             )
 
-    def filter_task(self, documents: list[Document], draft: Draft) -> list[Document]:
+    def filter_target(self, documents: list[Document], draft: Draft) -> list[Document]:
         """Remove documents of the task that share text with evaluation splits; counts go into the draft.
 
         Near duplicates stay: a task may label one sentence several times.
@@ -191,7 +189,7 @@ class Cleaner:
         tally = Tally(record_count=len(documents))
         for document in documents:
             tally.add(document)
-        remaining = list(self.filter_general(documents, tally, draft, general=False))
+        remaining = list(self.filter_pool(documents, tally, draft, pool=False))
         if documents and not remaining:
             raise DataError(
                 f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}"
@@ -224,8 +222,8 @@ class Cleaner:
                 sharing.update(overlap.task for overlap in overlaps[row])
                 names = ("task", "tokens", "digest")
                 matches = [
-                    {"match": one.kind, **{name: getattr(one, name) for name in names}}
-                    for one in overlaps[row]
+                    {"match": shared.kind, **{name: getattr(shared, name) for name in names}}
+                    for shared in overlaps[row]
                 ]
                 remove(document, "overlap", *matches)
 

@@ -132,7 +132,7 @@ def _read_table(table: Table, notes: list[str]) -> pd.DataFrame:
             f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
         )
     return frame.set_index(
-        pd.Index([at if isinstance(at, str) else f"row {at}" for at in frame.index])
+        pd.Index([label if isinstance(label, str) else f"row {label}" for label in frame.index])
     )
 
 
@@ -236,7 +236,9 @@ def _read_delimited(path: Path, content: str, is_tsv: bool, notes: list[str]) ->
     return (
         frame
         if is_data
-        else body.set_axis([name.strip() or str(at) for at, name in first.items()], axis=1)
+        else body.set_axis(
+            [name.strip() or str(position) for position, name in first.items()], axis=1
+        )
     )
 
 
@@ -253,38 +255,41 @@ def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[s
         ConfigError: If a named column is missing, none or several could be meant, or the label is
             not one class a text.
     """
-    columns, rest = (
+    columns, remaining = (
         {role: name for role, name in names.items() if name is not None},
         [*map(str, frame)],
     )
-    every = ", ".join(rest)
+    every = ", ".join(remaining)
     for role, name in columns.items():
         if name not in frame:
             raise ConfigError(
-                f"--{role} {name}: no such column{nearest(name, rest)}; the columns are {every}"
+                f"--{role} {name}: no such column{nearest(name, remaining)}; the columns are {every}"
             )
-    rest = [name for name in rest if name not in columns.values()]
+    remaining = [name for name in remaining if name not in columns.values()]
     if "text" not in columns:
         words = {
             name: sum(len(cell.split()) for cell in frame[name] if isinstance(cell, str))
-            for name in rest
+            for name in remaining
         }
-        if any(pair <= {*map(str.lower, rest)} for pair in PAIRS):
+        if any(pair <= {*map(str.lower, remaining)} for pair in PAIRS):
             raise ConfigError(
                 f"two columns of {every} are a pair of texts: {CARD}; or name one by --text"
             )
         columns["text"] = (
-            "text" if "text" in rest else max(words, key=words.__getitem__, default="")
+            "text" if "text" in remaining else max(words, key=words.__getitem__, default="")
         )
         if not words.get(columns["text"]):
             raise ConfigError(f"no column holds text; name it by --text; the columns are {every}")
-        rest.remove(columns["text"])
+        remaining.remove(columns["text"])
     if "label" not in columns:
         usual = [
-            name for label in LABELS for name in rest if name.lower().rpartition(".")[2] == label
+            name
+            for label in LABELS
+            for name in remaining
+            if name.lower().rpartition(".")[2] == label
         ]
         repeats = [
-            name for name in rest if 1 < frame[name].astype(str).nunique() <= len(frame) // 2
+            name for name in remaining if 1 < frame[name].astype(str).nunique() <= len(frame) // 2
         ]
         repeats = [
             name for name in repeats if _dates(frame[name]) is None and not _is_measure(frame[name])
@@ -458,8 +463,8 @@ def _give_aways(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
         ):
             usual = table.idxmax(axis=1).items()
             rules = [
-                f"{key!r} is {one} ({list_names(frame.index[keys == key], 2)})"
-                for key, one in usual
+                f"{key!r} is {value} ({list_names(frame.index[keys == key], 2)})"
+                for key, value in usual
             ]
             notes.append(
                 f"{name} gives the label away: {list_names(rules, 3)}; only texts are read, but look why"

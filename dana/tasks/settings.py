@@ -85,16 +85,16 @@ class Hygiene:
 
     decontaminate: list[str] = field(default_factory=list)
     """Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
-    their dev or test texts is removed from the general text and from the task text to fit on."""
+    their dev or test texts is removed from the pool and from the target text to fit on."""
     ngram: Count = 13
     """Words of an n-gram."""
     sentence: Count = 8
     """Least number of words of a shared sentence."""
     near_duplicates: Float | None = None
-    """Remove general documents at least this similar to an earlier one (Jaccard index of five-word
+    """Remove pool documents at least this similar to an earlier one (Jaccard index of five-word
     shingles, estimated by MinHash; 0.8 is usual); null keeps them."""
     sample: Share | None = None
-    """Keep this share of the general documents, drawn by a hash of their text; null keeps all. A
+    """Keep this share of the pool documents, drawn by a hash of their text; null keeps all. A
     larger share contains the documents of a smaller one."""
 
     def __post_init__(self) -> None:
@@ -106,10 +106,10 @@ class Hygiene:
 
 @settings_model
 class HarvestSettings:
-    """Size of the corpus that the quickstart harvests from installed packages."""
+    """Size of the pool that the quickstart harvests from installed packages."""
 
-    general_documents: Annotated[Int, Field(ge=50)] = 1800
-    """Most general documents, without planted ones."""
+    pool_documents: Annotated[Int, Field(ge=50)] = 1800
+    """Most pool documents, without planted ones."""
     task_documents: Annotated[Int, Field(ge=80)] = 1100
     """Most documents of scipy, with planted ones."""
     min_characters: Count = 200

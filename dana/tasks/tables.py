@@ -126,7 +126,7 @@ def split_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
             card.accepted_sizes(split),
             sum(not all(example.texts) for example in examples),
         )
-        absent = card.target.absent([example.label for example in examples])
+        absent = card.label_kind.absent([example.label for example in examples])
         row: Row = {
             "split": split,
             "examples": len(examples),
@@ -148,7 +148,7 @@ def label_rows(card: TaskCard, splits: Mapping[str, Sequence[Example]]) -> list[
     return [
         {"split": split, "label": label, "count": count, "share": count / max(1, of)}
         for split in splits
-        for label, count, of in card.target.counts(labels[split], labels["train"])
+        for label, count, of in card.label_kind.counts(labels[split], labels["train"])
     ]
 
 
@@ -168,7 +168,7 @@ def overlap_rows(splits: Mapping[str, list[Example]]) -> list[Row]:
         # within its own split an example matches itself first, unless it repeats an earlier one
         exact = [(example, others[0]) for example, others in alike if others[0] is not example]
         against = (
-            (example, [one for one in others if one.label != example.label])
+            (example, [other for other in others if other.label != example.label])
             for example, others in alike
         )
         contradicting = [(example, others[0]) for example, others in against if others]
@@ -218,28 +218,28 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
     if not (seeds := collapsed_seeds(metrics)):
         return ""
     row = next(row for row in metrics["seeds"] if row["seed"] == seeds[0])
-    floors = ", ".join(
+    baselines = ", ".join(
         f"{row[f'largest_class_{split}']:.4f} on {split}" for split in ("dev", "test")
     )
     which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {', '.join(map(str, seeds))})"
     return (
-        f"Beware: {which} do not beat the largest class ({metrics['metric']} {floors}),"
-        f" or answer nearly all texts alike. {REMEDY}"
+        f"Beware: {which} do not beat the largest class ({metrics['metric']} {baselines}),"
+        f" or predict nearly one label. {REMEDY}"
     )
 
 
-def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> Row:
-    """Count the examples that share a 13-gram, or a sentence of 8 words or more, with a corpus, and its documents.
+def pool_row(examples: Sequence[Example], documents: Iterable[Document]) -> Row:
+    """Count the examples that share a 13-gram, or a sentence of 8 words or more, with a pool, and its documents.
 
-    The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the corpus is
+    The rule is that of :class:`dana.tasks.settings.Hygiene` with its defaults; the pool is
     streamed.
 
     Args:
         examples: Examples of the test split.
-        documents: Documents of the corpus.
+        documents: Documents of the pool.
     """
     rule = Hygiene()
-    texts = {str(at): list(example.texts) for at, example in enumerate(examples)}
+    texts = {str(row): list(example.texts) for row, example in enumerate(examples)}
     index = OverlapIndex.build(texts, rule.ngram, rule.sentence)
     first: dict[int, Document] = {}
     read = sharing = 0
@@ -248,7 +248,7 @@ def corpus_row(examples: Sequence[Example], documents: Iterable[Document]) -> Ro
         read, sharing = read + len(block), sharing + len({overlap.row for overlap in overlaps})
         for overlap in overlaps:
             first.setdefault(int(overlap.task), block[overlap.row])
-    ids = ", ".join(f"{examples[at].id} = {first[at].doc_id}" for at in sorted(first)[:MAX_IDS])
+    ids = ", ".join(f"{examples[row].id} = {first[row].doc_id}" for row in sorted(first)[:MAX_IDS])
     counts = {**_share(first, len(examples)), "documents": sharing, "of_documents": read}
     return {"split": "test", **counts, "ids": ids}
 

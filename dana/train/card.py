@@ -27,7 +27,7 @@ tags: [dana, continued-pretraining]
 | denominator | `{settings.denominator}` |
 | seed | {settings.seed} |
 
-{warnings}Held-out loss, mean nats a {terms.unit}, ± one standard error. A general loss
+{warnings}Held-out loss, mean nats a {terms.unit}, ± one standard error. A pool loss
 that rises is forgetting.
 
 | text | before | after | change |
@@ -81,7 +81,7 @@ def model_card(
     )
     values |= {"rates": _in_turn(rates)}
     losses = "\n".join(
-        _losses(text, evaluations[0], evaluations[-1]) for text in ("task", "general")
+        _losses(text, evaluations[0], evaluations[-1]) for text in ("target", "pool")
     )
     return TEMPLATE.format(**values, losses=losses)
 

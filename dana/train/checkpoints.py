@@ -253,9 +253,9 @@ class CheckpointPolicy:
         state.accelerator.wait_for_everyone()
 
     def _is_best(self, evaluation: EvaluationRecord) -> bool:
-        evaluations = [one for one in self.records if isinstance(one, EvaluationRecord)]
+        evaluations = [record for record in self.records if isinstance(record, EvaluationRecord)]
         return _loss(evaluation) <= min(map(_loss, evaluations))
 
 
 def _loss(evaluation: EvaluationRecord) -> float:
-    return math.inf if evaluation.task_loss is None else evaluation.task_loss
+    return math.inf if evaluation.target_loss is None else evaluation.target_loss

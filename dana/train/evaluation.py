@@ -49,7 +49,7 @@ class HeldOut:
     """Held-out text of a run.
 
     Attributes:
-        texts: Examples, under ``task`` and ``general``, and from :meth:`with_selected` under
+        texts: Examples, under ``task`` and ``pool``, and from :meth:`with_selected` under
             ``selected`` and ``random``; their weights are not used.
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
@@ -58,13 +58,13 @@ class HeldOut:
     collator: Collator
 
     def with_selected(self, examples: Examples, evaluation_tokens: int) -> "HeldOut":
-        """Add samples of the selected text and of general text, the latter cut to lengths of the former."""
+        """Add samples of the selected text and of pool text, the latter cut to lengths of the former."""
         limit = min(BASE_TOKENS, evaluation_tokens)
         selection = heldout_sample(examples.first_part, limit)
-        general = self.texts["general"]
+        pool = self.texts["pool"]
         # Less context predicts worse.
-        sizes = np.minimum(general.sizes, np.resize(selection.sizes, len(general)))
-        random = heldout_sample(replace(general, sizes=sizes), limit)
+        sizes = np.minimum(pool.sizes, np.resize(selection.sizes, len(pool)))
+        random = heldout_sample(replace(pool, sizes=sizes), limit)
         return replace(self, texts={**self.texts, "selected": selection, "random": random})
 
     def mean_losses(

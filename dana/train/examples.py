@@ -1,4 +1,4 @@
-"""Cut the selected text of a tokenised corpus into training examples, each with a weight.
+"""Cut the selected text of a tokenised pool into training examples, each with a weight.
 
 A run is a stretch of neighbouring selected units. Its tokens are cut into windows of equal length.
 No window crosses a gap between selected units or the end of a document, and no token of a run is
@@ -58,12 +58,16 @@ class SpecialTokens:
     middle: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     @classmethod
-    def of(cls, tokenizer: Any, paired: bool = False) -> "SpecialTokens":
+    def from_tokenizer(cls, tokenizer: Any, paired: bool = False) -> "SpecialTokens":
         """Find what a tokenizer adds to a text, or to a pair of texts, by tokenising a single letter."""
         letter = tokenizer("a", add_special_tokens=False)["input_ids"]
         text = tokenizer("a")["input_ids"]
         starts = range(len(text))
-        start = next(at for at in starts if text[at : at + len(letter)] == letter)
+        start = next(
+            start_of_text
+            for start_of_text in starts
+            if text[start_of_text : start_of_text + len(letter)] == letter
+        )
         end = start + len(letter)
         before = text[:start]
         after = text[end:]
@@ -254,10 +258,10 @@ def read_weights(weights: Path) -> Iterator[UnitWeights]:
 def weighted_documents(
     tokens: Tokens, weights: Path | None
 ) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:
-    """Yield every document of a corpus in order, with the weights of its units or None.
+    """Yield every document of a pool in order, with the weights of its units or None.
 
     Raises:
-        DataError: If the documents of the weights are not in the corpus, or in another order.
+        DataError: If the documents of the weights are not in the pool, or in another order.
     """
     tables = read_weights(weights) if weights else iter(())
     units = next(tables, None)
@@ -269,8 +273,8 @@ def weighted_documents(
             units = next(tables, None)
     if units is not None:
         raise DataError(
-            f"{weights}: document {units.doc_id!r} is not next in the corpus; "
-            "run dana weigh on this corpus"
+            f"{weights}: document {units.doc_id!r} is not next in the pool; "
+            "run dana weigh on this pool"
         )
 
 
@@ -317,14 +321,14 @@ def build_examples(
     max_tokens: int,
     exclude: Collection[str] = (),
 ) -> tuple[Examples, dict[str, int]]:
-    """Cut the selected text of a corpus into examples.
+    """Cut the selected text of a pool into examples.
 
     A run is cut into the fewest windows of at most `max_tokens`, equally long to within one token.
     The weight of a window is the mean weight of its tokens.
 
     Args:
-        tokens: The tokenised corpus.
-        weights: Folder of :data:`dana.core.schemas.WEIGHTS` in corpus order; rows of weight 0 or
+        tokens: The tokenised pool.
+        weights: Folder of :data:`dana.core.schemas.WEIGHTS` in pool order; rows of weight 0 or
             segment -1 are left out. None makes each document one run of weight 1.
         special_tokens: Special tokens of every example.
         max_tokens: Most tokens of an example, special tokens included.
@@ -335,7 +339,7 @@ def build_examples(
         excluded), runs, windows and tokens.
 
     Raises:
-        DataError: If the weights do not fit the corpus, or no example remains.
+        DataError: If the weights do not fit the pool, or no example remains.
         ConfigError: If `max_tokens` is too small for the tokenizer.
     """
     fewest = special_tokens.size + 1

@@ -47,7 +47,7 @@ class Precision:
     from_launcher: bool
 
     @classmethod
-    def of(cls, accelerator: Any = None) -> "Precision":
+    def from_accelerator(cls, accelerator: Any = None) -> "Precision":
         """Read the precision from an accelerator, or from the environment and the device."""
         name = os.environ.get(LAUNCH)
         device = accelerator.device if accelerator else find_device()
@@ -182,7 +182,7 @@ def describe_launch(accelerator: Any) -> dict[str, Any]:
     launch = {
         "processes": accelerator.num_processes,
         "kind": accelerator.distributed_type.value,
-        "precision": Precision.of(accelerator).name,
+        "precision": Precision.from_accelerator(accelerator).name,
     }
     if is_deepspeed(accelerator):
         launch["zero_stage"] = accelerator.state.deepspeed_plugin.zero_stage

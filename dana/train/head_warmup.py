@@ -61,8 +61,8 @@ def warm_up_head(
         batch_size=warmup.batch_size,
         batch_tokens=None,
     )
-    plan = Plan.of(examples, short)
-    shape = BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
+    plan = Plan.from_settings(examples, short)
+    shape = BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
 
     def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")

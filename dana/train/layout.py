@@ -34,7 +34,7 @@ class BatchLayout:
     bf16: bool = False
 
     @classmethod
-    def of(
+    def from_config(
         cls, config: Any, budget: int, layout: str = "padded", bf16: bool = False
     ) -> "BatchLayout":
         """Read padding token and first position from a model's configuration."""

@@ -106,7 +106,7 @@ def prepare(
 
     Without a shape, rows are padded.
     """
-    shape = shape or BatchLayout.of(model.config, settings.execution.micro_batch_tokens)
+    shape = shape or BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
         module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps
@@ -143,7 +143,7 @@ def train(
             memory runs out.
         Preemption: If a signal asked to stop; the model is in the state of the last record.
     """
-    plan = Plan.of(examples, settings)
+    plan = Plan.from_settings(examples, settings)
     begin = Position.after(before)
     start_time = time.monotonic() - begin.seconds
     evaluated_steps = {record.step for record in before if isinstance(record, EvaluationRecord)}
@@ -336,12 +336,12 @@ def _evaluate(
         )
 
     with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
-        task = measure("task")
-        general = measure("general")
-    if not all(math.isfinite(loss.mean or 0.0) for loss in (task, general)):
-        losses = f"task {task}, general {general}"
+        target = measure("target")
+        pool = measure("pool")
+    if not all(math.isfinite(loss.mean or 0.0) for loss in (target, pool)):
+        losses = f"target {target}, pool {pool}"
         raise DanaError(
             f"step {step}: the held-out loss is not finite ({losses}); try a lower learning_rate"
         )
-    log.info("step %d: held-out loss: task %s, general %s", step, task, general)
-    return EvaluationRecord(step, tokens, *task, *general)
+    log.info("step %d: held-out loss: target %s, pool %s", step, target, pool)
+    return EvaluationRecord(step, tokens, *target, *pool)

@@ -180,7 +180,7 @@ class Plan(Sequence[Step]):
         self.firsts = [0, *accumulate(len(phase) for phase in phases)]
 
     @classmethod
-    def of(cls, examples: Examples, settings: TrainSettings) -> "Plan":
+    def from_settings(cls, examples: Examples, settings: TrainSettings) -> "Plan":
         """Plan the phases of a run over its examples."""
         phases: list[Phase] = []
         for index, phase_settings in enumerate(settings.by_phase()):
@@ -261,11 +261,11 @@ class _Stream:
 
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
-        epoch, rest = divmod(self._first + count, self.size)
+        epoch, row = divmod(self._first + count, self.size)
         tokens = epoch * self._tokens_of_epoch - self._skipped
-        if rest:
+        if row:
             _, starts = self._order(epoch)
-            tokens += int(starts[rest])
+            tokens += int(starts[row])
         return tokens
 
     def after(self, count: int) -> "_Stream":

@@ -44,16 +44,16 @@ def choose_execution(
         ConfigError: If the model does not support the layout in the settings.
     """
     model = model.to(accelerator.device)
-    precision = Precision.of(accelerator)
+    precision = Precision.from_accelerator(accelerator)
     layout, why = on_rank_0(lambda: _layout(model, settings, precision))
     # The launcher's precision is applied by Accelerate.
     bf16 = precision.name == "bf16" and not precision.from_launcher
     budget = settings.execution.micro_batch_tokens
-    shape = BatchLayout.of(model.config, budget, layout, bf16)
+    shape = BatchLayout.from_config(model.config, budget, layout, bf16)
     if layout == "unpadded":
         register()
         model.set_attn_implementation(NAME)
-    plan = Plan.of(examples, settings)
+    plan = Plan.from_settings(examples, settings)
     lengths = examples.lengths[plan[0].rows]
     ranks = accelerator.num_processes
     passes = len(micro_batches(lengths, shape, 0, ranks))
@@ -115,7 +115,7 @@ def keeps_apart(model: Any) -> bool:
     # Special tokens stand at the ends of a vocabulary.
     ids = (torch.arange(8, device=model.device) + words // 2)[None]
     lengths = [5, 3]
-    shape = BatchLayout.of(model.config, 8, "unpadded")
+    shape = BatchLayout.from_config(model.config, 8, "unpadded")
     _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), shape)
     for key, value in attention.items():
         if isinstance(value, torch.Tensor):

@@ -65,10 +65,10 @@ class EvaluationRecord:
 
     step: int
     tokens: int
-    task_loss: float | None
-    task_loss_se: float | None
-    general_loss: float | None
-    general_loss_se: float | None
+    target_loss: float | None
+    target_loss_se: float | None
+    pool_loss: float | None
+    pool_loss_se: float | None
     kind: str = "evaluation"
     phase: int | None = None
 

@@ -35,7 +35,7 @@ OVERFIT_FROM = 20  # epochs over the same text after which the model memorises i
 MANY_EPOCHS = (
     "the run has {epochs:,.0f} epochs over {examples:,} examples of selected text: the model will "
     "memorise them. Select more text (a larger beta), train shorter (epochs=3), or mix in general "
-    "text (mix={{selected: 0.5, general: 0.5}})"
+    "text (mix={{selected: 0.5, pool: 0.5}})"
 )
 
 
@@ -46,7 +46,7 @@ def heldout_examples(
     collator = objective.heldout_collator(tokenizer)
     texts = {}
     for name, folder in folders.items():
-        tokens = Tokens.of(iterate_documents(folder), tokenizer)
+        tokens = Tokens.from_documents(iterate_documents(folder), tokenizer)
         examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
         texts[name] = heldout_sample(examples, settings.evaluation_tokens)
     return HeldOut(texts, collator)
@@ -205,7 +205,7 @@ class TrainingRun:
             notes = dict(checkpoint.notes)
         else:
             notes = self._begin(language_model, examples, collators[0])
-        notes |= describe_examples(examples, Plan.of(examples, settings))
+        notes |= describe_examples(examples, Plan.from_settings(examples, settings))
         shape, reasons = choose_execution(
             language_model.model, examples, settings, self.accelerator
         )

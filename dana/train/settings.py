@@ -8,6 +8,7 @@ from pydantic import Field
 
 from dana.core.errors import SettingError
 from dana.core.registry import OBJECTIVES
+from dana.core.renamed import renamed_hint
 from dana.core.settings import (
     Bool,
     Count,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
 OPTIMIZER = ("carry", "reset")
-PARTS = ("selected", "task", "general")  # of a mixture
+PARTS = ("selected", "task", "pool")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
 MOST_ROWS = 1 << 20  # of a table of embeddings; far more exceed any memory
 Amount = Annotated[Int, Field(ge=1, le=MOST)]
@@ -125,7 +126,7 @@ class TrainSettings:
     evaluation_tokens: Amount = 50_000
     """Most tokens of each held-out text to evaluate on."""
     final: Annotated[str, OneOf(FINAL)] = "last"
-    """last, or best: the evaluated weights with the lowest loss on held-out task text."""
+    """last, or best: the evaluated weights with the lowest loss on held-out target text."""
     execution: Execution = field(default_factory=Execution)
     """Speed, memory and checkpoints."""
 
@@ -192,7 +193,8 @@ def check_mix(key: str, mix: Mapping[str, float]) -> None:
     are_shares = all(isinstance(share, int | float) and 0 < share <= 1 for share in mix.values())
     if not (is_known and are_shares and (not mix or abs(sum(mix.values()) - 1) < 1e-9)):
         parts = ", ".join(PARTS)
-        raise SettingError(key, mix, f"shares above 0 of {parts} that sum to 1")
+        hint = renamed_hint(mix, PARTS)
+        raise SettingError(key, mix, f"shares above 0 of {parts} that sum to 1{hint}")
 
 
 @settings_model
@@ -223,8 +225,8 @@ class AdaptSettings(TrainSettings):
 
     mix: dict[str, Float] = field(default_factory=dict)
     """Shares of the predicted tokens of every step by their text: selected (with its weights), task
-    (the task's own text to fit on) and general (the whole corpus, against forgetting), the last two
-    with weight 1: {task: 0.3, selected: 0.7}. Empty: selected text only, or the whole corpus
+    (the task's own text to fit on) and pool (the whole pool, against forgetting), the last two
+    with weight 1: {task: 0.3, selected: 0.7}. Empty: selected text only, or the whole pool
     without weights."""
     phases: list[PhaseSettings] = field(default_factory=list)
     """Parts of the run, one after another, each a mapping with tokens and any of mix, mask_rate,
@@ -244,7 +246,7 @@ class AdaptSettings(TrainSettings):
         if self.adapter is not None:
             from dana.models.adapters import Adapter
 
-            Adapter.of(self.adapter)
+            Adapter.from_spec(self.adapter)
         if self.phases:
             self._check_phases()
 
@@ -277,9 +279,9 @@ class AdaptSettings(TrainSettings):
         if phase.mask_rate is not None:
             name, _, parameters = self.objective.partition(":")
             others = [
-                one
-                for one in parameters.split(",")
-                if one and one.partition("=")[0].strip() != "mask_rate"
+                parameter
+                for parameter in parameters.split(",")
+                if parameter and parameter.partition("=")[0].strip() != "mask_rate"
             ]
             values["objective"] = f"{name}:{','.join([*others, f'mask_rate={phase.mask_rate}'])}"
         if index and phase.optimizer == "carry":  # a warm-up is for new moments
@@ -300,7 +302,7 @@ class AdaptSettings(TrainSettings):
         """Shares of the predicted tokens of the whole run by their text."""
         if not self.phases:
             return self.mix
-        sizes = [((one.tokens or 0) / (self.tokens or 1), one.mix) for one in self.by_phase()]
+        sizes = [((phase.tokens or 0) / (self.tokens or 1), phase.mix) for phase in self.by_phase()]
         shares = {name: sum(size * mix.get(name, 0.0) for size, mix in sizes) for name in PARTS}
         return {name: share for name, share in shares.items() if share}
 

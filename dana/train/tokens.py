@@ -1,4 +1,4 @@
-"""Tokenise a corpus once into one stream of token ids, with the position of the last character of each token.
+"""Tokenise a pool once into one stream of token ids, with the position of the last character of each token.
 
 Examples are cut out of the stream afterwards, so new weights, arms or window lengths need no new
 tokenising.
@@ -43,7 +43,7 @@ class DocumentSpan:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenised corpus, without special tokens, documents end to end.
+    """A tokenised pool, without special tokens, documents end to end.
 
     Attributes:
         ids: Integers of shape (tokens,), in memory or mapped from disk.
@@ -69,7 +69,7 @@ class Tokens:
         return cls(**arrays, batches=lambda: read_rows(folder, DOCUMENT_LENGTHS.names))
 
     @classmethod
-    def of(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
+    def from_documents(cls, documents: Iterable[Document], tokenizer: Any) -> "Tokens":
         """Tokenise documents in memory."""
         ids = [np.zeros(0, dtype=np.uint32)]
         last = [np.zeros(0, dtype=np.uint32)]
@@ -81,7 +81,7 @@ class Tokens:
         return cls(np.concatenate(ids), np.concatenate(last), pa.concat_tables(tables).to_batches)
 
     def documents(self) -> Iterator[DocumentSpan]:
-        """Yield every document in corpus order."""
+        """Yield every document in pool order."""
         after = 0
         for batch in self.batches():
             columns = [column.to_pylist() for column in batch.columns]
@@ -96,7 +96,7 @@ def tokenise(
     """Tokenise documents in blocks; yields token ids, last characters and the table of documents of each block.
 
     Args:
-        documents: Documents in corpus order.
+        documents: Documents in pool order.
         tokenizer: A fast Hugging Face tokenizer; its threads share the work.
 
     Raises:
@@ -127,10 +127,10 @@ def tokenise(
 def write_tokens(
     documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None
 ) -> int:
-    """Tokenise a corpus into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
+    """Tokenise a pool into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
 
     Args:
-        documents: Documents in corpus order.
+        documents: Documents in pool order.
         tokenizer: A fast tokenizer.
         folder: Target folder; must exist.
         total: Number of documents, for the progress bar.

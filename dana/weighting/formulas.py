@@ -1,6 +1,6 @@
 """Formulas of DANA, section 3.2: segments and their means, the sigmoid; and ours: shrunken means, groups.
 
-Scores are of shape (units,), in corpus order, higher = more foreign. Weights λ are in [0, 1],
+Scores are of shape (units,), in pool order, higher = more foreign. Weights λ are in [0, 1],
 1 = in-domain; equation 1 of the paper multiplies the loss of a text by its weight. Section 3.2
 numbers none of its formulas.
 """
@@ -17,7 +17,7 @@ DROPPED = -1  # segment number of a unit in no segment
 
 def standardise(score: np.ndarray) -> np.ndarray:
     """Standardise scores, Ā = (A - μ) / σ; all zeros where every score is the same. DANA, section 3.2."""
-    moments = Moments.of(score)
+    moments = Moments.from_scores(score)
     if moments.std == 0:
         return np.zeros_like(score, dtype=np.float64)
     return (score - moments.mean) / moments.std
@@ -41,13 +41,13 @@ def segment_ids(
 
     Args:
         document_starts: Row of each document's first unit, ascending, the first is 0. The single
-            entry 0 makes the corpus one stream, as in the paper.
+            entry 0 makes the pool one stream, as in the paper.
         units: Total number of units.
         gamma: Units in a segment; the paper uses 15.
         min_tail: A document's last, short segment is dropped if it has fewer units.
 
     Returns:
-        Segment numbers of shape (units,), from 0 over the corpus, DROPPED for dropped tails.
+        Segment numbers of shape (units,), from 0 over the pool, DROPPED for dropped tails.
     """
     document_sizes = np.diff(document_starts, append=units)
     segment_counts = -(-document_sizes // gamma)

@@ -1,12 +1,12 @@
 """Estimate the in-domain share of a pool and of the selected text, and choose the amount by it (``beta=auto``).
 
 **Share.** The pool is modelled as a mixture of a share π of in-domain text, whose scores are distributed as
-those of held-out task text, and other text. Let G(t) and T(t) be the shares of the pool and of
-held-out task text that score at most t. Then G(t) >= π T(t) for every t, so π <= G(t) / T(t),
+those of held-out target text, and other text. Let G(t) and T(t) be the shares of the pool and of
+held-out target text that score at most t. Then G(t) >= π T(t) for every t, so π <= G(t) / T(t),
 nearly with equality where hardly any other text scores so low.
 
 **Amount.** N-gram models are trained on growing cuts of the ranked pool. The cut whose model
-predicts held-out task text best is the amount to select (Moore and Lewis 2010, Intelligent
+predicts held-out target text best is the amount to select (Moore and Lewis 2010, Intelligent
 selection of language model training data, section 4; Rousseau 2013, XenC, section 3.3), capped by
 the in-domain share.
 """
@@ -25,7 +25,7 @@ from scipy.optimize import isotonic_regression
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.core.rng import generator
-from dana.core.schemas import HELD_OUT_TASK, SCORES
+from dana.core.schemas import HELD_OUT_TARGET, SCORES
 from dana.core.statistics import percentile_interval
 from dana.weighting.formulas import (
     DROPPED,
@@ -47,11 +47,11 @@ from dana.weighting.settings import WeighSettings
 log = get_logger(__name__)
 
 REPLICATES = 200
-THRESHOLDS = 200  # equally spaced quantiles of the task's scores
+THRESHOLDS = 200  # equally spaced quantiles of the target's scores
 CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
-LEAST_DOCUMENTS = 10  # task documents at or below a threshold: with fewer T(t) is too noisy
-FEWEST_DOCUMENTS = 5  # held-out task documents: with fewer nothing is estimated
-LEAST_UNITS = 20  # held-out task units: with fewer nothing is estimated
+LEAST_DOCUMENTS = 10  # target documents at or below a threshold: with fewer T(t) is too noisy
+FEWEST_DOCUMENTS = 5  # held-out target documents: with fewer nothing is estimated
+LEAST_UNITS = 20  # held-out target units: with fewer nothing is estimated
 WIDE = 0.9  # width of the interval of the selected text's share beyond which nothing is said
 LOW = 0.7  # in-domain share of the selected text below which there is a warning
 LARGEST_POOL = (
@@ -115,13 +115,13 @@ class InDomain:
 
     @property
     def tells_apart(self) -> bool:
-        """Whether scores separate task and pool: otherwise all of the pool could be in-domain."""
+        """Whether scores separate target and pool: otherwise all of the pool could be in-domain."""
         return self.pool.high <= 0.95
 
 
 def in_domain(
-    task: UnitScores,
-    task_weight: np.ndarray,
+    target: UnitScores,
+    target_weight: np.ndarray,
     pool: UnitScores,
     selected_share: float,
     random: np.random.Generator,
@@ -133,10 +133,10 @@ def in_domain(
     upper bound.
 
     Args:
-        task: Held-out task text, used in no fit.
-        task_weight: Weight that the selection would give each task unit, in [0, 1], shape (task
+        target: Held-out target text, used in no fit.
+        target_weight: Weight that the selection would give each target unit, in [0, 1], shape (target
             units,).
-        pool: The scored corpus, or a sample of its documents.
+        pool: The scored pool, or a sample of its documents.
         selected_share: Mean weight of the pool's units.
         random: Generator of the bootstrap.
 
@@ -145,35 +145,35 @@ def in_domain(
         Balakrishnan and Lipton 2021, Mixture proportion estimation and PU learning: a modern approach, algorithm 1
         (best bin estimation); the limits here are Wilson's, not uniform ones, which ask for thousands of units.
     """
-    grid = _grid(task)
-    task_bin = np.searchsorted(grid, task.score)
+    grid = _grid(target)
+    target_bin = np.searchsorted(grid, target.score)
     pool_bin = np.searchsorted(grid, pool.score)
     best = _threshold(
-        _share_below(task_bin, grid.size),
+        _share_below(target_bin, grid.size),
         _share_below(pool_bin, grid.size),
-        np.unique(task.document).size,
+        np.unique(target.document).size,
         np.unique(pool.document).size,
     )
-    task_is_below = task_bin <= best
+    task_is_below = target_bin <= best
     pool_is_below = pool_bin <= best
 
     def share_and_recall(task_count: np.ndarray, pool_count: np.ndarray) -> tuple[float, float]:
-        task_units = max(task_count.sum(), 1.0)
+        target_units = max(task_count.sum(), 1.0)
         pool_units = max(pool_count.sum(), 1.0)
-        of_task = task_count[task_is_below].sum() / task_units
+        of_target = task_count[task_is_below].sum() / target_units
         of_pool = pool_count[pool_is_below].sum() / pool_units
-        share = min(1.0, float(of_pool / max(of_task, 1e-12)))
-        recall = float((task_count * task_weight).sum() / task_units)
+        share = min(1.0, float(of_pool / max(of_target, 1e-12)))
+        recall = float((task_count * target_weight).sum() / target_units)
         return share, recall
 
-    pairs = [share_and_recall(np.ones(task.score.size), np.ones(pool.score.size))]
+    pairs = [share_and_recall(np.ones(target.score.size), np.ones(pool.score.size))]
     for _ in range(REPLICATES):
-        task_count = task.resample_documents(random)
+        task_count = target.resample_documents(random)
         pool_count = pool.resample_documents(random)
         pairs.append(share_and_recall(task_count, pool_count))
     shares, recalls = np.array(pairs).T
     precisions = np.minimum(1.0, shares * recalls / max(selected_share, 1e-12))
-    probability = in_domain_probability(task, pool, float(shares[0]))
+    probability = in_domain_probability(target, pool, float(shares[0]))
     return InDomain(
         pool=Estimate.from_replicates(shares),
         recall=Estimate.from_replicates(recalls),
@@ -182,16 +182,16 @@ def in_domain(
     )
 
 
-def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
+def in_domain_probability(target: UnitScores, pool: UnitScores, share: float) -> np.ndarray:
     """Estimate the in-domain probability of each unit of the pool, π f(s) / g(s) at its score s, non-increasing in s.
 
-    f and g are the densities of the scores of task text and of the pool. Their ratio is estimated
-    between quantiles of the task's scores by π ΔT / ΔG, and made monotone by isotonic regression
+    f and g are the densities of the scores of target text and of the pool. Their ratio is estimated
+    between quantiles of the target's scores by π ΔT / ΔG, and made monotone by isotonic regression
     weighted by ΔG.
 
     Args:
-        task: Held-out task text, used in no fit.
-        pool: The scored corpus.
+        target: Held-out target text, used in no fit.
+        pool: The scored pool.
         share: In-domain share of the pool, π.
 
     Returns:
@@ -201,13 +201,13 @@ def in_domain_probability(task: UnitScores, pool: UnitScores, share: float) -> n
         Elkan and Noto 2008, Learning classifiers from only positive and unlabeled data, section 2. Zadrozny and Elkan
         2002, Transforming classifier scores into accurate multiclass probability estimates (isotonic calibration).
     """
-    grid = _grid(task)
-    task_bin = np.searchsorted(grid, task.score)
+    grid = _grid(target)
+    target_bin = np.searchsorted(grid, target.score)
     pool_bin = np.searchsorted(grid, pool.score)
-    of_task = np.bincount(task_bin, minlength=grid.size + 1) / task_bin.size
+    of_target = np.bincount(target_bin, minlength=grid.size + 1) / target_bin.size
     of_pool = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
     weight = np.maximum(of_pool, 1e-9)
-    ratio = isotonic_regression(share * of_task / weight, weights=weight, increasing=False).x
+    ratio = isotonic_regression(share * of_target / weight, weights=weight, increasing=False).x
     return np.minimum(1.0, ratio)[pool_bin]
 
 
@@ -216,23 +216,23 @@ def _share_below(bins: np.ndarray, size: int) -> np.ndarray:
     return np.cumsum(np.bincount(bins, minlength=size + 1))[:-1] / bins.size
 
 
-def _grid(task: UnitScores) -> np.ndarray:
-    """List the thresholds: distinct quantiles of the task's scores, up to the highest score."""
+def _grid(target: UnitScores) -> np.ndarray:
+    """List the thresholds: distinct quantiles of the target's scores, up to the highest score."""
     levels = np.linspace(0, 1, THRESHOLDS + 1)[1:]
-    return np.unique(np.quantile(task.score, levels, method="higher"))
+    return np.unique(np.quantile(target.score, levels, method="higher"))
 
 
 def _threshold(
-    of_task: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int
+    of_target: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int
 ) -> int:
     """Choose the threshold index where the upper confidence limit of G / T is lowest.
 
     A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of
     documents, because units of a document are correlated.
     """
-    task_low = _limit(of_task, documents, -1)
+    task_low = _limit(of_target, documents, -1)
     pool_high = _limit(of_pool, pool_documents, 1)
-    enough = of_task * documents >= min(LEAST_DOCUMENTS, documents)
+    enough = of_target * documents >= min(LEAST_DOCUMENTS, documents)
     ratio = np.where(enough, pool_high / np.maximum(task_low, 1e-12), np.inf)
     return int(np.argmin(ratio))
 
@@ -245,14 +245,14 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
 
 
 def local_mean(
-    values: np.ndarray, weights: np.ndarray, at: np.ndarray, share: float = 0.01
+    values: np.ndarray, weights: np.ndarray, positions: np.ndarray, share: float = 0.01
 ) -> np.ndarray:
     """Average weights over a window of the nearest ranks around each query value.
 
     Args:
         values: Ranking value of each unit, shape (units,).
         weights: Weight of each unit, shape (units,).
-        at: Query values, shape (n,).
+        positions: Query values, shape (n,).
         share: Size of the window, as a share of the units.
 
     Returns:
@@ -260,7 +260,7 @@ def local_mean(
     """
     order = np.argsort(values, kind="stable")
     weight_before = np.append(0, np.cumsum(weights[order]))
-    rank = np.searchsorted(values[order], at)
+    rank = np.searchsorted(values[order], positions)
     half = max(1, round(share * values.size / 2))
     first = np.clip(rank - half, 0, values.size - 1)
     last = np.minimum(rank + half, values.size)
@@ -301,36 +301,36 @@ def document_numbers(table: pa.Table) -> np.ndarray:
     return np.searchsorted(starts, np.arange(table.num_rows), side="right") - 1
 
 
-def held_out_task(scores: Path) -> pa.Table:
-    """Read the scores of held-out task text, :data:`dana.core.schemas.SCORES`; empty if there are none.
+def held_out_target(scores: Path) -> pa.Table:
+    """Read the scores of held-out target text, :data:`dana.core.schemas.SCORES`; empty if there are none.
 
     Args:
         scores: Folder of a scores artifact.
     """
-    path = scores / HELD_OUT_TASK
+    path = scores / HELD_OUT_TARGET
     return pq.read_table(path) if path.is_file() else SCORES.empty_table()
 
 
-def split_held_out(task: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Split held-out task text by document into a half that chooses beta and a half that evaluates the choice.
+def split_held_out(target: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
+    """Split held-out target text by document into a half that chooses beta and a half that evaluates the choice.
 
     Fewer than 40 units all go to the first half, because nothing can be estimated on the second.
 
     Args:
-        task: Scores of held-out task text, :data:`dana.core.schemas.SCORES`.
+        target: Scores of held-out target text, :data:`dana.core.schemas.SCORES`.
         seed: Seed of the split.
     """
-    if task.num_rows < 2 * LEAST_UNITS:
-        return task, task.slice(0, 0)
-    document = document_numbers(task)
+    if target.num_rows < 2 * LEAST_UNITS:
+        return target, target.slice(0, 0)
+    document = document_numbers(target)
     count = int(document[-1]) + 1
     rank_of_document = generator(seed, "weights", "halves").permutation(count)
     chooses = rank_of_document[document] < (count + 1) // 2
-    return task.filter(pa.array(chooses)), task.filter(pa.array(~chooses))
+    return target.filter(pa.array(chooses)), target.filter(pa.array(~chooses))
 
 
 def estimate_purity(
-    task: pa.Table,
+    target: pa.Table,
     pool: Pool,
     weights: Weights,
     settings: WeighSettings,
@@ -339,24 +339,24 @@ def estimate_purity(
     """Estimate the in-domain share of the pool and of the selected text, with 95 % intervals, for the manifest.
 
     Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of
-    the pool is assumed to have scores, and to come in documents, like the task's. A larger pool
+    the pool is assumed to have scores, and to come in documents, like the target's. A larger pool
     than :data:`LARGEST_POOL` is sampled by document.
 
     Args:
-        task: Scores of held-out task units.
+        target: Scores of held-out target units.
         pool: The scored units.
         weights: Their weights.
         settings: Settings of the weighing.
-        chose: Number of other held-out task units, which chose beta.
+        chose: Number of other held-out target units, which chose beta.
 
     Returns:
-        ``pool``, ``recall``, ``kept`` (the precision) and ``mostly`` of :class:`InDomain`, and
-        ``kept_share``, the mean weight; or ``unknown``, the reason why nothing is estimated.
+        ``pool``, ``recall``, ``selected`` (the precision) and ``mostly`` of :class:`InDomain`, and
+        ``selected_share``, the mean weight; or ``unknown``, the reason why nothing is estimated.
     """
     besides = f" besides the {chose} units that chose beta" if chose else ""
-    documents = int(document_numbers(task)[-1]) + 1 if task.num_rows else 0
+    documents = int(document_numbers(target)[-1]) + 1 if target.num_rows else 0
     for count, noun, minimum in (
-        (task.num_rows, "units", LEAST_UNITS),
+        (target.num_rows, "units", LEAST_UNITS),
         (documents, "documents", FEWEST_DOCUMENTS),
     ):
         if count < minimum:
@@ -367,15 +367,19 @@ def estimate_purity(
     document = pool.document
     sample = sample_documents(document, LARGEST_POOL, random)
     value = weights.value[sample]
-    of_task = UnitScores(ranking_values(task, settings, weights.components), document_numbers(task))
+    of_target = UnitScores(
+        ranking_values(target, settings, weights.components), document_numbers(target)
+    )
     of_pool = UnitScores(value, np.unique(document[sample], return_inverse=True)[1])
     selected_share = float(weights.weight.sum()) / pool.units
-    task_weight = local_mean(value, weights.weight[sample], of_task.score)
-    estimate = in_domain(of_task, task_weight, of_pool, selected_share, random)
+    target_weight = local_mean(value, weights.weight[sample], of_target.score)
+    estimate = in_domain(of_target, target_weight, of_pool, selected_share, random)
     if not estimate.tells_apart:
-        return {"unknown": "the scores do not tell held-out task text from the pool"}
+        return {"unknown": "the scores do not tell held-out target text from the pool"}
     if estimate.recall.low <= selected_share < 1:
-        return {"unknown": "the selection would hold no more held-out task text than a random one"}
+        return {
+            "unknown": "the selection would hold no more held-out target text than a random one"
+        }
     low, high = estimate.precision.low, estimate.precision.high
     if high - low > WIDE:
         return {
@@ -384,26 +388,26 @@ def estimate_purity(
     return {
         "pool": asdict(estimate.pool),
         "recall": asdict(estimate.recall),
-        "kept": asdict(estimate.precision),
+        "selected": asdict(estimate.precision),
         "mostly": estimate.mostly,
-        "kept_share": selected_share,
+        "selected_share": selected_share,
     }
 
 
 def describe_purity(shares: dict[str, Any]) -> str:
     """Format the shares of :func:`estimate_purity` in one line, or the reason why they are unknown."""
     if "unknown" in shares:
-        return f"share that scores like held-out task text: unknown ({shares['unknown']})"
-    precision, pool = shares["kept"], shares["pool"]
+        return f"share that scores like held-out target text: unknown ({shares['unknown']})"
+    precision, pool = shares["selected"], shares["pool"]
     return (
-        f"scores like held-out task text: at most about {precision['value']:.0%} of the selected text "
+        f"scores like held-out target text: at most about {precision['value']:.0%} of the selected text "
         f"({precision['low']:.0%} to {precision['high']:.0%}), {pool['value']:.0%} of the pool "
         f"({pool['low']:.0%} to {pool['high']:.0%}); text of the same subject in another style does not"
     )
 
 
 def warn_of_low_purity(shares: dict[str, Any]) -> None:
-    """Warn if less than 70 % of the selected text scores like held-out task text, and suggest a smaller budget.
+    """Warn if less than 70 % of the selected text scores like held-out target text, and suggest a smaller budget.
 
     No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive
     selectors also react to style, so related text of another style scores low; it may still be what
@@ -412,11 +416,11 @@ def warn_of_low_purity(shares: dict[str, Any]) -> None:
     Args:
         shares: Shares from :func:`estimate_purity`.
     """
-    if "unknown" in shares or shares["kept"]["value"] >= LOW:
+    if "unknown" in shares or shares["selected"]["value"] >= LOW:
         return
-    precision = shares["kept"]["value"]
+    precision = shares["selected"]["value"]
     pool = shares["pool"]["value"]
-    budget = shares["kept_share"]
+    budget = shares["selected_share"]
     mostly = shares["mostly"]
     if mostly > 0 and pool < RARE:
         log.warning(
@@ -427,7 +431,7 @@ def warn_of_low_purity(shares: dict[str, Any]) -> None:
         return
     text = f"{100 * budget:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
     if mostly == 0:
-        text += "; no score of the pool makes task text likely"
+        text += "; no score of the pool makes target text likely"
     elif mostly < budget:
         text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
     log.warning(
@@ -509,7 +513,7 @@ def perplexity_curve(
         pool: Text of each unit.
         order: Rows of the pool, best first.
         random: The same rows in random order.
-        held_out: Text of each held-out task unit, used in no fit.
+        held_out: Text of each held-out target unit, used in no fit.
         documents: int64 of shape (held-out units,), the document of each, numbered from 0.
         cuts: Shares of the pool's units, ascending.
     """
@@ -556,10 +560,10 @@ class Amount:
         by_perplexity: The smallest cut within one standard error of the least perplexity.
         by_likeness: Share of the pool that is more likely in-domain than not; None if unknown.
         reason: Explanation of the choice.
-        held_out_documents: Number of task documents that chose.
+        held_out_documents: Number of target documents that chose.
         counted_units: Number of the pool's units in the largest n-gram model.
         curve: One row per cut of the ranked pool, ascending. ``share`` of the pool's units and
-            their number ``units``; ``perplexity`` of held-out task text under an n-gram model of
+            their number ``units``; ``perplexity`` of held-out target text under an n-gram model of
             the cut, ``perplexity_random`` of equally many random units, None without a known word;
             nats per token ``above_best``, the cut of least perplexity, with the ``standard_error``
             over held-out documents; ``in_domain``, the estimated in-domain share of the cut, None
@@ -586,14 +590,14 @@ def choose_amount(
     """Choose beta: the cut of least perplexity, but not more than the in-domain share of the pool.
 
     Two estimates. (a) The smallest cut of the ranked pool whose n-gram model is within one standard
-    error of the best on held-out task text. (b) The share of the pool that is more likely in-domain
+    error of the best on held-out target text. (b) The share of the pool that is more likely in-domain
     than not (:func:`in_domain_probability`). The smaller one is chosen, because in a small pool any
     text lowers perplexity at first. If (b) is unknown or 0, (a) is chosen.
 
     Args:
-        held_out: Scores of held-out task text, used in no fit, :data:`dana.core.schemas.SCORES`.
+        held_out: Scores of held-out target text, used in no fit, :data:`dana.core.schemas.SCORES`.
         held_out_texts: Text of each of these units.
-        pool: The scored corpus.
+        pool: The scored pool.
         segments: Segments of the pool.
         texts_of: Reads the texts of the units of a mask over the pool.
         settings: Settings of the weighing; the policy decides whether units or segments are ranked.
@@ -603,7 +607,7 @@ def choose_amount(
     """
     if held_out.num_rows == 0:
         raise DataError(
-            "beta='auto': needs held-out task text, and there is none; give a share in (0, 1]"
+            "beta='auto': needs held-out target text, and there is none; give a share in (0, 1]"
         )
     counted = _sample_segments(pool, segments, settings.seed)
     value = pool.score[counted]
@@ -611,7 +615,7 @@ def choose_amount(
         value = of_units(segments.ranked_means, segments.ids[counted], np.inf)
     segment = np.unique(segments.ids[counted], return_inverse=True)[1]
     of_pool = UnitScores(value, np.unique(pool.document[counted], return_inverse=True)[1])
-    of_task = UnitScores(
+    of_target = UnitScores(
         ranking_values(held_out, settings, segments.components), document_numbers(held_out)
     )
     order = np.argsort(value, kind="stable")
@@ -619,11 +623,11 @@ def choose_amount(
     random_rank = random.permutation(int(segment.max()) + 1)
     random_order = np.argsort(random_rank[segment], kind="stable")
     curve = perplexity_curve(
-        texts_of(counted), order, random_order, held_out_texts, of_task.document
+        texts_of(counted), order, random_order, held_out_texts, of_target.document
     )
     if not np.isfinite(curve.per_token).any():
         raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
-    probability = _probability(of_task, of_pool, settings.seed)
+    probability = _probability(of_target, of_pool, settings.seed)
     likeness = None if probability is None else float((probability >= 0.5).mean())
     smallest = float(curve.shares[curve.smallest])
     return Amount(
@@ -676,7 +680,7 @@ def _reason(curve: PerplexityCurve, likeness: float | None) -> str:
     perplexity = np.exp(curve.per_token[curve.best])
     random = np.exp(curve.random_per_token[curve.best])
     reason = (
-        f"a model of the best {_percent(best)} of the pool predicts held-out task text best "
+        f"a model of the best {_percent(best)} of the pool predicts held-out target text best "
         f"(perplexity {perplexity:.4g}, {random:.4g} of as much random text)"
     )
     if smallest < best:
@@ -693,12 +697,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _probability(of_task: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
+def _probability(of_target: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
     """Estimate the in-domain probability of each unit of the pool; None if scores do not separate the two."""
-    if of_task.score.size < LEAST_UNITS:
+    if of_target.score.size < LEAST_UNITS:
         return None
-    no_weight = np.zeros(of_task.score.size)
-    estimate = in_domain(of_task, no_weight, of_pool, 1.0, generator(seed, "mixture"))
+    no_weight = np.zeros(of_target.score.size)
+    estimate = in_domain(of_target, no_weight, of_pool, 1.0, generator(seed, "mixture"))
     if not estimate.tells_apart:
         return None
-    return in_domain_probability(of_task, of_pool, estimate.pool.value)
+    return in_domain_probability(of_target, of_pool, estimate.pool.value)

@@ -45,7 +45,7 @@ UNITS_AT_A_TIME = 1 << 13  # whose texts are in memory
 
 @dataclass(frozen=True)
 class Pool:
-    """Scored units in corpus order.
+    """Scored units in pool order.
 
     Attributes:
         score: float64 of shape (units,), higher = more foreign.
@@ -168,7 +168,7 @@ def cut_segments(pool: Pool, settings: WeighSettings) -> Segments:
     ids = pool.segment_ids(settings)
     sizes = segment_sizes(ids)
     if sizes.size == 0:
-        text = "the corpus" if settings.stream else "every document"
+        text = "the pool" if settings.stream else "every document"
         raise DataError(
             f"min_tail={settings.min_tail}: no segment is left, {text} has fewer units; lower min_tail"
         )
@@ -243,7 +243,7 @@ def weigh_pool(
     is_selected[select_segments(pool, segments, settings, tokens, groups)] = True
     value = of_units(segments.ranked_means, segments.ids, np.inf)
     weight = of_units(is_selected, segments.ids, False).astype(np.float64)
-    counts = {"segments": {"in": is_selected.size, "kept": int(is_selected.sum())}}
+    counts = {"segments": {"in": is_selected.size, "selected": int(is_selected.sum())}}
     notes = {}
     if segments.components is not None:
         notes["shrunk"] = asdict(segments.components)
@@ -293,7 +293,7 @@ def select_segments(
         order = np.argsort(segments.ranked_means, kind="stable")
         if order.size > 1 and segments.means.min() == segments.means.max():
             log.warning(
-                "weights   all segments have the same score, so the first ones of the pool are kept"
+                "weights   all segments have the same score, so the first ones of the pool are selected"
             )
     budget = settings.effective_budget
     limit = budget.max_amount(segments.units)
@@ -317,7 +317,7 @@ def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.nd
     """Draw segments without replacement, with probability proportional to their sigmoid weight λ.
 
     The key of a segment is -ln u / λ, which ranks as u^(1/λ) does; u is a hash of the segment, so
-    the draw does not depend on the order of the corpus. It joins the generality of continuous
+    the draw does not depend on the order of the pool. It joins the generality of continuous
     weights with the speed of discrete ones (DANA, appendix C).
 
     Returns:
@@ -471,14 +471,14 @@ def read_units(scores: Path, names: list[str], mask: np.ndarray) -> pa.Table:
 
 
 class Texts:
-    """Texts of a corpus, requested in its order; one batch of documents is in memory.
+    """Texts of a pool, requested in its order; one batch of documents is in memory.
 
     Args:
-        corpus: Folder of the documents.
+        pool: Folder of the documents.
     """
 
-    def __init__(self, corpus: Path) -> None:
-        self._corpus = corpus
+    def __init__(self, pool: Path) -> None:
+        self._corpus = pool
         self._documents = self._read()
         self._doc_id: str | None = None
         self._text = ""
@@ -492,14 +492,14 @@ class Texts:
         """Return the text of a document: the last one requested, or a later one.
 
         Raises:
-            DataError: If the document is not in the corpus, or out of order.
+            DataError: If the document is not in the pool, or out of order.
         """
         while self._doc_id != doc_id:
             self._doc_id, text = next(self._documents, (None, None))
             if text is None:
                 raise DataError(
                     f"{self._corpus}: document {doc_id!r} of the scores is missing or out of order; "
-                    "score this corpus again"
+                    "score this pool again"
                 )
             if self._doc_id == doc_id:
                 self._text = text.as_py()
@@ -514,7 +514,7 @@ class Texts:
 
 
 def write_selected_text(
-    path: Path, scores: Path, corpus: Path, pool: Pool, weight: np.ndarray
+    path: Path, scores: Path, pool: Path, scored: Pool, weight: np.ndarray
 ) -> int:
     """Write the selected text: one JSON line per run of adjacent units with a weight above 0, gzipped.
 
@@ -524,18 +524,18 @@ def write_selected_text(
     Args:
         path: The file.
         scores: Folder of the units.
-        corpus: Folder of the documents.
-        pool: The scored units.
+        pool: Folder of the documents.
+        scored: The scored units.
         weight: Weight of each unit.
 
     Returns:
         Number of lines.
 
     Raises:
-        DataError: If a document is not in the corpus, or out of order.
+        DataError: If a document is not in the pool, or out of order.
     """
-    first, last = selected_runs(weight, pool.document_starts)
-    is_end = np.zeros(pool.units, dtype=bool)
+    first, last = selected_runs(weight, scored.document_starts)
+    is_end = np.zeros(scored.units, dtype=bool)
     is_end[first] = True
     is_end[last] = True
     ends = read_units(scores, ["doc_id", "source", "unit", "start", "end"], is_end)
@@ -544,7 +544,7 @@ def write_selected_text(
     last_units = ends.select(["unit", "end"]).take(pa.array(row_of_end[last]))
     runs = runs.set_column(runs.schema.get_field_index("end"), "end", last_units["end"])
     runs = runs.append_column("last_unit", last_units["unit"])
-    texts = Texts(corpus)
+    texts = Texts(pool)
     row = 0
     # Without time and name in the header, equal content gives equal bytes.
     with (
@@ -555,7 +555,7 @@ def write_selected_text(
     ):
         for batch in runs.to_batches(max_chunksize=UNITS_AT_A_TIME):
             for run in batch.to_pylist():
-                score = pool.score[first[row] : last[row] + 1].mean()
+                score = scored.score[first[row] : last[row] + 1].mean()
                 record = {
                     "id": f"{run['doc_id']}:{run['unit']}-{run['last_unit']}",
                     "doc_id": run["doc_id"],
@@ -594,18 +594,18 @@ def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
     return tokenizer, digest
 
 
-def count_tokens(scores: Path, corpus: Path, tokenizer: Tokenizer) -> np.ndarray:
+def count_tokens(scores: Path, pool: Path, tokenizer: Tokenizer) -> np.ndarray:
     """Count the tokens of each unit without special tokens, int32 of shape (units,).
 
     Args:
         scores: Folder of the units.
-        corpus: Folder of their documents.
+        pool: Folder of their documents.
         tokenizer: Fast tokenizer from :func:`counting_tokenizer`; its threads are all cores.
 
     Raises:
-        DataError: If a document is not in the corpus.
+        DataError: If a document is not in the pool.
     """
-    texts = Texts(corpus)
+    texts = Texts(pool)
     counts = []
     with progress(what="counting tokens", unit="units") as bar:
         for batch in read_rows(scores, ["doc_id", "start", "end"], rows=UNITS_AT_A_TIME):

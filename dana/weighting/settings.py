@@ -98,13 +98,13 @@ def parse_balance(text: str) -> Balance:
     Raises:
         ConfigError: If the text has another form, or the shares do not sum to 1.
     """
-    table, _, rest = str(text).partition(":")
-    pairs = re.findall(r"([^,=]+)=([^,=]+)(?:,|$)", rest)
+    table, _, text_of_shares = str(text).partition(":")
+    pairs = re.findall(r"([^,=]+)=([^,=]+)(?:,|$)", text_of_shares)
     try:
         shares = {group: float(share) for group, share in pairs}
     except ValueError as error:
         raise ConfigError(f"balance={text!r}: must be {BALANCES}") from error
-    is_complete = ",".join(f"{group}={share}" for group, share in pairs) == rest and len(
+    is_complete = ",".join(f"{group}={share}" for group, share in pairs) == text_of_shares and len(
         shares
     ) == len(pairs)
     fits = all(share > 0 for share in shares.values()) and (
@@ -123,14 +123,14 @@ class WeighSettings:
     system), sampled draws segments with probability proportional to their sigmoid."""
     beta: Share | Literal["auto"] = PAPERS_BETA
     """Share of the units to keep, in whole segments; for sigmoid the share that gets a weight of at
-    least 0.5, where no midpoint is set. The paper uses 0.2. auto chooses it by held-out task text
+    least 0.5, where no midpoint is set. The paper uses 0.2. auto chooses it by held-out target text
     (docs/guide/choosing-how-much.md)."""
     budget: str | Float | None = None
     """Instead of beta, "50000 units", "2e6 tokens" (with --set weigh.tokenizer=NAME), "300
     documents", or a share as beta is."""
     below: Float | None = None
     """Instead of a budget, keep every segment whose mean score is below this. At 0 classifier,
-    lexical, lda and svm take text for the task's."""
+    lexical, lda and svm take text for the target's."""
     balance: str | None = None
     """A table of groups, in the run's folder by its name or anywhere by its path, over which the
     budget is spread evenly, or by shares: genres.parquet:news=0.7,law=0.3. Where a group is used up

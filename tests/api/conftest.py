@@ -40,7 +40,7 @@ def task_texts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def general_texts() -> list[str]:
+def pool_texts() -> list[str]:
     """An eighth of them is about cells, as the task is."""
     random = np.random.default_rng(1)
     return [
@@ -71,8 +71,8 @@ def pieces(tiny_tokenizer, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def weights_run(task_texts, general_texts, tmp_path_factory):
+def weights_run(task_texts, pool_texts, tmp_path_factory):
     """A run's folder with weights, and the table of them."""
     out = tmp_path_factory.mktemp("run")
-    dana.score(task_texts, general_texts, out=out, detector="knn", encoder=FAST["encoder"])
+    dana.score(task_texts, pool_texts, out=out, detector="knn", encoder=FAST["encoder"])
     return out, dana.weigh(out, policy="sigmoid", beta=0.3)

@@ -18,7 +18,7 @@ TEXTS = ["Cells divide.", 'A "quoted" text\nof two lines', "naïve \u4e2d\u6587 
 
 def documents(texts, folder, inputs=None):
     inputs = inputs or Inputs()
-    sources = as_sources("general", texts, folder, folder / "corpus", inputs)
+    sources = as_sources("pool", texts, folder, folder / "pool", inputs)
     return list(read_documents(sources, "fail", Tally(), inputs=inputs))
 
 
@@ -45,8 +45,8 @@ def test_every_shape_gives_the_documents_of_a_list(shape, tmp_path):
     "text", ["word " * 60, "a\0b", "What is [this*?", "word " * 900, "half \ud800 a pair"]
 )
 def test_a_text_that_is_no_valid_file_name_is_text_as_from_a_file(text, tmp_path):
-    (tmp_path / "general.jsonl").write_text(json.dumps({"text": text}))
-    assert documents([text], tmp_path / "run") == documents(tmp_path / "general.jsonl", tmp_path)
+    (tmp_path / "pool.jsonl").write_text(json.dumps({"text": text}))
+    assert documents([text], tmp_path / "run") == documents(tmp_path / "pool.jsonl", tmp_path)
 
 
 def test_ids_and_sources_of_rows_and_fields_of_the_settings(tmp_path):
@@ -67,23 +67,23 @@ def test_ids_and_sources_of_rows_and_fields_of_the_settings(tmp_path):
 
 
 def test_paths_are_left_as_they_are(tmp_path):
-    assert as_sources("general", "pool/*.jsonl", tmp_path, tmp_path, Inputs()) == ["pool/*.jsonl"]
+    assert as_sources("pool", "pool/*.jsonl", tmp_path, tmp_path, Inputs()) == ["pool/*.jsonl"]
     paths = [Path("a.txt"), Path("b")]
-    assert as_sources("general", paths, tmp_path, tmp_path, Inputs()) == ["a.txt", "b"]
+    assert as_sources("pool", paths, tmp_path, tmp_path, Inputs()) == ["a.txt", "b"]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("texts", "error", "names"),
     [
-        ([], DataError, ["general"]),
-        (["one", None], DataError, ["general[1]", "NoneType"]),
-        (["one", b"two"], DataError, ["general[1]", "bytes"]),
-        (pd.Series(["one", float("nan")]), DataError, ["general[1]", "'nan'"]),
+        ([], DataError, ["pool"]),
+        (["one", None], DataError, ["pool[1]", "NoneType"]),
+        (["one", b"two"], DataError, ["pool[1]", "bytes"]),
+        (pd.Series(["one", float("nan")]), DataError, ["pool[1]", "'nan'"]),
         (
             pd.DataFrame({"a": ["x"], "b": ["y"]}),
             ConfigError,
-            ["general[0]", "'text'", "a, b", "text_field"],
+            ["pool[0]", "'text'", "a, b", "text_field"],
         ),
         (
             DatasetDict({"train": Dataset.from_dict({"text": ["x"]})}),
@@ -91,10 +91,10 @@ def test_paths_are_left_as_they_are(tmp_path):
             ["DatasetDict", "train"],
         ),
         (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ConfigError, ["2 columns 'text'"]),
-        (7, ConfigError, ["general=7"]),
-        ("One line\nand another", ConfigError, ["general='One line"]),
-        (["README.md", "x"], ConfigError, ["general[0]='README.md'"]),
-        (["hf:org/name"], ConfigError, ["general[0]='hf:org/name'"]),
+        (7, ConfigError, ["pool=7"]),
+        ("One line\nand another", ConfigError, ["pool='One line"]),
+        (["README.md", "x"], ConfigError, ["pool[0]='README.md'"]),
+        (["hf:org/name"], ConfigError, ["pool[0]='hf:org/name'"]),
     ],
 )
 def test_wrong_texts_are_named_in_one_line_and_leave_nothing(
@@ -111,8 +111,8 @@ def test_wrong_texts_are_named_in_one_line_and_leave_nothing(
 
 def test_a_stream_is_read_once_and_other_text_is_refused_once_an_artifact_was_made(tmp_path):
     file, manifest = (
-        tmp_path / "inputs" / "general.jsonl",
-        tmp_path / "corpus" / "__dana__" / "manifest.json",
+        tmp_path / "inputs" / "pool.jsonl",
+        tmp_path / "pool" / "__dana__" / "manifest.json",
     )
     documents(["first"], tmp_path)
     documents(
@@ -123,7 +123,7 @@ def test_a_stream_is_read_once_and_other_text_is_refused_once_an_artifact_was_ma
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     documents(lines, tmp_path)
-    with pytest.raises(ArtifactError, match="corpus"):
+    with pytest.raises(ArtifactError, match="pool"):
         documents(["third"], tmp_path)
     assert [json.loads(line) for line in file.read_text().splitlines()] == lines
 

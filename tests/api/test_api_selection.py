@@ -20,10 +20,10 @@ FRUITS, METALS = ([f"{word} {n * n}" for n in range(9)] for word in ("pear", "ir
 
 
 @pytest.fixture(scope="module")
-def run(task_texts, general_texts, tmp_path_factory):
+def run(task_texts, pool_texts, tmp_path_factory):
     """A run's folder and its three tables, from lists."""
     out = tmp_path_factory.mktemp("python") / "run"
-    ranking = dana.rank(task_texts, general_texts, out=out, beta=0.15, **FAST)
+    ranking = dana.rank(task_texts, pool_texts, out=out, beta=0.15, **FAST)
     return out, ranking, dana.score(out=out, selector="detector"), dana.weigh(out, gamma=3)
 
 
@@ -31,7 +31,7 @@ def run(task_texts, general_texts, tmp_path_factory):
 def by_commands(run, tmp_path_factory):
     """The folder that the commands write for the same texts."""
     texts, out = run[0] / "inputs", tmp_path_factory.mktemp("commands") / "run"
-    files = ["--task", f"{texts}/task.jsonl", "--general", f"{texts}/general.jsonl"]
+    files = ["--task", f"{texts}/task.jsonl", "--pool", f"{texts}/pool.jsonl"]
     fast = ["--encoder", FAST["encoder"], "--set", "ranking.detectors=[knn,pca]", "weigh.beta=0.15"]
     score = ["score", "--selector", "detector", "--out", out]
     for line in (
@@ -48,7 +48,7 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text())
         manifests = {
             kind: read_manifest(folder / kind)
-            for kind in ("task", "corpus", "scores", "weights", "ranking")
+            for kind in ("target", "pool", "scores", "weights", "ranking")
         }
         files = {
             kind: contents_made(folder / kind) for kind in manifests if kind != "ranking"
@@ -59,7 +59,7 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
             files,
             manifests["ranking"]["chosen"],
             manifests["weights"]["given"],
-            {key: value for key, value in recipe.items() if key not in ("task", "general")},
+            {key: value for key, value in recipe.items() if key not in ("target", "pool")},
         )
 
     assert content(run[0]) == content(by_commands)
@@ -84,17 +84,15 @@ def test_tables_are_those_of_the_folder_and_low_scores_are_like_the_task(run):
     assert list(ranking.loc[ranking["chosen"], "name"]) == [
         read_manifest(out / "ranking")["chosen"]
     ]
-    texts = {
-        document.doc_id: document.text.lower() for document in iterate_documents(out / "corpus")
-    }
+    texts = {document.doc_id: document.text.lower() for document in iterate_documents(out / "pool")}
     is_alike = np.array(
         ["cell" in texts[doc_id] or "protein" in texts[doc_id] for doc_id in scores["doc_id"]]
     )
     assert scores["score"][is_alike].mean() < scores["score"][~is_alike].mean()
 
 
-def test_a_table_of_scores_is_weighed_as_the_folder_is(run, task_texts, general_texts, tmp_path):
-    dana.score(task_texts, general_texts, out=tmp_path / "x", **KNN)
+def test_a_table_of_scores_is_weighed_as_the_folder_is(run, task_texts, pool_texts, tmp_path):
+    dana.score(task_texts, pool_texts, out=tmp_path / "x", **KNN)
     for settings in ({"gamma": 3}, {"policy": "sigmoid"}, {"policy": "sampled", "gamma": 4}):
         folder = shutil.copytree(tmp_path / "x", tmp_path / settings.get("policy", "segments"))
         weights = dana.weigh(run[2], beta=0.15, **settings)
@@ -119,21 +117,21 @@ def test_a_score_per_text_is_weighed_like_a_table_of_texts_of_one_unit():
         dana.weigh(np.array([0.1, np.nan]))
 
 
-def test_without_a_folder_nothing_is_left(task_texts, general_texts, tmp_path, monkeypatch):
+def test_without_a_folder_nothing_is_left(task_texts, pool_texts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    scores = dana.score(iter(task_texts), pd.Series(general_texts), text=True, **KNN)
+    scores = dana.score(iter(task_texts), pd.Series(pool_texts), text=True, **KNN)
     assert list(tmp_path.iterdir()) == []
-    first_sentences = {text.split(". ")[0].rstrip(".") + "." for text in general_texts}
+    first_sentences = {text.split(". ")[0].rstrip(".") + "." for text in pool_texts}
     assert set(scores.loc[scores["unit"] == 0, "text"]) <= first_sentences
 
 
-def test_missing_texts_are_skipped_and_counted(task_texts, general_texts, tmp_path):
-    records = pd.DataFrame({"text": [*general_texts, float("nan"), None]})
+def test_missing_texts_are_skipped_and_counted(task_texts, pool_texts, tmp_path):
+    records = pd.DataFrame({"text": [*pool_texts, float("nan"), None]})
     scores = dana.score(task_texts, records, out=tmp_path, on_bad_record="skip", **KNN)
-    assert read_manifest(tmp_path / "corpus")["counts"]["rejected"] == {"no text": 2}
+    assert read_manifest(tmp_path / "pool")["counts"]["rejected"] == {"no text": 2}
     np.testing.assert_array_equal(
-        scores["score"], dana.score(task_texts, general_texts, **KNN)["score"]
+        scores["score"], dana.score(task_texts, pool_texts, **KNN)["score"]
     )
 
 
@@ -162,7 +160,7 @@ def selector(detector="knn", encoder=FAST["encoder"]):
             ["did you mean 'iforest'?"],
         ),
         (lambda: dana.rank(None, ["b"], encoder="hashing"), ["task=''"]),
-        (lambda: dana.score(["a"], ["b"], max_task_units=0), ["max_task_units=0"]),
+        (lambda: dana.score(["a"], ["b"], max_target_units=0), ["max_target_units=0"]),
         (lambda: dana.score("nowhere.txt", ["b"], encoder="hashing"), ["nowhere.txt"]),
         (lambda: dana.score(["a"], ["b"], detector=None), ["dana.score", "detector=null"]),
         (lambda: dana.score(["a"], ["b"], out=""), ["out=''"]),

@@ -64,13 +64,11 @@ def test_the_adapted_model_is_that_of_the_folder_and_of_the_command(
 
 
 def test_text_weights_and_model_in_memory_give_it_too(
-    weights_run, adaptation, pieces, task_texts, general_texts
+    weights_run, adaptation, pieces, task_texts, pool_texts
 ):
-    general, pair = pd.DataFrame({"text": general_texts}), dana.load_model(pieces)
-    assert same(
-        dana.adapt(pair, iter(task_texts), general, weights_run[1], **STEPS)[0], adaptation[0]
-    )
-    plain, _ = dana.adapt(pieces, task_texts, general_texts, unweighted=True, **STEPS)
+    pool, pair = pd.DataFrame({"text": pool_texts}), dana.load_model(pieces)
+    assert same(dana.adapt(pair, iter(task_texts), pool, weights_run[1], **STEPS)[0], adaptation[0])
+    plain, _ = dana.adapt(pieces, task_texts, pool_texts, unweighted=True, **STEPS)
     assert not same(plain, adaptation[0]), "weights matter"
 
 
@@ -91,15 +89,15 @@ def test_text_weights_and_model_in_memory_give_it_too(
     ],
 )
 def test_wrong_arguments_are_named(
-    settings, error, names, pieces, task_texts, general_texts, tmp_path, monkeypatch
+    settings, error, names, pieces, task_texts, pool_texts, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    refused(error, names, dana.adapt, pieces, task_texts, general_texts, **settings)
+    refused(error, names, dana.adapt, pieces, task_texts, pool_texts, **settings)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("weight", [float("nan"), -0.5, "x", float("inf")])
-def test_a_weight_out_of_range_is_named(weight, weights_run, pieces, task_texts, general_texts):
+def test_a_weight_out_of_range_is_named(weight, weights_run, pieces, task_texts, pool_texts):
     table = weights_run[1].astype({"weight": object})
     table.loc[2, "weight"] = weight
     refused(
@@ -108,7 +106,7 @@ def test_a_weight_out_of_range_is_named(weight, weights_run, pieces, task_texts,
         dana.adapt,
         pieces,
         task_texts,
-        general_texts,
+        pool_texts,
         table,
         **STEPS,
     )
@@ -265,12 +263,12 @@ def test_a_model_without_its_tokenizer_is_refused(adaptation):
 
 @pytest.mark.slow
 def test_a_launched_script_makes_it_too(
-    weights_run, adaptation, pieces, task_texts, general_texts, tmp_path
+    weights_run, adaptation, pieces, task_texts, pool_texts, tmp_path
 ):
     out = tmp_path / "run"
     job = {
         "task": task_texts,
-        "general": general_texts,
+        "pool": pool_texts,
         "out": str(out),
         "model": str(pieces),
         "steps": STEPS,
@@ -279,7 +277,7 @@ def test_a_launched_script_makes_it_too(
         json.dumps({**job, "encoder": FAST["encoder"]}), encoding="utf-8"
     )
     launch("two_ranks_run.py", tmp_path / "job.json")
-    for kind in ("task", "corpus", "scores", "weights"):
+    for kind in ("target", "pool", "scores", "weights"):
         manifests = [read_manifest(folder / kind) for folder in (out, weights_run[0])]
         assert manifests[0]["fingerprint"] == manifests[1]["fingerprint"]
         assert contents_made(out / kind) == contents_made(weights_run[0] / kind)

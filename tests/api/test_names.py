@@ -43,9 +43,9 @@ def test_type_checkers_see_signatures_and_unknown_names(tmp_path):
 
 
 def test_functions_show_the_messages_of_their_command_unless_quiet(
-    task_texts, general_texts, tmp_path
+    task_texts, pool_texts, tmp_path
 ):
-    texts = f"{task_texts[:30]!r}, {general_texts[:30]!r}, selector='lexical'"
+    texts = f"{task_texts[:30]!r}, {pool_texts[:30]!r}, selector='lexical'"
     code = f"import dana; scores = dana.score({texts}%s); dana.weigh(scores%s)"
     for quiet, spoken in (("", True), (", quiet=True", False)):
         out = subprocess.run(
@@ -54,7 +54,7 @@ def test_functions_show_the_messages_of_their_command_unless_quiet(
             text=True,
             check=True,
         )
-        assert (out.stdout, "selector" in out.stderr or "general" in out.stderr) == ("", spoken), (
+        assert (out.stdout, "selector" in out.stderr or "pool" in out.stderr) == ("", spoken), (
             out.stderr
         )
         assert spoken or not out.stderr

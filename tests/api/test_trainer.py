@@ -60,7 +60,9 @@ def loop_steps(model, steps, tokenizer, denominator):
     module = MaskedTokens().module(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=RATE)
     module, optimizer = accelerator.prepare(module, optimizer)
-    state = TrainingState(module, optimizer, accelerator, BatchLayout.of(model.config, 8192))
+    state = TrainingState(
+        module, optimizer, accelerator, BatchLayout.from_config(model.config, 8192)
+    )
     collator = MaskedTokens().collator(tokenizer, 0)
     for index, (rows, epoch) in enumerate(steps):
         lengths = [len(row["input_ids"]) for row in rows]

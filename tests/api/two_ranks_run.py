@@ -8,6 +8,6 @@ import dana
 
 if __name__ == "__main__":
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    dana.score(job["task"], job["general"], out=job["out"], detector="knn", encoder=job["encoder"])
+    dana.score(job["task"], job["pool"], out=job["out"], detector="knn", encoder=job["encoder"])
     dana.weigh(job["out"], policy="sigmoid", beta=0.3)
     dana.adapt(job["model"], out=job["out"], **job["steps"])

@@ -67,9 +67,9 @@ def test_unknown_words_are_one_line_with_the_nearest(line, word, capsys):
 @pytest.mark.parametrize(
     ("line", "near"),
     [
-        ("score --task notes.tx --general pool.jsonl", "notes.txt"),
-        ("score --task notes.txt --general pool.json", "pool.jsonl"),
-        ("score --task notes.txt --general pool.jsonl --config ./mime.yaml", "mine.yaml"),
+        ("score --task notes.tx --pool pool.jsonl", "notes.txt"),
+        ("score --task notes.txt --pool pool.json", "pool.jsonl"),
+        ("score --task notes.txt --pool pool.jsonl --config ./mime.yaml", "mine.yaml"),
         ("weigh runs/mne", "runs/mine"),
         ("weigh rums/mine", "runs"),
         ("adapt runs/mine --model ./runs/mime", "runs/mine"),

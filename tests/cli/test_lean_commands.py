@@ -39,8 +39,8 @@ def test_scoring_at_random_and_weighing_import_nothing_heavy_and_reporting_no_to
     """Nor do settings of training in a recipe."""
     run = tmp_path / "run"
     write_texts(tmp_path / "task.jsonl", 0, 40)
-    write_texts(tmp_path / "general.jsonl", 100, 200)
-    texts = ["--task", tmp_path / "task.jsonl", "--general", tmp_path / "general.jsonl"]
+    write_texts(tmp_path / "pool.jsonl", 100, 200)
+    texts = ["--task", tmp_path / "task.jsonl", "--pool", tmp_path / "pool.jsonl"]
     assert heavy_imports("score", *texts, "--selector", "random", "--out", run) == []
     with (run / "recipe.yaml").open("a") as settings:
         settings.write(SETTINGS)

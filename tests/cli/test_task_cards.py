@@ -72,7 +72,7 @@ def test_a_task_path_is_in_the_recipe_and_found_by_later_commands(tmp_path, caps
         "--rank-only",
         "--task",
         "words",
-        "--general",
+        "--pool",
         str(pool),
         "--out",
         run,

@@ -33,11 +33,11 @@ def add(parser):
     flags = [Flag("--moons", "tides.moons")]
     add_command(parser, "tides", lambda args: print("high water"), flags)
 
-def cells(settings, *others):
+def steps(settings, *others):
     return []
 
 COMMANDS = {"tides": ("Measure the tides", f"{__name__}:add")}
-STUDY = Study("tides", f"{__name__}:Settings", COMMANDS, cells=f"{__name__}:cells")
+STUDY = Study("tides", f"{__name__}:Settings", COMMANDS, steps=f"{__name__}:steps")
 NOT_ONE = "a word"
 '''
 MODULES = {
@@ -48,7 +48,7 @@ MODULES = {
     "half_tables": """
 from dana.core.studies import Study
 
-STUDY = Study("half", **dict.fromkeys(("cells", "sections", "settings"), "half_tables:NOWHERE"))
+STUDY = Study("half", **dict.fromkeys(("steps", "sections", "settings"), "half_tables:NOWHERE"))
 """,
 }
 
@@ -75,7 +75,7 @@ def test_a_study_enters_by_its_entry_point_alone(install, capsys):
     install(("tides", "tide_tables:STUDY"))
     assert [study.name for study in studies()] == ["tides"]
     assert missing_studies() == {}
-    assert [(study.name, part([])) for study, part in load_parts("cells")] == [("tides", [])]
+    assert [(study.name, part([])) for study, part in load_parts("steps")] == [("tides", [])]
     assert "experiments: tides" in " ".join(build_parser(["--help"]).format_help().split())
     assert main(["studies", "tides"]) == 0
     assert capsys.readouterr().out == "high water\n"
@@ -118,7 +118,7 @@ def test_a_study_that_does_not_load_is_listed_as_missing_and_breaks_nothing(
 def test_a_study_with_a_part_that_does_not_load_is_missing_from_then_on(install):
     install(("half", "half_tables:STUDY"), ("tides", "tide_tables:STUDY"))
     build_parser(["--help"])
-    for part, names in (("settings", ["tides"]), ("cells", ["tides"]), ("sections", [])):
+    for part, names in (("settings", ["tides"]), ("steps", ["tides"]), ("sections", [])):
         assert [study.name for study, _ in load_parts(part)] == names
     assert "half_tables:NOWHERE" in missing_studies()["half"]
     assert [study.name for study in studies()] == ["tides"]

@@ -26,7 +26,7 @@ def test_tables_are_aligned_and_numbers_formatted():
     ]
 
 
-def test_csv_cells_that_a_spreadsheet_would_run_are_text_and_numbers_stay_numbers():
+def test_csv_steps_that_a_spreadsheet_would_run_are_text_and_numbers_stay_numbers():
     frame = pd.DataFrame(
         {"label": ["=cmd|x", "-", "+1", "@a", "\t=x", "plain"], "score": [-1.5, 0, 1, 2, 3, 4]}
     )

@@ -1,4 +1,4 @@
-"""Digests on disk: what a dictionary says, whatever is in memory, and the corpus that the dictionary gave."""
+"""Digests on disk: what a dictionary says, whatever is in memory, and the pool that the dictionary gave."""
 
 import signal
 import subprocess
@@ -17,7 +17,7 @@ from dana.core.schemas import part_files
 from dana.corpus import digests
 from dana.corpus.digests import DigestStore, DuplicateFilter
 from dana.corpus.documents import Tally, read_documents
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import write_rows
 
 
@@ -105,7 +105,7 @@ def _pool(path, count):
 KILLED = """
 import os, signal, sys
 from dana.corpus import digests
-from dana.stages import texts as corpus
+from dana.stages import texts as pool
 digests.IN_MEMORY = 100
 read = corpus.read_documents
 def dying(*arguments):
@@ -114,31 +114,31 @@ def dying(*arguments):
             os.kill(os.getpid(), signal.SIGKILL)
         yield document
 corpus.read_documents = dying
-corpus.corpus_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
+corpus.pool_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
 """
 
 
 def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(
     monkeypatch, tmp_path
 ):
-    pool = _pool(tmp_path / "pool.jsonl", 4000)
-    complete = corpus_stage([pool], tmp_path / "complete" / "corpus")
+    source = _pool(tmp_path / "pool.jsonl", 4000)
+    complete = pool_stage([source], tmp_path / "complete" / "pool")
     run = tmp_path / "run"
-    process = subprocess.run([sys.executable, "-c", KILLED, pool, str(run / "corpus")], check=False)
+    process = subprocess.run([sys.executable, "-c", KILLED, source, str(run / "pool")], check=False)
     assert process.returncode == -signal.SIGKILL
     left = {path.name[:9] for path in run.rglob("*") if path.is_file()}
     assert left <= {"part-00000.parquet"[:9], ".digests-", ".corpus.lock"[:9]}
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
-    corpus = corpus_stage([pool], run / "corpus")
-    assert [path.name for path in run.iterdir()] == ["corpus"]
-    assert part_files(corpus.path)[0].read_bytes() == part_files(complete.path)[0].read_bytes()
-    assert corpus.fingerprint == complete.fingerprint
+    pool = pool_stage([source], run / "pool")
+    assert [path.name for path in run.iterdir()] == ["pool"]
+    assert part_files(pool.path)[0].read_bytes() == part_files(complete.path)[0].read_bytes()
+    assert pool.fingerprint == complete.fingerprint
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
 
     monkeypatch.setattr(digests, "OPEN", f"PRAGMA max_page_count = 2; {digests.OPEN}")
-    with pytest.raises(ArtifactError, match="corpus: cannot be written: No space left on device"):
-        corpus_stage([_pool(tmp_path / "pool.jsonl", 400)], tmp_path / "run" / "corpus")
+    with pytest.raises(ArtifactError, match="pool: cannot be written: No space left on device"):
+        pool_stage([_pool(tmp_path / "pool.jsonl", 400)], tmp_path / "run" / "pool")
     assert [path.name for path in tmp_path.iterdir()] == ["pool.jsonl"]

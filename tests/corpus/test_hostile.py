@@ -15,7 +15,7 @@ from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus import slices
 from dana.corpus.units import LONGEST_SENTENCE, parse_units
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import PACK, json_lines, parquet
 
 
@@ -103,7 +103,7 @@ def _follow(artifact, tokenizer):
 
 
 def _counts(artifact):
-    """The counts of a corpus, which add up."""
+    """The counts of a pool, which add up."""
     counts = artifact.manifest["counts"]
     assert counts["in"] == counts["kept"] + sum(counts["dropped"].values()) + sum(
         counts["rejected"].values()
@@ -124,11 +124,11 @@ def _source(folder, name, content):
 def test_hostile_text_passes_cleaned(tmp_path, tiny_tokenizer, name):
     cases = PASSES if name in OF_LINES else {**PASSES, **LINE_ENDS}
     sources = _source(tmp_path / "in", name, WRITE[name]([text for text, _ in cases.values()]))
-    corpus = corpus_stage(sources, tmp_path / "out", "fail")
-    texts = [document.text for document in _follow(corpus, tiny_tokenizer)]
+    pool = pool_stage(sources, tmp_path / "out", "fail")
+    texts = [document.text for document in _follow(pool, tiny_tokenizer)]
     clean = {case: text for case, (_, text) in cases.items()}
     assert dict(zip([*cases, "end"], texts, strict=True)) == {**clean, "end": "The last."}
-    assert _counts(corpus)["in"] == len(cases) + 1
+    assert _counts(pool)["in"] == len(cases) + 1
 
 
 @pytest.mark.parametrize("name", WRITE)
@@ -138,9 +138,9 @@ def test_texts_of_nothing_are_dropped_and_counted(tmp_path, name):
         (["", "   ", "\x00", "\ufeff\x07"], 2) if name in OF_LINES else (EMPTY, len(EMPTY))
     )
     sources = _source(tmp_path / "in", name, WRITE[name]([*texts, "Full."]))
-    corpus = corpus_stage(sources, tmp_path / "out", "fail")
-    assert [document.text for document in iterate_documents(corpus.path)] == ["Full.", "The last."]
-    counts = _counts(corpus)
+    pool = pool_stage(sources, tmp_path / "out", "fail")
+    assert [document.text for document in iterate_documents(pool.path)] == ["Full.", "The last."]
+    counts = _counts(pool)
     assert (counts["in"], counts["dropped"]) == (empty + 2, {"empty": empty})
 
 
@@ -152,19 +152,17 @@ def test_files_of_another_system_give_the_same_documents(tmp_path, name):
         ("byte-order mark", b"\xef\xbb\xbf" + plain),
         ("no end of line", plain.rstrip(b"\n")),
     ):
-        corpus = corpus_stage(
-            _source(tmp_path / kind, name, content), tmp_path / f"{kind} out", "fail"
-        )
-        texts = [document.text for document in iterate_documents(corpus.path)]
+        pool = pool_stage(_source(tmp_path / kind, name, content), tmp_path / f"{kind} out", "fail")
+        texts = [document.text for document in iterate_documents(pool.path)]
         assert texts == ["Zwölf Boxkämpfer.", "Noch einer.", "The last."], kind
-        assert _counts(corpus)["in"] == 3
+        assert _counts(pool)["in"] == 3
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl.gz", "x.csv", "x.tsv", "x.txt", "x.txt.zst"])
 def test_bytes_that_are_not_utf8_become_replacement_characters(tmp_path, tiny_tokenizer, name):
     content = WRITE[name](["Before.", "Zwölf."]).replace("ö".encode(), b"\xf6")
-    corpus = corpus_stage(_source(tmp_path / "in", name, content), tmp_path / "out", "fail")
-    assert [document.text for document in _follow(corpus, tiny_tokenizer)] == [
+    pool = pool_stage(_source(tmp_path / "in", name, content), tmp_path / "out", "fail")
+    assert [document.text for document in _follow(pool, tiny_tokenizer)] == [
         "Before.",
         "Zw\ufffdlf.",
         "The last.",
@@ -179,7 +177,7 @@ def test_lone_surrogates_are_taken_out_wherever_they_are(tmp_path, tiny_tokenize
         f'{{"id": "{text}", "source": "{text}", "text": "{text}"}}' for text in clean_by_escape
     ]
     sources = _source(tmp_path / "in", "x.jsonl", json_lines(lines))
-    documents = _follow(corpus_stage(sources, tmp_path / "out", "fail"), tiny_tokenizer)[:-1]
+    documents = _follow(pool_stage(sources, tmp_path / "out", "fail"), tiny_tokenizer)[:-1]
     for field in ("doc_id", "source", "text"):
         assert [getattr(document, field) for document in documents] == list(
             clean_by_escape.values()
@@ -191,12 +189,10 @@ def test_megabytes_are_one_document_of_units_of_bounded_length_and_tokens(
     tmp_path, tiny_tokenizer, name
 ):
     texts = ["x" * 1_000_000, "word " * 200_000, "日本語です。" * 20_000]
-    corpus = corpus_stage(
-        _source(tmp_path / "in", name, WRITE[name](texts)), tmp_path / "out", "fail"
-    )
+    pool = pool_stage(_source(tmp_path / "in", name, WRITE[name](texts)), tmp_path / "out", "fail")
     characters = sum(len(text.strip()) for text in texts)
-    assert _counts(corpus)["by_source"]["x"] == {"documents": 3, "characters": characters}
-    for text, document in zip(texts, iterate_documents(corpus.path), strict=False):
+    assert _counts(pool)["by_source"]["x"] == {"documents": 3, "characters": characters}
+    for text, document in zip(texts, iterate_documents(pool.path), strict=False):
         spans = parse_units("sentence").splitter()(document.text)
         assert max(end - start for start, end in spans) <= LONGEST_SENTENCE
         units = [document.text[start:end] for start, end in spans]
@@ -305,11 +301,11 @@ def test_what_cannot_be_read_is_named_with_its_line_or_counted(
 ):
     sources = _source(tmp_path / "in", name, content)
     with pytest.raises(DataError, match=rf"(?s)/{name}:{line}: {problem}.*--on-bad-record skip"):
-        corpus_stage(sources, tmp_path / "out", "fail")
+        pool_stage(sources, tmp_path / "out", "fail")
     assert not (tmp_path / "out").exists()
-    corpus = corpus_stage(sources, tmp_path / "out", "skip")
-    assert _counts(corpus)["rejected"] == {reason: 1}
-    assert [document.text for document in iterate_documents(corpus.path)] == [*good, "The last."]
+    pool = pool_stage(sources, tmp_path / "out", "skip")
+    assert _counts(pool)["rejected"] == {reason: 1}
+    assert [document.text for document in iterate_documents(pool.path)] == [*good, "The last."]
 
 
 @pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst", "x.txt.gz"])
@@ -318,9 +314,9 @@ def test_of_a_packed_file_that_ends_early_all_that_was_unpacked_is_read(tmp_path
     sources = _source(tmp_path / "in", name, (_lines if ".txt" in name else _jsonl)(texts))
     path = tmp_path / "in" / name
     path.write_bytes(path.read_bytes()[:-1000])
-    corpus = corpus_stage(sources, tmp_path / "out", "skip")
-    assert _counts(corpus)["rejected"] == {"damaged file": 1}
-    *good, last = [document.text for document in iterate_documents(corpus.path)]
+    pool = pool_stage(sources, tmp_path / "out", "skip")
+    assert _counts(pool)["rejected"] == {"damaged file": 1}
+    *good, last = [document.text for document in iterate_documents(pool.path)]
     assert last == "The last."
     assert good == texts[: len(good)]
     assert len(good) > 10_000
@@ -328,7 +324,7 @@ def test_of_a_packed_file_that_ends_early_all_that_was_unpacked_is_read(tmp_path
     with pytest.raises(
         DataError, match=rf"{name}:{len(good) + 1}: the compressed file is damaged or ends early"
     ):
-        corpus_stage(sources, tmp_path / "again", "fail")
+        pool_stage(sources, tmp_path / "again", "fail")
 
 
 @pytest.mark.parametrize("name", ["x.txt.gz", "x.jsonl.gz", "x.txt", "x.jsonl"])
@@ -339,8 +335,8 @@ def test_a_line_that_would_fill_the_memory_is_refused_with_its_number(tmp_path, 
     sources = _source(tmp_path / "in", name, content)
     for on_bad_record in ("fail", "skip") if ".gz" not in name else ("fail",):
         with pytest.raises(DataError, match=rf"{name}:2: a line longer than 1 MB"):
-            corpus_stage(sources, tmp_path / on_bad_record, on_bad_record)
+            pool_stage(sources, tmp_path / on_bad_record, on_bad_record)
     if ".gz" in name:
-        assert _counts(corpus_stage(sources, tmp_path / "out", "skip"))["rejected"] == {
+        assert _counts(pool_stage(sources, tmp_path / "out", "skip"))["rejected"] == {
             "damaged file": 1
         }

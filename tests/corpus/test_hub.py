@@ -13,7 +13,7 @@ from dana.core.errors import DataError
 from dana.corpus import hub
 from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
 from dana.corpus.sources import find_files
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import write_rows
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -155,17 +155,15 @@ def test_rows_that_json_would_change_are_not_kept(server, tmp_path):
     assert not list((tmp_path / "run").rglob("*.json.gz"))
 
 
-def test_a_corpus_depends_on_the_commit_and_clears_up(server, tmp_path):
-    corpus = corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus")
-    assert corpus.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
-    assert corpus.manifest["counts"]["kept"] == 95
+def test_a_pool_depends_on_the_commit_and_clears_up(server, tmp_path):
+    pool = pool_stage(["hf:org/name"], tmp_path / "run" / "pool")
+    assert pool.manifest["depends_on"]["files"] == {"hf:org/name": OLD}
+    assert pool.manifest["counts"]["kept"] == 95
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "corpus",
+        "pool",
         "revisions.json",
     ]
     server.sha = NEW  # the branch has moved on; the run has not
-    assert (
-        corpus_stage(["hf:org/name"], tmp_path / "run" / "corpus").fingerprint == corpus.fingerprint
-    )
-    other = corpus_stage(["hf:org/name"], tmp_path / "other" / "corpus")
+    assert pool_stage(["hf:org/name"], tmp_path / "run" / "pool").fingerprint == pool.fingerprint
+    other = pool_stage(["hf:org/name"], tmp_path / "other" / "pool")
     assert other.manifest["depends_on"]["files"] == {"hf:org/name": NEW}

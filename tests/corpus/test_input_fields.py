@@ -7,7 +7,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import MISSING, Inputs, field_at
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import write_rows
 
 
@@ -82,8 +82,8 @@ def test_a_record_without_the_named_field_is_bad(tmp_path, row, problem, reason)
 
 def test_fields_belong_to_the_fingerprint(tmp_path):
     path = write_rows(tmp_path / "x.jsonl", [{"text": "one", "body": "two"}])
-    usual = corpus_stage([path], tmp_path / "usual")
-    other = corpus_stage([path], tmp_path / "field", inputs=Inputs(text_field=["body"]))
+    usual = pool_stage([path], tmp_path / "usual")
+    other = pool_stage([path], tmp_path / "field", inputs=Inputs(text_field=["body"]))
     assert usual.fingerprint != other.fingerprint
 
 
@@ -101,12 +101,12 @@ def test_flags_name_fields(tmp_path, monkeypatch):
     write_rows(
         tmp_path / "task.jsonl", [{"abstract": f"task {n}", "uid": f"t{n}"} for n in range(40)]
     )
-    line = "score --task task.jsonl --general pool.jsonl --selector random --text-field abstract text --id-field uid"
+    line = "score --task task.jsonl --pool pool.jsonl --selector random --text-field abstract text --id-field uid"
     assert main([*line.split(), "--out", "run"]) == 0
-    assert [document.doc_id for document in iterate_documents(tmp_path / "run" / "corpus")][:2] == [
+    assert [document.doc_id for document in iterate_documents(tmp_path / "run" / "pool")][:2] == [
         "0",
         "1",
     ]
     assert {
-        document.text[:4] for document in iterate_documents(tmp_path / "run" / "task" / "fit")
+        document.text[:4] for document in iterate_documents(tmp_path / "run" / "target" / "fit")
     } == {"task"}

@@ -93,7 +93,7 @@ def test_what_was_read_before_an_early_end_counts_even_within_the_first_look(
 def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(
     tmp_path, monkeypatch, name, module, function
 ):
-    """A disk that fails must not become a short corpus."""
+    """A disk that fails must not become a short pool."""
 
     def broken(*_, **__):
         raise OSError(errno.EIO, "Input/output error")

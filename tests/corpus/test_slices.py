@@ -18,7 +18,7 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.readers import read_metadata
 from dana.corpus.slices import SLICE_BYTES, Slice, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import json_lines, parquet, write_rows
 from tests.scoring.on_disk import contents_made
 
@@ -299,9 +299,9 @@ def test_several_processes_fetch_a_file_about_once_and_write_the_bytes_of_one(
         monkeypatch.setattr(corpus_module, "reading_processes", lambda _, count=processes: count)
         store.cut(cuts, 20_000)
         store.answered.clear()
-        corpus = corpus_stage(["s3://pool/a.parquet"], tmp_path / f"{processes}-{cuts}" / "corpus")
+        pool = pool_stage(["s3://pool/a.parquet"], tmp_path / f"{processes}-{cuts}" / "pool")
         assert store.cuts == cuts
         if not cuts:
             assert len(PARQUET) <= sum(store.answered) <= 1.2 * len(PARQUET)
-        manifests[processes, cuts] = (contents_made(corpus.path), corpus.manifest["counts"])
+        manifests[processes, cuts] = (contents_made(pool.path), pool.manifest["counts"])
     assert manifests[1, 0] == manifests[2, 0] == manifests[2, 3]

@@ -77,14 +77,14 @@ def test_no_source_is_not_the_working_directory(source):
 
 def test_a_run_within_its_sources_does_not_read_itself(pool):
     run = pool / "in" / "run"
-    (run / "corpus" / "__dana__").mkdir(parents=True)
-    for name in ("corpus/part-0.parquet", "ranking.csv", "tables/x.csv"):
+    (run / "pool" / "__dana__").mkdir(parents=True)
+    for name in ("pool/part-0.parquet", "ranking.csv", "tables/x.csv"):
         (run / name).parent.mkdir(exist_ok=True)
         (run / name).write_text("the run's")
     for source in (str(pool), str(pool / "**" / "*")):
         assert _names(find_files([source], run), pool) == ["a.txt", "in/b.txt"]
     assert _names(find_files([str(pool)], pool / "other"), pool) == ["a.txt", "in/b.txt"], (
-        "another's, by its corpus"
+        "another's, by its pool"
     )
     for source in (run / "tables" / "x.csv", run / "t*" / "*.csv"):
         assert _names(find_files([str(source)], run), run) == ["tables/x.csv"], "named, it is meant"

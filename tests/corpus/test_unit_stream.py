@@ -69,7 +69,7 @@ def test_samples_are_disjoint_seeded_and_ignore_order_and_batch(batch):
         assert getattr(sample, name).tolist() == getattr(same, name).tolist()
 
 
-def test_a_small_corpus_gives_smaller_samples_and_nothing_twice():
+def test_a_small_pool_gives_smaller_samples_and_nothing_twice():
     assert _sizes(300, [50, 50, 0]) == [50, 50, 0]
     assert _sizes(5, [10, 10]) == [8, 7]
     assert _sizes(5, [1000, 3, 100, 0]) == [6, 3, 6, 0]

@@ -19,7 +19,7 @@ from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
 from dana.corpus.sources import expand, find_files
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from tests.corpus.files import PACK, json_lines, parquet
 from tests.scoring.on_disk import contents_made
 
@@ -34,7 +34,9 @@ FILES |= {
 
 def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dana(memory):
     inputs = "b.txt a/c.txt .hidden.txt .git/d.txt e.pdf"
-    outputs = "run/corpus/part-00000.parquet run/corpus/__dana__/manifest.json run/scores/part-00000.parquet"
+    outputs = (
+        "run/pool/part-00000.parquet run/pool/__dana__/manifest.json run/scores/part-00000.parquet"
+    )
     outputs += " old/weights/__dana__/x.csv old/weights/part-00000.parquet"
     for name in f"{inputs} {outputs}".split():
         memory.pipe_file(f"/pool/{name}", b"x")
@@ -42,33 +44,30 @@ def test_a_folder_is_read_in_order_without_what_is_hidden_unknown_or_made_by_dan
     files = expand("memory://pool", skips=skips)
     assert [file.url for file in files] == ["memory:///pool/a/c.txt", "memory:///pool/b.txt"]
     assert skips == {"folder that dana wrote": 2, ".pdf": 1}
-    (part,) = expand("memory://pool/run/corpus")  # named itself, it is read
-    assert part.url == "memory:///pool/run/corpus/part-00000.parquet"
+    (part,) = expand("memory://pool/run/pool")  # named itself, it is read
+    assert part.url == "memory:///pool/run/pool/part-00000.parquet"
     assert [file.name for file in expand("memory://pool/**/*.txt")] == ["c.txt", "b.txt"]
 
 
-def test_a_corpus_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_folder(
+def test_a_pool_has_the_same_bytes_from_s3_with_dropped_connections_as_from_a_folder(
     s3, store, tmp_path
 ):
     (tmp_path / "pool").mkdir()
     for ending, content in FILES.items():
         (tmp_path / "pool" / f"some{ending}").write_bytes(content)
         s3.pipe_file(f"pool/some{ending}", content)
-    local = corpus_stage([str(tmp_path / "pool")], tmp_path / "local" / "corpus")
+    local = pool_stage([str(tmp_path / "pool")], tmp_path / "local" / "pool")
     store.cut(8, 20_000)
-    remote = corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus")
+    remote = pool_stage(["s3://pool"], tmp_path / "remote" / "pool")
     assert store.cuts >= 3
     assert contents_made(remote.path) == contents_made(local.path)
     assert remote.manifest["counts"] == local.manifest["counts"]
     etag = remote.manifest["depends_on"]["files"]["some.jsonl"]
     assert etag == f"ETag {s3.info('pool/some.jsonl')['ETag'].strip(chr(34))}, {len(LINES)} bytes"
-    assert (
-        corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus").fingerprint
-        == remote.fingerprint
-    )
+    assert pool_stage(["s3://pool"], tmp_path / "remote" / "pool").fingerprint == remote.fingerprint
     s3.pipe_file("pool/some.txt", b"another text")
     with pytest.raises(ArtifactError, match=r"files\.some\.txt: \"ETag .* there, \"ETag .* now"):
-        corpus_stage(["s3://pool"], tmp_path / "remote" / "corpus")
+        pool_stage(["s3://pool"], tmp_path / "remote" / "pool")
 
 
 def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(
@@ -79,7 +78,7 @@ def test_a_connection_that_goes_on_dropping_ends_in_one_line_and_leaves_nothing(
     s3.pipe_file("pool/a.jsonl", LINES)
     store.cut(1000, 20_000)
     with pytest.raises(DataError, match=r"s3://pool/a\.jsonl: cannot be read: .*2 attempts\)"):
-        corpus_stage(["s3://pool/a.jsonl"], tmp_path / "run" / "corpus")
+        pool_stage(["s3://pool/a.jsonl"], tmp_path / "run" / "pool")
     assert not (tmp_path / "run").exists()
 
 
@@ -194,8 +193,8 @@ WITH_CREDENTIALS += [
 @pytest.mark.parametrize("url", WITH_CREDENTIALS)
 def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, caplog):
     for flags in (
-        ["--task", url, "--general", "memory://a"],
-        ["--task", "memory://a.txt", "--general", url],
+        ["--task", url, "--pool", "memory://a"],
+        ["--task", "memory://a.txt", "--pool", url],
     ):
         with caplog.at_level(logging.DEBUG):
             assert main(["--verbose", "score", *flags, "--out", str(tmp_path / "run")]) == 2
@@ -209,7 +208,7 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url, tmp_path, capsys, c
 COMMANDS = [
     "score --out URL",
     "score --store URL",
-    "score --set general=URL",
+    "score --set pool=URL",
     "score URL",
     "adapt run --model URL",
 ]
@@ -261,12 +260,12 @@ def test_a_task_and_a_pool_at_urls_are_scored_and_weighed(memory, tmp_path, caps
         "/task.txt",
         "\n".join(f"The cell divides in phase {number}." for number in range(40)).encode(),
     )
-    memory.pipe_file("/pool/general.jsonl.gz", FILES[".jsonl.gz"])
+    memory.pipe_file("/pool/pool.jsonl.gz", FILES[".jsonl.gz"])
     out = str(tmp_path / "run")
     flags = [
         "--task",
         "memory://task.txt",
-        "--general",
+        "--pool",
         "memory://pool",
         "--selector",
         "random",
@@ -277,6 +276,6 @@ def test_a_task_and_a_pool_at_urls_are_scored_and_weighed(memory, tmp_path, caps
     assert main(["score", *flags]) == 0  # nothing has changed
     assert main(["weigh", out]) == 0
     assert "memory://pool" in (tmp_path / "run" / "recipe.yaml").read_text()
-    assert documents.source_digests(["memory://pool"])["general.jsonl.gz"].startswith("created ")
+    assert documents.source_digests(["memory://pool"])["pool.jsonl.gz"].startswith("created ")
     assert main(["score", *flags[:-1], "s3://bucket/run"]) == 2
     assert "must be a local folder; copy it to a URL when it is whole" in capsys.readouterr().err

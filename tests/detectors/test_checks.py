@@ -83,16 +83,16 @@ class Contrast:
         check_rows(embeddings, at_least=2)
         if self.flaw != "accepts any background":
             check_classes(embeddings, background)
-        general = (
+        pool = (
             background.double().mean(0)
             if len(background)
             else torch.zeros(embeddings.shape[1]).double()
         )
         if self.flaw == "mutates the background":
             background *= 2
-        task = embeddings.double().mean(0)
+        target = embeddings.double().mean(0)
         return FittedCentroidDistance(
-            *((general, task) if self.flaw == "classes exchanged" else (task, general))
+            *((pool, target) if self.flaw == "classes exchanged" else (target, pool))
         )
 
 
@@ -119,11 +119,11 @@ class TransductiveDistance(MeanDistance):
 @pytest.mark.parametrize(
     ("candidate", "check"),
     [
-        (Distance("wrong sign"), "task_text_scores_lower"),
+        (Distance("wrong sign"), "target_text_scores_lower"),
         (Distance("writes into its input"), "calling_and_fitting_change_nothing"),
         (Distance("mutates in fit"), "calling_and_fitting_change_nothing"),
         (Distance("accepts anything"), "bad_rows_are_refused_by_name"),
-        (Contrast("classes exchanged"), "task_text_scores_lower"),
+        (Contrast("classes exchanged"), "target_text_scores_lower"),
         (Contrast("accepts any background"), "bad_rows_are_refused_by_name"),
         (Contrast("mutates the background"), "calling_and_fitting_change_nothing"),
     ],
@@ -146,12 +146,15 @@ def test_a_detector_without_a_flaw_passes_and_stays_unfitted(cls):
 
 def test_an_exemption_is_shown_and_an_unknown_one_fails():
     class Exempt(Distance):
-        exemptions: ClassVar = {"task_text_scores_lower": "says less is more", "no_such_check": "x"}
+        exemptions: ClassVar = {
+            "target_text_scores_lower": "says less is more",
+            "no_such_check": "x",
+        }
 
     results = {result.name: result for result in check_detector(Exempt("wrong sign"))}
     assert (
-        str(results["task_text_scores_lower"])
-        == "ok      task text scores lower: exempt: says less is more"
+        str(results["target_text_scores_lower"])
+        == "ok      target text scores lower: exempt: says less is more"
     )
     assert not results["no_such_check"].passed
 

@@ -1,4 +1,4 @@
-"""Detectors that are told what general text looks like: against scikit-learn and by hand; bad input."""
+"""Detectors that are told what pool text looks like: against scikit-learn and by hand; bad input."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from tests.detectors.clouds import CONTRASTIVE, cloud
 @pytest.fixture(params=[(400, 300), (12, 300), (30, 7)], ids=str)
 def classes(request):
     """Task rows, background rows and queries in 24 dimensions, three of them dead; also fewer rows than dimensions."""
-    task, general = request.param
+    target, pool = request.param
     scale = torch.linspace(0.2, 3, 24)
     scale[[3, 8, 20]] = 0
     shift = torch.linspace(-1, 1, 24)
     return (
-        cloud(task, 24, 0) * scale + shift,
-        cloud(general, 24, 1) * scale,
+        cloud(target, 24, 0) * scale + shift,
+        cloud(pool, 24, 1) * scale,
         cloud(80, 24, 2) * scale + shift / 2,
     )
 
@@ -55,22 +55,22 @@ def regression(c):
     ],
 )
 def test_scores_are_those_of_scikit_learn(classes, spec, reference, scale):
-    task, general, queries = (rows * scale for rows in classes)
-    rows, is_task = (
-        torch.cat([task, general]).double().numpy(),
-        np.repeat([1, 0], [len(task), len(general)]),
+    target, pool, queries = (rows * scale for rows in classes)
+    rows, is_target = (
+        torch.cat([target, pool]).double().numpy(),
+        np.repeat([1, 0], [len(target), len(pool)]),
     )
-    truth = -reference(rows).fit(rows, is_task).decision_function(queries.double().numpy())
-    scores = DETECTORS.create(spec).fit(task, 0, general).score(queries)
+    truth = -reference(rows).fit(rows, is_target).decision_function(queries.double().numpy())
+    scores = DETECTORS.create(spec).fit(target, 0, pool).score(queries)
     np.testing.assert_allclose(scores, truth, rtol=0, atol=1e-5 * np.abs(truth).max())
 
 
 @pytest.mark.parametrize("k", [1, 5])
 def test_contrastive_knn_is_scikit_learns(classes, k):
-    task, general, queries = (rows.double().numpy() for rows in classes)
+    target, pool, queries = (rows.double().numpy() for rows in classes)
     near, far = (
         NearestNeighbors(n_neighbors=k).fit(rows).kneighbors(queries)[0].mean(1)
-        for rows in (task, general)
+        for rows in (target, pool)
     )
     scores = ContrastiveNeighbours(k).fit(classes[0], 0, classes[1]).score(classes[2])
     np.testing.assert_allclose(scores, near - far, rtol=0, atol=1e-5 * np.abs(near - far).max())
@@ -86,20 +86,20 @@ def test_lda_by_hand():
 
 
 def test_contrastive_knn_by_hand():
-    task, general = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[10.0], [11.0]])
+    target, pool = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[10.0], [11.0]])
     queries = torch.tensor([[0.0], [10.0]])
     # k = 2: (0 + 1)/2 - (10 + 11)/2 and (8 + 9)/2 - (0 + 1)/2; k = 10 takes all three and both
-    assert ContrastiveNeighbours(2).fit(task, 0, general).score(queries).tolist() == [-10, 8]
-    assert ContrastiveNeighbours(10).fit(task, 0, general).score(queries).tolist() == [
+    assert ContrastiveNeighbours(2).fit(target, 0, pool).score(queries).tolist() == [-10, 8]
+    assert ContrastiveNeighbours(10).fit(target, 0, pool).score(queries).tolist() == [
         1 - 10.5,
         9 - 0.5,
     ]
 
 
 def test_centroid_distance_by_hand():
-    task = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    target = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     model = CentroidDistance().fit(
-        task, 0, torch.tensor([[3.0, 3.0], [3.0, 5.0]])
+        target, 0, torch.tensor([[3.0, 3.0], [3.0, 5.0]])
     )  # means (0, 0) and (3, 4)
     queries = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.5, 2.0], [3.0, 0.0]])
     assert model.score(queries).tolist() == pytest.approx([-5, 5, 0, 3 - 4])
@@ -107,13 +107,13 @@ def test_centroid_distance_by_hand():
 
 @pytest.mark.parametrize("spec", CONTRASTIVE)
 def test_classes_that_tell_nothing_are_refused_and_equal_task_rows_are_not(spec):
-    detector, task, general = DETECTORS.create(spec), torch.ones(9, 4), cloud(50, 4, 1) - 2
+    detector, target, pool = DETECTORS.create(spec), torch.ones(9, 4), cloud(50, 4, 1) - 2
     for rows, background, message in (
-        (general[:2], task, "2 rows"),
-        (task, torch.ones(5, 4), "rows of task and background"),
-        (task, None, "background"),
+        (pool[:2], target, "2 rows"),
+        (target, torch.ones(5, 4), "rows of task and background"),
+        (target, None, "background"),
     ):
         with pytest.raises(DataError, match=message):
             fit_detector(detector, rows, 0, background)
-    model = detector.fit(task, 0, general)
-    assert model.score(task[:1]) < model.score(general).min()
+    model = detector.fit(target, 0, pool)
+    assert model.score(target[:1]) < model.score(pool).min()

@@ -325,7 +325,7 @@ PAPER = Path(__file__).parents[2] / "recipes" / "papers" / "dana" / "table4.yaml
 
 def test_the_papers_recipe_has_the_papers_settings_and_library_defaults():
     settings = load(
-        RunSettings, read_yaml(PAPER), ["task=chemprot", "general=[pool]"], origin="table4"
+        RunSettings, read_yaml(PAPER), ["task=chemprot", "pool=[pool]"], origin="table4"
     )
     forest = IsolationForest(trees=1600, samples=256)  # with 100 another seed gives another order
     assert [DETECTORS.create(spec) for spec in settings.ranking.detectors] == [
@@ -339,7 +339,7 @@ def test_the_papers_recipe_has_the_papers_settings_and_library_defaults():
     ]
     assert DETECTORS.create(settings.detector) == forest
     selection, weigh, adapt = settings.selection, settings.weigh, settings.adapt
-    assert (selection.units, selection.general_share, selection.geometry) == (
+    assert (selection.units, selection.pool_share, selection.geometry) == (
         "window:256",
         0.1,
         "center+l2",
@@ -349,4 +349,4 @@ def test_the_papers_recipe_has_the_papers_settings_and_library_defaults():
     assert (weigh.stream, weigh.shrink) == (True, False)
     assert (adapt.steps, adapt.batch_size, adapt.learning_rate) == (50_000, 256, 1e-4)
     selectors = {arm.name: arm.selector for arm in settings.described_arms}
-    assert (selectors["lm"], selectors["dana"]) == ("moore_lewis:background=task", "detector")
+    assert (selectors["lm"], selectors["dana"]) == ("moore_lewis:background=target", "detector")

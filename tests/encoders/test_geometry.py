@@ -95,12 +95,12 @@ def test_an_unknown_geometry_is_refused_with_all_that_are_known(spec):
 def test_bad_samples_and_rows_are_refused_by_name(tmp_path):
     broken = _cloud()
     broken[17, 2] = float("inf")
-    with pytest.raises(DataError, match="row 17 of the general sample is not finite"):
+    with pytest.raises(DataError, match="row 17 of the pool sample is not finite"):
         parse_geometry("l2").fit(broken)
     with pytest.raises(DataError, match="has 1 units; the geometry needs at least 2"):
         parse_geometry("l2").fit(SAMPLE[:1])
     for spec in ("center+l2", "whiten:1"):
-        with pytest.raises(DataError, match="all rows of the general sample are equal"):
+        with pytest.raises(DataError, match="all rows of the pool sample are equal"):
             parse_geometry(spec).fit(torch.ones(5, 3))
     with pytest.raises(DataError, match="expected embeddings of 2 dims"):
         parse_geometry("l2").fit(SAMPLE).apply(_cloud())

@@ -28,7 +28,7 @@ from dana.encoders.cache import (
 )
 from dana.encoders.hashing import HashingEncoder
 
-TEXTS = [f"sentence number {number} of the corpus" for number in range(200)]
+TEXTS = [f"sentence number {number} of the pool" for number in range(200)]
 DTYPES = ("float16", "int8")
 
 
@@ -240,7 +240,7 @@ from dana.encoders.hashing import HashingEncoder
 cache.FLUSH = 16
 encoder = cache.StoredEncoder(HashingEncoder(32), sys.argv[1])
 for start in range(int(sys.argv[2]), int(sys.argv[3]), 8):
-    encoder.encode([f"sentence number {number} of the corpus" for number in range(start, start + 8)])
+    encoder.encode([f"sentence number {number} of the pool" for number in range(start, start + 8)])
     print(start, flush=True)
 """
 

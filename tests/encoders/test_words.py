@@ -21,7 +21,7 @@ from dana.encoders.words import (
     read_word_vectors,
 )
 from dana.models.ngram.vocabulary import MARKS, Vocabulary
-from dana.selectors.checks import OTHER, TASK, check_encoder
+from dana.selectors.checks import OTHER, TARGET, check_encoder
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_batch_changes_no_bit_and_every_check_passes(tmp_path, repository_te
     assert together.any(1).all()
     assert torch.equal(torch.cat([encoder.encode([text]) for text in repository_texts]), together)
     assert torch.equal(encoder.encode(repository_texts[::-1]).flip(0), together)
-    words_module.train_word_vectors([" ".join(texts) for texts in (TASK, OTHER)] * 5, 4).save(
+    words_module.train_word_vectors([" ".join(texts) for texts in (TARGET, OTHER)] * 5, 4).save(
         tmp_path / "topics.txt"
     )
     results = check_encoder(f"words:{tmp_path}/topics.txt")

@@ -38,7 +38,7 @@ def splits(toy_card, checkpoint):
         name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind)
         for name in ("train", "dev")
     }
-    return {**labels, "test": EncodedSplit.of(splits["test"], tokenizer, 24)}
+    return {**labels, "test": EncodedSplit.from_examples(splits["test"], tokenizer, 24)}
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_texts_are_truncated_and_padded_to_the_longest_of_the_batch(checkpoint):
     )
     split = EncodedSplit.with_labels(examples, tokenizer, 6, kind)
     assert split.lengths.tolist() == [4, 6]
-    assert split.targets.tolist() == split.references.tolist() == [1, 0]
+    assert split.loss_labels.tolist() == split.labels.tolist() == [1, 0]
     ids, mask = split.batch(BOTH, CPU)
     assert mask.tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
     assert ids[1].tolist() == [*tokenizer("apple pear")["input_ids"], *[tokenizer.pad_token_id] * 2]
@@ -194,7 +194,7 @@ def test_texts_are_truncated_and_padded_to_the_longest_of_the_batch(checkpoint):
 
 def test_pairs_are_joined_with_token_types_and_the_longer_text_is_truncated_first(pair_tokenizer):
     examples = [Example("a", "apple pear", 1, "iron"), Example("b", "owl", 0, "wren " * 20)]
-    split = EncodedSplit.of(examples, pair_tokenizer, 8)
+    split = EncodedSplit.from_examples(examples, pair_tokenizer, 8)
     ids, mask, types = split.batch(BOTH, CPU)
     words = [pair_tokenizer.convert_ids_to_tokens(row) for row in ids]
     assert words[0] == ["[CLS]", "owl", "[SEP]", *["wren"] * 4, "[SEP]"]
@@ -202,7 +202,11 @@ def test_pairs_are_joined_with_token_types_and_the_longer_text_is_truncated_firs
     assert types.tolist() == [[0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 0, 0]]
     assert mask.tolist() == [[1] * 8, [1] * 6 + [0] * 2]
     assert (
-        len(EncodedSplit.of([Example("a", "apple", 1)], pair_tokenizer, 24).batch(BOTH[1:], CPU))
+        len(
+            EncodedSplit.from_examples([Example("a", "apple", 1)], pair_tokenizer, 24).batch(
+                BOTH[1:], CPU
+            )
+        )
         == 2
     ), "no types"
 
@@ -232,7 +236,7 @@ def test_truncated_words_have_no_unit(checkpoint):
     assert first.tolist() == [[False, True, True, True, False], [False, True, True, False, False]]
     assert ids.shape == mask.shape == first.shape
     assert split.units(BOTH).tolist() == [2, 3, 4, 0, 1]
-    assert split.targets[split.units(BOTH)].tolist() == [1, 2, 0, 0, 1]
+    assert split.loss_labels[split.units(BOTH)].tolist() == [1, 2, 0, 0, 1]
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -260,11 +264,11 @@ ROWS += [
 ROWS += [
     {"seed": 12, "score": 0.4, "dev_score": 0.25, "epoch": 1, "seconds": 9.0, "degenerate": False}
 ]
-FLOORS = {"largest_class_dev": 0.25, "largest_class_test": 0.2}
+BASELINES = {"largest_class_dev": 0.25, "largest_class_test": 0.2}
 METRICS = {
     "metric": "macro_f1",
     "direction": "higher",
-    "seeds": [{**row, **FLOORS} for row in ROWS],
+    "seeds": [{**row, **BASELINES} for row in ROWS],
 }
 
 
@@ -274,7 +278,7 @@ def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
     assert head.split() == ["seed", "macro_f1", "dev", "epoch", "seconds"]
     assert first.split() == ["0", "0.5000", "0.6123", "3", "12.3"]
     assert second.split()[:6] == ["11", "0.2000", "0.4500", "1", "9.0", "collapsed:"]
-    assert third.endswith("9.0  collapsed: not above the largest class, or nearly one answer"), (
+    assert third.endswith("9.0  collapsed: not above the largest class, or nearly one label"), (
         "on dev: the score is the class's own"
     )
     assert last.split()[:6] == ["mean", "0.3500", "±", "0.2121", "(n", "="]
@@ -284,12 +288,12 @@ def test_the_table_has_one_line_per_seed_and_flags_a_collapse():
     assert "±" not in alone
 
 
-def test_a_collapse_is_said_with_its_floor_and_what_to_change():
+def test_a_collapse_is_said_with_its_baseline_and_what_to_change():
     text = collapse_warning(METRICS)
     assert text.startswith(
         "Beware: 2 of 3 models (seed 11, 12) do not beat the largest class (macro_f1 0.2500 on dev, 0.2"
     )
-    assert "), or answer nearly all texts alike. Their labels" in text, (
+    assert "), or predict nearly one label. Their labels" in text, (
         "seed 11 of several labels may beat that class"
     )
     assert "try learning_rate=auto, more steps" in text

@@ -99,7 +99,7 @@ def test_marked_texts_are_pooled_at_the_first_token_of_each_marker(checkpoint):
     """By hand: the head of both states side by side; a marker that is cut off counts 0."""
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     examples = [Example("a", RELATION, 0), Example("b", "owl " * 3 + RELATION, 0)]
-    split = EncodedSplit.of(examples, tokenizer, 10, ("<<", "[["))
+    split = EncodedSplit.from_examples(examples, tokenizer, 10, ("<<", "[["))
     assert split.types == [[0, 0, 1, 0, 0, 0, 2, 0, 0, 0], [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]]
     ids, mask, third = split.batch(np.arange(2), torch.device("cpu"))
     classifier = new_classifier(checkpoint, 3, 0, pooling="markers").eval()
@@ -115,7 +115,7 @@ LOPSIDED = np.array([0] * 8 + [1] * 2)
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "references", "predictions", "metric", "floor", "collapse"),
+    ("kind", "labels", "actual", "predictions", "metric", "baseline", "collapse"),
     [
         (
             "single_label",
@@ -141,11 +141,11 @@ LOPSIDED = np.array([0] * 8 + [1] * 2)
     ],
 )
 def test_a_model_that_does_not_beat_the_largest_class_collapsed(
-    kind, labels, references, predictions, metric, floor, collapse
+    kind, labels, actual, predictions, metric, baseline, collapse
 ):
     kind = find_kind(kind)(tuple(labels))
-    assert kind.floor(references, metric) == pytest.approx(floor)
-    assert kind.is_collapsed(np.array(predictions), references, metric) is collapse
+    assert kind.baseline(actual, metric) == pytest.approx(baseline)
+    assert kind.is_collapsed(np.array(predictions), actual, metric) is collapse
 
 
 def test_the_largest_class_of_sets_and_words_is_the_most_frequent():

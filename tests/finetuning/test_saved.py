@@ -134,7 +134,7 @@ def test_pairs_have_the_same_logits_in_transformers(
     """Token types are passed to the models that have them."""
     rows = toy_pairs.rows(8, 5)
     examples = [Example(row["uid"], row["premise"], 0, row["hypothesis"]) for row in rows]
-    batch = EncodedSplit.of(examples, pair_tokenizer, 24).batch(np.arange(8), CPU)
+    batch = EncodedSplit.from_examples(examples, pair_tokenizer, 24).batch(np.arange(8), CPU)
     classifier = untrained(kind, type_vocab_size=types)
     save_classifier(classifier, pair_tokenizer, KIND, tmp_path)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
@@ -154,7 +154,7 @@ def test_words_have_the_same_logits_in_transformers(kind, tokenizer, tmp_path):
     classifier = untrained(kind, per_word=True)
     texts = [("wren", "owl"), ("zinc", "iron", "lead", "word1")]
     examples = [Example("", " ".join(words), (0,) * len(words), words=words) for words in texts]
-    ids, mask, firsts = EncodedSplit.of(examples, tokenizer, 24).batch(np.arange(2), CPU)
+    ids, mask, firsts = EncodedSplit.from_examples(examples, tokenizer, 24).batch(np.arange(2), CPU)
     save_classifier(classifier, tokenizer, WORD_KIND, tmp_path)
     again, model = open_classifier(str(tmp_path)), auto_class(True).from_pretrained(tmp_path).eval()
     assert again.kind == WORD_KIND

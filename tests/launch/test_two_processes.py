@@ -27,7 +27,7 @@ def in_section(name, **more):
 def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     """Rank, score, weigh, adapt, finetune, predict and report, each launched in two processes."""
     run = inputs.folder / "steps"
-    texts = ("--task", inputs.card, "--general", inputs.pool, "--out", run, *SMALL)
+    texts = ("--task", inputs.card, "--pool", inputs.pool, "--out", run, *SMALL)
     results = run / "finetune" / "toy" / "dana"
     table = inputs.folder / "labels.jsonl"
 
@@ -75,7 +75,7 @@ def test_a_whole_recipe_and_a_model_from_scratch(inputs):
     run, recipe = inputs.folder / "recipe", inputs.folder / "recipe.yaml"
     values = {
         "task": inputs.card,
-        "general": [inputs.pool],
+        "pool": [inputs.pool],
         "selection": {"encoder": "hashing", "geometry": "l2", "store": "none"},
         "ranking": {"detectors": ["knn"], "folds": 2},
         "arms": ["random", "dana"],
@@ -111,15 +111,13 @@ def test_an_error_of_the_first_process_ends_both_with_one_line(inputs):
     broken.write_text('{"text": "one"}\n{"text": \n')
     run = inputs.folder / "broken"
     codes, output = ended(
-        pair(
-            "-m", "dana", "score", "--task", inputs.card, "--general", broken, "--out", run, *SMALL
-        )
+        pair("-m", "dana", "score", "--task", inputs.card, "--pool", broken, "--out", run, *SMALL)
     )
     assert codes == [2, 2], output
     assert [text.count("dana: error") for text in output] == [1, 0]
     assert "broken.jsonl:2" in output[0]
     assert "Traceback" not in "".join(output)
-    assert not (run / "corpus").exists()
+    assert not (run / "pool").exists()
 
 
 @pytest.mark.parametrize(

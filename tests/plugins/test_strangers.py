@@ -67,10 +67,10 @@ def test_a_strangers_components_rank_and_score_by_the_command_line(
 
     monkeypatch.chdir(tmp_path)
     Path("task.txt").write_text("\n\n".join(document(cells, 6) for _ in range(12)))
-    Path("general.txt").write_text(
+    Path("pool.txt").write_text(
         "\n\n".join(document(courts if row % 5 else cells, 8) for row in range(40))
     )
-    texts = ["--task", "task.txt", "--general", "general.txt", "--encoder", "trigrams:dims=64"]
+    texts = ["--task", "task.txt", "--pool", "pool.txt", "--encoder", "trigrams:dims=64"]
     assert (
         main(
             [

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core.artifacts import MANIFEST, make, write_json
-from dana.core.schemas import DOCUMENTS, HELD_OUT_TASK, SCORES, WEIGHTS, write_parts
+from dana.core.schemas import DOCUMENTS, HELD_OUT_TARGET, SCORES, WEIGHTS, write_parts
 from dana.report.analysis import analyse
 from dana.report.run import read_run
 from dana.tasks.kinds.single_label import SingleLabel
@@ -19,7 +19,7 @@ from dana.tasks.kinds.single_label import SingleLabel
 UNITS = 12  # in a document
 SENTENCE = "Sentence number {} of document {} tells of <{}> & others."
 MEANS = {"web": 1.0, "law": 1.6, "python": 0.4, "target (planted)": -1.0}
-ARMS = {"base": 0.70, "general": 0.705, "random": 0.71, "dana": 0.74}
+ARMS = {"base": 0.70, "pool": 0.705, "random": 0.71, "dana": 0.74}
 
 
 def edit_json(file: Path, **values: Any) -> None:
@@ -99,14 +99,14 @@ def choice_notes() -> dict[str, Any]:
 
 
 def write_selection(run: Path, count: int = 80, **notes: Any) -> None:
-    """Write corpus/, scores/ and weights/: the lowest fifth of the units is selected."""
+    """Write pool/, scores/ and weights/: the lowest fifth of the units is selected."""
     random = np.random.default_rng(0)
     texts, scores = texts_and_scores(count, random, MEANS)
-    _, held_out = texts_and_scores(10, random, {"task": -1.0})
+    _, held_out = texts_and_scores(10, random, {"target": -1.0})
 
     def write_scores(folder):
         write_parts([scores], folder, SCORES)
-        pq.write_table(held_out, folder / HELD_OUT_TASK)
+        pq.write_table(held_out, folder / HELD_OUT_TARGET)
 
     values = scores["score"].to_numpy()
     weight = (values <= np.quantile(values, 0.2)).astype(np.float32)
@@ -124,13 +124,13 @@ def write_selection(run: Path, count: int = 80, **notes: Any) -> None:
     }
     files = {"files": {"web.jsonl": "00"}}
     commit(
-        run / "corpus", files, lambda folder: write_parts([texts], folder, DOCUMENTS), counts=counts
+        run / "pool", files, lambda folder: write_parts([texts], folder, DOCUMENTS), counts=counts
     )
     commit(
         run / "scores", {"selector": "knn"}, write_scores, counts={"units": len(values)}, **notes
     )
     settings = {"settings": {"policy": "segments", "beta": 0.2, "gamma": 15}}
-    counts = {"units": {"in": len(values), "kept": int(weight.sum())}}
+    counts = {"units": {"in": len(values), "selected": int(weight.sum())}}
     commit(
         run / "weights",
         settings,
@@ -144,8 +144,8 @@ def write_training(folder: Path, gain: float) -> None:
     lines = []
     for index in range(5):
         fall = gain * (1 - np.exp(-index)) / (1 - np.exp(-4))
-        losses = {"task_loss": 5.2 - fall, "general_loss": 5.0 - 0.3 * fall, "task_loss_se": 0.03}
-        losses |= {"general_loss_se": 0.02}
+        losses = {"target_loss": 5.2 - fall, "pool_loss": 5.0 - 0.3 * fall, "target_loss_se": 0.03}
+        losses |= {"pool_loss_se": 0.02}
         lines.append({"kind": "step", "step": 25 * index, "tokens": 1, "loss": 1.0})
         lines.append(
             {"kind": "evaluation", "step": 25 * index, "tokens": 200_000 * index, **losses}
@@ -155,17 +155,17 @@ def write_training(folder: Path, gain: float) -> None:
     commit(folder, depends_on, lambda path: (path / "training.jsonl").write_text(text), "model")
 
 
-def answers_of(
+def predictions_of(
     mean: float, seeds: int, collapsed_seed: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels of 300 texts and answers of each seed, right with probability `mean`, on the same texts."""
     labels = np.arange(300) % 3
     luck = np.random.default_rng(1).random((seeds, labels.size))
-    answers = np.where(luck < mean, labels, (labels + 1) % 3)
+    predictions = np.where(luck < mean, labels, (labels + 1) % 3)
     if collapsed_seed is not None and collapsed_seed < seeds:
-        answers[collapsed_seed] = 0
-        answers[collapsed_seed, :2] = 1, 2  # two other answers are still a collapse
-    return labels, answers
+        predictions[collapsed_seed] = 0
+        predictions[collapsed_seed, :2] = 1, 2  # two other answers are still a collapse
+    return labels, predictions
 
 
 def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=ARMS, **settings):
@@ -179,8 +179,8 @@ def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=AR
         "data": {"test.jsonl": "cd" * 16},
     }
     for arm, mean in arms.items():
-        labels, answers = answers_of(mean, seeds, 3 if arm == collapsed_arm else None)
-        [scores] = SingleLabel.from_count(3).scorer(answers, labels, "macro_f1")(
+        labels, predictions = predictions_of(mean, seeds, 3 if arm == collapsed_arm else None)
+        [scores] = SingleLabel.from_count(3).scorer(predictions, labels, "macro_f1")(
             np.ones((1, labels.size))
         )
         rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
@@ -191,8 +191,8 @@ def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=AR
             "label": np.tile(labels, seeds),
         }
         columns |= {
-            "prediction": answers.ravel(),
-            "probabilities": [[0.2, 0.3, 0.5]] * answers.size,
+            "prediction": predictions.ravel(),
+            "probabilities": [[0.2, 0.3, 0.5]] * predictions.size,
         }
 
         def write(folder, metrics=metrics, columns=columns):
@@ -214,9 +214,9 @@ def shared_run(tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("report") / "toy-run"
     write_ranking(run)
     write_selection(run)
-    for arm, gain in {"general": 0.25, "random": 0.3, "dana": 0.6}.items():
+    for arm, gain in {"pool": 0.25, "random": 0.3, "dana": 0.6}.items():
         write_training(run / "arms" / arm / "adapted", gain)
-    write_results(run, collapsed_arm="general")
+    write_results(run, collapsed_arm="pool")
     for manifest in run.rglob(MANIFEST):
         edit_json(manifest, seconds=10.0, versions={"dana": "1.0", "numpy": "2.0"})
     return run

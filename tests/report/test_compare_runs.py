@@ -67,7 +67,8 @@ def test_rows_have_each_run_s_verdicts_and_pair_the_seeds_of_arms_made_alike(run
             )
     frame = between_rows(analyses).frame.set_index(["task", "arm"])
     first, second = (
-        {(cell.task, cell.arm): cell.scores for cell in run.cells}["toy", "dana"] for run in runs
+        {(result.task, result.arm): result.scores for result in run.results}["toy", "dana"]
+        for run in runs
     )
     row = frame.loc[("toy", "dana")]
     assert row["mean"] == pytest.approx(np.mean([second[seed] - first[seed] for seed in first]))
@@ -80,12 +81,12 @@ def test_setting_rows_name_settings_texts_and_versions_that_differ(tmp_path):
             "kind": "weights",
             "depends_on": {"settings": {"beta": beta, "gamma": 15}, "scores": digest * 16},
         }
-        corpus = {
-            "kind": "corpus",
+        pool = {
+            "kind": "pool",
             "depends_on": {"files": {"pool.jsonl": digest * 16}},
             "versions": {"numpy": numpy},
         }
-        return RunFrames(tmp_path / name, stages={"weights": weights, "corpus": corpus, **stages})
+        return RunFrames(tmp_path / name, stages={"weights": weights, "pool": pool, **stages})
 
     ranking = {"kind": "ranking", "depends_on": {"seeds": 5}}
     frame = setting_rows(
@@ -93,11 +94,11 @@ def test_setting_rows_name_settings_texts_and_versions_that_differ(tmp_path):
     ).frame
     assert list(frame) == ["step", "setting", "a", "b"]
     changes = [
-        ["corpus", "files.pool.jsonl", "ab" * 16, "cd" * 16],
+        ["pool", "files.pool.jsonl", "ab" * 16, "cd" * 16],
         ["packages", "numpy", "2.1", "2.2"],
     ]
     changes += [["ranking", "seeds", "–", "5"], ["weights", "settings.beta", "0.2", "0.3"]]
-    assert sorted(frame.values.tolist()) == changes
+    assert sorted(frame.values.tolist()) == sorted(changes)
     assert setting_rows(
         named_runs([run("a", 0.2, "ab", "2.1"), run("b", 0.2, "ab", "2.1")])
     ).frame.empty

@@ -26,9 +26,9 @@ def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(tables):
     frame = {name: table.frame for name, table in tables.items()}
     charts = [
         figures.score_histogram(frame["score_histogram"]),
-        figures.source_bars(frame["kept_by_source"]),
+        figures.source_bars(frame["selected_by_source"]),
     ]
-    charts += [figures.loss_curves(frame["evaluations"], text) for text in ("task", "general")]
+    charts += [figures.loss_curves(frame["evaluations"], text) for text in ("target", "pool")]
     charts += [figures.seed_dots(frame["seeds"], "toy"), figures.forest(frame["differences"])]
     charts += [
         Figure(
@@ -54,7 +54,7 @@ def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(tables):
 
 
 def test_an_arm_has_one_style_in_all_figures():
-    ours, others = ("base", "general", "random", "dana"), ("auto", "lexical", "moore_lewis")
+    ours, others = ("base", "pool", "random", "dana"), ("auto", "lexical", "moore_lewis")
     styles = figures.arm_styles([*ours, *others])
     assert len(set(styles.values())) == 7
     assert len({colour for colour, _ in styles.values()}) == 7
@@ -66,15 +66,15 @@ def test_an_arm_has_one_style_in_all_figures():
 
 def test_loss_curves_start_at_zero_fall_with_the_loss_and_share_their_limits(frames):
     frame = frames.evaluations
-    higher = frame.assign(task_loss=frame["task_loss"] + 3)
-    images = [figures.loss_curves(frame, text).svg for text in ("task", "general")]
-    assert heights(figures.loss_curves(higher, "task").svg) == pytest.approx(
+    higher = frame.assign(target_loss=frame["target_loss"] + 3)
+    images = [figures.loss_curves(frame, text).svg for text in ("target", "pool")]
+    assert heights(figures.loss_curves(higher, "target").svg) == pytest.approx(
         heights(images[0]), abs=1e-3
     )
     ticks = [re.findall(r">(−?0\.\d+)<", image) for image in images]
     assert ticks[0] == ticks[1] != []
-    assert ["general text, held out (up: forgotten)" in image for image in images] == [False, True]
-    alone = figures.loss_curves(frame[frame["arm"] == "dana"], "task").svg
+    assert ["pool text, held out (up: forgotten)" in image for image in images] == [False, True]
+    alone = figures.loss_curves(frame[frame["arm"] == "dana"], "target").svg
     markers = heights(alone, r"var\(--dana")[:5]  # of five evaluations
     assert markers == sorted(markers)  # SVG counts downwards
     assert len(set(markers)) == 5
@@ -83,8 +83,8 @@ def test_loss_curves_start_at_zero_fall_with_the_loss_and_share_their_limits(fra
 def test_a_collapsed_seed_is_hollow(tables):
     svg = figures.seed_dots(tables["seeds"].frame, "toy").svg
     assert "hollow: collapsed" in svg
-    hollow = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("general", "dana")}
-    assert hollow == {"general": 2, "dana": 1}  # the mean's bar, and the seed
+    hollow = {arm: svg.count(f"fill: none; stroke: var(--{arm}") for arm in ("pool", "dana")}
+    assert hollow == {"pool": 2, "dana": 1}  # the mean's bar, and the seed
 
 
 def test_forest_rows_are_every_arm_against_base_and_random(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from dana.core.artifacts import MANIFEST
 from dana.report import headline, sections
 from dana.report.analysis import analyse
-from dana.report.cells import FLOOR_TITLES
+from dana.report.arm_results import BASELINE_TITLES
 from dana.report.page import to_markdown
 from dana.report.provenance import cost_finding, reproduction, step_table
 from dana.report.run import Candidates, RunFrames, read_run
@@ -124,13 +124,13 @@ def test_an_unfinished_run_has_no_number_on_its_first_screen_and_says_what_is_mi
 
 
 def test_every_headline_of_planted_text_says_so_and_names_every_rival():
-    run = SimpleNamespace(missing=(), cells=())
-    for verdicts, floor, once in product(
-        product(headline.CLAIMS, repeat=3), FLOOR_TITLES.values(), (True, False)
+    run = SimpleNamespace(missing=(), results=())
+    for verdicts, baseline, once in product(
+        product(headline.CLAIMS, repeat=3), BASELINE_TITLES.values(), (True, False)
     ):
         arms = [
-            (arm, True, 8, 0.7, 0.6, arm == floor, "seed", once)
-            for arm in ("base", "random", floor)
+            (arm, True, 8, 0.7, 0.6, arm == baseline, "seed", once)
+            for arm in ("base", "random", baseline)
         ]
         pairs = zip(arms, verdicts, strict=True)
         rows = [
@@ -139,7 +139,7 @@ def test_every_headline_of_planted_text_says_so_and_names_every_rival():
         text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
         assert "(planted text" in text, text
         assert ("one adaptation" in text) == once, text
-        for rival in ("not adapted 0.60", "random text 0.60", f"{floor} 0.60"):
+        for rival in ("not adapted 0.60", "random text 0.60", f"{baseline} 0.60"):
             assert text.count(rival) == 1, text
 
 
@@ -192,7 +192,7 @@ def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
     run = read_run(shared_run)
     run.scores.units["weight"] = 0.3
     lines.append(sections.selection_finding(analyse(run)))
-    evaluations = run.evaluations.assign(task_loss=float("nan"))
+    evaluations = run.evaluations.assign(target_loss=float("nan"))
     lines.append(headline.headline(analyse(RunFrames(tmp_path, evaluations=evaluations))))
     for seconds in (119, 120, 7199, 9000):
         stages = {"a": {"kind": "task", "seconds": seconds}, "b": {"kind": "scores", "seconds": 0}}
@@ -200,17 +200,17 @@ def test_golden_findings_before_fine_tuning(shared_run, tmp_path):
     check_golden(GOLDEN / "other_findings.txt", "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize("is_grid", [False, True])
-def test_golden_reproduction(is_grid):
+@pytest.mark.parametrize("is_run", [False, True])
+def test_golden_reproduction(is_run):
     stages = {
         step: {"kind": step, "versions": {"dana": "1.0"}}
-        for step in ("corpus", "scores", "weights", "adapted")
+        for step in ("pool", "scores", "weights", "adapted")
     }
     stages["weights"]["given"] = {"weigh.beta": 0.3, "weigh.budget": None}
     block = reproduction(
-        RunFrames(Path("run"), stages=stages, recipe="model: some/base\n", is_grid=is_grid)
+        RunFrames(Path("run"), stages=stages, recipe="model: some/base\n", is_run=is_run)
     )
-    check_golden(GOLDEN / f"reproduction_{'grid' if is_grid else 'steps'}.sh", block + "\n")
+    check_golden(GOLDEN / f"reproduction_{'run' if is_run else 'steps'}.sh", block + "\n")
     assert reproduction(RunFrames(Path("run"), stages=stages)) == ""
 
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dana.core.statistics import FIRST_LOOK
 from dana.report.verdicts import compare_arms, difference, reason_to_stop
-from tests.report.test_verdicts import cell
+from tests.report.test_verdicts import arm_result
 
 # Variances of a model's latent score of a text, which sum to 1: of the text (all models), of text
 # and arm, of text and adaptation, of text and model. Two models of an arm then disagree on a sixth
@@ -33,7 +33,7 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
         folds: Test each text in its own fold.
     """
     shape, text = (units, models, texts), random.normal(0, math.sqrt(TEXT), texts)
-    cells = []
+    results = []
     for arm, gain in gains.items():
         by_unit = random.normal(0, deviation * (arm != "base"), (units, 1, 1))
         by_seed = random.normal(0, SEED_DEVIATION, (units, models, 1))
@@ -47,15 +47,15 @@ def simulate(random, units, models, texts, deviation, gains, folds=False):
             0, math.sqrt(ADAPTATION), (1 if arm == "base" else units, 1, texts)
         )
         right = score + random.normal(0, math.sqrt(MODEL), shape) > 0
-        result = cell(arm, right.reshape(-1, texts), adaptations=units)
+        result = arm_result(arm, right.reshape(-1, texts), adaptations=units)
         if folds:
             fold = np.arange(texts) % units
-            result = cell(
+            result = arm_result(
                 arm, right[fold, :, np.arange(texts)].T, scores=result.scores, adaptations=units
             )
             result = replace(result, predictions=replace(result.predictions, folds=fold))
-        cells.append(result)
-    return cells
+        results.append(result)
+    return results
 
 
 def rates(repeats, pair=None, **regime):
@@ -69,8 +69,8 @@ def rates(repeats, pair=None, **regime):
     random, gains = np.random.default_rng(5), regime["gains"]
     covers, decisions = [], []
     for _ in range(repeats):
-        cells = simulate(random, **regime)
-        rows = [row for row in compare_arms(cells) if row.asked]
+        results = simulate(random, **regime)
+        rows = [row for row in compare_arms(results) if row.asked]
         covers += [row.low <= gains[row.arm] - gains[row.other] <= row.high for row in rows]
         asked = [row for row in rows if pair in (None, (row.arm, row.other))]
         decisions.append(any(row.verdict in ("better", "worse") for row in asked))
@@ -111,17 +111,19 @@ FOUR = dict.fromkeys(
 )  # as many questions
 
 
-def after(cells, units):
+def after(results, units):
     """Return the results as they were after so many adaptations or folds, in a run that may stop early."""
-    horizon, early = cells[0].adaptations, []
-    for one in cells:
+    horizon, early = results[0].adaptations, []
+    for one in results:
         parts, rows = one.predictions, len(one.scores) * units // horizon
         if parts.folds is None:
-            result = cell(one.arm, (parts.answers == parts.labels)[:rows], adaptations=units)
+            result = arm_result(
+                one.arm, (parts.predictions == parts.labels)[:rows], adaptations=units
+            )
         else:
             tested = parts.folds < units
-            right = (parts.answers == parts.labels)[:, tested]
-            result = cell(
+            right = (parts.predictions == parts.labels)[:, tested]
+            result = arm_result(
                 one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units
             )
             result = replace(
@@ -131,10 +133,10 @@ def after(cells, units):
     return early
 
 
-def stopped(cells):
+def stopped(results):
     """Look after each unit; return the rows of the look that stops, or of the last."""
-    for units in range(FIRST_LOOK, cells[0].adaptations + 1):
-        rows = [row for row in compare_arms(after(cells, units)) if row.asked]
+    for units in range(FIRST_LOOK, results[0].adaptations + 1):
+        rows = [row for row in compare_arms(after(results, units)) if row.asked]
         if reason_to_stop(rows):
             break
     return rows

@@ -57,10 +57,10 @@ def test_json_is_one_object_on_standard_output_and_writes_nothing(reported_run, 
     before = contents(reported_run)
     assert main(["report", str(reported_run), "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
-    answer, cells = json.loads(line), read_run(reported_run).cells
-    assert answer.keys() == {"metric", "n", "folds", "arms", "floors", "verdicts"}
+    answer, results = json.loads(line), read_run(reported_run).results
+    assert answer.keys() == {"metric", "n", "folds", "arms", "baselines", "verdicts"}
     assert {arm: row["mean"] for arm, row in answer["arms"].items()} == {
-        cell.arm: cell.estimate.mean for cell in cells
+        arm_result.arm: arm_result.estimate.mean for arm_result in results
     }
     assert contents(reported_run) == before
 
@@ -78,22 +78,21 @@ def test_the_page_needs_no_other_file_and_escapes_text(reported_run):
 
 def test_every_table_is_a_file(reported_run):
     files = {path.stem: pd.read_csv(path) for path in (reported_run / "tables").glob("*.csv")}
-    selection = {"ranking", "score_histogram", "separation", "kept_by_source", "planted"}
+    selection = {"ranking", "score_histogram", "separation", "selected_by_source", "planted"}
     outcomes = {"evaluations", "losses", "seeds", "results", "differences", "variance"}
     assert set(files) == selection | outcomes | {"steps", "settings"}
-    assert files["kept_by_source"]["kept_units"].sum() == 192
-    assert files["kept_by_source"]["share_of_kept_characters"].sum() == pytest.approx(1)
+    assert files["selected_by_source"]["selected_units"].sum() == 192
+    assert files["selected_by_source"]["share_of_selected_characters"].sum() == pytest.approx(1)
     assert len(files["seeds"]) == 32
     columns = ["task", "metric", "arm", "other", "asked", "n", "arm_score", "other_score"]
     assert list(files["differences"])[:8] == columns
     assert {"collapsed", "units_to_decide", "texts_to_decide"} <= set(files["differences"])
 
 
-def test_a_corpus_accounts_for_every_record(reported_run):
+def test_a_pool_accounts_for_every_record(reported_run):
     steps = pd.read_csv(reported_run / "tables" / "steps.csv").set_index("step")
     assert (
-        steps.loc["corpus", "counts"]
-        == "in 83; kept 80; dropped.duplicate 2; rejected.unreadable 1"
+        steps.loc["pool", "counts"] == "in 83; kept 80; dropped.duplicate 2; rejected.unreadable 1"
     )
 
 
@@ -129,7 +128,7 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
     assert [line for line in missing if line not in page] == []
 
 
-@pytest.mark.parametrize("texts", [["general"], ["task", "general"]])
+@pytest.mark.parametrize("texts", [["pool"], ["target", "pool"]])
 def test_unmeasured_losses_are_dashes(whole_run, texts):
     for file in whole_run.rglob("training.jsonl"):
         file.write_text(
@@ -137,7 +136,7 @@ def test_unmeasured_losses_are_dashes(whole_run, texts):
         )
     page = words(read_page(whole_run))
     assert page.count("text no loss was measured.") == len(texts)
-    assert ("change of the loss on held-out task text" in page) == ("task" not in texts)
+    assert ("change of the loss on held-out target text" in page) == ("target" not in texts)
     assert "– ± –" in page
     assert "nan" not in page.lower().split()
 
@@ -181,7 +180,7 @@ def test_the_commands_of_the_page_reproduce_the_run(tmp_path, monkeypatch):
     )
     finetune = f"finetune --task {card} --seeds 2 --set finetune.preset=quick finetune.epochs=1"
     for line in (
-        f"score --task {card} --general {tmp_path}/pool.jsonl --out {run} {encoder} --selector detector:knn",
+        f"score --task {card} --pool {tmp_path}/pool.jsonl --out {run} {encoder} --selector detector:knn",
         f"weigh {run} --beta 0.3 --gamma 3",
         f"adapt {run} --model {tmp_path}/model {training}",
         f"{finetune} --model {run}/adapted --out {run}/finetune/toy/adapted",

@@ -9,7 +9,7 @@ import pytest
 
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
-from dana.core.schemas import HELD_OUT_TASK
+from dana.core.schemas import HELD_OUT_TARGET
 from dana.report.analysis import analyse
 from dana.report.files import recorded_seconds
 from dana.report.headline import highlights
@@ -33,13 +33,15 @@ def test_a_whole_run_is_read_in_order(frames):
     assert len(frames.scores.units) == 80 * 12
     assert frames.scores.units["weight"].sum() == 192  # a fifth of 960
     assert frames.scores.units["planted"].sum() == 240
-    assert len(frames.scores.task) == 120
-    assert list(dict.fromkeys(frames.evaluations["arm"])) == ["general", "random", "dana"]
-    collapsed_seeds = [("base", set()), ("general", {3}), ("random", set()), ("dana", set())]
-    assert [(cell.arm, cell.collapsed_seeds) for cell in frames.cells] == collapsed_seeds
-    models = {f"arms/{arm}/adapted" for arm in ("general", "random", "dana")}
-    results = {f"finetune/toy/{arm}" for arm in ("base", "general", "random", "dana")}
-    assert set(frames.stages) == {"ranking", "corpus", "scores", "weights"} | models | results
+    assert len(frames.scores.target) == 120
+    assert list(dict.fromkeys(frames.evaluations["arm"])) == ["pool", "random", "dana"]
+    collapsed_seeds = [("base", set()), ("pool", {3}), ("random", set()), ("dana", set())]
+    assert [
+        (arm_result.arm, arm_result.collapsed_seeds) for arm_result in frames.results
+    ] == collapsed_seeds
+    models = {f"arms/{arm}/adapted" for arm in ("pool", "random", "dana")}
+    results = {f"finetune/toy/{arm}" for arm in ("base", "pool", "random", "dana")}
+    assert set(frames.stages) == {"ranking", "pool", "scores", "weights"} | models | results
 
 
 def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path):
@@ -49,9 +51,9 @@ def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path):
     )  # being written
     run = read_run(tmp_path)
     assert (run.ranking, run.choice, run.scores, run.evaluations) == (None, None, None, None)
-    assert [(cell.arm, len(cell.scores)) for cell in run.cells] == [
+    assert [(arm_result.arm, len(arm_result.scores)) for arm_result in run.results] == [
         ("base", 8),
-        ("general", 8),
+        ("pool", 8),
         ("random", 8),
     ]
 
@@ -62,7 +64,7 @@ def test_the_only_arm_of_a_run_is_called_adapted_and_unknown_ones_come_last_by_n
     shutil.copytree(tmp_path / "other" / "finetune" / "toy" / "ours", tmp_path / "finetune")
     run = read_run(tmp_path)
     assert set(run.evaluations["arm"]) == {"adapted"}
-    assert [cell.arm for cell in run.cells] == ["adapted"]
+    assert [arm_result.arm for arm_result in run.results] == ["adapted"]
     arms = ["base", "dana", "adapted", "apple", "zebra"]
     assert sorted(reversed(arms), key=arm_order) == arms
 
@@ -89,8 +91,8 @@ def write_junk(file):
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
-        (ADAPTED, replace_text("task_loss_se", "other"), [":2:", "task_loss_se"]),
-        (ADAPTED, replace_text('"task_loss": 5.2', '"task_loss": "high"'), [":2:", "'high'"]),
+        (ADAPTED, replace_text("target_loss_se", "other"), [":2:", "target_loss_se"]),
+        (ADAPTED, replace_text('"target_loss": 5.2', '"target_loss": "high"'), [":2:", "'high'"]),
         (ADAPTED, append("{"), [":11:"]),
         (ADAPTED, append("[1]\n"), [":11:", "list"]),
         (ADAPTED, write_junk, ["utf-8"]),
@@ -104,9 +106,9 @@ def write_junk(file):
         ),
         ("finetune/toy/base/metrics.json", lambda file: edit_json(file, seeds=[1]), []),
         ("scores/part-00000.parquet", write_junk, ["Parquet"]),
-        (f"scores/{HELD_OUT_TASK}", write_junk, ["Parquet"]),
+        (f"scores/{HELD_OUT_TARGET}", write_junk, ["Parquet"]),
         (
-            f"scores/{HELD_OUT_TASK}",
+            f"scores/{HELD_OUT_TARGET}",
             lambda file: pq.write_table(pq.read_table(file).drop(["score"]), file),
             ["score"],
         ),
@@ -144,11 +146,11 @@ def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
     stages |= {"adapted": manifest("model", 10, {"tokens_seen": 120_000, "tokens_text": 7})}
     stages |= {
         "scores": manifest("scores", 15, {"units": 30}),
-        "corpus": manifest("corpus", 5, {"in": 8, "kept": 7}),
+        "pool": manifest("pool", 5, {"in": 8, "kept": 7}),
     }
-    run = RunFrames(tmp_path, stages=stages, step_seconds={"adapted": 60.0, "corpus": 0.0})
+    run = RunFrames(tmp_path, stages=stages, step_seconds={"adapted": 60.0, "pool": 0.0})
     frame = step_table(run).frame.set_index("step")
-    assert list(frame.index) == ["corpus", "scores", "adapted", "finetune"]
+    assert list(frame.index) == ["pool", "scores", "adapted", "finetune"]
     assert frame["seconds"].tolist() == [5, 15, 60, 20]
     assert frame["share"].tolist() == [0.05, 0.15, 0.6, 0.2]
     counts = ["in 8; kept 7", "units 30", "tokens_seen 120,000; tokens_text 7", "train 50; test 9"]
@@ -163,17 +165,17 @@ def test_steps_have_seconds_shares_and_counts_in_the_order_of_work(tmp_path):
         "nested/1/arms/dana/adapted": stages["adapted"],
     }
     assert len(step_table(replace(run, stages=stages | of_seeds)).frame) == 5
-    ((cells, _),) = step_table(RunFrames(tmp_path, stages={"b": {"kind": "model"}})).rows()
-    assert cells[1:4] == ["0.0", "0.0\N{NO-BREAK SPACE}%", ""]
+    ((results, _),) = step_table(RunFrames(tmp_path, stages={"b": {"kind": "model"}})).rows()
+    assert results[1:4] == ["0.0", "0.0\N{NO-BREAK SPACE}%", ""]
     assert step_table(RunFrames(tmp_path)) is None
 
 
-def test_wall_time_counts_cells_side_by_side_once_and_no_pause(whole_run):
+def test_wall_time_counts_steps_side_by_side_once_and_no_pause(whole_run):
     for number, (begin, end) in enumerate([(0, 60), (10, 20), (30, 90), (500, 560), (20, 80)]):
-        file = whole_run / "cells" / "x" / f"{number}.json"
+        file = whole_run / "steps" / "x" / f"{number}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"ended": 1e9 + end, "seconds": end - begin}))
-    (whole_run / "cells" / "old.json").write_text('{"seconds": 9}')  # of an earlier version
+    (whole_run / "steps" / "old.json").write_text('{"seconds": 9}')  # of an earlier version
     run = read_run(whole_run)
     assert run.wall_seconds == 150
     assert Finding("2.5 minutes", "wall time of all steps") in highlights(analyse(run))
@@ -189,7 +191,7 @@ def test_seconds_include_every_restart(whole_run):
         metrics, seeds=[{**rows[0], "seconds": 300.0}, {**rows[1], "seconds": 200.5}, *rows[2:]]
     )
     frame = step_table(read_run(whole_run)).frame.set_index("step")
-    steps = ["arms/dana/adapted", "finetune/toy/dana", "corpus"]
+    steps = ["arms/dana/adapted", "finetune/toy/dana", "pool"]
     assert frame.loc[steps, "seconds"].tolist() == [1000.25, 500.5, 10.0]
 
 
@@ -202,11 +204,11 @@ def test_a_damaged_record_is_named_by_file_and_line(tmp_path, damage):
 
 def test_settings_have_the_digest_of_every_input(frames):
     frame = setting_table(frames).frame
-    assert frame.iloc[0].tolist() == ["corpus", "files.web.jsonl", "00"]
+    assert frame.iloc[0].tolist() == ["pool", "files.web.jsonl", "00"]
     data = frame[frame["setting"] == "task.data.test.jsonl"]
     assert data["value"].unique().tolist() == ["cd" * 16]
     assert data["step"].tolist() == [
-        f"finetune/toy/{arm}" for arm in ("base", "dana", "general", "random")
+        f"finetune/toy/{arm}" for arm in ("base", "dana", "pool", "random")
     ]
 
 

@@ -14,11 +14,11 @@ from dana.report import tables
 from dana.report.page import markdown_text, number, percent
 from dana.report.run import ScoreFrames
 from dana.report.verdicts import compare_arms
-from tests.report.test_verdicts import cell
+from tests.report.test_verdicts import arm_result
 
 
 def score_frames(sources, characters, scores, weights) -> ScoreFrames:
-    """Units, and held-out task text with the scores 0 and 1."""
+    """Units, and held-out target text with the scores 0 and 1."""
     units = pd.DataFrame({"source": pd.Series(sources, dtype="category"), "characters": characters})
     units = units.assign(
         planted=[source.endswith("(planted)") for source in sources], score=scores, weight=weights
@@ -36,11 +36,11 @@ def by_hand() -> ScoreFrames:
 def test_source_and_planted_table_by_hand(by_hand):
     frame = tables.source_table(by_hand).frame.set_index("source")
     assert list(frame.index) == ["b", "p (planted)", "a"]  # 30, 20 and 0 kept characters
-    assert frame["kept_units"].tolist() == [1, 0.5, 0]
-    assert frame["share_of_kept_units"].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
-    assert frame["share_of_kept_characters"].tolist() == pytest.approx([0.6, 0.4, 0])
+    assert frame["selected_units"].tolist() == [1, 0.5, 0]
+    assert frame["share_of_selected_units"].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
+    assert frame["share_of_selected_characters"].tolist() == pytest.approx([0.6, 0.4, 0])
     assert frame["share_of_characters"].tolist() == pytest.approx([0.3, 0.4, 0.3])
-    assert frame["share_of_its_units_kept"].tolist() == pytest.approx([1, 0.5, 0])
+    assert frame["share_of_its_units_selected"].tolist() == pytest.approx([1, 0.5, 0])
     frame = tables.planted_table(by_hand).frame
     assert frame["value"].tolist() == pytest.approx([0.5, 0.5 / 1.5])
     assert frame["by_chance"].tolist() == pytest.approx([1.5 / 4, 1 / 4])
@@ -48,7 +48,7 @@ def test_source_and_planted_table_by_hand(by_hand):
 
 def test_nothing_selected_or_planted(by_hand):
     by_hand.units["weight"] = 0.0
-    assert tables.source_table(by_hand).frame["share_of_kept_characters"].tolist() == [0, 0, 0]
+    assert tables.source_table(by_hand).frame["share_of_selected_characters"].tolist() == [0, 0, 0]
     assert tables.planted_table(by_hand) is None
     by_hand.units["weight"], by_hand.units["planted"] = 1.0, False
     assert tables.planted_table(by_hand) is None
@@ -56,11 +56,9 @@ def test_nothing_selected_or_planted(by_hand):
 
 def test_separation_by_hand(by_hand):
     frame = tables.separation_table(by_hand).frame.set_index("text")
-    assert frame["units"].to_dict() == {"task": 2, "general": 3, "planted": 1}
-    # General scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
-    assert frame["auroc_against_general"].tolist() == pytest.approx(
-        [4 / 6, np.nan, 1.0], nan_ok=True
-    )
+    assert frame["units"].to_dict() == {"target": 2, "pool": 3, "planted": 1}
+    # Pool scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
+    assert frame["auroc_against_pool"].tolist() == pytest.approx([4 / 6, np.nan, 1.0], nan_ok=True)
     assert tables.auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
 
 
@@ -76,8 +74,8 @@ def test_spearman_agrees_with_scipy(pairs):
 def test_histogram_counts_every_unit_of_every_group(scores):
     size = len(scores)
     frame = tables.histogram(score_frames(["a"] * size, [1] * size, scores, [1.0] * size)).frame
-    assert frame["general"].sum() == pytest.approx(1)
-    assert frame["task"].sum() == pytest.approx(1)
+    assert frame["pool"].sum() == pytest.approx(1)
+    assert frame["target"].sum() == pytest.approx(1)
     assert (frame["from"].to_numpy()[1:] == frame["to"].to_numpy()[:-1]).all()
 
 
@@ -106,7 +104,7 @@ def results(**scores):
     """Results of ten texts with a score per seed; seed 1 of a control collapsed."""
     arms = {arm: np.arange(10) < np.array(values)[:, None] * 10 for arm, values in scores.items()}
     seeds = {arm: frozenset() if arm == "dana" else frozenset({1}) for arm in scores}
-    return [cell(arm, right, collapsed_seeds=seeds[arm]) for arm, right in arms.items()]
+    return [arm_result(arm, right, collapsed_seeds=seeds[arm]) for arm, right in arms.items()]
 
 
 def test_result_and_difference_table_by_hand():
@@ -121,7 +119,7 @@ def test_result_and_difference_table_by_hand():
     assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
     assert table.frame["collapsed"].tolist() == [1, 1, 2]
     assert tables.variance_table(compare_arms(cells)) is None, "collapsed models vary over nothing"
-    intact = [replace(cell, collapsed_seeds=frozenset()) for cell in cells[::2]]
+    intact = [replace(arm_result, collapsed_seeds=frozenset()) for arm_result in cells[::2]]
     (row,) = tables.variance_table(compare_arms(intact)).frame.itertuples()
     assert row.unit_std == pytest.approx(np.std([0.1, 0.2, 0.0], ddof=1))
     assert (row.unit, row.n, row.texts) == ("seed", 3, 10)
@@ -133,16 +131,16 @@ def test_difference_table_of_one_seed_has_dashes():
     pair = results(base=[0.1], dana=[0.9])
     ((cells, look),) = tables.difference_table(compare_arms(pair)).rows()
     assert (cells[3:7], look) == (["–"] * 4, "grey"), "base collapsed"
-    intact = [replace(cell, collapsed_seeds=frozenset()) for cell in pair]
+    intact = [replace(arm_result, collapsed_seeds=frozenset()) for arm_result in pair]
     ((cells, look),) = tables.difference_table(compare_arms(intact)).rows()
     assert (cells[1:7], look) == (["dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"], "")
     assert tables.difference_table(compare_arms(results(dana=[0.1]))) is None
 
 
 def test_loss_table_compares_first_and_last_by_step():
-    steps = {"step": [9, 0], "tokens": [90, 0], "task_loss": [1.0, 2.0], "general_loss": [3.5, 3.0]}
-    frame = pd.DataFrame({"arm": "dana", **steps, "task_loss_se": 0.1, "general_loss_se": 0.2})
+    steps = {"step": [9, 0], "tokens": [90, 0], "target_loss": [1.0, 2.0], "pool_loss": [3.5, 3.0]}
+    frame = pd.DataFrame({"arm": "dana", **steps, "target_loss_se": 0.1, "pool_loss_se": 0.2})
     frame = tables.loss_table(frame).frame.set_index("text")
-    assert frame["change"].to_dict() == {"task": -1.0, "general": 0.5}
-    assert frame.loc["task", "perplexity_after"] == pytest.approx(math.e)
-    assert frame.loc["task", "tokens"] == 90
+    assert frame["change"].to_dict() == {"target": -1.0, "pool": 0.5}
+    assert frame.loc["target", "perplexity_after"] == pytest.approx(math.e)
+    assert frame.loc["target", "tokens"] == 90

@@ -26,10 +26,8 @@ def examples(tmp_path):
                     {**key, "unit": unit, "start": start, "end": end, "score": float(score)}
                 )
                 start = end + 1
-        write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / "corpus", DOCUMENTS)
-        return most_extreme(
-            pa.Table.from_pylist(units, schema=SCORES), tmp_path / "corpus", weights
-        )
+        write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / "pool", DOCUMENTS)
+        return most_extreme(pa.Table.from_pylist(units, schema=SCORES), tmp_path / "pool", weights)
 
     return choose
 
@@ -124,4 +122,4 @@ def test_examples_of_a_run(frames, tmp_path):
     lowest, highest = (number(end) for end in scores.units["score"].agg(["min", "max"]))
     assert scores.relevant[0].units[0].note == f"score {lowest}, weight 1"
     assert f"score {highest}, weight 0" in {examples.units[0].note for examples in scores.foreign}
-    assert most_extreme(SCORES.empty_table(), tmp_path) == ((), ()), "no corpus"
+    assert most_extreme(SCORES.empty_table(), tmp_path) == ((), ()), "no pool"

@@ -9,12 +9,12 @@ import pytest
 
 from dana.core.statistics import two_level
 from dana.report import headline
-from dana.report.cells import ArmResult, Lineage, Predictions
+from dana.report.arm_results import ArmResult, Lineage, Predictions
 from dana.report.headline import next_step
 from dana.report.run import RunFrames
 from dana.report.verdicts import (
     ArmComparison,
-    best_floor,
+    best_baseline,
     compare_arms,
     contrasts,
     difference,
@@ -27,7 +27,7 @@ from dana.tasks.kinds.single_label import SingleLabel
 TWO = SingleLabel.from_count(2)
 
 
-def cell(arm: str, right: np.ndarray, **fields) -> ArmResult:
+def arm_result(arm: str, right: np.ndarray, **fields) -> ArmResult:
     """Make the results of models that are right where `right`, of shape (seeds, examples), is true."""
     labels = np.arange(right.shape[1]) % 2
     scores = dict(enumerate(right.mean(axis=1).tolist()))
@@ -44,14 +44,14 @@ def grid(share: float, seeds: int = 8, examples: int = 400) -> np.ndarray:
     return np.random.default_rng(0).random((seeds, examples)) < share
 
 
-def compare(*cells: ArmResult, **arms: np.ndarray):
+def compare(*results: ArmResult, **arms: np.ndarray):
     """Rows of the comparison by their arms, of results and of right answers."""
-    rows = compare_arms([*cells, *(cell(arm, right) for arm, right in arms.items())])
+    rows = compare_arms([*results, *(arm_result(arm, right) for arm, right in arms.items())])
     return {(row.arm, row.other): row for row in rows}
 
 
 QUESTIONS = [
-    ("base general random dana", "dana-base dana-random"),
+    ("base pool random dana", "dana-base dana-random"),
     ("base adapted", "adapted-base"),
 ]
 QUESTIONS += [
@@ -67,7 +67,7 @@ QUESTIONS += [("base random task", "task-base task-random"), ("one two three", "
 QUESTIONS += [("base random x x+danas", "x-base x-random x+danas-base x+danas-random")]
 QUESTIONS += [
     ("roberta adapted", "adapted-roberta"),
-    ("base general", "general-base"),
+    ("base pool", "pool-base"),
     ("base", ""),
     ("dana", ""),
 ]
@@ -81,9 +81,9 @@ def test_questions(arms, pairs):
 
 
 def test_contrasts_and_main_arms():
-    others = contrasts(["base", "general", "random", "dana"])[2:]
-    assert set(others) == {("random", "base"), ("general", "base"), ("dana", "general")}
-    assert main_arms(["base", "random", "general", "bm25", "mine"]) == ["bm25", "mine"]
+    others = contrasts(["base", "pool", "random", "dana"])[2:]
+    assert set(others) == {("random", "base"), ("pool", "base"), ("dana", "pool")}
+    assert main_arms(["base", "random", "pool", "bm25", "mine"]) == ["bm25", "mine"]
     assert main_arms(["base", "mine", "adapted", "dana"]) == ["dana"]
 
 
@@ -96,7 +96,9 @@ def test_a_gain_is_better_and_reversed_worse():
     assert (row.low, row.high) == pytest.approx(both.interval)
     assert (row.n, row.models, row.texts, row.p_holm) == (8, 8, 400, row.p)
     assert compare(base=high, dana=low)["dana", "base"].verdict == "worse"
-    errors = [cell(arm, right, direction="lower") for arm, right in (("base", high), ("dana", low))]
+    errors = [
+        arm_result(arm, right, direction="lower") for arm, right in (("base", high), ("dana", low))
+    ]
     assert compare(*errors)["dana", "base"].verdict == "better"
 
 
@@ -109,14 +111,16 @@ def test_one_model_of_each_arm_decides_nothing_and_two_may():
 
 def test_holm_counts_the_questions_of_all_tasks_and_nothing_else():
     """General against base is no question and takes nothing away."""
-    arms = {"base": grid(0.62, 6), "general": grid(0.6, 6), "dana": grid(0.66, 6)}
+    arms = {"base": grid(0.62, 6), "pool": grid(0.6, 6), "dana": grid(0.66, 6)}
     rows = compare(**arms)
     row = rows["dana", "base"]
-    assert (row.p_holm, rows["general", "base"].verdict) == (row.p, "not asked")
-    assert np.isnan(rows["general", "base"].p_holm)
+    assert (row.p_holm, rows["pool", "base"].verdict) == (row.p, "not asked")
+    assert np.isnan(rows["pool", "base"].p_holm)
     both = compare(**arms, random=grid(0.66, 6))
     assert both["dana", "base"].p_holm == pytest.approx(2 * row.p)
-    tasks = [cell(arm, arms[arm], task=task) for task in ("t", "u") for arm in ("base", "dana")]
+    tasks = [
+        arm_result(arm, arms[arm], task=task) for task in ("t", "u") for arm in ("base", "dana")
+    ]
     assert [after.p_holm for after in compare_arms(tasks)] == pytest.approx([2 * row.p] * 2)
 
 
@@ -134,10 +138,10 @@ def test_too_few_test_examples_decide_nothing_even_if_every_seed_gains(gains, is
 
 def add_right(right: np.ndarray, by: list[int]) -> np.ndarray:
     """Make so many more answers right (or wrong) in each seed."""
-    answers = right.copy()
+    predictions = right.copy()
     for seed, many in enumerate(by):
-        answers[seed, np.flatnonzero(answers[seed] == (many < 0))[: abs(many)]] = many > 0
-    return answers
+        predictions[seed, np.flatnonzero(predictions[seed] == (many < 0))[: abs(many)]] = many > 0
+    return predictions
 
 
 def test_seeds_that_disagree_are_undecided_and_more_are_planned():
@@ -172,13 +176,15 @@ def test_of_two_questions_each_is_decided_after_holm_and_planned_for_at_its_leve
 
 def test_nobody_is_advised_more_folds():
     gains = np.concatenate([np.arange(100) < gain for gain in (2, 4, 9, 11)])
-    cells = [cell(arm, right[None]) for arm, right in (("base", gains & False), ("dana", gains))]
-    folds = np.arange(400) // 100
-    cells = [
-        replace(one, predictions=replace(one.predictions, folds=folds), adaptations=4)
-        for one in cells
+    results = [
+        arm_result(arm, right[None]) for arm, right in (("base", gains & False), ("dana", gains))
     ]
-    row = compare(*cells)["dana", "base"]
+    folds = np.arange(400) // 100
+    results = [
+        replace(one, predictions=replace(one.predictions, folds=folds), adaptations=4)
+        for one in results
+    ]
+    row = compare(*results)["dana", "base"]
     assert (row.basis, row.verdict) == ("4 folds", "undecided")
     assert np.isnan(row.units_needed)
     assert f"about {row.texts_needed:,.0f} labelled texts would decide this one" in row.reasons
@@ -187,7 +193,7 @@ def test_nobody_is_advised_more_folds():
 def test_nobody_is_advised_more_seeds_where_adaptations_are_missing():
     right = grid(0.5, 8, 2000)
     dana = add_right(right, [300] * 6 + [-200] * 2)
-    adapted = cell("dana", dana, lineage=Lineage(frozenset({("name", "m")})))
+    adapted = arm_result("dana", dana, lineage=Lineage(frozenset({("name", "m")})))
     row = compare(adapted, base=right)["dana", "base"]
     assert row.basis == "8 seeds of this one adaptation"
     assert row.reasons.endswith("only more adaptations tell how another would do")
@@ -201,11 +207,11 @@ def test_nobody_is_advised_more_seeds_where_adaptations_are_missing():
 
 
 def test_arms_with_a_collapsed_seed_or_made_differently():
-    row = compare(cell("base", grid(0.4), collapsed_seeds=frozenset({2})), dana=grid(0.8))[
+    row = compare(arm_result("base", grid(0.4), collapsed_seeds=frozenset({2})), dana=grid(0.8))[
         "dana", "base"
     ]
     assert (row.verdict, row.reasons) == ("undecided", "1 of 16 models collapsed")
-    base = cell("base", grid(0.4, 6), settings={"preset.epochs": 2})
+    base = arm_result("base", grid(0.4, 6), settings={"preset.epochs": 2})
     rows = compare(base, random=grid(0.4, 6), dana=grid(0.8, 6))
     row = rows["dana", "base"]
     assert (row.verdict, row.reasons, row.n) == ("not compared", "epochs 3 against 2", 0)
@@ -235,56 +241,58 @@ def test_arms_with_a_collapsed_seed_or_made_differently():
 def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, horizon, reason):
     right = [np.tile(np.arange(300) < share * 300, (3, 1)) for share in shares]
     arms = dict(zip(("base", "random", "dana"), right, strict=True))
-    cells = {arm: cell(arm, hits, adaptations=3, horizon=horizon) for arm, hits in arms.items()}
-    rows = compare_arms(list(cells.values()))
+    results = {
+        arm: arm_result(arm, hits, adaptations=3, horizon=horizon) for arm, hits in arms.items()
+    }
+    rows = compare_arms(list(results.values()))
     stop = reason_to_stop(rows)
     assert stop.startswith(reason)
     assert bool(stop) == bool(reason)
     asked = [row for row in rows if row.asked]
     undecided = [row for row in asked if row.verdict == "undecided" and horizon == 5]
     chances = [
-        difference(cells["dana"], cells[row.other]).chance(len(undecided)) for row in undecided
+        difference(results["dana"], results[row.other]).chance(len(undecided)) for row in undecided
     ]
     assert [row.chance for row in undecided] == chances
     assert all(row.p_holm >= row.p > 0 for row in asked)
-    levels = [difference(cells["dana"], cells[row.other]).level(len(asked)) for row in asked]
+    levels = [difference(results["dana"], results[row.other]).level(len(asked)) for row in asked]
     assert [row.level for row in asked] == levels
     assert not reason_to_stop([])
-    seeds = compare_arms([replace(one, adaptations=1) for one in cells.values()])
+    seeds = compare_arms([replace(one, adaptations=1) for one in results.values()])
     assert {row.horizon for row in seeds} == {0}, "a run's looks are at its adaptations"
 
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():
     arms = {"base": grid(0.5, 3), "dana": grid(0.55, 3)}
-    cells = [
-        cell(arm, right, adaptations=3, horizon=9, collapsed_seeds=frozenset({0}))
+    results = [
+        arm_result(arm, right, adaptations=3, horizon=9, collapsed_seeds=frozenset({0}))
         for arm, right in arms.items()
     ]
-    assert reason_to_stop(compare_arms(cells)).endswith("another is 0, below 0.1")
-    alone = [cells[0], replace(cells[1], metric="macro_f1")]
+    assert reason_to_stop(compare_arms(results)).endswith("another is 0, below 0.1")
+    alone = [results[0], replace(results[1], metric="macro_f1")]
     assert reason_to_stop(compare_arms(alone)) == ""
 
 
-def test_a_floor_counts_on_the_folds_that_the_arms_have():
+def test_a_baseline_counts_on_the_folds_that_the_arms_have():
     """A run with folds, stopped after two of four."""
     folds, right = np.arange(80) // 20, np.arange(80) % 3 > 0
-    floor = cell("TF-IDF", right[None], scores={}, is_floor=True)
-    floor = replace(floor, predictions=replace(floor.predictions, folds=folds))
-    arm = cell("dana", np.tile(right, (2, 1))[:, :40], adaptations=2)
+    baseline = arm_result("TF-IDF", right[None], scores={}, is_baseline=True)
+    baseline = replace(baseline, predictions=replace(baseline.predictions, folds=folds))
+    arm = arm_result("dana", np.tile(right, (2, 1))[:, :40], adaptations=2)
     arm = replace(arm, predictions=replace(arm.predictions, folds=folds[:40]))
-    assert arm.unlike(floor) == ["the test examples differ (40 are in only one)"]
-    part = floor.on_folds_of(arm)
+    assert arm.unlike(baseline) == ["the test examples differ (40 are in only one)"]
+    part = baseline.on_folds_of(arm)
     assert (arm.unlike(part), part.estimate.mean) == ([], right[:40].mean())
-    assert floor.on_folds_of(cell("dana", right[None])) is floor
+    assert baseline.on_folds_of(arm_result("dana", right[None])) is baseline
 
 
-def test_the_best_floor_is_by_the_direction_of_the_metric():
+def test_the_best_baseline_is_by_the_direction_of_the_metric():
     low, high = (
-        cell(name, np.arange(80)[None] % size > 0) for name, size in (("low", 2), ("high", 5))
+        arm_result(name, np.arange(80)[None] % size > 0) for name, size in (("low", 2), ("high", 5))
     )
-    assert best_floor([low, high], "t") is high
-    assert best_floor([replace(one, direction="lower") for one in (low, high)], "t").arm == "low"
-    assert best_floor([low], "another") is None
+    assert best_baseline([low, high], "t") is high
+    assert best_baseline([replace(one, direction="lower") for one in (low, high)], "t").arm == "low"
+    assert best_baseline([low], "another") is None
 
 
 @pytest.mark.parametrize(
@@ -313,7 +321,7 @@ def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adapt
         **{"n": 3, **parts, **fields},
     )
     assert row.remedy == remedy
-    analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), cells=()))
+    analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), results=()))
     assert next_step(analysis) == f"more {remedy}"
     sentence = headline.notes(SimpleNamespace(**vars(analysis), tables={}))[0]
     assert sentence.endswith(

@@ -61,7 +61,7 @@ def check_refused(error, message, folder, **settings):
 @pytest.mark.parametrize("settings", RUNS.values(), ids=RUNS)
 def test_the_folder_alone_gives_the_scores_of_the_run_to_the_bit(texts, tmp_path, settings):
     run = score_run(texts, tmp_path / "run", **settings)
-    documents, scores = list(iterate_documents(run / "corpus")), read_table(run / "scores")
+    documents, scores = list(iterate_documents(run / "pool")), read_table(run / "scores")
     shutil.move(run / "scores" / LEARNED, tmp_path / "alone")
     shutil.rmtree(run)
     selector = dana.load_selector(tmp_path / "alone")
@@ -98,7 +98,7 @@ def test_windows_are_cut_by_the_saved_encoders_tokenizer(texts, tmp_path, pieces
     run = score_run(texts, tmp_path / "run", **settings)
     shutil.copytree(pieces, tmp_path / "elsewhere")
     selector = load_selector(run, encoder=f"transformer:{tmp_path / 'elsewhere'}")
-    tables = selector.tables(list(iterate_documents(run / "corpus")))
+    tables = selector.tables(list(iterate_documents(run / "pool")))
     assert pa.concat_tables(tables).equals(read_table(run / "scores").combine_chunks())
     check_refused(ArtifactError, r"identity|encoder\.", run, encoder="hashing:dims=64,words=1")
 
@@ -115,7 +115,7 @@ def test_another_encoder_under_the_same_name_is_refused_other_code_is_told(moved
     check_refused(ArtifactError, r"encoder\.dims: 65 there, 64 now; it needs the encoder '", moved)
 
 
-def test_ids_are_normalised_as_those_of_a_corpus_and_bad_ones_are_named(run):
+def test_ids_are_normalised_as_those_of_a_pool_and_bad_ones_are_named(run):
     selector = load_selector(run)
     scores = selector.score(["A gene.", "A court.", "A cell."], ids=[" a\u0301 ", "b\ud800", " "])
     assert scores["doc_id"].tolist() == ["\u00e1", normalise("b\ud800"), document_id("", "A cell.")]

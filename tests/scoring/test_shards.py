@@ -23,11 +23,11 @@ from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_part
 from dana.corpus.documents import document_tables
 from dana.scoring import scoring as scoring_module
 from dana.scoring import sharded
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.sharded import shards_of
 from dana.selectors.random import FittedRandom
-from dana.stages.texts import corpus_stage, task_stage
+from dana.stages.texts import pool_stage, target_stage
 from tests.scoring.on_disk import contents, flip
 from tests.stages.two_topics import SELECTION
 
@@ -46,14 +46,14 @@ def small_shards():
 def inputs(texts, tmp_path_factory):
     """A task and a pool of eight shards."""
     folder = tmp_path_factory.mktemp("inputs")
-    general = corpus_stage([str(texts / "pool.jsonl")], folder / "corpus")
-    return TaskText(task_stage(str(texts / "cells.txt"), folder / "task")), GeneralCorpus(general)
+    pool = pool_stage([str(texts / "pool.jsonl")], folder / "pool")
+    return TargetText(target_stage(str(texts / "cells.txt"), folder / "target")), PoolText(pool)
 
 
 @pytest.fixture
 def scoring(inputs, tmp_path):
-    def make(name="scores", selector=KNN, selection=SELECTION, general=inputs[1]):
-        return Scoring(inputs[0], general, selection, selector, tmp_path / name)
+    def make(name="scores", selector=KNN, selection=SELECTION, pool=inputs[1]):
+        return Scoring(inputs[0], pool, selection, selector, tmp_path / name)
 
     return make
 
@@ -100,8 +100,8 @@ def test_the_size_of_shards_and_batches_changes_no_score(
     monkeypatch.setattr(
         sharded, "split_documents", lambda documents, splitter: split(documents, splitter, 7)
     )
-    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
-    assert rows_of(scoring("other", general=general).run().path) == by_one
+    pool = PoolText(pool_stage([str(texts / "pool.jsonl")], tmp_path / "other-corpus"))
+    assert rows_of(scoring("other", pool=pool).run().path) == by_one
 
 
 def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, by_one, monkeypatch):
@@ -155,7 +155,7 @@ def scored_job(scoring):
 
 
 def test_the_seconds_of_scores_hold_fitting_and_every_shard(scored_job):
-    shards, folder = shards_of(scored_job.general.artifact.path), scored_job.shards
+    shards, folder = shards_of(scored_job.pool.artifact.path), scored_job.shards
     seconds = folder.seconds(shards)
     assert 0 < seconds < 60
     folder.write(0, pq.read_table(folder.file(0)).replace_schema_metadata(None), 1000.0)
@@ -244,7 +244,7 @@ def command(texts, out, *flags):
     sources = [
         "--task",
         str(texts / "cells.txt"),
-        "--general",
+        "--pool",
         str(texts / "pool.jsonl"),
         "--out",
         str(out),
@@ -310,13 +310,13 @@ def test_the_fingerprint_of_scores_holds_all_that_decides_them_and_no_more(scori
         {"units": "window:8"},
         {"units": "window:9"},
         {"geometry": "l2"},
-        {"max_task_units": 9},
+        {"max_target_units": 9},
     ]
     assert len({print_of("detector", **change) for change in changes}) == len(changes)
     assert print_of("random") == print_of(
-        "random", encoder="hashing", geometry="l2", general_share=0.1
+        "random", encoder="hashing", geometry="l2", pool_share=0.1
     )
-    assert print_of("random") != print_of("random", max_task_units=7)
+    assert print_of("random") != print_of("random", max_target_units=7)
     assert print_of("detector:geometry=l2") == print_of("detector:geometry=l2", geometry="none")
 
 

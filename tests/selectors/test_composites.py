@@ -15,12 +15,12 @@ SELECTOR = CascadeSelector(keep=0.3, encoder="hashing:dims=64", first="hashing:d
 
 @pytest.fixture(scope="module")
 def cascade():
-    general = {
+    pool = {
         "contamination": texts("other", 10, 1),
         "geometry": texts("other", 150, 2) + texts("task", 50, 3),
     }
-    general |= {"audit": texts("other", 160, 4) + texts("task", 40, 5)}
-    return SELECTOR.fit(texts("task", 100, 0), general, 0)
+    pool |= {"audit": texts("other", 160, 4) + texts("task", 40, 5)}
+    return SELECTOR.fit(texts("task", 100, 0), pool, 0)
 
 
 def test_best_units_have_the_real_score_the_others_the_expected(cascade, tmp_path):
@@ -69,12 +69,12 @@ def test_recall_at_by_hand():
 POOL = Units.of_texts(texts("other", 260, 1) + texts("task", 40, 2))
 
 
-def fit(spec, pool, task=60, **context):
+def fit(spec, pool, target=60, **context):
     selector = create_selector(spec, SelectorContext(encoder="hashing:dims=64", **context))
     sizes = {
-        name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())
+        name: (number, size) for number, (name, size) in enumerate(selector.samples(target).items())
     }
-    return selector.fit(texts("task", task, 0), draw([pool], sizes, selector.runs()), 0)
+    return selector.fit(texts("task", target, 0), draw([pool], sizes, selector.runs()), 0)
 
 
 def test_parts_share_a_small_pool_and_a_constant_one_is_reported(caplog):
@@ -82,12 +82,12 @@ def test_parts_share_a_small_pool_and_a_constant_one_is_reported(caplog):
     assert scores[:260].mean() > scores[260:].mean() + 1
     assert "adds nothing" not in caplog.text
     fit("fusion:parts=lexical+moore_lewis", Units.of_texts(["one text"] * 50))
-    assert "moore_lewis gives all 50 general units the same score" in caplog.text
+    assert "moore_lewis gives all 50 pool units the same score" in caplog.text
 
 
-@pytest.mark.parametrize("task", [19, 60])
-def test_moments_exclude_contamination(task):
-    both = fit("fusion:parts=random+knn", POOL, task, general_share=0.1)
+@pytest.mark.parametrize("target", [19, 60])
+def test_moments_exclude_contamination(target):
+    both = fit("fusion:parts=random+knn", POOL, target, pool_share=0.1)
     scores = both.parts[1].score(POOL)
     mean, std = both.moments[1]
     assert mean == pytest.approx(scores.mean(), abs=0.1 * scores.std())

@@ -17,13 +17,13 @@ from dana.selectors.random import RandomSelector
 class MemoryModel(FittedSelector):
     """The words it has seen."""
 
-    task: list[str]
+    target: list[str]
     background: list[str]
 
     def score_units(self, units):
         words = [text.split() for text in units.texts]
         return np.array(
-            [sum((w in self.background) - (w in self.task) for w in unit) / 1 for unit in words]
+            [sum((w in self.background) - (w in self.target) for w in unit) / 1 for unit in words]
         )
 
 
@@ -34,17 +34,17 @@ class Memory(Selector):
     size: int = 500
     fitted_type: ClassVar[type] = MemoryModel
 
-    def samples(self, task_units):
+    def samples(self, target_units):
         return {"background": self.size}
 
-    def learn(self, task, general, seed):
-        sides = (task, general["background"])
+    def learn(self, target, pool, seed):
+        sides = (target, pool["background"])
         return MemoryModel(
             *(sorted({word for text in side.texts for word in text.split()}) for side in sides)
         )
 
 
-def corpus(documents=200):
+def documents_of_pool(documents=200):
     """Documents of three units, which are one word of their own each."""
     lines = [(0, 6), (7, 13), (14, 20)]
     texts = ("\n".join(f"w{3 * d + u:05d}" for u in range(3)) for d in range(documents))
@@ -58,11 +58,11 @@ def corpus(documents=200):
 
 
 def test_documents_are_scored_by_the_fit_without_them():
-    pool = corpus()
+    pool = documents_of_pool()
     background = draw([pool], {"background": (1, 10**6)})  # all of it
     assert len(background["background"]) == len(pool) == 600
-    assert Memory().fit(["task"] * 3, background).score(pool).tolist() == [1.0] * 600
-    model = CrossFitted(Memory()).fit(["task"] * 3, background, seed=5)
+    assert Memory().fit(["target"] * 3, background).score(pool).tolist() == [1.0] * 600
+    model = CrossFitted(Memory()).fit(["target"] * 3, background, seed=5)
     assert model.score(pool).tolist() == [0.0] * 600
     half = half_of(pool, 5)
     assert 0.4 < half.mean() < 0.6
@@ -74,19 +74,20 @@ def test_documents_are_scored_by_the_fit_without_them():
 
 def test_plain_texts_are_halved_by_seed():
     texts = [f"w{n:05d}" for n in range(400)]
-    model = CrossFitted(Memory()).fit(["task"], texts)
+    model = CrossFitted(Memory()).fit(["target"], texts)
     assert model.score(texts).tolist() == [0.0] * 400
-    assert model.score(["task"]).tolist() == [-1.0]
+    assert model.score(["target"]).tolist() == [-1.0]
     one, again, other = (half_of(Units.of_texts(texts), seed).tolist() for seed in (0, 0, 1))
     assert one == again != other
 
 
 def test_one_document_is_fitted_whole_with_a_warning(heard):
-    pool = corpus(1)
+    pool = documents_of_pool(1)
     assert (
-        CrossFitted(Memory()).fit(["task"], {"background": pool}).score(pool).tolist() == [1.0] * 3
+        CrossFitted(Memory()).fit(["target"], {"background": pool}).score(pool).tolist()
+        == [1.0] * 3
     )
-    assert "too few general documents" in heard.text
+    assert "too few pool documents" in heard.text
 
 
 def test_selectors_with_a_background_are_cross_fitted(monkeypatch):
@@ -115,7 +116,7 @@ def test_random_scores_are_uniform_by_seed_and_unit_alone(tmp_path):
     np.testing.assert_allclose(np.histogram(one, 10, (0, 1))[0] / 20_000, 0.1, atol=0.01)
     assert abs(np.corrcoef(one, other)[0, 1]) < 0.03
     assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 0.03
-    model, rows = RandomSelector().fit(["task"], {}, 0), np.array([7, 3, 5])
+    model, rows = RandomSelector().fit(["target"], {}, 0), np.array([7, 3, 5])
     np.testing.assert_array_equal(model.score(units.rows(rows)), one[rows])
     first, second, again = model.score(["a text", "another text", "a text"])
     assert first == again == model.score(["a text"])[0] != second

@@ -14,20 +14,20 @@ from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 
-TASK = [f"cell gene {number}" for number in range(100)]
-GENERAL = {"contamination": [f"court {number}" for number in range(10)]}
-GENERAL |= {"geometry": [f"judge appeal {number}" for number in range(30)]}
+TARGET = [f"cell gene {number}" for number in range(100)]
+POOL = {"contamination": [f"court {number}" for number in range(10)]}
+POOL |= {"geometry": [f"judge appeal {number}" for number in range(30)]}
 
 
 def knn(share=0.0, detector="knn"):
-    return DetectorSelector(detector, "hashing:dims=16", "l2", general_share=share)
+    return DetectorSelector(detector, "hashing:dims=16", "l2", pool_share=share)
 
 
-@pytest.mark.parametrize("task_units", [1, 29, 4000])
-def test_contamination_is_a_share_of_the_task(task_units):
-    assert knn().samples(task_units) == {"geometry": GEOMETRY_SAMPLE}
-    sizes = [("contamination", max(1, task_units // 10)), ("geometry", GEOMETRY_SAMPLE)]
-    assert list(knn(0.1).samples(task_units).items()) == sizes
+@pytest.mark.parametrize("target_units", [1, 29, 4000])
+def test_contamination_is_a_share_of_the_task(target_units):
+    assert knn().samples(target_units) == {"geometry": GEOMETRY_SAMPLE}
+    sizes = [("contamination", max(1, target_units // 10)), ("geometry", GEOMETRY_SAMPLE)]
+    assert list(knn(0.1).samples(target_units).items()) == sizes
 
 
 @pytest.fixture
@@ -44,24 +44,24 @@ def fits(monkeypatch):
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_the_detector_is_fitted_on_task_and_contamination(fits, share):
-    model = knn(share).fit(TASK, GENERAL, 0)
-    texts = TASK + (GENERAL["contamination"] if share else [])
+    model = knn(share).fit(TARGET, POOL, 0)
+    texts = TARGET + (POOL["contamination"] if share else [])
     torch.testing.assert_close(fits[0][0], model.geometry.apply(knn().settings.embed(texts)))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_a_contrastive_detector_gets_its_background(fits, share):
-    selector = DetectorSelector("distance", "hashing:dims=16", "center+l2", general_share=share)
-    assert selector.samples(len(TASK)) == {"background": BACKGROUND}, (
-        "no general units among the task's"
+    selector = DetectorSelector("distance", "hashing:dims=16", "center+l2", pool_share=share)
+    assert selector.samples(len(TARGET)) == {"background": BACKGROUND}, (
+        "no pool units among the task's"
     )
-    background = GENERAL["geometry"]
-    geometry = selector.fit(TASK, {**GENERAL, "background": background}, 0).geometry
-    task, general = (selector.settings.embed(texts) for texts in (TASK, background))
-    torch.testing.assert_close(fits[0][0], geometry.apply(task))
-    centred_rows = torch.nn.functional.normalize((general - general.mean(0))[:, geometry.kept])
+    background = POOL["geometry"]
+    geometry = selector.fit(TARGET, {**POOL, "background": background}, 0).geometry
+    target, pool = (selector.settings.embed(texts) for texts in (TARGET, background))
+    torch.testing.assert_close(fits[0][0], geometry.apply(target))
+    centred_rows = torch.nn.functional.normalize((pool - pool.mean(0))[:, geometry.kept])
     torch.testing.assert_close(fits[0][2], centred_rows)
-    for texts, sample, message in ((TASK, [], "background"), (TASK[:2], background, "2 rows")):
+    for texts, sample, message in ((TARGET, [], "background"), (TARGET[:2], background, "2 rows")):
         with pytest.raises(DataError, match=message):
             selector.fit(texts, sample)
 
@@ -95,19 +95,19 @@ def raise_error(self, rows, seed):
 )
 def test_a_detector_that_cannot_fit_or_score_is_named(monkeypatch, fit, message):
     with pytest.raises(DataError, match="3 rows"):
-        knn().fit(TASK[:3], GENERAL, 0)
+        knn().fit(TARGET[:3], POOL, 0)
     monkeypatch.setattr(KNearestNeighbours, "fit", fit)
     with pytest.raises(PluginError, match=f"detector 'knn:k=3' of dana: .*{message}"):
-        knn(detector="knn:k=3").fit(TASK, GENERAL, 0).score_embedded(torch.rand(3, 16))
+        knn(detector="knn:k=3").fit(TARGET, POOL, 0).score_embedded(torch.rand(3, 16))
 
 
 def test_plain_lists_are_fitted_and_scored():
     selector = DetectorSelector("knn", encoder="hashing:dims=16")
-    task = [f"cell gene protein {number % 7}" for number in range(40)]
-    general = [f"court judge {number}" for number in range(60)]
-    near, far = selector.fit(iter(task), general, seed=3).score(["cell gene", "court tort"])
+    target = [f"cell gene protein {number % 7}" for number in range(40)]
+    pool = [f"court judge {number}" for number in range(60)]
+    near, far = selector.fit(iter(target), pool, seed=3).score(["cell gene", "court tort"])
     assert near < far
-    by_name = selector.fit(task, {"geometry": general[::-1]}, seed=3).score(
+    by_name = selector.fit(target, {"geometry": pool[::-1]}, seed=3).score(
         ["cell gene", "court tort"]
     )
     np.testing.assert_allclose(
@@ -119,13 +119,13 @@ def test_plain_lists_are_fitted_and_scored():
 
 
 def test_parameters_override_the_run():
-    run = Selection(encoder="hashing:dims=16", geometry="l2", general_share=0.1, store="somewhere")
+    run = Selection(encoder="hashing:dims=16", geometry="l2", pool_share=0.1, store="somewhere")
     by_run, by_spec = (
         build_selector(spec, "lof", run) for spec in ("detector", "detector:knn,geometry=none")
     )
-    assert by_run.uses == ("detector", "encoder", "geometry", "general_share")
+    assert by_run.uses == ("detector", "encoder", "geometry", "pool_share")
     assert (by_run.settings.detector, by_run.settings.geometry) == ("lof", "l2")
-    assert by_spec.uses == ("encoder", "general_share")
+    assert by_spec.uses == ("encoder", "pool_share")
     settings = by_spec.settings
     assert (settings.detector, settings.geometry, settings.encoder) == (
         "knn",
@@ -139,7 +139,7 @@ def test_parameters_override_the_run():
         shares = (
             part["detector"],
             part["geometry"],
-            part["general_share"],
+            part["pool_share"],
             part["encoder"]["dims"],
         )
         assert shares == ("lof", "l2", 0.1, dims)
@@ -147,7 +147,7 @@ def test_parameters_override_the_run():
         assert "contamination" in selector.samples(100)
     assert (
         by_run.identity()
-        != build_selector("detector", "lof", replace(run, general_share=0.2)).identity()
+        != build_selector("detector", "lof", replace(run, pool_share=0.2)).identity()
     )
-    with pytest.raises(ConfigError, match="general_share=nan"):
-        Selection(general_share=float("nan"))
+    with pytest.raises(ConfigError, match="pool_share=nan"):
+        Selection(pool_share=float("nan"))

@@ -12,13 +12,13 @@ from sklearn.pipeline import FeatureUnion
 from dana.corpus.hashed_ngrams import HashedNgrams
 from dana.selectors.hashed_words import DSIRSelector, LexicalSelector, plain_words
 
-TASK = [
+TARGET = [
     "The cell binds a gene, and the gene binds.",
     "A kinase binds the cell (twice).",
     "Genes of a cell: 3 of 4.",
 ]
-GENERAL = ["The court denied the motion.", "Trains leave at 10:45.", "A judge of the court ruled."]
-GENERAL += ["The cell phone rang."]
+POOL = ["The court denied the motion.", "Trains leave at 10:45.", "A judge of the court ruled."]
+POOL += ["The cell phone rang."]
 PROBES = [
     "A gene of the cell binds and binds and binds.",
     "The judge denied it.",
@@ -56,8 +56,8 @@ def character_grams(text):
     ]
 
 
-def lexical(general=GENERAL, **parameters):
-    return LexicalSelector(**parameters).fit(TASK, {"background": general})
+def lexical(pool=POOL, **parameters):
+    return LexicalSelector(**parameters).fit(TARGET, {"background": pool})
 
 
 def test_scores_are_scikit_learns():
@@ -66,15 +66,15 @@ def test_scores_are_scikit_learns():
         for of in (word_grams, character_grams)
     ]
     vectorizer = FeatureUnion(kinds)
-    rows = vectorizer.fit_transform(TASK + GENERAL)
+    rows = vectorizer.fit_transform(TARGET + POOL)
     model = LogisticRegression(C=2.0, class_weight="balanced", solver="liblinear", max_iter=1000)
-    model.fit(rows, [1] * len(TASK) + [0] * len(GENERAL))
+    model.fit(rows, [1] * len(TARGET) + [0] * len(POOL))
     known_texts = [
         probe
-        for probe in [*PROBES, *TASK]
+        for probe in [*PROBES, *TARGET]
         if set(word_grams(probe)) <= set(kinds[0][1].vocabulary_)
     ]
-    assert len(known_texts) > len(TASK)
+    assert len(known_texts) > len(TARGET)
     reference = -model.decision_function(vectorizer.transform(known_texts))
     scores = lexical(characters=4, c=2.0).score(known_texts)
     np.testing.assert_allclose(scores, reference, atol=1e-3)  # as far as the solver goes
@@ -86,7 +86,7 @@ def test_unknown_repeated_and_rare_text_is_between():
     assert inside < nothing < outside
     near, far = model.score(["gene binds", "gene binds with many words never seen before"])
     assert near < far
-    inside, outside = lexical(GENERAL * 20).score(PROBES[:2])
+    inside, outside = lexical(POOL * 20).score(PROBES[:2])
     assert inside < 0 < outside, "class sizes do not move the border"
     once, often = lexical(order=1).score(["gene kinase", "gene kinase " * 50])
     assert once == pytest.approx(
@@ -99,12 +99,12 @@ DSIR_TASK = [
     "A kinase phosphorylates the receptor (twice).",
 ]
 DSIR_TASK += ["Ligand-binding assays: 3 of 4 enzymes were inhibited!"]
-DSIR_GENERAL = ["The court denied the motion, and counsel appealed."]
-DSIR_GENERAL += [
+DSIR_POOL = ["The court denied the motion, and counsel appealed."]
+DSIR_POOL += [
     "Trains leave at 10:45; the receptor of this phone is broken.",
     "The enzyme court rests.",
 ]
-DSIR_GENERAL += ["\u00c9t\u00e9 in Paris: caf\u00e9s, na\u00efve tourists..."]
+DSIR_POOL += ["\u00c9t\u00e9 in Paris: caf\u00e9s, na\u00efve tourists..."]
 PUBLISHED = [-228.4433407728877, -295.85464896343154, -72.0188014698358, -227.09122561627436]
 PUBLISHED += [230.29458359872615, 172.9119623348341, 300.1503401673988]
 
@@ -114,14 +114,14 @@ def test_dsir_scores_are_the_published_log_weights():
 
     dsir = HashedNgramDSIR([general_file], [task_file], cache, num_proc=1, min_example_length=0)
     dsir.fit_importance_estimator(num_tokens_to_fit="all")
-    [float(dsir.importance_estimator(dsir.featurizer(text))) for text in DSIR_GENERAL + DSIR_TASK]
+    [float(dsir.importance_estimator(dsir.featurizer(text))) for text in DSIR_POOL + DSIR_TASK]
     """
     texts, ngrams = (
-        DSIR_GENERAL + DSIR_TASK,
-        HashedNgrams().counts(DSIR_GENERAL + DSIR_TASK).sum(axis=1),
+        DSIR_POOL + DSIR_TASK,
+        HashedNgrams().counts(DSIR_POOL + DSIR_TASK).sum(axis=1),
     )
-    by_sum = DSIRSelector(normalise="none").fit(DSIR_TASK, {"background": DSIR_GENERAL})
-    by_token = DSIRSelector().fit(DSIR_TASK, {"background": DSIR_GENERAL})
+    by_sum = DSIRSelector(normalise="none").fit(DSIR_TASK, {"background": DSIR_POOL})
+    by_token = DSIRSelector().fit(DSIR_TASK, {"background": DSIR_POOL})
     np.testing.assert_allclose(-by_sum.score(texts), PUBLISHED, rtol=0, atol=1e-6)
     np.testing.assert_allclose(-by_token.score(texts) * ngrams, PUBLISHED, rtol=0, atol=1e-6)
     assert by_token.score(["", "  "]).tolist() == [0.0, 0.0]

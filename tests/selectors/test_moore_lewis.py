@@ -9,12 +9,12 @@ from dana.core.errors import PluginError
 from dana.models.ngram.model import text_entropies
 from dana.selectors.moore_lewis import MooreLewisSelector
 
-TASK = [
+TARGET = [
     "the kinase binds the receptor",
     "a ligand binds the kinase",
     "the enzyme cuts the protein",
 ] * 4
-GENERAL = ["the court heard the appeal", "a judge read the verdict", "the kinase of the court"] * 4
+POOL = ["the court heard the appeal", "a judge read the verdict", "the kinase of the court"] * 4
 TEXTS = [
     "the ligand binds the enzyme",
     "the judge heard the appeal",
@@ -24,32 +24,32 @@ TEXTS = [
 ]
 
 
-def fit(task=TASK, general=GENERAL, **parameters):
-    return MooreLewisSelector(**parameters).fit(task, {"background": general})
+def fit(target=TARGET, pool=POOL, **parameters):
+    return MooreLewisSelector(**parameters).fit(target, {"background": pool})
 
 
 def test_scores_are_differences_of_entropies():
     model = fit()
-    assert len(model.task.levels) == len(model.background.levels) == 3, "by default"
-    task, general = text_entropies(model.task, TEXTS), text_entropies(model.background, TEXTS)
-    assert model.score(TEXTS) == pytest.approx((task.nats - general.nats) / task.tokens)
-    assert fit(normalise="none").score(TEXTS) == pytest.approx(task.nats - general.nats)
-    perplexities = np.exp(task.nats / task.tokens) - np.exp(general.nats / general.tokens)
+    assert len(model.target.levels) == len(model.background.levels) == 3, "by default"
+    target, pool = text_entropies(model.target, TEXTS), text_entropies(model.background, TEXTS)
+    assert model.score(TEXTS) == pytest.approx((target.nats - pool.nats) / target.tokens)
+    assert fit(normalise="none").score(TEXTS) == pytest.approx(target.nats - pool.nats)
+    perplexities = np.exp(target.nats / target.tokens) - np.exp(pool.nats / pool.tokens)
     assert fit(score="perplexity").score(TEXTS) == pytest.approx(perplexities)
     assert model.score(TEXTS)[0] < 0 < model.score(TEXTS)[1]
 
 
 def test_models_share_a_vocabulary():
-    both, task = fit(), fit(vocabulary="task", min_count=5)
-    assert both.task.vocabulary == both.background.vocabulary
-    assert {"kinase", "judge"} <= set(both.task.vocabulary.words)
-    assert task.task.vocabulary == task.background.vocabulary
-    assert task.task.vocabulary.words[3:] == ("the", "binds", "kinase")
+    both, target = fit(), fit(vocabulary="target", min_count=5)
+    assert both.target.vocabulary == both.background.vocabulary
+    assert {"kinase", "judge"} <= set(both.target.vocabulary.words)
+    assert target.target.vocabulary == target.background.vocabulary
+    assert target.target.vocabulary.words[3:] == ("the", "binds", "kinase")
 
 
 def test_a_cutoff_drops_rare_ngrams():
     models = [fit(order=4, cutoff=cutoff) for cutoff in (0, 4)]
-    for side in ("task", "background"):
+    for side in ("target", "background"):
         every, cut = (
             [level.keys.size for level in getattr(model, side).levels] for model in models
         )
@@ -58,18 +58,18 @@ def test_a_cutoff_drops_rare_ngrams():
 
 
 @pytest.mark.parametrize(
-    "task", [["the ligand binds", "a kinase", "the enzyme cuts"], ["the same text"] * 50]
+    "target", [["the ligand binds", "a kinase", "the enzyme cuts"], ["the same text"] * 50]
 )
-def test_small_and_uniform_tasks_are_learnt(task):
-    scores = fit(task, order=5).score([task[0], *GENERAL[:3], ""])
+def test_small_and_uniform_tasks_are_learnt(target):
+    scores = fit(target, order=5).score([target[0], *POOL[:3], ""])
     assert np.isfinite(scores).all()
     assert (scores[0] < scores[1:4]).all()
-    apart = fit(general=["nothing shared"] * 9, vocabulary="task")
-    assert apart.score(TASK[:3]).max() < 0 < apart.score(["nothing shared"])[0]
+    apart = fit(pool=["nothing shared"] * 9, vocabulary="target")
+    assert apart.score(TARGET[:3]).max() < 0 < apart.score(["nothing shared"])[0]
 
 
 @pytest.mark.parametrize(
-    ("parameters", "size"), [({}, 5000), ({"background": 700}, 700), ({"background": "task"}, 60)]
+    ("parameters", "size"), [({}, 5000), ({"background": 700}, 700), ({"background": "target"}, 60)]
 )
 def test_the_background_is_a_sample_of_its_size(parameters, size):
     assert MooreLewisSelector(**parameters).samples(60) == {"background": size}

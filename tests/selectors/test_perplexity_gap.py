@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModel
 
 from dana.core.errors import ArtifactError, ConfigError
-from dana.selectors.checks import OTHER, TASK, check_selector
+from dana.selectors.checks import OTHER, TARGET, check_selector
 from dana.selectors.perplexity_gap import PerplexityGapSelector
 from tests import toy_task
 
@@ -16,7 +16,7 @@ QUICK = {"epochs": 4, "learning_rate": 1e-2, "batch_size": 16}
 @pytest.fixture(scope="module")
 def decoder(tmp_path_factory):
     return str(
-        toy_task.write_decoder(tmp_path_factory.mktemp("decoder") / "model", [*TASK, *OTHER])
+        toy_task.write_decoder(tmp_path_factory.mktemp("decoder") / "model", [*TARGET, *OTHER])
     )
 
 
@@ -24,7 +24,7 @@ def decoder(tmp_path_factory):
 def fitted(decoder):
     random = np.random.default_rng(1)
     return PerplexityGapSelector(decoder, **QUICK).fit(
-        [" ".join(random.choice(TASK, 6)) for _ in range(60)]
+        [" ".join(random.choice(TARGET, 6)) for _ in range(60)]
     )
 
 
@@ -64,9 +64,9 @@ def test_the_decoder_itself_is_not_trained_and_the_seed_orders_the_steps(fitted,
         for name, value in fitted.selector.base.model.state_dict().items()
     )
     again = PerplexityGapSelector(decoder, **QUICK)
-    task = ["cell gene", "kinase assay ligand", "enzyme", "receptor protein"] * 10
+    target = ["cell gene", "kinase assay ligand", "enzyme", "receptor protein"] * 10
     assert not np.array_equal(
-        again.fit(task, seed=1).score(task), again.fit(task, seed=2).score(task)
+        again.fit(target, seed=1).score(target), again.fit(target, seed=2).score(target)
     )
 
 
@@ -91,10 +91,10 @@ def test_long_units_are_cut_and_units_without_tokens_are_neutral(fitted, decoder
 
 
 def test_what_is_no_decoder_is_refused(tmp_path):
-    encoder = str(toy_task.write_checkpoint(tmp_path / "bert", words=list(TASK)))
+    encoder = str(toy_task.write_checkpoint(tmp_path / "bert", words=list(TARGET)))
     with pytest.raises(ConfigError, match="masked for a model of type bert"):
         PerplexityGapSelector(encoder).fit(["cell"])
-    decoder = str(toy_task.write_decoder(tmp_path / "decoder", [*TASK]))
+    decoder = str(toy_task.write_decoder(tmp_path / "decoder", [*TARGET]))
     AutoModel.from_pretrained(decoder).save_pretrained(decoder)
     with pytest.raises(ArtifactError, match=r"weights are missing: lm_head\.weight"):
         PerplexityGapSelector(decoder).fit(["cell"])

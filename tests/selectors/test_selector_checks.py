@@ -23,7 +23,7 @@ BUILT_IN = [
     "moore_lewis",
 ]
 BUILT_IN += ["moore_lewis:order=1", "moore_lewis:score=perplexity"]
-BUILT_IN += ["moore_lewis:normalise=none,vocabulary=task,cutoff=1"]
+BUILT_IN += ["moore_lewis:normalise=none,vocabulary=target,cutoff=1"]
 BUILT_IN += ["fusion:parts=lexical+lda,weights=0.4+0.6", "auto:dsir+lda,folds=2"]
 
 
@@ -41,7 +41,7 @@ def test_built_in_selectors_pass_every_check(spec, monkeypatch):
         (name, True) for name in checks_of(SelectorChecks)
     ]
     exempt = [result.name for result in results if "exempt" in result.detail]
-    assert exempt == (["task_text_scores_lower"] if spec == "random" else [])
+    assert exempt == (["target_text_scores_lower"] if spec == "random" else [])
 
 
 def test_every_selector_of_the_core_is_checked():
@@ -92,11 +92,11 @@ class FlawedSelector(Selector):
     flaw: str = ""
     fitted_type: ClassVar[type] = FlawedModel
 
-    def samples(self, task_units):
+    def samples(self, target_units):
         return {"some": 0.5} if self.flaw == "half a sample" else {}
 
-    def learn(self, task, general, seed):
-        words = sorted({word for text in task.texts for word in text.split()})
+    def learn(self, target, pool, seed):
+        words = sorted({word for text in target.texts for word in text.split()})
         if self.flaw == "global state":
             words = list(np.random.default_rng().permutation(words)[:4])
         if self.flaw == "undeclared setting" and self.settings.geometry == "l2":
@@ -108,7 +108,7 @@ class FlawedSelector(Selector):
 
 
 FLAWS = [
-    ("wrong sign", "task_text_scores_lower"),
+    ("wrong sign", "target_text_scores_lower"),
     ("float32", "results_are_finite_and_of_their_type"),
 ]
 FLAWS += [
@@ -143,7 +143,7 @@ BAD_PARAMETERS = {
     "lexical": "order=0 characters=1 buckets=0 c=0.0 background=0",
     "classifier": "negatives=worst ratio=0.0 epochs=0 learning_rate=0.0 batch_size=0 max_tokens=2",
     "moore_lewis": "order=0 min_count=0 cutoff=-1 background=0 background=all score=total engine=srilm "
-    "vocabulary=general normalise=word normalise=none,score=perplexity",
+    "vocabulary=pool normalise=word normalise=none,score=perplexity",
     "fusion": "parts=lexical+lexical parts=lexical++svm parts=lexical+auto "
     "weights=1 weights=1+x weights=0+0 weights=1+-1",
     "auto": "parts=lexical+lexical folds=1 prevalence=0",
@@ -157,29 +157,32 @@ def test_parameters_out_of_range_are_refused(selector):
             create_selector(f"{selector}:{parameter}", SelectorContext())
 
 
-TASK, GENERAL = ["the kinase binds the receptor"] * 12, ["the court heard the appeal"] * 12
+TARGET, POOL = ["the kinase binds the receptor"] * 12, ["the court heard the appeal"] * 12
 
 
 UNTEACHABLE = [
-    ("detector:knn", ["a", 3], ["a"], r"task\[1\]"),
-    ("detector:knn", TASK, ["b", None], r"general\[1\]"),
+    ("detector:knn", ["a", 3], ["a"], r"target\[1\]"),
+    ("detector:knn", TARGET, ["b", None], r"pool\[1\]"),
 ]
-UNTEACHABLE += [("detector:knn", TASK, [], "geometry"), ("lexical", [], GENERAL, "task")]
-UNTEACHABLE += [("lexical", TASK, ["!", "..."], "background"), ("dsir", ["", " "], GENERAL, "task")]
-UNTEACHABLE += [("dsir", TASK, [" "], "background"), ("classifier", [], GENERAL, "task")]
+UNTEACHABLE += [("detector:knn", TARGET, [], "geometry"), ("lexical", [], POOL, "target")]
 UNTEACHABLE += [
-    ("moore_lewis", TASK, [], "background"),
-    ("moore_lewis", TASK, {"geometry": GENERAL}, "background"),
+    ("lexical", TARGET, ["!", "..."], "background"),
+    ("dsir", ["", " "], POOL, "target"),
 ]
-UNTEACHABLE += [("moore_lewis:min_count=99", TASK, GENERAL, "min_count=99")]
-UNTEACHABLE += [("moore_lewis:min_count=99", [" "], GENERAL, r"training texts$")]
-UNTEACHABLE += [("moore_lewis:min_count=1,vocabulary=task", [" "], GENERAL, r"training texts$")]
+UNTEACHABLE += [("dsir", TARGET, [" "], "background"), ("classifier", [], POOL, "target")]
+UNTEACHABLE += [
+    ("moore_lewis", TARGET, [], "background"),
+    ("moore_lewis", TARGET, {"geometry": POOL}, "background"),
+]
+UNTEACHABLE += [("moore_lewis:min_count=99", TARGET, POOL, "min_count=99")]
+UNTEACHABLE += [("moore_lewis:min_count=99", [" "], POOL, r"training texts$")]
+UNTEACHABLE += [("moore_lewis:min_count=1,vocabulary=target", [" "], POOL, r"training texts$")]
 
 
-@pytest.mark.parametrize(("spec", "task", "general", "message"), UNTEACHABLE)
-def test_text_that_teaches_nothing_is_refused(spec, task, general, message):
+@pytest.mark.parametrize(("spec", "target", "pool", "message"), UNTEACHABLE)
+def test_text_that_teaches_nothing_is_refused(spec, target, pool, message):
     with pytest.raises(DataError, match=message):
-        create_selector(spec, SelectorContext(encoder="hashing:dims=16")).fit(task, general)
+        create_selector(spec, SelectorContext(encoder="hashing:dims=16")).fit(target, pool)
 
 
 def test_unknown_names_and_parameters_are_refused():
@@ -204,9 +207,9 @@ UNREAD = {
 
 def test_a_bad_spec_is_told_before_text_is_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("task.jsonl", "general.jsonl"):
+    for name in ("task.jsonl", "pool.jsonl"):
         Path(name).write_text("this is no JSON\n")
-    recipe = "task: task.jsonl\ngeneral: [general.jsonl]\nout: out\nmodel: nowhere\nselection: {encoder: hashing}\n"
+    recipe = "task: task.jsonl\npool: [pool.jsonl]\nout: out\nmodel: nowhere\nselection: {encoder: hashing}\n"
     for setting, message in UNREAD.items():
         ranks = setting.startswith("ranking")
         Path("recipe.yaml").write_text(recipe + ("selector: detector\n" if ranks else ""))

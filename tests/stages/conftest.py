@@ -12,17 +12,17 @@ from dana.stages import finetune_seed
 from dana.stages.training import pretrain_stage
 from tests.conftest import write_documents
 from tests.stages.tiny_training import PRETRAIN, adapt
-from tests.stages.two_topics import CELLS, COURTS, GENERAL, PLANTED, one_document, write_scores
+from tests.stages.two_topics import CELLS, COURTS, PLANTED, POOL, one_document, write_scores
 
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    """Write a task's text file, and a general pool with planted documents of the task's kind."""
+    """Write a task's text file, and a pool with planted documents of the task's kind."""
     folder = tmp_path_factory.mktemp("texts")
     random = np.random.default_rng(0)
     task = [one_document(CELLS, random, 3) for _ in range(60)]
-    (folder / "cells.txt").write_text("\n\n".join(task), encoding="utf-8")
-    kinds = random.permutation(["planted"] * PLANTED + ["court"] * GENERAL)
+    (folder / "steps.txt").write_text("\n\n".join(task), encoding="utf-8")
+    kinds = random.permutation(["planted"] * PLANTED + ["court"] * POOL)
     vocabulary, records = {"planted": CELLS, "court": COURTS}, []
     for number, kind in enumerate(map(str, kinds)):
         text = one_document(vocabulary[kind], random, 1 + number % 9)
@@ -34,7 +34,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def opened(texts, tmp_path_factory):
-    """Make the two text artifacts and their scores: task, corpus, and the folder of all."""
+    """Make the two text artifacts and their scores: task, pool, and the folder of all."""
     return write_scores(texts, tmp_path_factory.mktemp("run"))
 
 
@@ -78,19 +78,19 @@ def ran(monkeypatch):
 
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory, repository_texts):
-    """Write a corpus, held-out texts of a task, and general ones."""
+    """Write a pool, held-out texts of a task, and those of the pool."""
     folder = tmp_path_factory.mktemp("inputs")
     names = {
-        "corpus": repository_texts[20:],
+        "pool": repository_texts[20:],
         "task": repository_texts[:10],
-        "general": repository_texts[10:20],
+        "held_out": repository_texts[10:20],
     }
     return [write_documents(folder / name, texts) for name, texts in names.items()]
 
 
 @pytest.fixture(scope="session")
 def base(inputs, tmp_path_factory):
-    """Pretrain a small model on the corpus."""
+    """Pretrain a small model on the pool."""
     return pretrain_stage(
         "tiny", *inputs, PRETRAIN, tmp_path_factory.mktemp("pretrained") / "base"
     ).path
@@ -98,7 +98,7 @@ def base(inputs, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def adapted_to(base, inputs, tmp_path_factory):
-    """Adapt the small model on the whole corpus, once for each settings."""
+    """Adapt the small model on the whole pool, once for each settings."""
     artifacts = {}
 
     def artifact_of(settings):

@@ -71,8 +71,8 @@ def test_pretraining_from_scratch_lowers_both_losses(base, inputs, tmp_path, arc
         else pretrain_stage("tiny", *inputs, settings, tmp_path / "base").path
     )
     before, *_, after = records(folder, "evaluation")
-    assert after["task_loss"] < before["task_loss"] - 0.3
-    assert after["general_loss"] < before["general_loss"] - 0.3
+    assert after["target_loss"] < before["target_loss"] - 0.3
+    assert after["pool_loss"] < before["pool_loss"] - 0.3
     assert len(records(folder, "step")) == 30
     assert AutoModelForMaskedLM.from_pretrained(folder).config.model_type == architecture
     assert is_complete(AutoModelForMaskedLM, folder)
@@ -104,7 +104,7 @@ def test_the_base_is_tested_on_the_selected_and_on_random_text(
     inputs, base, tmp_path, unit_weights, monkeypatch
 ):
     weights, settings = unit_weights(40, 0.5), replace(ADAPT, dropout=0.3)
-    inputs = [write_documents(tmp_path / "corpus", ["the " * 40] * 40), *inputs[1:]]
+    inputs = [write_documents(tmp_path / "pool", ["the " * 40] * 40), *inputs[1:]]
     artifact = adapt(base, inputs, tmp_path / "adapted", settings, weights)
     losses = artifact.manifest["base_losses"]
     assert losses["selected"] < losses["random"] - 1, "the most frequent word is the best known"
@@ -165,10 +165,10 @@ def test_the_same_settings_give_the_same_bytes_and_a_second_call_reuses_them(
     assert (artifact.path / MANIFEST).stat().st_mtime_ns == time
 
 
-def test_held_out_documents_in_the_corpus_are_not_trained_on(inputs, base, tmp_path):
-    corpus, task, _ = inputs
+def test_held_out_documents_in_the_pool_are_not_trained_on(inputs, base, tmp_path):
+    pool, task, _ = inputs
     with pytest.raises(DataError, match="no text to train on"):
-        adapt(base, (corpus, task, corpus), tmp_path / "adapted")
+        adapt(base, (pool, task, pool), tmp_path / "adapted")
     assert not (tmp_path / "adapted").exists()
 
 
@@ -201,12 +201,12 @@ def test_the_recipes_yaml_explains_every_setting_of_the_step(name):
 
 
 def test_text_of_which_the_tokenizer_knows_no_word_is_refused(inputs, write_corpus, tmp_path):
-    corpus, settings = (
+    pool, settings = (
         write_corpus("new", ["supercalifragilistic"] * 20),
         replace(PRETRAIN, vocabulary=64, steps=1),
     )
     with pytest.raises(DataError, match="no step had a token to predict"):
-        pretrain_stage("tiny", corpus, *inputs[1:], settings, tmp_path / "base")
+        pretrain_stage("tiny", pool, *inputs[1:], settings, tmp_path / "base")
 
 
 def test_many_times_through_little_text_is_a_warning(
@@ -233,13 +233,13 @@ def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weigh
         replace(ADAPT, evaluations=0, steps=None, tokens=3000),
         unit_weights(40, 0.5),
     )
-    mixed = replace(settings, mix={"general": 0.25, "selected": 0.75})
+    mixed = replace(settings, mix={"pool": 0.25, "selected": 0.75})
     mixture = adapt(base, inputs, tmp_path / "mixed", mixed, weights)
     steps = [step for step in weights_of_steps if step.size == 16 and 0.5 in step]
     assert steps
     assert all(0 < (step == 1).sum() < 8 for step in steps)
     counts = mixture.manifest["counts"]
-    assert counts["windows_of_general"] > 200 > 100 > counts["examples"]
+    assert counts["windows_of_pool"] > 200 > 100 > counts["examples"]
     assert mixture.manifest["effective_sample_size"] == counts["examples"], (
         "that of what was selected"
     )
@@ -248,7 +248,7 @@ def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weigh
         "equal tokens"
     )
     assert plain.manifest["epochs"] > mixture.manifest["epochs"]
-    assert "| mixture | 75% selected, 25% general |" in (mixture.path / "README.md").read_text()
+    assert "| mixture | 75% selected, 25% pool |" in (mixture.path / "README.md").read_text()
     with pytest.raises(
         ConfigError, match=r"mix=.*: must be without selected, as there are no weights"
     ):
@@ -258,10 +258,10 @@ def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weigh
 def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(
     inputs, base, tmp_path, unit_weights
 ):
-    corpus, _, general = inputs
-    task = write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
-    held_out = write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30])
-    settings, texts = replace(ADAPT, evaluations=0, steps=20), (corpus, held_out, general)
+    pool, _, held_out_pool = inputs
+    task = write_documents(tmp_path / "target" / "fit", ["enzyme " * 30, "receptor " * 30])
+    held_out = write_documents(tmp_path / "target" / "held_out", ["enzyme " * 30])
+    settings, texts = replace(ADAPT, evaluations=0, steps=20), (pool, held_out, held_out_pool)
     alone, mixed = (
         adapt(base, texts, tmp_path / name, replace(settings, mix=mix), unit_weights(40, 0.5))
         for name, mix in (("alone", {"task": 1}), ("mixed", {"task": 0.5, "selected": 0.5}))
@@ -269,23 +269,23 @@ def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(
     assert alone.manifest["counts"]["documents_kept"] == 2
     assert alone.manifest["depends_on"]["weights"] is None
     assert mixed.manifest["counts"]["windows_of_task"] == alone.manifest["counts"]["examples"]
-    of_task = [one.manifest["depends_on"]["task"] for one in (alone, mixed)]
-    assert of_task == [table_identity(task, DOCUMENTS)] * 2
-    after = [one.manifest["losses"]["after"]["task_loss"] for one in (alone, mixed)]
-    assert after[0] < after[1] < alone.manifest["losses"]["before"]["task_loss"]
+    of_target = [one.manifest["depends_on"]["target"] for one in (alone, mixed)]
+    assert of_target == [table_identity(task, DOCUMENTS)] * 2
+    after = [one.manifest["losses"]["after"]["target_loss"] for one in (alone, mixed)]
+    assert after[0] < after[1] < alone.manifest["losses"]["before"]["target_loss"]
 
 
 def test_phases_train_on_the_text_of_each_and_the_model_says_so(
     inputs, base, tmp_path, unit_weights
 ):
-    corpus, _, general = inputs
-    write_documents(tmp_path / "task" / "fit", ["enzyme " * 30, "receptor " * 30])
-    texts = corpus, write_documents(tmp_path / "task" / "held_out", ["enzyme " * 30]), general
+    pool, _, held_out_pool = inputs
+    write_documents(tmp_path / "target" / "fit", ["enzyme " * 30, "receptor " * 30])
+    texts = pool, write_documents(tmp_path / "target" / "held_out", ["enzyme " * 30]), held_out_pool
     phases = [
         {"tokens": 2400},
         {
             "tokens": 1600,
-            "mix": {"task": 0.5, "general": 0.5},
+            "mix": {"task": 0.5, "pool": 0.5},
             "mask_rate": 0.3,
             "optimizer": "reset",
         },
@@ -296,10 +296,10 @@ def test_phases_train_on_the_text_of_each_and_the_model_says_so(
         base, texts, tmp_path / "phases", load(AdaptSettings, values), unit_weights(40, 0.5)
     )
     manifest, card = artifact.manifest, (artifact.path / "README.md").read_text()
-    assert manifest["depends_on"]["mix"] == {"selected": 0.48, "task": 0.36, "general": 0.16}
-    assert "| mixture | 48% selected, 36% task, 16% general |" in card
+    assert manifest["depends_on"]["mix"] == {"selected": 0.48, "task": 0.36, "pool": 0.16}
+    assert "| mixture | 48% selected, 36% task, 16% pool |" in card
     assert (
-        "| phases | 2,400 tokens of 100% selected, then 1,600 tokens of 50% task, 50% general, optimizer rese"
+        "| phases | 2,400 tokens of 100% selected, then 1,600 tokens of 50% task, 50% pool, optimizer rese"
         in card
     )
     assert (
@@ -311,11 +311,13 @@ def test_phases_train_on_the_text_of_each_and_the_model_says_so(
         in card
     )
     counts = manifest["counts"]
-    assert counts["windows_of_general"] > counts["windows_of_task"] > 0
+    assert counts["windows_of_pool"] > counts["windows_of_task"] > 0
     assert 5000 <= counts["tokens_seen"] < 5000 + 3 * 48
     evaluations = {line["phase"]: line for line in records(artifact.path, "evaluation")}
     assert (
-        evaluations[2]["task_loss"] < evaluations[1]["task_loss"] < evaluations[0]["task_loss"]
+        evaluations[2]["target_loss"]
+        < evaluations[1]["target_loss"]
+        < evaluations[0]["target_loss"]
     ), "the task's last"
     one = {**values, "phases": phases[:1]}
     plain = adapt(
@@ -349,7 +351,7 @@ def test_a_run_that_cannot_save_leaves_no_handler_of_signals(inputs, base, tmp_p
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(
         OSError, match="missing"
-    ) as kept:  # as a grid keeps the error of a failed cell
+    ) as kept:  # as a run keeps the error of a failed step
         adapt(base, inputs, tmp_path / "out", replace(ADAPT, execution=Execution(save_every=1)))
     assert (kept.type, signal.getsignal(signal.SIGTERM)) == (FileNotFoundError, before)
 

@@ -87,7 +87,7 @@ def texts(tmp_path_factory, repository_texts):
         tmp_path_factory.mktemp("adapter_texts"),
         [f"{WORD} {text}" for text in repository_texts[:24]],
     )
-    parts = {"corpus": some[4:], "task": some[:2], "general": some[2:4]}
+    parts = {"pool": some[4:], "task": some[:2], "held_out": some[2:4]}
     return [write_documents(folder / name, part) for name, part in parts.items()]
 
 
@@ -97,7 +97,7 @@ def adapted(decoder, texts, tmp_path_factory):
 
 
 def loss(model, texts, tokenizer):
-    """Mean nats a token of the held-out task text, by the model's own forward pass."""
+    """Mean nats a token of the held-out target text, by the model's own forward pass."""
     settings = replace(SETTINGS, adapter=None)
     heldout = heldout_examples({"task": texts[1]}, settings.make_objective(), tokenizer, settings)
     state = prepare(model, settings, make_accelerator(), BatchLayout())
@@ -122,7 +122,7 @@ def test_adapters_are_trained_alone_saved_alone_and_folded_into_a_plain_model(
     folder = adapt(decoder, texts, tmp_path / "adapter", replace(SETTINGS, adapter=spec)).path
     assert digests(decoder) == before
     first, last = (
-        line["task_loss"] for line in (records(folder, "evaluation")[at] for at in (0, -1))
+        line["target_loss"] for line in (records(folder, "evaluation")[at] for at in (0, -1))
     )
     assert last < first - 0.05, "they learn"
     assert not (folder / "model.safetensors").exists()
@@ -148,7 +148,7 @@ def test_adapters_are_trained_alone_saved_alone_and_folded_into_a_plain_model(
     assert changes == [tokenizer.convert_tokens_to_ids(WORD)], (
         "only the row of the added word is trained"
     )
-    written, shape = json.loads((folder / CONFIG).read_text()), Adapter.of(spec)
+    written, shape = json.loads((folder / CONFIG).read_text()), Adapter.from_spec(spec)
     assert [written[name] for name in ("r", "lora_alpha", "lora_dropout")] == [
         shape.r,
         shape.alpha,
@@ -218,8 +218,8 @@ def test_an_encoder_has_them_too(base, inputs, tmp_path):
     assert load_config(str(folder)).model_type == "bert"
     assert load_tokenizer(str(folder))[1].get_vocab() == tokenizer.get_vocab()
     again = adapt(folder, inputs, tmp_path / "again", replace(ADAPT, steps=1))
-    assert records(again.path, "evaluation")[0]["task_loss"] == pytest.approx(
-        line["task_loss"], abs=1e-5
+    assert records(again.path, "evaluation")[0]["target_loss"] == pytest.approx(
+        line["target_loss"], abs=1e-5
     )
 
 
@@ -274,7 +274,7 @@ def test_a_wrong_spec_is_refused_before_anything_is_read(spec):
 def test_without_peft_the_line_says_what_to_install(monkeypatch, adapted):
     monkeypatch.setattr("dana.models.adapters.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"adapter='lora'.*pip install 'dana-lm\[adapter\]'"):
-        Adapter.of("lora")
+        Adapter.from_spec("lora")
     with pytest.raises(
         ArtifactError, match=r"holds an adapter, which peft opens: pip install 'dana-lm\[adapter\]'"
     ):

@@ -36,7 +36,7 @@ def relations(tmp_path):
 def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(
     checkpoint, card, tmp_path, ran, heard, monkeypatch
 ):
-    """The grid runs the first seed; a stopped run and further seeds take the rate that was found."""
+    """The run runs the first seed; a stopped run and further seeds take the rate that was found."""
     found, sizes, original = replace(BRIEF, learning_rate="auto"), [], finetune_seed.run_seed
 
     def remember(*arguments):
@@ -93,7 +93,7 @@ def test_a_collapsed_model_says_so_in_table_log_card_and_labels(checkpoint, card
         tables = finetune_text(result).splitlines()[1:3]
         rows = label(tmp_path / "out-model", Path(card).parent / "toy" / "test.jsonl")
     assert all(
-        line.endswith("collapsed: not above the largest class, or nearly one answer")
+        line.endswith("collapsed: not above the largest class, or nearly one label")
         for line in tables
     )
     [warning] = {row["warning"] for row in rows}

@@ -49,7 +49,7 @@ def test_auto_takes_the_alpha_with_the_lowest_mean_loss(
     pair, inputs, tmp_path, monkeypatch, capsys
 ):
     run, out = tmp_path / "run", tmp_path / "out"
-    for folder, source in ((run / "task" / "held_out", inputs[1]), (run / "held_out", inputs[2])):
+    for folder, source in ((run / "target" / "held_out", inputs[1]), (run / "held_out", inputs[2])):
         shutil.copytree(source, folder)
     monkeypatch.setattr(average, "open_artifact", lambda *arguments: None)
     assert (
@@ -146,7 +146,7 @@ def test_auto_measures_decoders_by_the_next_token(inputs, tiny_tokenizer, tmp_pa
         torch.manual_seed(seed)
         LlamaForCausalLM(config).save_pretrained(tmp_path / name)
         tiny_tokenizer.save_pretrained(tmp_path / name)
-    for folder, source in (("task/held_out", inputs[1]), ("held_out", inputs[2])):
+    for folder, source in (("target/held_out", inputs[1]), ("held_out", inputs[2])):
         shutil.copytree(source, tmp_path / "run" / folder)
     monkeypatch.setattr(average, "open_artifact", lambda *arguments: None)
     artifact = average_stage(

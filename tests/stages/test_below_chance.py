@@ -1,4 +1,4 @@
-"""What ranks task text below chance is used nowhere without a permission; the table of detectors shows it, marked."""
+"""What ranks target text below chance is used nowhere without a permission; the table of detectors shows it, marked."""
 
 import numpy as np
 import pandas as pd
@@ -10,16 +10,16 @@ import dana
 from dana.cli.main import main
 from dana.core import registry
 from dana.core.errors import DataError
-from dana.stages.grid.cell import call_stage
 from dana.stages.run import plan_run, rank_texts, read_texts
 from dana.stages.settings import RunSettings
+from dana.stages.steps.step import call_stage
 
-REFUSED = "held-out task text scores as more foreign than general text"
+REFUSED = "held-out target text scores as more foreign than pool text"
 ALLOW = "--allow-below-chance"
 
 
 class Upside:
-    """Distance to the nearest task unit, with the sign turned over."""
+    """Distance to the nearest target unit, with the sign turned over."""
 
     def fit(self, X, y=None):
         self.rows = X
@@ -39,8 +39,8 @@ def command(texts, tmp_path):
     """Arguments of ``dana score``."""
     files = [
         "--task",
-        f"{texts}/cells.txt",
-        "--general",
+        f"{texts}/steps.txt",
+        "--pool",
         f"{texts}/pool.jsonl",
         "--encoder",
         SELECTION.encoder,
@@ -96,11 +96,11 @@ def test_a_ranking_prints_it_marked_and_no_scores_follow(command, tmp_path, prot
 
 
 @pytest.mark.parametrize("detector", ["upside", "auto"])
-def test_a_run_refuses_it_in_its_cells(texts, tmp_path, detector):
+def test_a_run_refuses_it_in_its_steps(texts, tmp_path, detector):
     settings = {
         "out": str(tmp_path),
-        "task": f"{texts}/cells.txt",
-        "general": [f"{texts}/pool.jsonl"],
+        "task": f"{texts}/steps.txt",
+        "pool": [f"{texts}/pool.jsonl"],
     }
     settings |= {
         "arms": {"mine": {"selector": "detector", "detector": detector}},
@@ -109,11 +109,11 @@ def test_a_run_refuses_it_in_its_cells(texts, tmp_path, detector):
     settings |= {"selection": SELECTION, "ranking": RunSettings().ranking.__class__(["upside"])}
     for allowed in (False, True):
         run = RunSettings(**settings, allow_below_chance=allowed)
-        cells = {cell.name: cell for cell in plan_run(run).cells}
+        steps = {step.name: step for step in plan_run(run).steps}
         read_texts(run)
         if detector == "auto":
             rank_texts(run, tmp_path)
-        score, weigh = cells["score/mine"], cells["weigh/mine"]
+        score, weigh = steps["score/mine"], steps["weigh/mine"]
         if not allowed:
             with pytest.raises(DataError, match=REFUSED):
                 call_stage(score.stage, score.arguments({}))
@@ -126,7 +126,7 @@ def test_a_run_refuses_it_in_its_cells(texts, tmp_path, detector):
 
 def test_python_refuses_it_and_takes_it_with_the_keyword(texts, tmp_path):
     out, fast = tmp_path / "run", {"encoder": SELECTION.encoder, "detector": "upside"}
-    both = f"{texts}/cells.txt", f"{texts}/pool.jsonl"
+    both = f"{texts}/steps.txt", f"{texts}/pool.jsonl"
     with pytest.raises(DataError, match=REFUSED):
         dana.score(*both, out=out, **fast)
     table = dana.score(*both, out=out, allow_below_chance=True, **fast)

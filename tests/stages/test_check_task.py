@@ -113,30 +113,30 @@ def test_empty_texts_are_counted_and_not_taken_for_one_text(folder):
     ]
 
 
-def test_text_that_the_corpus_shares_is_a_row_and_a_warning(folder, tmp_path):
-    general = tmp_path / "general.jsonl"
+def test_text_that_the_pool_shares_is_a_row_and_a_warning(folder, tmp_path):
+    pool = tmp_path / "pool.jsonl"
     words = " ".join(f"w{at}" for at in range(15))
     write(folder, "test", [*clean("test", 59), {"text": words, "label": "bird"}])
-    general.write_text(json.dumps({"id": "g", "text": words}) + "\nnot JSON\n")
-    result = check(folder, corpus=[str(general)])
-    (row,) = result.tables["corpus"]
+    pool.write_text(json.dumps({"id": "g", "text": words}) + "\nnot JSON\n")
+    result = check(folder, pool=[str(pool)])
+    (row,) = result.tables["pool"]
     assert [row[name] for name in ("examples", "documents", "of_documents")] == [1, 1, 1]
     (warning,) = result.warnings
     assert warning.startswith(
-        "test: 1 of 60 examples (1.7%) share text with the corpus (documents: 1)"
+        "test: 1 of 60 examples (1.7%) share text with the pool (documents: 1)"
     )
     assert warning.endswith("rank and score with --decontaminate toy")
 
 
-def test_of_a_card_with_folds_the_first_is_checked_and_all_texts_against_a_corpus(tmp_path):
+def test_of_a_card_with_folds_the_first_is_checked_and_all_texts_against_a_pool(tmp_path):
     card = toy_task.write_folds(tmp_path)
-    rows = clean("this text is long enough to be known again in a corpus of other", 80)
+    rows = clean("this text is long enough to be known again in a pool of other", 80)
     rows = [{**row, "fold": at // 20 - 1} for at, row in enumerate(rows)]
     toy_task.write_split(tmp_path, "texts", rows)
     (tmp_path / "corpus.txt").write_text("".join(f"{row['text']}\n" for row in rows))
-    check = check_task(str(card), corpus=[str(tmp_path / "corpus.txt")])
+    check = check_task(str(card), pool=[str(tmp_path / "corpus.txt")])
     assert [row["examples"] for row in check.tables["splits"]] == [54, 6, 20]
-    assert check.tables["corpus"][0]["of"] == 60, "texts of fold -1 are never tested"
+    assert check.tables["pool"][0]["of"] == 60, "texts of fold -1 are never tested"
     assert [warning.partition(" share ")[0] for warning in check.warnings] == [
         "test: 60 of 60 examples (100.0%)"
     ]

@@ -1,4 +1,4 @@
-"""``dana finetune`` of several checkpoints on cards to a leaderboard, cell by cell."""
+"""``dana finetune`` of several checkpoints on cards to a leaderboard, step by step."""
 
 import re
 
@@ -8,7 +8,7 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import read_json
-from dana.report.cells import read_cell
+from dana.report.arm_results import read_arm_result
 from dana.stages.evaluate import Checkpoint, leaderboard
 from tests.toy_task import PRESET, write_checkpoint, write_folds, write_task
 
@@ -60,16 +60,16 @@ def test_every_checkpoint_has_a_row_on_every_task_with_its_seeds_mean_and_interv
 def test_the_same_again_runs_nothing_and_writes_the_same_bytes(folder, capsys):
     board = folder / "board"
     files = [board / name for name in ("leaderboard.csv", "leaderboard.json", "report.html")]
-    before, cell = (
+    before, result = (
         [file.read_bytes() for file in files],
         board / "finetune" / "toy" / "one" / "metrics.json",
     )
-    time = cell.stat().st_mtime_ns
+    time = result.stat().st_mtime_ns
     assert evaluate(folder) == 0
     assert [file.read_bytes() for file in files] == before
     printed = capsys.readouterr().out
-    assert re.search(r"floor    tfidf on toy: macro_f1 (1\.0|0\.9)\d+\n", printed)
-    assert cell.stat().st_mtime_ns == time
+    assert re.search(r"baseline tfidf on toy: macro_f1 (1\.0|0\.9)\d+\n", printed)
+    assert result.stat().st_mtime_ns == time
 
 
 def test_the_text_has_the_best_mean_over_tasks_first():
@@ -116,7 +116,7 @@ def test_of_a_task_with_folds_the_mean_is_that_of_all_predictions(tmp_path):
     settings = ["--preset", "quick", "--seeds", "2", "--set", "finetune.epochs=1"]
     assert main(["finetune", "--model", *models, "--task", str(card), *out, *settings]) == 0
     table = pd.read_csv(tmp_path / "board" / "leaderboard.csv")
-    cell = read_cell(tmp_path / "board" / "finetune" / "toy" / "a" / "metrics.json", "a")
-    assert table["mean"][0] == pytest.approx(cell.estimate.mean)
-    assert (table["low"][0], table["high"][0]) == pytest.approx(cell.interval)
+    result = read_arm_result(tmp_path / "board" / "finetune" / "toy" / "a" / "metrics.json", "a")
+    assert table["mean"][0] == pytest.approx(result.estimate.mean)
+    assert (table["low"][0], table["high"][0]) == pytest.approx(result.interval)
     assert table["n"].tolist() == [6, 6]

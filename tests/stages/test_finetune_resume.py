@@ -186,5 +186,5 @@ def test_two_processes_extend_what_one_began(four_seeds, checkpoint, card, tmp_p
     assert process.returncode == 0, process.stderr
     assert "seed 0  " not in process.stderr
     metrics, *tables = outcome(tmp_path / "out")
-    assert metrics["floors"].keys() == {"majority", "tfidf"}, "the command adds them"
-    assert (metrics | {"floors": four_seeds[0]["floors"]}, *tables) == four_seeds
+    assert metrics["baselines"].keys() == {"majority", "tfidf"}, "the command adds them"
+    assert (metrics | {"baselines": four_seeds[0]["baselines"]}, *tables) == four_seeds

@@ -30,33 +30,33 @@ def keys(*folders):
 
 
 def test_a_model_lists_the_documents_that_it_was_trained_on(inputs, base, tmp_path, unit_weights):
-    corpus, task, general = inputs
+    pool, task, held_out = inputs
     of_base = set(read_known_text(str(base)).tolist())
-    assert of_base == keys(corpus) - keys(task, general), "held-out text is not read"
+    assert of_base == keys(pool) - keys(task, held_out), "held-out text is not read"
     texts = [
         f"weights and losses of document number {number}, which no base has read {'so far ' * number}"
         for number in range(20)
     ]
-    new = write_documents(tmp_path / "corpus", texts)
-    artifact = adapt(base, [new, task, general], tmp_path / "adapted", weights=unit_weights(5))
+    new = write_documents(tmp_path / "pool", texts)
+    artifact = adapt(base, [new, task, held_out], tmp_path / "adapted", weights=unit_weights(5))
     assert artifact.manifest["known_to_base"] == 0
     known = read_known_text(str(artifact.path))
     assert set(known.tolist()) == of_base | set(map(text_key, texts[:5])), (
         "its base's, and those with a weight"
     )
     assert (np.diff(known.astype(object)) > 0).all(), "sorted, each once"
-    again = adapt(artifact.path, [new, task, general], tmp_path / "again", weights=unit_weights(8))
+    again = adapt(artifact.path, [new, task, held_out], tmp_path / "again", weights=unit_weights(8))
     sizes = [len(text) for text in texts]
     assert again.manifest["known_to_base"] == pytest.approx(sum(sizes[:5]) / sum(sizes[:8]))
-    whole = adapt(artifact.path, [new, task, general], tmp_path / "whole")
+    whole = adapt(artifact.path, [new, task, held_out], tmp_path / "whole")
     assert whole.manifest["known_to_base"] == pytest.approx(sum(sizes[:5]) / sum(sizes))
 
 
 def test_the_text_of_the_task_is_read_too(inputs, base, tmp_path):
     texts = ["a sentence of the task", "and a second one"]
-    write_documents(tmp_path / "task" / "fit", texts)
+    write_documents(tmp_path / "target" / "fit", texts)
     held_out = write_documents(
-        tmp_path / "task" / "held_out", ["one of the held-out sentences of the task"]
+        tmp_path / "target" / "held_out", ["one of the held-out sentences of the task"]
     )
     settings = replace(ADAPT, steps=1, evaluations=0, mix={"task": 1.0})
     artifact = adapt(base, [inputs[0], held_out, inputs[2]], tmp_path / "adapted", settings)
@@ -91,23 +91,21 @@ def test_nothing_is_said_of_a_base_that_does_not_say_and_a_damaged_list_is_named
 def test_a_gate_measures_what_adapting_measures_before_its_first_step(
     inputs, base, tmp_path, unit_weights
 ):
-    corpus, task, general = inputs
+    pool, task, held_out = inputs
     weights = unit_weights(30)
     write_documents(task.parent / "fit", ["weights and tokens of the task"])
-    gate = gate_stage(str(base), corpus, weights, task, general, ADAPT, tmp_path / "gate")
+    gate = gate_stage(str(base), pool, weights, task, held_out, ADAPT, tmp_path / "gate")
     adapted = adapt(base, inputs, tmp_path / "adapted", weights=weights)
     assert gate.manifest["base_losses"] == adapted.manifest["base_losses"]
     assert gate.manifest["known_to_base"] == adapted.manifest["known_to_base"] == 1
     assert gate.manifest["in_domain"] is None, "these weights were not estimated"
     assert 0 < gate.manifest["vocabulary"] <= 1
     again = gate_stage(
-        str(base), corpus, weights, task, general, replace(ADAPT, steps=9), tmp_path / "gate"
+        str(base), pool, weights, task, held_out, replace(ADAPT, steps=9), tmp_path / "gate"
     )
     assert again.fingerprint == gate.fingerprint, "the training that follows does not matter"
     assert read_manifest(tmp_path / "gate")["seconds"] == gate.manifest["seconds"]
-    other = gate_stage(
-        str(base), corpus, unit_weights(20), task, general, ADAPT, tmp_path / "other"
-    )
+    other = gate_stage(str(base), pool, unit_weights(20), task, held_out, ADAPT, tmp_path / "other")
     assert other.manifest["base_losses"]["selected"] != gate.manifest["base_losses"]["selected"]
 
 
@@ -116,8 +114,8 @@ def test_the_distance_of_words_is_that_of_jensen_and_shannon(tmp_path):
         folders = [tmp_path / name for name in "ab"]
         return word_distance(*map(write_documents, folders, ([one], [other])))
 
-    assert distance("The cell, the cell", "THE cell") == pytest.approx(0, abs=1e-7)
-    assert distance("cell", "court") == pytest.approx(1)
+    assert distance("The step, the step", "THE step") == pytest.approx(0, abs=1e-7)
+    assert distance("step", "court") == pytest.approx(1)
     # half of M is (1/4 a, 1/2 b, 1/4 c): each has a divergence of 1/2 · log2(1/2 ÷ 1/4) + 1/2 ·
     # log2(1/2 ÷ 1/2) = 1/2
     assert distance("a b", "b c") == pytest.approx(math.sqrt(0.5))
@@ -131,7 +129,7 @@ def test_what_is_unknown_is_left_out_of_the_sentence():
     gate = {"base_losses": losses, "known_to_base": 0.125, "in_domain": 0.0017, "vocabulary": 0.5}
     numbers = "3.90 against 3.40 nats a token, lower is better"
     start = f"The base predicts the selected text worse than random text ({numbers})"
-    words = "; the words of task and general text are 0.50 apart, of 1."
+    words = "; the words of target and pool text are 0.50 apart, of 1."
     pool = "0.17\xa0% of the pool scores like the task"
     assert gate_text(gate) == f"{start}; it was trained on 12.5\xa0% of it; {pool}{words}"
     assert gate_text({**gate, "known_to_base": None, "in_domain": None}) == f"{start}{words}"

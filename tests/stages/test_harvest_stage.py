@@ -17,7 +17,7 @@ from dana.tasks.card import TaskCard
 from dana.tasks.settings import HarvestSettings
 
 SMALL = HarvestSettings(
-    general_documents=100, task_documents=100, min_characters=50, max_characters=400
+    pool_documents=100, task_documents=100, min_characters=50, max_characters=400
 )
 SPLITS = ("train", "dev", "test")
 
@@ -78,8 +78,8 @@ def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_pla
     # 100 documents, 50 a label; of these 21, 5, 18 and 6 by the shares .42, .1, .34 and .14.
     assert card.splits == {"train": 42, "dev": 10, "test": 36}
     assert small.manifest["counts"]["planted"] == 12
-    general = rows(small.path / "general.jsonl.gz")
-    texts, ids = ({row[name] for row in general} for name in ("text", "id"))
+    pool = rows(small.path / "pool.jsonl.gz")
+    texts, ids = ({row[name] for row in pool} for name in ("text", "id"))
     for split in SPLITS:
         examples = rows(Path(card.files(None, [split])[0]))
         assert len(examples) == card.splits[split]
@@ -89,9 +89,9 @@ def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_pla
         assert all(row["id"].startswith(f"scipy/scipy/{row['label']}/") for row in examples)
         texts |= {row["text"] for row in examples}
         ids |= {row["id"] for row in examples}
-    assert len(general) == 112
+    assert len(pool) == 112
     assert (len(texts), len(ids)) == (200, 200), "no text is in two places"
-    sources = Counter(row["source"] for row in general)
+    sources = Counter(row["source"] for row in pool)
     assert sources.pop("scipy (planted)") == 12
     assert set(sources) == {"licences", *(f"other{number}" for number in range(10))}
     assert max(sources.values()) <= 12
@@ -100,12 +100,12 @@ def test_labels_are_the_public_sub_packages_with_forty_documents_each_in_one_pla
 def test_a_source_gives_more_where_there_are_few(small, tmp_path):
     """Of 1000, 4 % are more than the 30 each has; of 100, 4 from each of 10 are not enough, and 12 are."""
     assert (
-        harvest_stage(tmp_path / "a", replace(SMALL, general_documents=1000)).manifest["counts"][
-            "general"
+        harvest_stage(tmp_path / "a", replace(SMALL, pool_documents=1000)).manifest["counts"][
+            "pool"
         ]
         == 320
     )
-    assert small.manifest["counts"]["general"] == 100
+    assert small.manifest["counts"]["pool"] == 100
 
 
 def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
@@ -119,7 +119,7 @@ def test_same_settings_same_bytes_and_another_seed_other_ones(world, tmp_path):
 
     first = content("a", 0)
     assert set(first) == {
-        "general.jsonl.gz",
+        "pool.jsonl.gz",
         "train.jsonl.gz",
         "dev.jsonl.gz",
         "test.jsonl.gz",
@@ -165,7 +165,7 @@ def test_too_little_of_the_target_is_an_error_with_its_counts(world, tmp_path, c
 
 
 @pytest.mark.slow
-def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
+def test_what_is_installed_makes_a_task_and_a_pool(tmp_path):
     pytest.importorskip("scipy")
     settings = HarvestSettings()
     artifact = harvest_stage(tmp_path / "out", settings)
@@ -175,17 +175,17 @@ def test_what_is_installed_makes_a_task_and_a_corpus(tmp_path):
         assert {row["label"] for row in rows(artifact.path / "task" / f"{split}.jsonl.gz")} == set(
             card.labels
         )
-    general = rows(artifact.path / "general.jsonl.gz")
-    sources = Counter(row["source"] for row in general)
+    pool = rows(artifact.path / "pool.jsonl.gz")
+    sources = Counter(row["source"] for row in pool)
     assert sources.pop("scipy (planted)") >= 80
-    assert max(sources.values()) <= 0.12 * settings.general_documents
+    assert max(sources.values()) <= 0.12 * settings.pool_documents
     assert sources["licences"] <= 100
     assert all(
-        settings.min_characters <= len(row["text"]) <= settings.max_characters for row in general
+        settings.min_characters <= len(row["text"]) <= settings.max_characters for row in pool
     )
     assert not [
         row["id"]
-        for row in general
+        for row in pool
         for line in row["text"].splitlines()
         if line.strip().startswith(">>>")
     ]

@@ -13,7 +13,7 @@ from dana.core.schemas import iterate_documents
 from dana.corpus.documents import source_digests
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
-from dana.stages.texts import corpus_stage, open_texts, task_stage
+from dana.stages.texts import open_texts, pool_stage, target_stage
 from dana.tasks import hygiene
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split
@@ -78,7 +78,7 @@ def test_documents_that_share_text_go_counted_by_task(
 ):
     monkeypatch.setattr(hygiene, "DOCUMENTS_AT_ONCE", at_once)
     monkeypatch.setattr(hygiene, "CHARACTERS_AT_ONCE", characters)
-    artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards)))
+    artifact = pool_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards)))
     assert documents(artifact.path) == ["d0", "d4"]
     counts = artifact.manifest["counts"]
     assert (counts["in"], counts["kept"], counts["dropped"]) == (6, 2, {"overlap": 4})
@@ -98,32 +98,28 @@ def test_documents_that_share_text_go_counted_by_task(
     ]
     assert set(lines[0]) == {"doc_id", "match", "task", "tokens", "digest"}
     assert lines[2]["digest"] == lines[3]["digest"] != lines[0]["digest"]
-    again = corpus_stage(
-        [pool], tmp_path / "two", cleaner=Cleaner(Hygiene([*cards[::-1], cards[0]]))
-    )
+    again = pool_stage([pool], tmp_path / "two", cleaner=Cleaner(Hygiene([*cards[::-1], cards[0]])))
     assert again.fingerprint == artifact.fingerprint
     assert again.manifest["counts"] == counts
 
 
-def test_a_cleaned_corpus_is_a_source_itself_and_so_is_a_users_removed_jsonl(cards, tmp_path):
+def test_a_cleaned_pool_is_a_source_itself_and_so_is_a_users_removed_jsonl(cards, tmp_path):
     """The training split of a named task may be in a pool."""
     pool = write_pool(tmp_path / "pool.jsonl", [*POOL, TRAIN])
-    one = corpus_stage([pool], tmp_path / "one", cleaner=Cleaner(Hygiene(cards)))
-    assert documents(corpus_stage([str(one.path)], tmp_path / "two").path) == ["d0", "d4", "d6"]
+    one = pool_stage([pool], tmp_path / "one", cleaner=Cleaner(Hygiene(cards)))
+    assert documents(pool_stage([str(one.path)], tmp_path / "two").path) == ["d0", "d4", "d6"]
     (tmp_path / "mine").mkdir()
     write_pool(tmp_path / "mine" / "removed.jsonl", ["mine"])
-    assert (
-        corpus_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
-    )
+    assert pool_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
 
 
-def test_without_settings_artifacts_are_what_they_were(pool, tmp_path):
-    corpus = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(ngram=7)))
-    files = {"files": source_digests([pool]), "order": ["pool.jsonl"], "on_bad_record": "fail"}
-    assert corpus.manifest["depends_on"] == files
-    assert set(corpus.manifest["counts"]) == {"in", "kept", "dropped", "rejected", "by_source"}
-    assert sorted(path.name for path in corpus.path.iterdir()) == ["__dana__", "part-00000.parquet"]
-    task = task_stage(pool, tmp_path / "task")
+def test_without_settings_artifacts_are_what_they_were(source, tmp_path):
+    pool = pool_stage([source], tmp_path / "out", cleaner=Cleaner(Hygiene(ngram=7)))
+    files = {"files": source_digests([source]), "order": ["pool.jsonl"], "on_bad_record": "fail"}
+    assert pool.manifest["depends_on"] == files
+    assert set(pool.manifest["counts"]) == {"in", "kept", "dropped", "rejected", "by_source"}
+    assert sorted(path.name for path in pool.path.iterdir()) == ["__dana__", "part-00000.parquet"]
+    task = target_stage(source, tmp_path / "target")
     assert set(task.manifest["depends_on"]) == {"name", "files", "seed", "held_out"}
     assert set(task.manifest["counts"]) == {"documents", "fit", "held_out", "held_out_unused"}
 
@@ -133,10 +129,10 @@ def test_sentences_of_evaluation_texts_end_by_the_rules_of_the_language(tmp_path
     """In German, "am 3. Oktober" ends no sentence, so the text of the development split has one of 11 words."""
     sentence = "Wir trafen uns am 3. Oktober in Berlin und gingen ins Kino"
     card = write_card(tmp_path / "cards", "kino", dev=[f"{sentence}. Danach war Ruhe."], test=[OWN])
-    general = [write_pool(tmp_path / "pool.jsonl", [f"«{sentence}», sagt sie.", DEV])]
+    pool = [write_pool(tmp_path / "pool.jsonl", [f"«{sentence}», sagt sie.", DEV])]
     selection = Selection(encoder="hashing", language=language)
     settings = RunSettings(
-        str(tmp_path / "run"), card, general, hygiene=Hygiene([card]), selection=selection
+        str(tmp_path / "run"), card, pool, hygiene=Hygiene([card]), selection=selection
     )
     assert documents(open_texts(settings)[1].artifact.path) == ids
 
@@ -155,10 +151,10 @@ def test_fingerprints_follow_every_setting_and_the_evaluation_text(cards, tmp_pa
         Hygiene(sample=0.5),
         Hygiene(sample=0.25),
     ]
-    identities = [json.dumps(Cleaner(each).identity(general=True)) for each in settings]
+    identities = [json.dumps(Cleaner(each).identity(pool=True)) for each in settings]
     write_split(tmp_path / "cards" / "zeta", "dev", [{"text": "another", "label": "fruit"}])
-    identities.append(json.dumps(Cleaner(Hygiene(cards)).identity(general=True)))
-    identities.append(json.dumps(Cleaner(Hygiene(cards), language="de").identity(general=True)))
+    identities.append(json.dumps(Cleaner(Hygiene(cards)).identity(pool=True)))
+    identities.append(json.dumps(Cleaner(Hygiene(cards), language="de").identity(pool=True)))
     assert len(set(identities)) == len(identities)
     assert str(tmp_path) not in "".join(identities)
 
@@ -167,13 +163,13 @@ def test_a_card_that_reads_another_field_is_read_again(tmp_path):
     card = write_card(
         tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=[OWN, f"{OWN} More."]
     )
-    task_stage(card, tmp_path / "task")
-    before = Cleaner(Hygiene([card])).identity(general=True)
+    target_stage(card, tmp_path / "target")
+    before = Cleaner(Hygiene([card])).identity(pool=True)
     text = Path(card).read_text(encoding="utf-8")
     Path(card).write_text(f"{text}\ntemplate: 'Read: {{text}}'\n", encoding="utf-8")
     with pytest.raises(ArtifactError, match="template"):
-        task_stage(card, tmp_path / "task")
-    assert Cleaner(Hygiene([card])).identity(general=True) != before
+        target_stage(card, tmp_path / "target")
+    assert Cleaner(Hygiene([card])).identity(pool=True) != before
 
 
 def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_one(tmp_path):
@@ -181,7 +177,7 @@ def test_a_sample_is_that_share_the_same_whatever_is_around_and_within_a_larger_
 
     def sample(share, texts, name):
         pool = write_pool(tmp_path / f"{name}.jsonl", texts)
-        artifact = corpus_stage([pool], tmp_path / name, cleaner=Cleaner(Hygiene(sample=share)))
+        artifact = pool_stage([pool], tmp_path / name, cleaner=Cleaner(Hygiene(sample=share)))
         counts, selection = artifact.manifest["counts"], documents(artifact.path, "text")
         assert counts["in"] == counts["kept"] + sum(counts["dropped"].values())
         assert counts["dropped"].get("not sampled", 0) == len(texts) - len(selection)
@@ -202,7 +198,7 @@ def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_wha
     train = [OWN, f"{DEV} Again.", f"{OWN} Twice, but in other words."]
     card = write_card(tmp_path / "cards", "alpha", dev=[DEV], test=[TEST], train=train)
     cleaner = Cleaner(Hygiene([card], near_duplicates=0.5, sample=0.01))
-    artifact = task_stage(card, tmp_path / "task", cleaner=cleaner)
+    artifact = target_stage(card, tmp_path / "target", cleaner=cleaner)
     assert documents(artifact.path / "fit", "text") == [train[0], train[2]]
     assert documents(artifact.path / "held_out", "text") == [DEV]
     counts = artifact.manifest["counts"]
@@ -219,12 +215,12 @@ def test_a_task_loses_training_texts_that_its_own_evaluation_holds_and_keeps_wha
     with pytest.raises(
         DataError, match="every document to fit on shares text with evaluation splits of alpha"
     ):
-        task_stage(card, tmp_path / "none", cleaner=Cleaner(Hygiene([card])))
+        target_stage(card, tmp_path / "none", cleaner=Cleaner(Hygiene([card])))
     assert not (tmp_path / "none").exists()
 
 
 def test_a_task_of_plain_text_is_cleaned_too(pool, cards, tmp_path):
-    artifact = task_stage(pool, tmp_path / "task", cleaner=Cleaner(Hygiene(cards)))
+    artifact = target_stage(pool, tmp_path / "target", cleaner=Cleaner(Hygiene(cards)))
     assert set(documents(artifact.path / "fit")) <= {"d0", "d4"}
     counts = artifact.manifest["counts"]["fit_documents"]
     assert counts["in"] == counts["kept"] + counts["dropped"]["overlap"] > counts["kept"]
@@ -235,7 +231,7 @@ def test_near_duplicates_go_the_first_stays_and_overlaps_are_no_first(tmp_path, 
     pool = write_pool(
         tmp_path / "x.jsonl", [f"{DEV} {base}", f"{base} one", f"{base} two", OWN, f"{base} three"]
     )
-    artifact = corpus_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, 13, 8, 0.8)))
+    artifact = pool_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, 13, 8, 0.8)))
     assert documents(artifact.path) == ["d1", "d3"]
     counts = artifact.manifest["counts"]
     assert (counts["in"], counts["kept"], counts["dropped"]) == (
@@ -255,7 +251,7 @@ def test_hostile_text_is_looked_through_like_any_other(cards, tmp_path):
     texts = ["\ud800", "?!", "עברית 👩‍👩‍👧 " * 9, "y" * 100_000]
     texts += ["word " * 200_000 + DEV.upper().replace(" ", "\u0000 "), OWN]
     pool = write_pool(tmp_path / "x.jsonl", texts)
-    artifact = corpus_stage(
+    artifact = pool_stage(
         [pool], tmp_path / "out", cleaner=Cleaner(Hygiene(cards, near_duplicates=0.8))
     )
     assert [len(text) for text in documents(artifact.path, "text")] == [
@@ -280,7 +276,7 @@ def test_what_cannot_be_read_is_named_and_the_command_line_takes_several_tasks(c
         "score",
         "--task",
         "x",
-        "--general",
+        "--pool",
         "y",
         "--decontaminate",
         "sst2",
@@ -296,10 +292,10 @@ def test_what_cannot_be_read_is_named_and_the_command_line_takes_several_tasks(c
 def test_one_planted_document_is_found_in_real_text(dana_data, tmp_path):
     text = max((example.text for example in read_split(load_card("chemprot"), "test")), key=len)
     (tmp_path / "planted.txt").write_text(text, encoding="utf-8")
-    sources = [str(dana_data / "general" / "tech_peps.jsonl.gz"), str(tmp_path / "planted.txt")]
-    counts = corpus_stage(
-        sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"]))
-    ).manifest["counts"]
+    sources = [str(dana_data / "pool" / "tech_peps.jsonl.gz"), str(tmp_path / "planted.txt")]
+    counts = pool_stage(sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"]))).manifest[
+        "counts"
+    ]
     assert (counts["in"], counts["kept"], counts["overlap"]["chemprot"]["shared"]) == (
         1135,
         1134,

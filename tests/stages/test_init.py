@@ -97,11 +97,11 @@ def test_the_recipe_is_read_from_its_folder(home):
     dana.init("tickets.csv", "pool", out="deep/tickets", label="kind")
     values, path = read_recipe("deep/tickets")
     assert str(path) == "deep/tickets/recipe.yaml"
-    paths = values["out"], values["task"], *values["general"]
+    paths = values["out"], values["task"], *values["pool"]
     assert paths == ("deep/tickets", "deep/tickets/card.yaml", "pool")
     assert read_recipe("deep/tickets/recipe.yaml")[0] == values
     dana.init("tickets.csv", ["pool/*.jsonl", home / "pool"], out="deep/other")
-    assert read_recipe("deep/other")[0]["general"] == [
+    assert read_recipe("deep/other")[0]["pool"] == [
         "pool/*.jsonl",
         str(home / "pool"),
     ]
@@ -111,7 +111,7 @@ def test_the_recipe_is_read_from_its_folder(home):
         .replace("../../pool/*.jsonl", "s3://bucket/*.jsonl.gz")
     )
     (home / "deep/other/recipe.yaml").write_text(recipe)
-    assert read_recipe("deep/other")[0]["general"][0] == "s3://bucket/*.jsonl.gz"
+    assert read_recipe("deep/other")[0]["pool"][0] == "s3://bucket/*.jsonl.gz"
     for folder in (home, home / "nope"):
         with pytest.raises(ConfigError, match=folder.name):
             read_recipe(folder)
@@ -146,7 +146,7 @@ def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
     dana.init("tickets.csv", "pool")
     dana.init("tickets.csv", "pool", folds=3)
     assert pd.read_parquet("tickets/texts.parquet")["fold"].nunique() == 3
-    (home / "tickets" / "corpus").mkdir()
+    (home / "tickets" / "pool").mkdir()
     before = {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()}
     for out in ("tickets", "tickets.csv"):
         with pytest.raises(ArtifactError, match="name another folder by --out"):
@@ -227,8 +227,8 @@ def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkey
 @pytest.mark.parametrize(
     ("arms", "quick"),
     [
-        (["general", "random", "dana", "task"], {"random", "dana"}),
-        (["general", "task"], {"general", "task"}),
+        (["pool", "random", "dana", "task"], {"random", "dana"}),
+        (["pool", "task"], {"pool", "task"}),
         (
             {"same": {}, "first": {"mix": {"task": 1.0}}, "random": {"selector": "random"}}
             | {"dana": {"after": "first", "adapt": {"tokens": 900}}},

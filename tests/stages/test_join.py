@@ -9,9 +9,9 @@ from sklearn.metrics import f1_score
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
 from dana.finetuning.results import results_table
+from dana.stages.baselines import baselines_stage
 from dana.stages.finetune import FinetuneSettings, finetune_stage
 from dana.stages.finetune_seed import seed_stage
-from dana.stages.floors import floors_stage
 from dana.stages.join import join_run, join_stage
 from tests.toy_kinds import metrics
 from tests.toy_task import write_checkpoint, write_folds, write_task
@@ -118,7 +118,7 @@ def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_t
         card,
         replace(TWICE, seeds=[3, 5]),
         tmp_path / "result",
-        with_floors=True,
+        with_baselines=True,
     )
     results, table = (
         metrics(tmp_path / "result"),
@@ -136,11 +136,13 @@ def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_t
     assert results["mean"] != pytest.approx(sum(row["score"] for row in results["seeds"]) / 6), (
         "not that of the folds"
     )
-    floors = floors_stage(card, tmp_path / "floors", TWICE, ["majority", "tfidf"], "", folds=3).path
-    assert results["floors"] == {
-        name: metrics(floors / name)["mean"] for name in ("majority", "tfidf")
+    baselines = baselines_stage(
+        card, tmp_path / "baselines", TWICE, ["majority", "tfidf"], "", folds=3
+    ).path
+    assert results["baselines"] == {
+        name: metrics(baselines / name)["mean"] for name in ("majority", "tfidf")
     }
-    assert results_table(results).splitlines()[-1] == "floors majority 0.2607, tfidf 1.0000"
+    assert results_table(results).splitlines()[-1] == "baselines majority 0.2607, tfidf 1.0000"
     before = (tmp_path / "result" / "metrics.json").read_bytes()
     finetune_stage(str(folder / "model-0"), card, replace(TWICE, seeds=[3, 5]), tmp_path / "result")
     assert (tmp_path / "result" / "metrics.json").read_bytes() == before

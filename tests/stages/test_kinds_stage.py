@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, pipeline
 
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError
-from dana.report.cells import read_cell
+from dana.report.arm_results import read_arm_result
 from dana.report.verdicts import measure_pair
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
@@ -59,7 +59,7 @@ def test_a_task_of_a_kind_is_learnt_and_its_data_has_no_warning(run_of, kind):
         "seeds"
     ]
     assert not any(row["degenerate"] for row in results["seeds"])
-    assert results["kind"] == kind == read_manifest(out)["depends_on"]["task"]["kind"]
+    assert results["kind"] == kind == read_manifest(out)["depends_on"]["target"]["kind"]
     assert set(KINDS[kind].metrics) <= set(results["seeds"][0])
     check = check_task(str(card_of(out)))
     assert not [
@@ -76,7 +76,7 @@ def test_predictions_of_the_model_are_those_of_the_run(run_of, kind):
     rows = label(model_of(out), card_of(out).parent / "toy" / "test.jsonl")
     target = load_card(str(card_of(out))).target
     outputs = target.outputs_from({name: run_rows[name] for name in run_rows.column_names})
-    sizes = target.sizes(target.answers(run_rows["label"]))
+    sizes = target.sizes(target.labels_from(run_rows["label"]))
     columns = pa.table(target.prediction_columns(outputs, sizes)).to_pylist()
     assert [row["id"] for row in rows] == run_rows["id"].to_pylist()
     for row, values in zip(rows, columns, strict=True):
@@ -125,19 +125,19 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
 
 @by_kind
 def test_the_report_reads_it_and_compares_arms(run_of, kind):
-    cell = read_cell(run_of(kind) / "metrics.json", "dana")
-    worse = cell.predictions.answers.copy()
+    step = read_arm_result(run_of(kind) / "metrics.json", "dana")
+    worse = step.predictions.answers.copy()
     worse[:, 0] = (
         worse[:, 1] if kind != "token_labels" else [(0,) * len(codes) for codes in worse[:, 0]]
     )
-    scorer = cell.predictions.kind.scorer
-    [scores] = scorer(worse, cell.predictions.labels, cell.metric)(np.ones((1, 60)))
-    predictions = replace(cell.predictions, answers=worse)
-    scores = dict(zip(cell.scores, map(float, scores), strict=True))
-    base = replace(cell, arm="base", predictions=predictions, scores=scores)
-    row = measure_pair(cell, base)
+    scorer = step.predictions.kind.scorer
+    [scores] = scorer(worse, step.predictions.labels, step.metric)(np.ones((1, 60)))
+    predictions = replace(step.predictions, answers=worse)
+    scores = dict(zip(step.scores, map(float, scores), strict=True))
+    base = replace(step, arm="base", predictions=predictions, scores=scores)
+    row = measure_pair(step, base)
     assert row.mean == pytest.approx(
-        np.mean([cell.scores[seed] - base.scores[seed] for seed in cell.seeds])
+        np.mean([step.scores[seed] - base.scores[seed] for seed in step.seeds])
     )
     assert row.low <= row.mean <= row.high
 

@@ -50,7 +50,7 @@ def zero(stage):
 def write_run(base, inputs, out, settings, execution):
     """Write a run that holds the inputs where the commands look for them; return the arguments of ``dana adapt``."""
     run = out.with_name(f"{out.name}-run")
-    for name, folder in zip(("corpus", "task/held_out", "held_out"), inputs, strict=True):
+    for name, folder in zip(("pool", "target/held_out", "held_out"), inputs, strict=True):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         if not (run / name).exists():
             (run / name).symlink_to(folder)

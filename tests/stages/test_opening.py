@@ -22,13 +22,13 @@ def folders(topics, checkpoint, tmp_path_factory):
     run = topics[2]
     made = tmp_path_factory.mktemp("made")
     write_weights_of(topics, made / "weights")
-    held_out_stage(run / "corpus", made / "held_out")
+    held_out_stage(run / "pool", made / "held_out")
     card = str(toy_task.write_task(made / "tasks"))
     settings = FinetuneSettings(preset="quick", epochs=1, seeds=1)
     finetune_stage(checkpoint, card, replace(settings, save=True), made / "finetune")
     return {
-        "corpus": run / "corpus",
-        "task": run / "task" / "fit",
+        "pool": run / "pool",
+        "task": run / "target" / "fit",
         "scores": run / "scores",
         "weights": made / "weights",
         "held_out": made / "held_out",
@@ -37,7 +37,7 @@ def folders(topics, checkpoint, tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("kind", ["corpus", "task", "scores", "weights", "held_out", "finetune"])
+@pytest.mark.parametrize("kind", ["pool", "target", "scores", "weights", "held_out", "finetune"])
 def test_each_folder_opens_without_dana(folders, kind, tmp_path):
     folder = folders[kind]
     if kind == "task":  # its parts, fit and held_out, are folders of their own

@@ -86,11 +86,11 @@ def test_scores_and_a_ranking_of_an_edited_detector_are_refused_and_it_is_named(
     texts, tmp_path, edit
 ):
     edit("1", 1)
-    task, general, _ = write_scores(texts, tmp_path, "edited")
+    task, pool, _ = write_scores(texts, tmp_path, "edited")
     write_scores(texts, tmp_path, "edited")
     arguments = (
         task,
-        general,
+        pool,
         SELECTION,
         RankSettings(["edited"], seeds=1),
         tmp_path / "ranking",

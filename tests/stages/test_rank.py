@@ -14,13 +14,13 @@ from two_topics import CELLS, COURTS, SELECTION, claims, one_document, write_sco
 from dana.core import registry
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, PluginError
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.ranking import comparison as rank_fits
 from dana.scoring.scoring import SAMPLES, build_selector
 from dana.scoring.settings import RankSettings
 from dana.selectors.detector import DetectorSelector
 from dana.stages.rank import comparison_text, rank_stage, ranking_budget
-from dana.stages.texts import corpus_stage, task_stage
+from dana.stages.texts import pool_stage, target_stage
 
 BUDGET = 0.2
 
@@ -33,18 +33,18 @@ def rank(topics, out, settings=None, selection=SELECTION):
 def task_of(folder, *texts):
     """Write texts as a task."""
     (folder / "task.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    return TaskText(task_stage(str(folder / "task.txt"), folder / "task", seed=3))
+    return TargetText(target_stage(str(folder / "task.txt"), folder / "target", seed=3))
 
 
 @pytest.fixture
 def fits(monkeypatch):
-    """List the selector, the number of task units and the general samples of every fit."""
+    """List the selector, the number of target units and the pool samples of every fit."""
     calls = []
     original = DetectorSelector.learn
 
-    def learn(self, task, general, seed):
-        calls.append((self, len(task), {name: len(rows) for name, rows in general.items()}, seed))
-        return original(self, task, general, seed)
+    def learn(self, task, pool, seed):
+        calls.append((self, len(task), {name: len(rows) for name, rows in pool.items()}, seed))
+        return original(self, task, pool, seed)
 
     monkeypatch.setattr(DetectorSelector, "learn", learn)
     return calls
@@ -60,9 +60,9 @@ def held_out(monkeypatch):
         calls.rows.append(rows)
         return fold(rows, *scores)
 
-    def record_groups(task, general, seed):
+    def record_groups(task, pool, seed):
         calls.groups = task
-        return of(task, general, seed)
+        return of(task, pool, seed)
 
     monkeypatch.setattr(rank_fits, "Fold", record_fold)
     monkeypatch.setattr(rank_fits, "bootstrap_counts", record_groups)
@@ -77,7 +77,7 @@ def test_ranking_is_written_reused_and_refused_after_a_change(topics, tmp_path):
     assert rows[content["chosen"]]["tied"]
     for row in rows.values():
         assert 0 <= row["recall_low"] <= row["recall"] <= row["recall_high"] <= 1
-    # an eighth of the general units is planted, and a fifth is within the budget: nearly all of the
+    # an eighth of the pool units is planted, and a fifth is within the budget: nearly all of the
     # task is, too
     assert rows["knn"]["recall"] > 0.9
     assert 0.88 < rows["knn"]["auroc_mean"] < 0.97
@@ -101,28 +101,28 @@ def test_ranking_is_written_reused_and_refused_after_a_change(topics, tmp_path):
 
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_what_is_ranked_is_what_score_deploys(texts, tmp_path, fits, share):
-    selection = replace(SELECTION, general_share=share, geometry="l2")
-    task, general, _ = write_scores(texts, tmp_path, "knn", selection)
+    selection = replace(SELECTION, pool_share=share, geometry="l2")
+    task, pool, _ = write_scores(texts, tmp_path, "knn", selection)
     (selector, units, samples, _), *_ = fits
     assert selector == build_selector("detector", "knn", selection)
     identity = selector.identity()
     assert ("contamination" in samples) == bool(share)
     fits.clear()
-    content = rank((task, general), tmp_path, selection=selection)
+    content = rank((task, pool), tmp_path, selection=selection)
     assert len(fits) == 5
-    for selector, fitted_on, general_rows, _ in fits:
+    for selector, fitted_on, pool_rows, _ in fits:
         assert selector.identity() == identity
         assert 0.7 * units < fitted_on < 0.9 * units
-        assert general_rows.get("contamination", 0) == int(fitted_on * share)
+        assert pool_rows.get("contamination", 0) == int(fitted_on * share)
     scores, ranking = (read_json(tmp_path / name / SAMPLES) for name in ("scores", "ranking"))
     assert content["counts"]["negatives"] == len(ranking["negatives"]) > 100
     assert scores.get("contamination") == ranking.get("contamination")
-    # of a small corpus the rest are negatives
+    # of a small pool the rest are negatives
     assert scores["geometry"][: len(ranking["geometry"])] == ranking["geometry"]
     assert len(ranking["geometry"]) >= len(ranking["negatives"])
 
 
-def test_a_small_corpus_is_shared_by_geometry_background_and_negatives(topics, tmp_path):
+def test_a_small_pool_is_shared_by_geometry_background_and_negatives(topics, tmp_path):
     content = rank(topics, tmp_path, RankSettings(["lda", "knn"]))
     counts = content["counts"]
     assert min(counts[name] for name in ("geometry", "background", "negatives")) >= 50
@@ -130,7 +130,7 @@ def test_a_small_corpus_is_shared_by_geometry_background_and_negatives(topics, t
         {tuple(unit) for unit in ids} for ids in read_json(tmp_path / "ranking" / SAMPLES).values()
     ]
     assert sum(map(len, samples)) == len(set().union(*samples)), (
-        "no general unit is scored by what was fitted on it"
+        "no pool unit is scored by what was fitted on it"
     )
     assert {row["name"]: row["auroc_mean"] > 0.9 for row in content["detectors"]} == {
         "lda": True,
@@ -143,9 +143,9 @@ def test_folds_hold_out_whole_documents_and_every_repetition_has_its_own(
 ):
     content = rank(topics, tmp_path, RankSettings(["knn"], seeds=3))
     assert (
-        content["counts"]["task_groups"]
+        content["counts"]["target_groups"]
         == content["counts"]["task_documents"]
-        < content["counts"]["task_units"]
+        < content["counts"]["target_units"]
     )
     repetitions = [held_out.rows[start : start + 5] for start in (0, 5, 10)]
     for rows in repetitions:
@@ -161,10 +161,10 @@ def test_the_papers_protocol_holds_out_each_tenth_and_chooses_by_f1(
     topics, tmp_path, fits, held_out
 ):
     settings = RankSettings(["knn", "pca"], protocol="paper", seeds=2, prevalence=0.5)
-    content = rank(topics, tmp_path, settings, replace(SELECTION, general_share=0.1))
-    units = content["counts"]["task_units"]
+    content = rank(topics, tmp_path, settings, replace(SELECTION, pool_share=0.1))
+    units = content["counts"]["target_units"]
     assert content["counts"]["negatives"] == round(0.1 * units)
-    assert {tuple(general) for _, _, general, _ in fits} == {("geometry",)}
+    assert {tuple(pool) for _, _, pool, _ in fits} == {("geometry",)}
     assert {round(rows / units, 1) for _, rows, _, _ in fits} == {0.9}
     repetitions = [held_out.rows[start : start + 10] for start in range(0, 40, 10)]
     assert all(sorted(np.concatenate(rows)) == list(range(units)) for rows in repetitions)
@@ -187,13 +187,11 @@ def test_units_with_the_same_words_are_fitted_on_once_and_not_held_out(tmp_path)
         assert not words & {text.replace("<< PROTEIN >>", "Protein") for text in batch.texts}
 
 
-def test_a_task_of_one_long_document_and_one_like_the_general_text_are_told_of(
-    topics, tmp_path, heard
-):
+def test_a_task_of_one_long_document_and_one_like_the_pool_are_told_of(topics, tmp_path, heard):
     random = np.random.default_rng(0)
-    for name in ("cells", "book", "courts"):
+    for name in ("steps", "book", "courts"):
         (tmp_path / name).mkdir()
-    rank(topics, tmp_path / "cells")
+    rank(topics, tmp_path / "steps")
     assert "as by chance" not in heard.text
     assert "most of the task" not in heard.text
     book = task_of(tmp_path / "book", one_document(CELLS, random, 80), "Short.")
@@ -257,11 +255,11 @@ def test_broken_plug_ins_are_left_out_of_all_with_a_warning_and_refused_where_no
         rank(topics, tmp_path / "none", RankSettings())
 
 
-def test_a_general_corpus_of_a_handful_of_units_is_refused(topics, tmp_path):
+def test_a_pool_of_a_handful_of_units_is_refused(topics, tmp_path):
     (tmp_path / "few.txt").write_text("One.\n\nTwo.\n\nThree.", encoding="utf-8")
-    general = GeneralCorpus(corpus_stage([str(tmp_path / "few.txt")], tmp_path / "corpus"))
+    pool = PoolText(pool_stage([str(tmp_path / "few.txt")], tmp_path / "pool"))
     with pytest.raises(ConfigError, match="units left for a sample"):
-        rank((topics[0], general), tmp_path)
+        rank((topics[0], pool), tmp_path)
 
 
 def test_names_are_checked_before_any_work():

@@ -22,7 +22,7 @@ from dana.weighting.settings import WeighSettings
 
 
 def rank(texts, out, *flags):
-    names = ["--task", str(texts / "cells.txt"), "--general", str(texts / "pool.jsonl")]
+    names = ["--task", str(texts / "steps.txt"), "--pool", str(texts / "pool.jsonl")]
     settings = ["--encoder", "hashing", "--set", "ranking.detectors=[knn,pca]", "ranking.seeds=2"]
     return main(["score", "--rank-only", *names, *settings, "--out", str(out), *flags])
 
@@ -82,7 +82,7 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
 ):
     monkeypatch.chdir(tmp_path)
     out = ["--out", str(tmp_path / "my run")]
-    names = ["--task", os.path.relpath(texts / "cells.txt"), "--general"]
+    names = ["--task", os.path.relpath(texts / "steps.txt"), "--pool"]
     names.append(os.path.relpath(texts / "pool.jsonl"))
     assert (
         main(
@@ -102,8 +102,8 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
     shard = next_command(capsys)[1:]
     assert shard == ["score", *out, "--shard", "1/1"]
     for part in (shard, ["score", *out, "--merge"]):
-        assert main([*part, "--general", str(texts / "cells.txt")]) == 2
-        assert "--general" in capsys.readouterr().err
+        assert main([*part, "--pool", str(texts / "steps.txt")]) == 2
+        assert "--pool" in capsys.readouterr().err
         assert main([*part, "--set", "hygiene.ngram=9", "hygiene.decontaminate=[chemprot]"]) == 2
         assert "--decontaminate ['chemprot']" in capsys.readouterr().err
     assert main([*shard, *names]) == 0, "what was prepared may be named again"
@@ -129,8 +129,8 @@ def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
         ([*rank, "--set", "ranking.seeds=3"], "seeds: 2 there, 3 now"),
         ([*rank, "--seed", "7"], "seed: 0 there, 7 now"),
         (
-            [*rank, "--set", "selection.max_task_units=50"],
-            "selection.max_task_units: 4000 there, 50 now",
+            [*rank, "--set", "selection.max_target_units=50"],
+            "selection.max_target_units: 4000 there, 50 now",
         ),
         (
             [*weigh, "--gamma", "4", "--beta", "0.1"],
@@ -192,11 +192,11 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path, monkeypatch):
     run.mkdir(parents=True)
     (tmp_path / "a b.txt").write_text("a")
     (run / "inputs").mkdir()
-    (run / "inputs" / "general.jsonl").write_text("{}")
+    (run / "inputs" / "pool.jsonl").write_text("{}")
     settings = RunSettings(
         out="runs/one",
         task="a b.txt",
-        general=["pool/*.gz", str(run / "inputs" / "general.jsonl"), "s3://bucket/x.txt"],
+        pool=["pool/*.gz", str(run / "inputs" / "pool.jsonl"), "s3://bucket/x.txt"],
         selection=Selection(seed=3),
         adapt=AdaptSettings(steps=3, execution=Execution(resume="never")),
     )
@@ -204,19 +204,19 @@ def test_only_what_differs_is_written_and_comes_back(tmp_path, monkeypatch):
     assert yaml.safe_load((run / RECIPE).read_text()) == {
         "out": ".",
         "task": "../../a b.txt",
-        "general": ["../../pool/*.gz", "inputs/general.jsonl", "s3://bucket/x.txt"],
+        "pool": ["../../pool/*.gz", "inputs/pool.jsonl", "s3://bucket/x.txt"],
         "selection": {"seed": 3},
         "adapt": {"steps": 3},
     }, "how a training began is of one call"
     values, path = read_recipe("runs/one")
     assert read_recipe("runs/one/recipe.yaml") == (values, path)
     assert values["out"] == "runs/one"
-    assert (values["task"], values["general"][0]) == ("a b.txt", "pool/*.gz")
+    assert (values["task"], values["pool"][0]) == ("a b.txt", "pool/*.gz")
     again = settings_of("score", "--rank-only", "--out", "runs/one")
-    assert set(differences(again, with_store(settings))) == {"general"}  # inputs/, not absolute
+    assert set(differences(again, with_store(settings))) == {"pool"}  # inputs/, not absolute
     shutil.move(tmp_path / "runs", tmp_path / "moved")
-    general = read_recipe(tmp_path / "moved" / "one")[0]["general"]
-    assert general[1] == str(tmp_path / "moved" / "one" / "inputs" / "general.jsonl")
+    pool = read_recipe(tmp_path / "moved" / "one")[0]["pool"]
+    assert pool[1] == str(tmp_path / "moved" / "one" / "inputs" / "pool.jsonl")
 
 
 def test_the_name_of_a_card_stays_where_a_folder_has_it_too(tmp_path, monkeypatch):
@@ -288,7 +288,7 @@ def times(run, *names):
 def test_remake_replaces_what_differs_and_nothing_equal(run, capsys):
     assert main(["score", "--out", str(run), "--selector", "lexical", "--remake"]) == 0
     assert main(["weigh", str(run)]) == 0
-    texts = times(run, "task", "corpus", "ranking")
+    texts = times(run, "target", "pool", "ranking")
     scores, weights = times(run, "scores", "weights")
     capsys.readouterr()
     other = ["score", "--out", str(run), "--selector", "moore_lewis"]
@@ -297,7 +297,7 @@ def test_remake_replaces_what_differs_and_nothing_equal(run, capsys):
     assert re.search("there, .* now.*; add --remake to replace it", message)
     assert times(run, "scores") == [scores]
     assert main([*other, "--remake"]) == 0
-    assert times(run, "task", "corpus", "ranking") == texts
+    assert times(run, "target", "pool", "ranking") == texts
     assert times(run, "scores")[0] > scores
     assert times(run, "weights") == [weights]
     assert main(["weigh", str(run)]) == 2, "the weights are of other scores"
@@ -324,7 +324,7 @@ def fail(*arguments):
 
 
 def test_a_folder_that_was_scored_is_run_from_its_recipe(run, capsys):
-    before = times(run, "task", "corpus", "scores")
+    before = times(run, "target", "pool", "scores")
     assert main(["run", str(run), "--dry-run", "--set", "arms=[dana]", "model=dana-mini"]) == 0
     assert f"into {run}" in capsys.readouterr().out
-    assert times(run, "task", "corpus", "scores") == before
+    assert times(run, "target", "pool", "scores") == before

@@ -7,18 +7,18 @@ import datasets
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from two_topics import GENERAL, PLANTED, SELECTION, frame_of, write_scores, write_weights_of
+from two_topics import PLANTED, POOL, SELECTION, frame_of, write_scores, write_weights_of
 
 from dana.core.artifacts import open_artifact
 from dana.core.errors import ArtifactError, ConfigError, DataError
-from dana.core.schemas import HELD_OUT_TASK, iterate_documents
-from dana.scoring.inputs import TaskText
+from dana.core.schemas import HELD_OUT_TARGET, iterate_documents
+from dana.scoring.inputs import TargetText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.rank import rank_stage
 from dana.stages.score import run_score
 from dana.stages.settings import RunSettings
-from dana.stages.texts import held_out_stage, task_stage
+from dana.stages.texts import held_out_stage, target_stage
 from dana.stages.training import TrainingData
 from dana.weighting.selection import SELECTED_TEXT
 
@@ -33,15 +33,15 @@ def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(topics, texts
     assert not fit & held_out
     assert len(fit) + len(held_out) == 60
     assert 0 < len(held_out) <= 15
-    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
-    (tmp_path / "cells.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
-    reverse = task_stage(str(tmp_path / "cells.txt"), tmp_path / "task")
+    lines = (texts / "steps.txt").read_text(encoding="utf-8").split("\n\n")
+    (tmp_path / "steps.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
+    reverse = target_stage(str(tmp_path / "steps.txt"), tmp_path / "target")
     assert ids_of(reverse.path / "held_out") == held_out
 
 
 def test_every_unit_is_scored_once_and_its_span_holds_it(topics):
     scores = frame_of(topics[2] / "scores")
-    documents = {document.doc_id: document for document in iterate_documents(topics[2] / "corpus")}
+    documents = {document.doc_id: document for document in iterate_documents(topics[2] / "pool")}
     assert list(dict.fromkeys(scores["doc_id"])) == list(documents)
     for doc_id, rows in scores.groupby("doc_id"):
         assert (
@@ -55,7 +55,7 @@ def test_every_unit_is_scored_once_and_its_span_holds_it(topics):
     assert manifest["mean"] == pytest.approx(scores["score"].mean())
     assert manifest["std"] == pytest.approx(scores["score"].std(ddof=0))
     assert manifest["counts"]["units"] == len(scores)
-    held_out = pq.read_table(topics[2] / "scores" / HELD_OUT_TASK)["score"].to_numpy()
+    held_out = pq.read_table(topics[2] / "scores" / HELD_OUT_TARGET)["score"].to_numpy()
     assert held_out.max() < scores.query("source == 'court'")["score"].min()
 
 
@@ -73,7 +73,7 @@ def test_other_libraries_open_the_tables_folders_as_they_are(topics, tmp_path, m
     weights = write_weights_of(topics, tmp_path / "weights").path
     assert (weights / SELECTED_TEXT).is_file()
     for folder, text in (
-        (topics[2] / "corpus", "text"),
+        (topics[2] / "pool", "text"),
         (topics[2] / "scores", "score"),
         (weights, "weight"),
     ):
@@ -91,7 +91,7 @@ def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
         run = write_scores(texts, tmp_path / name, "iforest:trees=20")
         for policy in ("segments", "sampled", "sigmoid"):
             write_weights_of(run, run[2] / policy, policy=policy)
-        held_out_stage(run[2] / "corpus", run[2] / "held_out")
+        held_out_stage(run[2] / "pool", run[2] / "held_out")
     files = sorted(
         path.relative_to(tmp_path / "one")
         for path in (tmp_path / "one").rglob("*")
@@ -109,25 +109,25 @@ def test_two_runs_in_different_folders_give_the_same_bytes(texts, tmp_path):
             assert one.read_bytes() == two.read_bytes(), file
 
 
-def test_general_text_is_held_out_by_a_hash_and_stays_in_the_corpus(topics, tmp_path):
-    artifact = held_out_stage(topics[2] / "corpus", tmp_path / "h")
+def test_pool_text_is_held_out_by_a_hash_and_stays_in_the_pool(topics, tmp_path):
+    artifact = held_out_stage(topics[2] / "pool", tmp_path / "h")
     ids = ids_of(artifact.path)
-    assert len(ids) == (PLANTED + GENERAL) // 20
-    assert ids < ids_of(topics[2] / "corpus")
-    assert ids != ids_of(held_out_stage(topics[2] / "corpus", tmp_path / "o", seed=1).path)
-    (tmp_path / "corpus").symlink_to(topics[2] / "corpus")
+    assert len(ids) == (PLANTED + POOL) // 20
+    assert ids < ids_of(topics[2] / "pool")
+    assert ids != ids_of(held_out_stage(topics[2] / "pool", tmp_path / "o", seed=1).path)
+    (tmp_path / "pool").symlink_to(topics[2] / "pool")
     with pytest.raises(ArtifactError, match="o was made from other settings"):
-        TrainingData(tmp_path / "corpus", None, tmp_path, tmp_path / "o").hold_out()
+        TrainingData(tmp_path / "pool", None, tmp_path, tmp_path / "o").hold_out()
     TrainingData(
-        topics[2] / "corpus", None, tmp_path, tmp_path / "o"
+        topics[2] / "pool", None, tmp_path, tmp_path / "o"
     ).hold_out()  # an arm may train on other text
 
 
 def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
     (tmp_path / "small.txt").write_text(
-        "\n".join(f"Cell number {n}." for n in range(18)), encoding="utf-8"
+        "\n".join(f"Step number {n}." for n in range(18)), encoding="utf-8"
     )
-    task = TaskText(task_stage(str(tmp_path / "small.txt"), tmp_path / "task"))
+    task = TargetText(target_stage(str(tmp_path / "small.txt"), tmp_path / "target"))
     selector = build_selector("detector", "knn", SELECTION)
     with pytest.raises(DataError, match=r"the task has 1\d units; scoring needs at least 20"):
         Scoring(task, topics[1], SELECTION, selector, tmp_path / "scores").run()
@@ -137,18 +137,18 @@ def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
 
 
 def test_selectors_see_no_entity_markers_and_the_text_of_the_task_keeps_them(tmp_path):
-    lines = [f"<< Cell {n} >> binds [[ factor {n} ]]." for n in range(40)]
+    lines = [f"<< Step {n} >> binds [[ factor {n} ]]." for n in range(40)]
     (tmp_path / "marked.txt").write_text("\n".join(lines), encoding="utf-8")
-    task = TaskText(task_stage(str(tmp_path / "marked.txt"), tmp_path / "task"))
+    task = TargetText(target_stage(str(tmp_path / "marked.txt"), tmp_path / "target"))
     held_out = [text for batch in task.held_out_units(SELECTION) for text in batch.texts]
     assert held_out
     assert {*task.units(SELECTION).texts, *held_out} == {
-        f"Cell {n} binds factor {n} ." for n in range(40)
+        f"Step {n} binds factor {n} ." for n in range(40)
     }
     stored = [
         document.text
         for part in ("fit", "held_out")
-        for document in iterate_documents(tmp_path / "task" / part)
+        for document in iterate_documents(tmp_path / "target" / part)
     ]
     assert sorted(stored) == sorted(lines)
 
@@ -157,19 +157,19 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
     (tmp_path / "few.txt").write_text("One.\nTwo.\nThree.", encoding="utf-8")
     (tmp_path / "one.txt").write_text("Only this.", encoding="utf-8")
     for seed in range(8):
-        counts = task_stage(str(tmp_path / "few.txt"), tmp_path / f"{seed}", seed=seed).manifest[
+        counts = target_stage(str(tmp_path / "few.txt"), tmp_path / f"{seed}", seed=seed).manifest[
             "counts"
         ]
         assert (counts["fit"], counts["held_out"]) in ((1, 2), (2, 1))
     with pytest.raises(DataError, match="1 distinct documents"):
-        task_stage(str(tmp_path / "one.txt"), tmp_path / "task")
-    assert not (tmp_path / "task").exists()
+        target_stage(str(tmp_path / "one.txt"), tmp_path / "target")
+    assert not (tmp_path / "target").exists()
 
 
-def settings(texts, out, store, general="pool.jsonl", task="cells.txt", **selection):
+def settings(texts, out, store, pool="pool.jsonl", task="steps.txt", **selection):
     selection = replace(SELECTION, store=store and str(store), **selection)
     return RunSettings(
-        str(out), str(texts / task), [str(texts / general)], detector="knn", selection=selection
+        str(out), str(texts / task), [str(texts / pool)], detector="knn", selection=selection
     )
 
 
@@ -177,14 +177,13 @@ def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts)
     run_score(settings(texts, tmp_path / "one", tmp_path / "store"))
     assert len(encoder_texts) == len(set(encoder_texts)) > 500
     encoder_texts.clear()
-    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
+    lines = (texts / "steps.txt").read_text(encoding="utf-8").split("\n\n")
     (tmp_path / "other.txt").write_text(
         "\n\n".join(line.replace("ell", "all") for line in lines), encoding="utf-8"
     )
     run_score(settings(texts, tmp_path / "two", tmp_path / "store", task=tmp_path / "other.txt"))
     documents = {
-        document.doc_id: document.text
-        for document in iterate_documents(tmp_path / "one" / "corpus")
+        document.doc_id: document.text for document in iterate_documents(tmp_path / "one" / "pool")
     }
     scores = frame_of(tmp_path / "one" / "scores").itertuples()
     assert encoder_texts
@@ -194,9 +193,7 @@ def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts)
 def test_more_documents_encode_only_themselves(texts, tmp_path, encoder_texts):
     lines = (texts / "pool.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "less.jsonl").write_text("".join(lines[:80]), encoding="utf-8")
-    run_score(
-        settings(texts, tmp_path / "less", tmp_path / "store", general=tmp_path / "less.jsonl")
-    )
+    run_score(settings(texts, tmp_path / "less", tmp_path / "store", pool=tmp_path / "less.jsonl"))
     encoder_texts.clear()
     run_score(settings(texts, tmp_path / "more", tmp_path / "store"))
     new = [json.loads(line) for line in lines[80:]]

@@ -23,16 +23,16 @@ import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
-from dana.core.schemas import HELD_OUT_TASK, iterate_documents, read_table
+from dana.core.schemas import HELD_OUT_TARGET, iterate_documents, read_table
 from dana.stages.arms import parse_arms
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 from dana.stages.weigh import CURVE, weigh_stage, weights_text
 from dana.train.settings import AdaptSettings
 from dana.weighting.in_domain import (
     Estimate,
     InDomain,
     describe_purity,
-    held_out_task,
+    held_out_target,
     split_held_out,
     warn_of_low_purity,
 )
@@ -50,7 +50,7 @@ def test_beta_is_the_share_of_units_that_is_kept_in_whole_segments(topics, tmp_p
     assert set(weights["weight"]) == {0.0, 1.0}
     segments = weights.groupby(["doc_id", "segment"])["weight"].agg(["min", "max"])
     assert (segments["min"] == segments["max"]).all()
-    assert segments["max"].sum() == artifact.manifest["counts"]["segments"]["kept"]
+    assert segments["max"].sum() == artifact.manifest["counts"]["segments"]["selected"]
     budget = round(0.1 * len(weights))
     assert budget - 3 < weights["weight"].sum() <= budget  # a segment has at most three units
     assert (weights[weights["weight"] == 1]["source"] == "planted").mean() > 0.9
@@ -75,7 +75,7 @@ def test_selected_lines_are_the_kept_units_and_never_cross_a_gap(topics, tmp_pat
     lines = read_selected(artifact.path)
     weights = frame_of(artifact.path).set_index(["doc_id", "unit"])
     documents = {
-        document.doc_id: document.text for document in iterate_documents(topics[2] / "corpus")
+        document.doc_id: document.text for document in iterate_documents(topics[2] / "pool")
     }
     selection, units_of_lines = set(weights.index[weights["weight"] > 0]), set()
     for line in lines:
@@ -97,9 +97,10 @@ def test_counts_add_up_and_a_tokenizer_is_read_for_tokens_alone(topics, tmp_path
         topics, tmp_path / "w", budget="40 units", min_tail=2, tokenizer="no/such"
     )
     counts = artifact.manifest["counts"]["units"]
-    assert 37 < counts["kept"] <= 40  # a segment has at most three
+    assert 37 < counts["selected"] <= 40  # a segment has at most three
     assert (
-        counts["in"] == counts["kept"] + counts["dropped_by_weight"] + counts["dropped_short_tail"]
+        counts["in"]
+        == counts["selected"] + counts["dropped_by_weight"] + counts["dropped_short_tail"]
     )
     assert counts["dropped_short_tail"] == (frame_of(artifact.path)["segment"] == -1).sum() > 0
     assert set(artifact.manifest["depends_on"]) == {"scores", "settings"}
@@ -143,7 +144,7 @@ def test_a_budget_in_tokens_is_filled_by_the_tokenizer_that_is_there_now(
         ({}, "every document"),
         ({"policy": "sampled"}, "every document"),
         ({"beta": "auto"}, "every document"),
-        ({"stream": True, "gamma": 5000, "min_tail": 5000}, "the corpus"),
+        ({"stream": True, "gamma": 5000, "min_tail": 5000}, "the pool"),
     ],
 )
 def test_a_least_tail_beyond_every_document_is_refused(topics, tmp_path, settings, scope):
@@ -159,7 +160,7 @@ def planted_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     random = np.random.default_rng(0)
     task = "\n\n".join(one_document(CELLS, random, 3) for _ in range(300))
-    (folder / "cells.txt").write_text(task, encoding="utf-8")
+    (folder / "steps.txt").write_text(task, encoding="utf-8")
     kinds = ["planted"] * 60 + ["court"] * 540
     records = [
         {
@@ -183,11 +184,13 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
         planted_run, tmp_path / "w", policy=policy, beta=0.2, sharpness=20.0
     )
     in_domain, sources = artifact.manifest["in_domain"], artifact.manifest["counts"]["by_source"]
-    truth = sources["planted"]["kept_units"] / sum(row["kept_units"] for row in sources.values())
+    truth = sources["planted"]["selected_units"] / sum(
+        row["selected_units"] for row in sources.values()
+    )
     assert 0.3 < truth < 0.6
     assert in_domain["pool"]["value"] == pytest.approx(0.1, abs=0.04)
-    assert in_domain["kept"]["value"] == pytest.approx(truth, abs=0.12)
-    percent = 100 * in_domain["kept"]["value"]
+    assert in_domain["selected"]["value"] == pytest.approx(truth, abs=0.12)
+    percent = 100 * in_domain["selected"]["value"]
     assert f"at most about {percent:.0f} % of the selected text" in heard.text
     assert policy == "sigmoid" or re.search(
         "20 % is selected, and about .* % of the pool scores so", heard.text
@@ -201,13 +204,13 @@ def test_the_in_domain_share_of_what_is_kept_is_estimated_and_a_low_one_warned_o
     lean = write_weights_of(
         planted_run, tmp_path / "lean", policy=policy, beta=0.08, sharpness=100.0
     )
-    assert lean.manifest["in_domain"]["kept"]["value"] > 0.8
+    assert lean.manifest["in_domain"]["selected"]["value"] > 0.8
     assert "like held-out" not in heard.text
 
 
 def test_of_a_pool_that_is_selected_whole_the_share_is_the_pools(planted_run, tmp_path):
     in_domain = write_weights_of(planted_run, tmp_path / "w", beta=1.0).manifest["in_domain"]
-    assert in_domain["kept"]["value"] == pytest.approx(in_domain["pool"]["value"])
+    assert in_domain["selected"]["value"] == pytest.approx(in_domain["pool"]["value"])
 
 
 @pytest.mark.parametrize(
@@ -229,7 +232,7 @@ def test_what_may_be_chance_is_not_told(
     ("pool", "mostly", "message"),
     [
         (0.0016, 4e-5, "hardly any of the pool (0.16 %)"),
-        (0.0016, 0.0, "no score of the pool makes task text likely"),
+        (0.0016, 0.0, "no score of the pool makes target text likely"),
         (0.01, 0.004, "--beta 0.004 ends where other text becomes more likely"),
     ],
 )
@@ -237,12 +240,22 @@ def test_where_hardly_any_text_is_like_the_task_no_tiny_budget_is_advised(
     heard, pool, mostly, message
 ):
     warn_of_low_purity(
-        {"pool": {"value": pool}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": mostly}
+        {
+            "pool": {"value": pool},
+            "selected": {"value": 0.02},
+            "selected_share": 0.05,
+            "mostly": mostly,
+        }
     )
     assert message in heard.text
     assert "filler" not in heard.text
     heard.clear()
-    shares = {"pool": {"value": 0.01}, "kept": {"value": 0.02}, "kept_share": 0.05, "mostly": 0.06}
+    shares = {
+        "pool": {"value": 0.01},
+        "selected": {"value": 0.02},
+        "selected_share": 0.05,
+        "mostly": 0.06,
+    }
     warn_of_low_purity(shares)
     assert "of the selected text scores like held-out text of the task" in heard.text
     assert "--beta" not in heard.text, "where it is larger than the budget"
@@ -262,19 +275,19 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
 
     pool = Pool.from_tables([with_chance(read_table(planted_run[2] / "scores"), 0)])
     monkeypatch.setattr("dana.stages.weigh.read_pool", lambda folder: pool)
-    held_out = with_chance(pq.read_table(planted_run[2] / "scores" / HELD_OUT_TASK), 1)
+    held_out = with_chance(pq.read_table(planted_run[2] / "scores" / HELD_OUT_TARGET), 1)
     unknown = in_domain("w", held_out)
-    assert unknown == {"unknown": "the scores do not tell held-out task text from the pool"}
+    assert unknown == {"unknown": "the scores do not tell held-out target text from the pool"}
     assert "unknown (the scores do not tell" in describe_purity(unknown)
     alone = held_out.set_column(0, "doc_id", pa.array(map(str, range(held_out.num_rows))))
-    reason = "the selection would hold no more held-out task text than a random one"
+    reason = "the selection would hold no more held-out target text than a random one"
     assert in_domain("alone", alone) == {"unknown": reason}
     few = held_out.slice(0, 19)
-    assert in_domain("few", few) == {"unknown": "19 held-out task units; an estimate needs 20"}
+    assert in_domain("few", few) == {"unknown": "19 held-out target units; an estimate needs 20"}
     one = held_out.set_column(0, "doc_id", pa.array(["one"] * held_out.num_rows))
     one = one.set_column(2, "unit", pa.array(range(held_out.num_rows), pa.int32()))
-    assert in_domain("one", one) == {"unknown": "1 held-out task documents; an estimate needs 5"}
-    reason = "0 held-out task units besides the 19 units that chose beta; an estimate needs 20"
+    assert in_domain("one", one) == {"unknown": "1 held-out target documents; an estimate needs 5"}
+    reason = "0 held-out target units besides the 19 units that chose beta; an estimate needs 20"
     assert in_domain("auto", few, beta="auto") == {"unknown": reason}
 
 
@@ -292,12 +305,12 @@ def test_counts_by_source_are_those_of_the_file(planted_run, tmp_path):
     counts = artifact.manifest["counts"]
     assert 0 < counts["units"]["dropped_by_weight"] == (~is_kept).sum() < counts["units"]["in"]
     weights["characters"] = weights["end"] - weights["start"]
-    weights["kept_characters"] = weights["characters"] * weights["weight"].astype(float)
+    weights["selected_characters"] = weights["characters"] * weights["weight"].astype(float)
     sums = weights.groupby("source").agg(
         units=("unit", "size"),
         characters=("characters", "sum"),
-        kept_units=("weight", lambda column: column.astype(float).sum()),
-        kept_characters=("kept_characters", "sum"),
+        selected_units=("weight", lambda column: column.astype(float).sum()),
+        selected_characters=("selected_characters", "sum"),
     )
     for source, row in counts["by_source"].items():
         assert row == pytest.approx(sums.loc[source].to_dict(), abs=1e-3)
@@ -313,7 +326,7 @@ def test_beta_auto_keeps_about_as_much_as_there_is_of_the_task(planted_run, tmp_
     amount = artifact.manifest["beta"]
     assert amount["by_likeness"] == pytest.approx(0.1, abs=0.02)
     assert amount["beta"] == min(amount["by_likeness"], amount["by_perplexity"])
-    documents = pq.read_table(planted_run[2] / "scores" / HELD_OUT_TASK)["doc_id"].to_pylist()
+    documents = pq.read_table(planted_run[2] / "scores" / HELD_OUT_TARGET)["doc_id"].to_pylist()
     assert amount["held_out_documents"] == (len(set(documents)) + 1) // 2
     weights = frame_of(artifact.path)
     assert weights["weight"].sum() == pytest.approx(amount["beta"] * len(weights), rel=0.1)
@@ -364,21 +377,21 @@ def test_beta_auto_is_one_choice_of_command_function_and_arm(planted_run, tmp_pa
 def test_text_that_was_not_scored_is_refused(planted_run, topics, tmp_path):
     run, auto = tmp_path / "run", WeighSettings(beta="auto")
     (tmp_path / "x.txt").write_text("One.\nTwo.", encoding="utf-8")
-    corpus_stage([str(tmp_path / "x.txt")], tmp_path / "corpus")
+    pool_stage([str(tmp_path / "x.txt")], tmp_path / "pool")
     shutil.copytree(planted_run[2], run)
-    with pytest.raises(ConfigError, match=r"was not made from .*corpus; score this corpus first"):
-        weigh_stage(run / "scores", tmp_path / "corpus", WeighSettings(), run / "weights")
-    shutil.rmtree(run / "task")
+    with pytest.raises(ConfigError, match=r"was not made from .*pool; score this pool first"):
+        weigh_stage(run / "scores", tmp_path / "pool", WeighSettings(), run / "weights")
+    shutil.rmtree(run / "target")
     with pytest.raises(ArtifactError, match="no task here"):
-        weigh_stage(run / "scores", run / "corpus", auto, run / "weights")
-    shutil.copytree(topics[2] / "task", run / "task")
+        weigh_stage(run / "scores", run / "pool", auto, run / "weights")
+    shutil.copytree(topics[2] / "target", run / "target")
     with pytest.raises(ConfigError, match=r"was not made from .*task; score this task first"):
-        weigh_stage(run / "scores", run / "corpus", auto, run / "weights")
+        weigh_stage(run / "scores", run / "pool", auto, run / "weights")
     assert not (run / "weights").exists()
 
 
 def test_the_halves_of_held_out_text_share_no_document(planted_run):
-    task = held_out_task(planted_run[2] / "scores")
+    task = held_out_target(planted_run[2] / "scores")
     halves = split_held_out(task, 0)
     assert sum(half.num_rows for half in halves) == task.num_rows
     one, two = (set(half["doc_id"].to_pylist()) for half in halves)

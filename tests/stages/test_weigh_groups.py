@@ -28,7 +28,7 @@ def genres(run, tmp_path):
     return path
 
 
-def kept_units(run, genres):
+def selected_units(run, genres):
     return (
         pd.read_parquet(run / "weights")["weight"]
         .groupby(pd.read_parquet(genres)["group"])
@@ -45,14 +45,14 @@ def weigh(run, balance):
 def test_the_budget_is_spread_over_the_groups_of_a_file(run, genres, kind, capsys):
     pd.read_parquet(genres).astype({"group": kind}).to_parquet(genres)
     assert weigh(run, genres) == 0
-    assert kept_units(run, genres) == {"court": 45, "planted": 45}
+    assert selected_units(run, genres) == {"court": 45, "planted": 45}
     rows = read_manifest(run / "weights")["balance"]["groups"]
-    values = [(row["name"], row["group"], row["kept_units"]) for row in rows]
+    values = [(row["name"], row["group"], row["selected_units"]) for row in rows]
     assert values == [("court", "court", 45), ("planted", "planted", 45)]
-    assert "spread: 2.0 groups of the kept text" in capsys.readouterr().out
+    assert "spread: 2.0 groups of the selected text" in capsys.readouterr().out
     shutil.rmtree(run / "weights")
     assert weigh(run, f"{genres}:planted=0.7,court=0.3") == 0
-    assert kept_units(run, genres) == {"court": 27, "planted": 63}
+    assert selected_units(run, genres) == {"court": 27, "planted": 63}
 
 
 def test_a_table_in_the_runs_folder_goes_by_its_name_and_another_content_is_refused(

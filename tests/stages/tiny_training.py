@@ -23,9 +23,9 @@ PAIRS = replace(ADAPT, objective="next_sentence")
 
 
 def adapt(model, inputs, out, settings=ADAPT, weights=None):
-    """Adapt a model on a corpus, with its held-out task and general texts."""
-    corpus, task, general = inputs
-    return adapt_stage(str(model), corpus, weights, task, general, settings, out)
+    """Adapt a model on a pool, with its held-out task and pool texts."""
+    pool, task, held_out = inputs
+    return adapt_stage(str(model), pool, weights, task, held_out, settings, out)
 
 
 def records(folder, kind):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 from dana.core import registry
 from dana.core.schemas import read_table
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
-from dana.stages.texts import corpus_stage, task_stage
+from dana.stages.texts import pool_stage, target_stage
 from dana.stages.weigh import weigh_stage
 from dana.weighting.selection import SELECTED_TEXT
 from dana.weighting.settings import WeighSettings
@@ -21,7 +21,7 @@ CELLS += ["enzyme", "binding", "ligand", "tumor", "assay", "antibody"]
 COURTS = ["court", "judge", "appeal", "statute", "plaintiff", "verdict"]
 COURTS += ["motion", "counsel", "trial", "evidence", "tort", "ruling"]
 PLANTED = 15
-GENERAL = 105
+POOL = 105
 
 
 def one_document(vocabulary, random, sentences):
@@ -46,17 +46,17 @@ def claims(*more):
 
 
 def write_scores(texts, out, detector="knn", selection=SELECTION):
-    task = TaskText(task_stage(str(texts / "cells.txt"), out / "task"))
-    general = GeneralCorpus(corpus_stage([str(texts / "pool.jsonl")], out / "corpus"))
+    task = TargetText(target_stage(str(texts / "cells.txt"), out / "target"))
+    pool = PoolText(pool_stage([str(texts / "pool.jsonl")], out / "pool"))
     selector = build_selector("detector", detector, selection)
-    Scoring(task, general, selection, selector, out / "scores").run()
-    return task, general, out
+    Scoring(task, pool, selection, selector, out / "scores").run()
+    return task, pool, out
 
 
 def write_weights_of(topics, folder, **settings):
     out = topics[2]
     return weigh_stage(
-        out / "scores", out / "corpus", WeighSettings(**{"gamma": 3, **settings}), folder
+        out / "scores", out / "pool", WeighSettings(**{"gamma": 3, **settings}), folder
     )
 
 

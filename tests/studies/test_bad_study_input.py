@@ -17,15 +17,15 @@ from tests.bad_input import (  # noqa: F401
     workspace_copy,
 )
 
-CLUSTERS = f"studies clusters --general {{pool}} --out {{out}} {HASHING} "
-TOPICS_OF = "studies topics fit --general {pool} --out {out} "
+CLUSTERS = f"studies clusters --pool {{pool}} --out {{out}} {HASHING} "
+TOPICS_OF = "studies topics fit --pool {pool} --out {out} "
 ASK = "studies few-shot {card} --out {out} --chat "
 DRAW = "studies few-shot {card} --chat scripted:{folder}/replies.jsonl --out {out} "
 HTTP = ASK + "http:http://127.0.0.1:9/v1,model=m,"
 AUGMENT = "studies augment {card} --topics-of {run} --out {out} "
 GAP = "studies topic-gap {card} --model {model} --out {out} --window 20 --n 5 --test 5 --validation 5 --topics-k 2 "
 GAP += "--set topics.model=lda topics.min_documents=1 topics.max_share=1 finetune.max_tokens=24 "
-COMPARE = "studies compare --task {task} --general {pool} --out {out} "
+COMPARE = "studies compare --task {task} --pool {pool} --out {out} "
 PAIRS = "{folder}/pairs.de {folder}/pairs.en"
 SPLIT = f"studies splits make --domain toy {PAIRS} --dev 4 --test 4 --out {{out}} "
 TRANSLATE = "studies translation --out {out} " + " ".join(
@@ -37,11 +37,11 @@ AUDIT = "studies splits audit {folder}/audited "
 
 
 FLAGS = [
-    ("studies compare --task {task} --out {out}", "general"),
+    ("studies compare --task {task} --out {out}", "pool"),
     (COMPARE + "--budgets '5 pages'", "budgets"),
     (CLUSTERS + "--encoder words:{folder}/othr.vec", "did you mean"),
     (TOPICS_OF + "--max-share .nan", "max_share"),
-    (AUGMENT + "--topic 0 --general {pool}", "topic-model"),
+    (AUGMENT + "--topic 0 --pool {pool}", "topic-model"),
     (AUGMENT + "--reading code", "reading='code'"),
     ("studies few-shot {card} --out {out}", "chat=''"),
     (DRAW + "--shots 9 --n 8", "n=8"),
@@ -55,7 +55,7 @@ FLAGS = [
     (SPLIT + f"--domain more {PAIRS}", "pairs.de"),
     (f"studies splits make --domain a/b {PAIRS} --out {{out}}", "domain='a/b'"),
     (SPLIT + "--sides de de", "sides=['de', 'de']"),
-    (SPLIT + "--out {run}/corpus", "not 'splits'"),
+    (SPLIT + "--out {run}/pool", "not 'splits'"),
     ("studies splits audit {model}", "model"),
     ("studies translation --out {out}", "two domains or more"),
     (TRANSLATE + " --train c {folder}/x.de {folder}/x.en {folder}/y.en", "train.c=["),
@@ -109,4 +109,4 @@ def test_bad_files_of_studies(line, says, damage, workspace_copy, capfd, monkeyp
 
 @pytest.mark.parametrize(("line", "says"), LATE)
 def test_bad_settings_found_after_reading(line, says, workspace, capfd):
-    refuse(line, says, workspace, capfd, stays=("task", "corpus", "pool", "topic-model", "shares"))
+    refuse(line, says, workspace, capfd, stays=("target", "pool", "pool", "topic-model", "shares"))

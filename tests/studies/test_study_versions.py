@@ -40,8 +40,8 @@ KEYWORDS = [("word1", "word2"), ("word3",), ()]
 
 def clusters(spec: str, seed: int) -> dict[str, Any]:
     selector = create_selector(spec, SelectorContext(encoder="hashing:dims=48,words=1"))
-    general = sentences(tuple(WORDS[:20]), 60, seed) + sentences(tuple(WORDS[10:]), 60, seed + 1)
-    model = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": general}, seed)
+    pool = sentences(tuple(WORDS[:20]), 60, seed) + sentences(tuple(WORDS[10:]), 60, seed + 1)
+    model = selector.fit(sentences(tuple(WORDS[:12]), 20, seed + 2), {"clusters": pool}, seed)
     sizes = [size for units in (60, 4000) for size in selector.samples(units).values()]
     return {"scores": model.score(sentences(tuple(WORDS), 12, seed + 3)), "samples": sizes}
 

@@ -18,7 +18,7 @@ from dana.tasks.examples import Example, card_texts, overlap, read_split, read_s
 from dana.tasks.finder import card_names
 from dana.tasks.hygiene import Cleaner
 from dana.tasks.settings import Hygiene
-from dana.tasks.tables import card_rows, card_text, corpus_row, label_rows, overlap_rows, split_rows
+from dana.tasks.tables import card_rows, card_text, label_rows, overlap_rows, pool_row, split_rows
 
 GOOD = {"id": "a", "text": "an apple", "label": "fruit"}
 LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
@@ -167,7 +167,7 @@ def test_each_text_of_a_pair_is_text_of_the_task_and_decontaminated(pairs, tmp_p
         tally.add(document)
     (tmp_path / "draft" / "__dana__").mkdir(parents=True)
     cleaner = Cleaner(Hygiene(decontaminate=[str(pairs.origins[0])]))
-    remaining = cleaner.filter_general(documents, tally, Draft(tmp_path / "draft"))
+    remaining = cleaner.filter_pool(documents, tally, Draft(tmp_path / "draft"))
     assert [document.doc_id for document in remaining] == ["clean"]
 
 
@@ -278,17 +278,17 @@ def test_repeats_and_contradictions_within_and_between_splits():
     )
 
 
-def test_a_corpus_is_searched_for_each_text_of_the_test_split():
+def test_a_pool_is_searched_for_each_text_of_the_test_split():
     text = " ".join(WORDS)
     test = split("e", "something else", text, f"Before it. {text.upper()}!", ("a", 0, text))
     short = " ".join(WORDS[:12]) + " and so on"  # neither 13 words nor a sentence
     texts = {"p": "nothing", "short": short, "q": f"more and {text}", "r": text}
-    row = corpus_row(test, (Document(doc_id, "s", text) for doc_id, text in texts.items()))
+    row = pool_row(test, (Document(doc_id, "s", text) for doc_id, text in texts.items()))
     counts = {"examples": 3, "of": 4, "share": 3 / 4, "documents": 2, "of_documents": 4}
     assert row == {"split": "test", **counts, "ids": "e1 = q, e2 = q, e3 = q"}
     many = [
         Example(str(at), f"number {at} {text}", 0) for at in range(33_000)
     ]  # more than sixteen bits count
     assert (
-        corpus_row(many, [Document("p", "s", f"it says number 32999 {text}")])["examples"] == 33_000
+        pool_row(many, [Document("p", "s", f"it says number 32999 {text}")])["examples"] == 33_000
     )

@@ -1,4 +1,4 @@
-"""Kinds of targets: reading, loss, predictions, scores, tables, cards and models of each."""
+"""Kinds of labels: reading, loss, predictions, scores, tables, cards and models of each."""
 
 import json
 import socket
@@ -73,8 +73,8 @@ REFUSED = [
 
 
 def test_targets_are_read_or_refused_by_value_and_words_are_a_list_or_split_at_spaces(tmp_path):
-    for kind, value, answer in READ:
-        assert kind.read(value) == answer
+    for kind, value, label in READ:
+        assert kind.read(value) == label
     for kind, value in REFUSED:
         with pytest.raises(ValueError, match="label"):
             kind.read(value)
@@ -123,25 +123,25 @@ def test_the_direction_of_a_card_is_its_metrics(tmp_path):
 def test_losses_by_hand():
     chances = ONE.activate(torch.tensor([[0.0, np.log(2.0), 0.0]]))
     assert chances.tolist() == [pytest.approx([0.25, 0.5, 0.25])]
-    targets = torch.from_numpy(ONE.targets([1]))
-    assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), targets).item() == pytest.approx(
+    loss_labels = torch.from_numpy(ONE.loss_labels([1]))
+    assert ONE.loss(torch.tensor([[0.0, np.log(2.0), 0.0]]), loss_labels).item() == pytest.approx(
         np.log(2)
     )
-    targets = torch.from_numpy(MULTI.targets([(1,)]))
-    assert targets.tolist() == [[0, 1, 0]]
+    loss_labels = torch.from_numpy(MULTI.loss_labels([(1,)]))
+    assert loss_labels.tolist() == [[0, 1, 0]]
     loss = (np.log(2) + np.log1p(np.exp(-2)) + np.log1p(np.exp(-1))) / 3
-    assert MULTI.loss(torch.tensor([[0.0, 2.0, -1.0]]), targets).item() == pytest.approx(loss)
-    numbers = NUMBER.targets([1.0, 5.0])
+    assert MULTI.loss(torch.tensor([[0.0, 2.0, -1.0]]), loss_labels).item() == pytest.approx(loss)
+    numbers = NUMBER.loss_labels([1.0, 5.0])
     standard = NUMBER.fit(numbers)
     assert (standard.mean, standard.std) == (3, 2)
     loss = standard.loss(torch.tensor([[0.0], [2.0]]), torch.from_numpy(numbers))
     assert loss.item() == pytest.approx(((0 + 1) ** 2 + (2 - 1) ** 2) / 2)
     assert standard.activate(torch.tensor([[0.5]])).item() == 4
-    assert NUMBER.fit(NUMBER.targets([7.0, 7.0])).std == 1
+    assert NUMBER.fit(NUMBER.loss_labels([7.0, 7.0])).std == 1
 
 
 def test_mean_and_deviation_fold_into_the_last_layer():
-    standard = NUMBER.fit(NUMBER.targets([100.0, 300.0]))
+    standard = NUMBER.fit(NUMBER.loss_labels([100.0, 300.0]))
     layer, states = (
         torch.nn.Linear(4, 1),
         torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -202,12 +202,12 @@ def test_scores_by_hand_and_by_sklearn():
         "not BIO: no spans"
     )
     true, guess = np.random.default_rng(0).random((2, 200, 3)) < 0.3
-    answers = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
+    labels = [MULTI.gather([tuple(np.flatnonzero(row)) for row in part]) for part in (guess, true)]
     f1 = {
         f"{how}_f1": f1_score(true, guess, average=how, zero_division=0)
         for how in ("micro", "macro")
     }
-    assert MULTI.scores(*answers) == pytest.approx(
+    assert MULTI.scores(*labels) == pytest.approx(
         f1 | {"subset_accuracy": accuracy_score(true, guess)}
     )
 
@@ -235,17 +235,15 @@ def test_the_three_metrics_of_a_confusion_table_by_hand_without_a_network(monkey
         for guess in range(3)
         for _ in range(CONFUSION[true, guess])
     ]
-    references, predictions = np.array(cells).T
+    labels, predictions = np.array(cells).T
     # F1 = 2 right / (predicted + true): 6/9, 6/10, 0/1, and 0 for the absent class
     metrics = {"accuracy": 6 / 10, "micro_f1": 6 / 10, "macro_f1": (6 / 9 + 6 / 10 + 0 + 0) / 4}
-    assert score_predictions(predictions, references, 4) == pytest.approx(metrics)
+    assert score_predictions(predictions, labels, 4) == pytest.approx(metrics)
     # sklearn's default would average over 2 classes here and over 3 when one of them is guessed
     # once
-    references = np.array([0, 0, 1, 1])
-    assert score_predictions(np.array([0, 0, 1, 1]), references, 3)["macro_f1"] == pytest.approx(
-        2 / 3
-    )
-    assert score_predictions(np.array([0, 0, 1, 2]), references, 3)["macro_f1"] == pytest.approx(
+    labels = np.array([0, 0, 1, 1])
+    assert score_predictions(np.array([0, 0, 1, 1]), labels, 3)["macro_f1"] == pytest.approx(2 / 3)
+    assert score_predictions(np.array([0, 0, 1, 2]), labels, 3)["macro_f1"] == pytest.approx(
         (1 + 2 / 3) / 3
     )
 
@@ -256,11 +254,11 @@ BALANCED, LOPSIDED = np.repeat(np.arange(6), 50), np.array([0] * 950 + [1] * 50)
 def test_one_label_is_a_collapse_which_a_few_strays_do_not_hide_and_chance_is_not():
     # A tenth of the 250 that are outside the largest class is 25; a careful model of a rare class
     # predicts it rarely.
-    for references, strays in ((BALANCED, (2, 24, 25)), (LOPSIDED, (0, 4, 10))):
+    for labels, strays in ((BALANCED, (2, 24, 25)), (LOPSIDED, (0, 4, 10))):
         predictions = [
-            np.repeat([0, references.max()], [references.size - count, count]) for count in strays
+            np.repeat([0, labels.max()], [labels.size - count, count]) for count in strays
         ]
-        assert [is_degenerate(part, references) for part in predictions] == [True, True, False]
+        assert [is_degenerate(part, labels) for part in predictions] == [True, True, False]
     assert is_degenerate(np.array([2, 2, 2]), np.array([2, 2, 2]))
     assert not is_degenerate(np.random.default_rng(0).integers(0, 6, BALANCED.size), BALANCED)
 
@@ -324,7 +322,7 @@ TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "outputs", "true", "answers", "columns"),
+    ("kind", "outputs", "true", "labels", "columns"),
     [
         (ONE, CHANCES, np.array([0, 1]), [1, 2], {"label": "b", "probability": 0.7}),
         (
@@ -344,10 +342,10 @@ TAGS_SHOWN = {"label": ["B-per", "I-per"], "probability": [0.75, 0.75]}
         ),
     ],
 )
-def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, answers, columns):
+def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, labels, columns):
     table = pa.table(kind.columns(outputs, true))
-    assert kind.answers(table["label"]).tolist() == true.tolist()
-    assert kind.answers(table["prediction"]).tolist() == answers
+    assert kind.labels_from(table["label"]).tolist() == true.tolist()
+    assert kind.labels_from(table["prediction"]).tolist() == labels
     assert np.array_equal(
         kind.outputs_from({name: table[name] for name in table.column_names}), outputs
     )
@@ -359,15 +357,15 @@ def test_tables_have_one_row_per_text_and_are_read_back(kind, outputs, true, ans
         assert rows[1] == {"label": ["O", "B-loc", None], "probability": [0.75, 0.75, None]}
     if kind is not NUMBER:
         with pytest.raises(ValueError, match="a class outside 0 to 1"):
-            type(kind)(("a", "b")).answers(table["prediction"])
+            type(kind)(("a", "b")).labels_from(table["prediction"])
 
 
 def test_only_a_word_can_be_without_a_prediction_and_no_value_is_infinite():
     with pytest.raises(ValueError, match="a class outside 0 to 2"):
-        ONE.answers(pa.chunked_array([[0, -1]]))
-    assert WORDS.answers(pa.chunked_array([[[0, -1]]])).tolist() == [(0, -1)]
+        ONE.labels_from(pa.chunked_array([[0, -1]]))
+    assert WORDS.labels_from(pa.chunked_array([[[0, -1]]])).tolist() == [(0, -1)]
     with pytest.raises(ValueError, match="not finite"):
-        NUMBER.answers(pa.chunked_array([[1.0, float("nan")]]))
+        NUMBER.labels_from(pa.chunked_array([[1.0, float("nan")]]))
 
 
 def test_labels_and_ranges_of_values_are_counted():

@@ -1,4 +1,4 @@
-"""Examples cut from a tokenised corpus and its weights."""
+"""Examples cut from a tokenised pool and its weights."""
 
 import mmap
 from types import SimpleNamespace
@@ -30,14 +30,14 @@ def build(write_corpus, write_weights, tiny_tokenizer):
     """Builds examples of texts; weights are rows of a table, or the weights of the four units of the first text."""
 
     def call(texts, weights=None, max_tokens=128, exclude=()):
-        corpus = write_corpus("c", texts)
+        pool = write_corpus("c", texts)
         if weights is not None:
             weights = write_weights(
                 weights if isinstance(weights[0], tuple) else unit_rows("c-0", weights)
             )
-        tokens = Tokens.of(iterate_documents(corpus), tiny_tokenizer)
+        tokens = Tokens.from_documents(iterate_documents(pool), tiny_tokenizer)
         return build_examples(
-            tokens, weights, SpecialTokens.of(tiny_tokenizer), max_tokens, exclude
+            tokens, weights, SpecialTokens.from_tokenizer(tiny_tokenizer), max_tokens, exclude
         )
 
     return call
@@ -162,7 +162,7 @@ def test_the_same_text_has_the_same_id_in_every_arm(build, tiny_tokenizer):
         (None, 2, ConfigError, "max_tokens=2: must be at least 3"),
     ],
 )
-def test_weights_of_another_corpus_and_empty_examples_are_refused(
+def test_weights_of_another_pool_and_empty_examples_are_refused(
     build, weights, max_tokens, kind, problem
 ):
     with pytest.raises(kind, match=problem):
@@ -172,18 +172,21 @@ def test_weights_of_another_corpus_and_empty_examples_are_refused(
 def test_tokens_on_disk_give_the_examples_of_those_in_memory(
     write_corpus, tiny_tokenizer, repository_texts, tmp_path
 ):
-    corpus, texts = write_corpus("c", repository_texts[:50]), repository_texts[:50]
-    assert write_tokens(iterate_documents(corpus), tiny_tokenizer, tmp_path) > 1000
+    pool, texts = write_corpus("c", repository_texts[:50]), repository_texts[:50]
+    assert write_tokens(iterate_documents(pool), tiny_tokenizer, tmp_path) > 1000
     ids = tiny_tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert load_file(tmp_path / "tokens.safetensors")["ids"].tolist() == [
         token for one in ids for token in one
     ]
-    disk, memory = Tokens.open(tmp_path), Tokens.of(iterate_documents(corpus), tiny_tokenizer)
+    disk, memory = (
+        Tokens.open(tmp_path),
+        Tokens.from_documents(iterate_documents(pool), tiny_tokenizer),
+    )
     source = disk.ids
     while isinstance(source, np.ndarray):
         source = source.base
     assert isinstance(source, mmap.mmap)
-    special = SpecialTokens.of(tiny_tokenizer)
+    special = SpecialTokens.from_tokenizer(tiny_tokenizer)
     (one, counts), (other, other_counts) = (
         build_examples(tokens, None, special, 32) for tokens in (disk, memory)
     )
@@ -229,7 +232,7 @@ def unigram():
 
 
 def tokenise(text, tokenizer):
-    return Tokens.of([Document("d", "s", text)], tokenizer).ids.tolist()
+    return Tokens.from_documents([Document("d", "s", text)], tokenizer).ids.tolist()
 
 
 @pytest.mark.parametrize("core", [byte_level(), unigram()], ids=["byte-level", "unigram"])

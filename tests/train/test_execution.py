@@ -93,7 +93,10 @@ def test_the_precision_is_that_of_the_launch_or_else_of_the_device(
 ):
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: device_has)
     monkeypatch.setattr(os, "environ", variables)
-    assert Precision.of(SimpleNamespace(device=CPU, mixed_precision=accelerate)) == precision
+    assert (
+        Precision.from_accelerator(SimpleNamespace(device=CPU, mixed_precision=accelerate))
+        == precision
+    )
     with precision.autocast():
         product = torch.ones(2, 2) @ torch.ones(2, 2)
     assert product.dtype == (torch.bfloat16 if precision.name == "bf16" else torch.float32)

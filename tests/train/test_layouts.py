@@ -147,7 +147,7 @@ def test_a_layout_changes_nothing_that_is_learnt(weighted_examples, budget):
     (one, records), (other, other_records) = results
     torch.testing.assert_close(parameters(one.module), parameters(other.module), atol=1e-6, rtol=0)
     for first, second in zip(records, other_records, strict=True):
-        name = "loss" if isinstance(first, StepRecord) else "task_loss"
+        name = "loss" if isinstance(first, StepRecord) else "target_loss"
         assert getattr(second, name) == pytest.approx(getattr(first, name), abs=1e-6)
 
 
@@ -194,7 +194,7 @@ def test_a_supported_architecture_has_the_logits_of_padded_rows(config):
         model = model_of(config, scale=10)
         if layout == "unpadded":
             use_varlen(model)
-        micro = batch.micro(rows, BatchLayout.of(config, 1 << 30, layout))
+        micro = batch.micro(rows, BatchLayout.from_config(config, 1 << 30, layout))
         with torch.no_grad():
             return SelectedLogits(model).eval()(**micro.inputs)[
                 torch.argsort(micro.owners, stable=True)

@@ -81,7 +81,9 @@ def test_with_equal_weights_the_first_loss_is_that_of_transformers(examples, den
         examples.lengths, examples.ids, TrainSettings(steps=1, batch_size=8, max_tokens=16)
     )[0].rows
     batch = examples.take(rows)
-    masked_inputs, targets = masked.mask(batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking)
+    masked_inputs, predicted_tokens = masked.mask(
+        batch.tokens, batch.offsets, batch.ids, 0, MASKED.masking
+    )
     inputs, attention, labels = (
         torch.zeros(8, 16).long(),
         torch.zeros(8, 16),
@@ -90,7 +92,7 @@ def test_with_equal_weights_the_first_loss_is_that_of_transformers(examples, den
     for row, (first, last) in enumerate(pairwise(batch.offsets)):
         inputs[row, : last - first] = torch.from_numpy(masked_inputs[first:last])
         attention[row, : last - first] = 1
-        labels[row, : last - first] = torch.from_numpy(targets[first:last])
+        labels[row, : last - first] = torch.from_numpy(predicted_tokens[first:last])
     loss = float(bert()(input_ids=inputs, attention_mask=attention, labels=labels).loss.detach())
     assert steps(records)[0].loss == pytest.approx(loss, abs=1e-6)
     assert steps(records)[0].plain_loss == pytest.approx(loss, abs=1e-6)
@@ -213,7 +215,9 @@ def test_without_a_layout_rows_are_padded_to_the_tokens_that_the_settings_allow(
         TrainSettings(steps=1, max_tokens=16, execution=Execution(micro_batch_tokens=48)),
         bert(),
     )
-    assert prepare(model, settings, Accelerator(cpu=True)).shape == BatchLayout.of(model.config, 48)
+    assert prepare(model, settings, Accelerator(cpu=True)).shape == BatchLayout.from_config(
+        model.config, 48
+    )
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -317,11 +321,11 @@ def test_a_sample_is_short_not_empty_and_does_not_depend_on_the_order(examples):
 def test_random_text_is_cut_as_short_as_the_selected_text(examples):
     short = replace(examples, sizes=np.full(len(examples), 2))
     selection = Examples.mixture(
-        {"selected": short, "general": examples}, {"selected": 0.5, "general": 0.5}
+        {"selected": short, "pool": examples}, {"selected": 0.5, "pool": 0.5}
     )
-    texts = HeldOut({"general": examples}, None).with_selected(selection, 10**6).texts
+    texts = HeldOut({"pool": examples}, None).with_selected(selection, 10**6).texts
     assert texts["selected"].sizes.tolist() == texts["random"].sizes.tolist() == [2] * len(examples)
-    few = HeldOut({"general": examples}, None).with_selected(selection, 9).texts
+    few = HeldOut({"pool": examples}, None).with_selected(selection, 9).texts
     assert [part.lengths.sum() <= 9 for part in few.values()] == [False, True, True]
 
 

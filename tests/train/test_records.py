@@ -52,7 +52,7 @@ def test_records_reach_the_trackers_by_group():
     for record in (STEP, PAIRS, replace(EVALUATION, phase=0)):
         track(accelerator, record)
     assert [step for step, _ in calls] == [3, 3, 3]
-    assert (calls[0][1]["train/loss"], calls[2][1]["held_out/task_loss"]) == (1.5, 1.0)
+    assert (calls[0][1]["train/loss"], calls[2][1]["held_out/target_loss"]) == (1.5, 1.0)
     assert [values.get("held_out/phase") for _, values in calls] == [None, None, 0]
     assert [values.get("train/next_sentence_loss") for _, values in calls] == [None, 0.5, None]
 
@@ -98,7 +98,7 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
         examples,
         [MASKED],
         settings,
-        HeldOut({"task": examples, "general": examples}, HELDOUT),
+        HeldOut({"task": examples, "pool": examples}, HELDOUT),
     ):
         now[0] += 1000  # the reader of the records saves
         records.append(record)
@@ -117,7 +117,7 @@ def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
     special = random_examples(3)
     texts = {
         "task": replace(special, stream=np.full_like(special.stream, 3)),
-        "general": random_examples(1, 5),
+        "pool": random_examples(1, 5),
     }
     examples = random_examples(weights=np.zeros(24))
     with heard.at_level("INFO", logger="dana"):
@@ -126,14 +126,14 @@ def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
                 new_state(bert(), settings), examples, [MASKED], settings, HeldOut(texts, HELDOUT)
             )
         )
-    assert "task nothing to measure, general" in heard.text
+    assert "target nothing to measure, pool" in heard.text
     before, step, _ = map(strict, records)
-    assert (before["task_loss"], before["task_loss_se"], before["general_loss_se"]) == (
+    assert (before["target_loss"], before["target_loss_se"], before["pool_loss_se"]) == (
         None,
         None,
         None,
     )
-    assert before["general_loss"] > 3
+    assert before["pool_loss"] > 3
     assert step["plain_loss"] is None
     assert "tokens_per_second" not in step
     assert speed_of(records) == {}

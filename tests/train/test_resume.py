@@ -209,7 +209,9 @@ def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
     )
     weights, records = train("best", settings)
     losses = {
-        record.step: record.task_loss for record in records if isinstance(record, EvaluationRecord)
+        record.step: record.target_loss
+        for record in records
+        if isinstance(record, EvaluationRecord)
     }
     best = min(losses, key=lambda step: (losses[step], -step))
     assert best < 12, "so high a rate makes it worse"
@@ -230,7 +232,7 @@ TENSORS = {"parameter.a": torch.zeros(4)}
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    return Checkpoints(tmp_path / "c", {"corpus": "a", "settings": {"seed": 0}}, LAUNCH)
+    return Checkpoints(tmp_path / "c", {"pool": "a", "settings": {"seed": 0}}, LAUNCH)
 
 
 def save(checkpoints, step, name="last", tensors=TENSORS):
@@ -257,7 +259,7 @@ def test_the_last_and_the_best_are_kept_and_the_latest_of_them_is_resumed(checkp
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"depends_on": {"corpus": "b"}}, r'another run \(corpus: "a" there, "b" now'),
+        ({"depends_on": {"pool": "b"}}, r'another run \(pool: "a" there, "b" now'),
         (
             {"launch": {**LAUNCH, "processes": 1}},
             "made with dana=1.0, processes=2, kind=MULTI_CPU, precision=no, but .* processes=1",

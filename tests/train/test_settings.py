@@ -139,7 +139,7 @@ def test_rates_by_hand(settings, rates):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
-def test_rates_are_above_0_fall_after_the_warmup_and_reach_the_floor(schedule, steps):
+def test_rates_are_above_0_fall_after_the_warmup_and_reach_the_baseline(schedule, steps):
     warmup = round(0.1 * steps)
     values = [rate_at(step, steps, 2.0, warmup, schedule, 0.0, 1.0) for step in range(steps)]
     assert 0 < min(values) <= max(values) <= 2
@@ -167,13 +167,13 @@ GENERATOR = np.random.default_rng(0)
 LENGTHS = GENERATOR.integers(3, 20, 37)
 IDS = GENERATOR.integers(0, 2**63, 37).astype(np.uint64)
 FRAME = SpecialTokens(np.array([1]), np.array([2]))
-SELECTED, GENERAL = 12, 25  # the parts of a mixture
+SELECTED, POOL = 12, 25  # the parts of a mixture
 
 by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
 
 
 def plan(share=None, **settings):
-    parts = () if share is None else ((SELECTED, 1 - Fraction(share)), (GENERAL, Fraction(share)))
+    parts = () if share is None else ((SELECTED, 1 - Fraction(share)), (POOL, Fraction(share)))
     return Phase(LENGTHS, IDS, TrainSettings(max_tokens=20, **settings), parts)
 
 
@@ -289,7 +289,7 @@ def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep
     for name, token, count, size in (
         ("selected", 7, 90, 10),
         ("task", 8, 15, 40),
-        ("general", 9, 300, 3),
+        ("pool", 9, 300, 3),
     ):
         text, starts, ids = (
             np.full(900, token),
@@ -297,10 +297,10 @@ def test_the_parts_of_a_mixture_have_their_shares_of_the_tokens_of_text_and_keep
             np.arange(count, dtype=np.uint64),
         )
         parts[name] = Examples(text, starts, np.full(count, size), ids, np.ones(count), FRAME)
-    examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "general": 0.2})
+    examples = Examples.mixture(parts, {"selected": 0.5, "task": 0.3, "pool": 0.2})
     assert Examples.mixture({"task": parts["task"]}, {"task": 1.0}) is parts["task"]
     assert examples.first_part.ids.tolist() == parts["selected"].ids.tolist()
-    plan = Plan.of(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
+    plan = Plan.from_settings(examples, TrainSettings(tokens=30_000, batch_size=64, max_tokens=64))
     tokens = sum(np.bincount(examples.take(step.rows).tokens, minlength=10) for step in plan)
     assert tokens[7:] / tokens[7:].sum() == pytest.approx([0.5, 0.3, 0.2], abs=0.005)
 
@@ -356,7 +356,7 @@ def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
     phases = [
         {"tokens": 30, "mix": {"selected": 1.0}, "mask_rate": 0.3},
         {"tokens": 10, "learning_rate": 1e-5, "schedule": "1-sqrt"},
-        {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}, "optimizer": "reset"},
+        {"tokens": 40, "mix": {"selected": 0.5, "pool": 0.5}, "optimizer": "reset"},
     ]
     usual = {
         "objective": "masked:mask_rate=0.2,whole_word=true",
@@ -378,11 +378,11 @@ def test_a_phase_is_the_run_with_its_own_settings(monkeypatch):
             "warmup": 0.0,
             "warmup_steps": None,
         },
-        {"tokens": 40, "mix": {"selected": 0.5, "general": 0.5}},
+        {"tokens": 40, "mix": {"selected": 0.5, "pool": 0.5}},
     ]
     assert settings.by_phase() == [replace(one, **changes) for changes in of_phases]
     assert (settings.tokens, one.by_phase(), one.total_mix) == (80, [one], {"task": 1.0})
-    assert settings.total_mix == {"selected": 50 / 80, "task": 10 / 80, "general": 20 / 80}
+    assert settings.total_mix == {"selected": 50 / 80, "task": 10 / 80, "pool": 20 / 80}
     assert [phase.tokens for phase in settings.without_first(35).phases] == [5, 40]
     assert settings.without_first(35).tokens == 45
     assert load(AdaptSettings, {**usual, "tokens": 80, "phases": phases}) == settings, (
@@ -415,15 +415,15 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
     text = Examples(np.zeros(400), np.cumsum(LENGTHS), LENGTHS - 2, IDS, np.ones(37), FRAME)
     parts = {
         "selected": text.rows(np.arange(SELECTED)),
-        "general": text.rows(np.arange(SELECTED, 37)),
+        "pool": text.rows(np.arange(SELECTED, 37)),
     }
-    mixes = [{"selected": 1.0}, {"general": 1.0}, {"selected": 0.5, "general": 0.5}]
+    mixes = [{"selected": 1.0}, {"pool": 1.0}, {"selected": 0.5, "pool": 0.5}]
     phases = [
         {"tokens": size, "mix": mix} for size, mix in zip((200, 300, 900), mixes, strict=True)
     ]
     settings = load(AdaptSettings, {"phases": phases, "batch_size": 8, "max_tokens": 20})
     examples = Examples.mixture(parts, *mixes)
-    plan = Plan.of(examples, settings)
+    plan = Plan.from_settings(examples, settings)
     assert plan.firsts[-1] == len(plan) == sum(map(len, plan.phases))
     rows = stream(plan)
     ends = np.cumsum([len(stream(phase)) for phase in plan.phases])
@@ -457,11 +457,11 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
 
 def test_the_parts_have_their_own_epochs():
     rows = stream(plan("0.5", batch_size=8, steps=20))
-    selection, general = (
+    selection, pool = (
         [pair for pair in rows if pair[1] < SELECTED],
         [pair for pair in rows if pair[1] >= SELECTED],
     )
-    for pairs, size in ((selection, SELECTED), (general, GENERAL)):
+    for pairs, size in ((selection, SELECTED), (pool, POOL)):
         assert [epoch for epoch, _ in pairs] == [at // size for at in range(80)]
         assert sorted(row for epoch, row in pairs if epoch == 0) == sorted(
             {row for _, row in pairs}

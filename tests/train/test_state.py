@@ -121,7 +121,9 @@ def test_a_new_head_is_tied_and_depends_on_the_seed(backbone, folder):
 @pytest.fixture
 def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
     """Warms up a new head; returns the model, its loss, and its held-out losses before and after."""
-    tokens = Tokens.of(iterate_documents(write_corpus("c", repository_texts[:6])), tiny_tokenizer)
+    tokens = Tokens.from_documents(
+        iterate_documents(write_corpus("c", repository_texts[:6])), tiny_tokenizer
+    )
     collator, heldout = (
         MaskedTokens().collator(tiny_tokenizer, 0),
         MaskedTokens().heldout_collator(tiny_tokenizer),

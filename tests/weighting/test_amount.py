@@ -113,8 +113,8 @@ def amount_of(
     pool = sentences(CELLS, like_words, random) + sentences(
         COURTS, like + others - like_words, random
     )
-    task = sentences(CELLS, held_out, random)
-    pool, task = ([text] * len(part) if text else part for part in (pool, task))
+    target = sentences(CELLS, held_out, random)
+    pool, target = ([text] * len(part) if text else part for part in (pool, target))
     scores = np.sort(
         np.concatenate([random.normal(0, 1, like), random.normal(distance, 1, others)])
     )
@@ -122,11 +122,11 @@ def amount_of(
     texts = np.array([pool[row] for row in order])
     table = Pool.from_tables([score_table(texts.tolist(), scores[order])])
     held_out_table = SCORES.empty_table()
-    if task:
-        held_out_table = score_table(task, random.normal(0, 1, held_out))
+    if target:
+        held_out_table = score_table(target, random.normal(0, 1, held_out))
     return choose_amount(
         held_out_table,
-        task,
+        target,
         table,
         cut_segments(table, settings),
         lambda mask: texts[mask].tolist(),
@@ -181,10 +181,10 @@ def test_random_cuts_are_whole_segments(monkeypatch):
     texts = np.array(sentences(COURTS, 280, random))
     pool = Pool.from_tables([score_table(texts.tolist(), random.normal(size=280), 14)])
     task_texts = sentences(CELLS, 40, random)
-    task = score_table(task_texts, random.normal(size=40))
+    target = score_table(task_texts, random.normal(size=40))
     settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments
     segments = cut_segments(pool, settings)
-    choose_amount(task, task_texts, pool, segments, lambda mask: texts[mask].tolist(), settings)
+    choose_amount(target, task_texts, pool, segments, lambda mask: texts[mask].tolist(), settings)
     ((order, by_chance),) = orders
     for rows in (order, by_chance):
         np.testing.assert_array_equal(np.sort(rows), np.arange(240))

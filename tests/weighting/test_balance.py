@@ -1,4 +1,4 @@
-"""A budget spread over clusters: which segments are kept, by hand, and what never happens whatever the scores are."""
+"""A budget spread over clusters: which segments are selected, by hand, and what never happens whatever the scores."""
 
 import numpy as np
 import pyarrow as pa

@@ -39,7 +39,7 @@ def test_moments_merge_in_any_order(scores, a, b):
     first, second = sorted((min(a, scores.size), min(b, scores.size)))
     total = Moments()
     for shard in (scores[second:], scores[:first], scores[first:second]):
-        total = total.merge(Moments.of(shard))
+        total = total.merge(Moments.from_scores(shard))
     assert total.count == scores.size
     assert total.mean == pytest.approx(scores.mean(), rel=1e-9, abs=1e-6)
     assert total.std == pytest.approx(scores.std(), rel=1e-6, abs=1e-3)
@@ -168,7 +168,7 @@ def test_below_selects_by_segment_mean(shrink):
     )
     result = apply_policy(score_table(SCORES), WeighSettings(below=0.1, gamma=2, shrink=shrink))
     assert result.weight.tolist() == [1, 1, 0, 0, 1, 1]
-    assert result.counts["segments"] == {"in": 3, "kept": 2}
+    assert result.counts["segments"] == {"in": 3, "selected": 2}
     with pytest.raises(DataError, match=r"below=-1: .*-0\.25"):
         weigh(SCORES, below=-1, gamma=2, shrink=shrink)
 

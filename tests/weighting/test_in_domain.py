@@ -15,26 +15,26 @@ from dana.weighting.in_domain import (
 from dana.weighting.selection import sample_documents
 
 
-def in_domain(task, keep, pool, kept_share, seed):
-    return module.in_domain(task, keep, pool, kept_share, generator(seed, "mixture"))
+def in_domain(target, keep, pool, selected_share, seed):
+    return module.in_domain(target, keep, pool, selected_share, generator(seed, "mixture"))
 
 
-def mixed(seed, share, distance, units=6000, task_units=150, beta=0.2):
+def mixed(seed, share, distance, units=6000, target_units=150, beta=0.2):
     """A pool with `share` of the task's kind, the rest `distance` deviations away; the lowest beta is kept."""
     rng = np.random.default_rng(seed)
-    task, is_task = rng.normal(0, 1, task_units), rng.random(units) < share
-    pool = np.where(is_task, rng.normal(0, 1, units), rng.normal(distance, 1, units))
+    target, is_target = rng.normal(0, 1, target_units), rng.random(units) < share
+    pool = np.where(is_target, rng.normal(0, 1, units), rng.normal(distance, 1, units))
     weight = np.zeros(units)
     weight[np.argsort(pool)[: round(beta * units)]] = 1
-    keep = local_mean(pool, weight, task)
+    keep = local_mean(pool, weight, target)
     result = in_domain(
-        UnitScores(task, np.arange(task_units)),
+        UnitScores(target, np.arange(target_units)),
         keep,
         UnitScores(pool, np.arange(units)),
         beta,
         seed,
     )
-    return result, is_task[weight > 0].mean()
+    return result, is_target[weight > 0].mean()
 
 
 @pytest.mark.parametrize(("share", "distance"), [(0.02, 2.0), (0.11, 3.0), (0.3, 2.0)])
@@ -56,22 +56,22 @@ def test_shares_of_a_known_mixture(share, distance):
 @pytest.mark.parametrize("share", [0.05, 0.11, 0.3])
 def test_a_gap_in_low_scores_hides_nothing(share):
     """With few documents held out, a seventh of them may score lower than any of the pool: chance, not a share of 0."""
-    task = np.concatenate([np.full(4, -3.0), np.linspace(-1, 1, 26)])
+    target = np.concatenate([np.full(4, -3.0), np.linspace(-1, 1, 26)])
     alike, other = round(share * 1000), round((1 - share) * 1000)
     pool = np.concatenate([np.linspace(-1, 1, alike), np.linspace(5, 6, other)])
-    keep = np.ones(task.size)
+    keep = np.ones(target.size)
     result = in_domain(
-        UnitScores(task, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0
+        UnitScores(target, np.arange(30)), keep, UnitScores(pool, np.arange(pool.size)), share, 0
     )
     assert result.pool.value == pytest.approx(share, rel=0.25)
 
 
 def test_shares_by_hand():
-    # the tenth of ten task documents is the only threshold with ten below: 10 of 40 in the pool, 10
+    # the tenth of ten target documents is the only threshold with ten below: 10 of 40 in the pool, 10
     # of 10 of the task
-    task, pool = np.arange(10.0), np.append(np.arange(10.0), np.full(30, 100.0))
+    target, pool = np.arange(10.0), np.append(np.arange(10.0), np.full(30, 100.0))
     result = in_domain(
-        UnitScores(task, np.arange(10)), np.ones(10), UnitScores(pool, np.arange(40)), 0.1, 0
+        UnitScores(target, np.arange(10)), np.ones(10), UnitScores(pool, np.arange(40)), 0.1, 0
     )
     assert (result.pool.value, result.recall.value, result.precision.value) == (0.25, 1, 1), (
         "not 0.25 / 0.1"
@@ -93,7 +93,7 @@ def test_overlapping_scores_give_an_upper_bound():
 def test_repeated_units_change_no_share(seed, alike, other):
     """Confidence limits count documents: repeated units would choose another threshold by T (first) or G (second)."""
     rng = np.random.default_rng(seed)
-    task, pool = (
+    target, pool = (
         rng.normal(0, 1, 40),
         np.concatenate([rng.normal(0, 1, alike), rng.normal(2, 1, other)]),
     )
@@ -101,7 +101,7 @@ def test_repeated_units_change_no_share(seed, alike, other):
     for repeats in (1, 20):
         sides = [
             UnitScores(np.repeat(one, repeats), np.repeat(np.arange(one.size), repeats))
-            for one in (task, pool)
+            for one in (target, pool)
         ]
         estimates.append(in_domain(sides[0], np.ones(40 * repeats), sides[1], 1.0, 0).pool.value)
     assert estimates[1] == pytest.approx(estimates[0])
@@ -132,9 +132,9 @@ def test_local_mean_by_hand():
 def test_the_probability_of_a_unit_is_that_of_bayes(share):
     """Normal scores, task at 0 and others at 3: P(task | s) = 1 / (1 + (1 - π) / π · exp(3 s - 4.5))."""
     rng = np.random.default_rng(0)
-    task, is_task = rng.normal(0, 1, 400), rng.random(20_000) < share
-    pool = np.where(is_task, rng.normal(0, 1, is_task.size), rng.normal(3, 1, is_task.size))
-    sides = UnitScores(task, np.arange(400)), UnitScores(pool, np.arange(pool.size))
+    target, is_target = rng.normal(0, 1, 400), rng.random(20_000) < share
+    pool = np.where(is_target, rng.normal(0, 1, is_target.size), rng.normal(3, 1, is_target.size))
+    sides = UnitScores(target, np.arange(400)), UnitScores(pool, np.arange(pool.size))
     probability = in_domain_probability(*sides, share)
     bayes = 1 / (1 + (1 - share) / share * np.exp(3 * pool - 4.5))
     assert np.abs(probability - bayes).mean() < 0.02

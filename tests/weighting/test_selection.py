@@ -65,7 +65,7 @@ def assert_as_in_memory(table, values):
     np.testing.assert_array_equal(result.segment, within)
     if settings.policy != "sigmoid":
         assert result.counts["segments"]["in"] == segment.max() + 1
-        assert result.counts["segments"]["kept"] == np.unique(segment[weight > 0]).size
+        assert result.counts["segments"]["selected"] == np.unique(segment[weight > 0]).size
 
 
 @pytest.mark.parametrize("values", POLICIES, ids=str)

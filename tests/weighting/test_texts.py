@@ -47,7 +47,7 @@ def write_table(frame, folder, schema, rows_per_part=50):
 
 @pytest.fixture
 def table(tmp_path):
-    """Units of a corpus with scores, in several files; the first unit of a document may be missing."""
+    """Units of a pool with scores, in several files; the first unit of a document may be missing."""
     documents, rows = [], []
     for number, size in enumerate(SIZES):
         words = [f"w{number}x{unit}" for unit in range(size + 1)]
@@ -60,16 +60,16 @@ def table(tmp_path):
         ]
     frame = pd.DataFrame(rows, columns=SCORES.names[:5])
     random = np.random.default_rng(0)
-    write_parts(document_tables(documents), tmp_path / "corpus", DOCUMENTS, 4)
+    write_parts(document_tables(documents), tmp_path / "pool", DOCUMENTS, 4)
     write_table(frame.assign(score=random.normal(size=len(frame))), tmp_path / "scores", SCORES, 5)
     return tmp_path
 
 
-def select(folder, path, corpus="corpus"):
+def select(folder, path, pool="pool"):
     """Write the text of six units of ten, by chance; returns their weights and the number of lines."""
-    pool = Pool.from_tables([read_table(folder / "scores")])
-    weight = (np.random.default_rng(1).random(pool.units) < 0.6) * 1.0
-    return weight, write_selected_text(path, folder / "scores", folder / corpus, pool, weight)
+    scored = Pool.from_tables([read_table(folder / "scores")])
+    weight = (np.random.default_rng(1).random(scored.units) < 0.6) * 1.0
+    return weight, write_selected_text(path, folder / "scores", folder / pool, scored, weight)
 
 
 def test_runs_are_adjacent_selected_units_of_one_document():
@@ -113,7 +113,7 @@ def test_tokens_of_each_unit_are_counted(table, tmp_path, monkeypatch, tiny_toke
     expected = [len(tiny_tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words]
     for units in (3, 1 << 13):
         monkeypatch.setattr(selection, "UNITS_AT_A_TIME", units)
-        counts = count_tokens(table / "scores", table / "corpus", counting)
+        counts = count_tokens(table / "scores", table / "pool", counting)
         assert counts.tolist() == expected
 
 

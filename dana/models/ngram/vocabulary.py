@@ -106,8 +106,8 @@ class Vocabulary:
         _require_list(texts)
         number = self._numbers.get
         parts, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
-        rest = iter(texts)
-        while split := [split_words(text) for text in islice(rest, _BATCH)]:
+        remaining = iter(texts)
+        while split := [split_words(text) for text in islice(remaining, _BATCH)]:
             numbers = [
                 chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split
             ]

@@ -32,7 +32,7 @@ from dana.corpus.parse import make_document
 from dana.corpus.sources import stem
 from dana.corpus.text import normalise, words
 from dana.corpus.units import Span, sentences
-from dana.scoring.engines.parts import PartWriter, join_scores, task_part
+from dana.scoring.engines.parts import PartWriter, join_scores, target_part
 from dana.scoring.saved_selector import SavedSelector, load_selector
 
 try:
@@ -71,7 +71,7 @@ def as_document(doc: Any) -> Document | None:
 class DanaScore(PipelineStep):  # type: ignore[misc]
     """Writes ``dana_score``, the mean anomaly score of a document's units, and ``dana_units``, their number.
 
-    Higher is more foreign to the task. Existing values are overwritten; a blank text has None and
+    Higher is more foreign to the target text. Existing values are overwritten; a blank text has None and
     0. Text is normalised and cut as by ``dana score``, in shards of 1,024 documents that are not
     blank, so scores of the same documents in the same order equal those of ``dana score`` bit for
     bit. The document's text does not change.
@@ -117,7 +117,7 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         digest = selector.description["digest"]
         part: AbstractContextManager[PartWriter | None] = nullcontext()
         if self.output is not None:
-            part = task_part(self.output, rank, world_size, digest)
+            part = target_part(self.output, rank, world_size, digest)
         with part as writer:
             for shard in _shards(data or ()):
                 yield from self._score_shard(shard, selector, writer)
@@ -298,7 +298,7 @@ def document_cut(run: str | Path) -> float:
         ConfigError: If the weights are of other scores, or select everything.
     """
     scores = open_artifact(
-        Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR"
+        Path(run) / "scores", "scores", "dana score --task ... --pool ... --out DIR"
     )
     weights = open_artifact(Path(run) / "weights", "weights", f"dana weigh {run}")
     if weights.manifest["depends_on"].get("scores") != scores.fingerprint:
@@ -306,7 +306,7 @@ def document_cut(run: str | Path) -> float:
             f"{weights.path} was not made from {scores.path}; weigh these scores first: dana weigh {run}"
         )
     units = weights.manifest["counts"]["units"]
-    if units["kept"] == units["in"]:
+    if units["selected"] == units["in"]:
         raise ConfigError(
             f"{weights.path}: all units are selected; weigh with policy segments or sampled"
         )
@@ -319,7 +319,7 @@ def document_cut(run: str | Path) -> float:
     means = np.concatenate(means_of_tables)
     sizes = np.concatenate(sizes_of_tables)
     order = np.argsort(means, kind="stable")
-    selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["kept"], side="right"))
+    selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["selected"], side="right"))
     return float(means[order[min(max(1, selected_count), means.size - 1)]])
 
 

@@ -1,6 +1,6 @@
 """Write scored documents on any fsspec file system, one part per task of a pipeline, and join the parts to a run.
 
-Task 3 writes ``corpus/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`),
+Task 3 writes ``pool/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`),
 ``scores/part-00003.parquet`` (:data:`dana.core.schemas.SCORES`, one row group per shard) and last
 ``tasks/00003.json``: the number of tasks, the selector's digest and the digests of both tables.
 Each file is written under a hidden name and renamed when complete. :func:`join_scores` joins them.
@@ -40,7 +40,7 @@ from dana.corpus.documents import Tally, document_tables
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
 
-TABLES = {"corpus": DOCUMENTS, "scores": SCORES}
+TABLES = {"pool": DOCUMENTS, "scores": SCORES}
 TASKS = "tasks"
 FORMAT = 1  # raise it with every incompatible change
 RECORD_KEYS = {"format", "tasks", "selector", "documents", "blank", "digests"}
@@ -124,7 +124,9 @@ class _DigestStream:
 
 
 @contextmanager
-def task_part(folder: DirFileSystem, rank: int, tasks: int, selector: str) -> Iterator[PartWriter]:
+def target_part(
+    folder: DirFileSystem, rank: int, tasks: int, selector: str
+) -> Iterator[PartWriter]:
     """Open the part of one task; it is complete when the block ends, and removed if the block raises.
 
     Files of an earlier attempt of the same task are removed first.
@@ -176,13 +178,13 @@ def _clear(folder: DirFileSystem, rank: int) -> None:
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """Join the parts of :class:`dana.scoring.engines.datatrove.DanaScore` to a run that ``dana weigh`` can read.
 
-    The corpus has one part per task, in order, so its shards are those that the tasks scored.
+    The pool has one part per task, in order, so its shards are those that the tasks scored.
     Documents are not deduplicated; do that in the pipeline, before scoring.
 
     Args:
         parts: The step's ``output``: a path, a URL of fsspec, or such a file system.
         run: Folder of the run whose selector scored.
-        out: Folder of the new run: ``task`` (a copy), ``corpus`` and ``scores``.
+        out: Folder of the new run: ``target`` (a copy), ``pool`` and ``scores``.
 
     Returns:
         The scores.
@@ -195,27 +197,27 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """
     require(not is_url(str(out)), "out", out, "a local folder; copy it to a URL afterwards")
     scores = open_artifact(
-        Path(run) / "scores", "scores", "dana score --task ... --general ... --out DIR"
+        Path(run) / "scores", "scores", "dana score --task ... --pool ... --out DIR"
     )
     all_parts = _Parts.open(as_folder(parts), scores)
-    task = open_artifact(Path(run) / "task", "task")
+    target = open_artifact(Path(run) / "target", "target")
 
-    def copy_task(draft: Draft) -> None:
+    def copy_target(draft: Draft) -> None:
         manifest = shutil.ignore_patterns(Path(MANIFEST).name)
-        shutil.copytree(task.path, draft.path, dirs_exist_ok=True, ignore=manifest)
-        draft.counts, draft.seeds = task.manifest["counts"], task.manifest["seeds"]
-        draft.notes |= get_notes(task.manifest)
+        shutil.copytree(target.path, draft.path, dirs_exist_ok=True, ignore=manifest)
+        draft.counts, draft.seeds = target.manifest["counts"], target.manifest["seeds"]
+        draft.notes |= get_notes(target.manifest)
 
-    make(Path(out) / "task", "task", task.manifest["depends_on"], copy_task)
-    corpus = make(
-        Path(out) / "corpus",
-        "corpus",
-        {"parts": all_parts.digests("corpus")},
+    make(Path(out) / "target", "target", target.manifest["depends_on"], copy_target)
+    pool = make(
+        Path(out) / "pool",
+        "pool",
+        {"parts": all_parts.digests("pool")},
         all_parts.write_corpus,
     )
     depends_on = {
         **scores.manifest["depends_on"],
-        "general": corpus.fingerprint,
+        "pool": pool.fingerprint,
         "parts": all_parts.digests("scores"),
     }
     return make(
@@ -290,7 +292,7 @@ class _Parts:
         return cls(folder, [*records.values()])
 
     def digests(self, table: str) -> list[str]:
-        """Return the digests of the parts of ``corpus`` or ``scores``, in order."""
+        """Return the digests of the parts of ``pool`` or ``scores``, in order."""
         return [
             record["digests"][_part_name(table, rank)] for rank, record in enumerate(self.records)
         ]
@@ -299,7 +301,7 @@ class _Parts:
         """Copy the documents of every task and count them."""
         tally = Tally()
         for rank, record in enumerate(self.records):
-            self._fetch("corpus", rank, draft.path / Path(_part_name("corpus", rank)).name)
+            self._fetch("pool", rank, draft.path / Path(_part_name("pool", rank)).name)
             tally.record_count += record["documents"] + record["blank"]
             if record["blank"]:
                 tally.drop_counts["empty"] += record["blank"]
@@ -319,7 +321,7 @@ class _Parts:
         units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
         counts = scores.manifest["counts"].items()
         draft.counts = {
-            name: units if name == "general_units" else count for name, count in counts
+            name: units if name == "pool_units" else count for name, count in counts
         } | {"units": units}
         draft.seeds = scores.manifest["seeds"]
 

@@ -1,7 +1,7 @@
-"""Compare selectors on held-out task text and fit the best one or their fusion.
+"""Compare selectors on held-out target text and fit the best one or their fusion.
 
 Each candidate is fitted as it will be deployed (:mod:`dana.selectors.build`), on folds of the task
-and samples of one half of the corpus. It scores pieces of held-out task documents and of the other
+and samples of one half of the pool. It scores pieces of held-out target documents and of the other
 half's documents. The weights of the fusion come from stacking.
 """
 
@@ -23,7 +23,7 @@ from dana.core.rng import derive_seed, generator
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units
 from dana.encoders.base import has_vectors
-from dana.scoring.ranking.folds import Pieces, folds_of, match_lengths, pieces_of, task_groups
+from dana.scoring.ranking.folds import Pieces, folds_of, match_lengths, pieces_of, target_groups
 from dana.scoring.ranking.measures import average_precisions, recalls_at
 from dana.selectors.base import FittedSelector, RememberedContext, Selector, SelectorContext
 from dana.selectors.build import create_selector, half_of, plain_selector
@@ -31,14 +31,14 @@ from dana.selectors.fusion import FusionSelector
 
 log = get_logger(__name__)
 
-PIECES = "pieces"  # sample of general text on which selectors are compared
+PIECES = "pieces"  # sample of pool text on which selectors are compared
 RIDGE = 0.01  # penalty on unequal weights; results hardly change between 0.001 and 0.1
 NEAR = 0.01  # lead in average precision that a single selector needs over the fusion, an encoder over none
 LEAST = 0.02  # smallest weight in the fusion
 FUSION = "fusion"
 WORDS = ["moore_lewis", "lexical"]  # compared by default where no vectors are installed
-PIECE_UNITS = 8000  # general units of both halves to compare on, in runs of γ units
-MIN_TASK_UNITS = 5  # one per fold
+PIECE_UNITS = 8000  # pool units of both halves to compare on, in runs of γ units
+MIN_TARGET_UNITS = 5  # one per fold
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ class FittedAuto(FittedSelector):
 class AutoSelector(Selector):
     """Selector that scores with the best of several selectors, or with their fusion.
 
-    Every candidate is cross-validated over groups of the task's documents, against pieces of
-    general documents that it was not fitted on (:func:`held_out_scores`). The choice is by average
+    Every candidate is cross-validated over groups of the target's documents, against pieces of
+    pool documents that it was not fitted on (:func:`held_out_scores`). The choice is by average
     precision (:func:`choose_selector`); the best one is then fitted on the whole task.
 
     Attributes:
         selectors: Specs of selectors or detectors, joined by ``+``. Of the default, the first two
             are taken where the vectors of the run's encoder are not installed.
-        folds: Number of folds of the task's documents.
-        prevalence: Share of task text in the corpus to which average precision is weighted.
+        folds: Number of folds of the target's documents.
+        prevalence: Share of target text in the pool to which average precision is weighted.
         gamma: Units of a piece; the paper's segments have 15.
     """
 
@@ -114,39 +114,39 @@ class AutoSelector(Selector):
         """Settings of the run that any candidate uses."""
         return self._fusion.takes
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the samples of a cross-fitted fusion of all candidates, and ``pieces`` to compare on."""
-        return {**self._fusion.samples(task_units), PIECES: PIECE_UNITS}
+        return {**self._fusion.samples(target_units), PIECES: PIECE_UNITS}
 
     def runs(self) -> Mapping[str, int]:
         return {PIECES: self.gamma}
 
-    def learn(self, task: Units, general: Mapping[str, Units], seed: int) -> FittedAuto:
+    def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedAuto:
         """Compare the candidates, log the comparison and its reason, and fit the best one."""
         require(
-            len(task) >= MIN_TASK_UNITS,
-            "task",
-            f"{len(task)} units",
-            f"at least {MIN_TASK_UNITS} to choose by",
+            len(target) >= MIN_TARGET_UNITS,
+            "target",
+            f"{len(target)} units",
+            f"at least {MIN_TARGET_UNITS} to choose by",
         )
         if self._specs is WORDS:
             log.warning(
                 "selector  by words: vectors of %s need pip install 'dana-lm[offline]'",
                 self.context.encoder,
             )
-        texts = texts_to_compare(task, general, self.gamma, seed)
-        candidates = self._candidates(RememberedContext.of(self.context))
+        texts = texts_to_compare(target, pool, self.gamma, seed)
+        candidates = self._candidates(RememberedContext.from_context(self.context))
         rows, spec, reason = choose_selector(
             self._specs, candidates, texts, self.folds, self.prevalence, seed
         )
         table = pd.DataFrame(rows).sort_values("ap", ascending=False, kind="stable")
         text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="")
-        log.info("selectors on held-out task text\n%s", text)
+        log.info("selectors on held-out target text\n%s", text)
         log.info("selector  %s", reason)
         best = create_selector(spec, self.context)
-        sample_sizes = best.samples(len(task))
+        sample_sizes = best.samples(len(target))
         model = best.fit(
-            task, {name: general[name].first(size) for name, size in sample_sizes.items()}, seed
+            target, {name: pool[name].first(size) for name, size in sample_sizes.items()}, seed
         )
         return FittedAuto(
             spec, model, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}}
@@ -160,7 +160,8 @@ class AutoSelector(Selector):
     def identity(self) -> dict[str, Any]:
         """Return the parameters and the candidates' identities."""
         candidates = [
-            {**one.identity(), "code": origin_of(one)} for one in self._candidates(self.context)
+            {**candidate.identity(), "code": origin_of(candidate)}
+            for candidate in self._candidates(self.context)
         ]
         numbers = {name: getattr(self, name) for name in ("folds", "prevalence", "gamma")}
         return {"selector": "AutoSelector", **numbers, "candidates": candidates}
@@ -171,13 +172,13 @@ class ComparedTexts:
     """Texts on which selectors are fitted and compared.
 
     Attributes:
-        task: All pieces of the task.
-        general: Pieces of one half of the corpus, to compare on.
+        target: All pieces of the task.
+        pool: Pieces of one half of the pool, to compare on.
         samples: Samples of the other half by name, to fit on.
     """
 
-    task: Pieces
-    general: Pieces
+    target: Pieces
+    pool: Pieces
     samples: Mapping[str, Units]
 
 
@@ -186,39 +187,39 @@ class HeldOutScores:
     """Standardised scores of one selector; higher = more foreign.
 
     Attributes:
-        task: Mean score of each task piece, shape (pieces,).
-        general: Mean score of each general piece, shape (pieces,).
+        target: Mean score of each target piece, shape (pieces,).
+        pool: Mean score of each pool piece, shape (pieces,).
     """
 
-    task: np.ndarray
-    general: np.ndarray
+    target: np.ndarray
+    pool: np.ndarray
 
 
 def texts_to_compare(
-    task: Units, general: Mapping[str, Units], gamma: int, seed: int
+    target: Units, pool: Mapping[str, Units], gamma: int, seed: int
 ) -> ComparedTexts:
-    """Cut texts into pieces and split the corpus into a half to fit on and a half to compare on.
+    """Cut texts into pieces and split the pool into a half to fit on and a half to compare on.
 
     Args:
-        task: The task's units.
-        general: Samples of the whole corpus by name, one of them ``pieces``.
+        target: The target's units.
+        pool: Samples of the whole pool by name, one of them ``pieces``.
         gamma: Most units of a piece.
         seed: Root seed; decides the halves.
 
     Raises:
-        DataError: If the corpus has too few documents for two halves.
+        DataError: If the pool has too few documents for two halves.
     """
-    pieces = pieces_of(task, task_groups(task), gamma)
-    half = {name: half_of(sample, seed) for name, sample in general.items()}
+    pieces = pieces_of(target, target_groups(target), gamma)
+    half = {name: half_of(sample, seed) for name, sample in pool.items()}
     samples = {
         name: sample.rows(np.flatnonzero(half[name] == 0))
-        for name, sample in general.items()
+        for name, sample in pool.items()
         if name != PIECES
     }
-    others = general[PIECES].rows(np.flatnonzero(half[PIECES] == 1))
+    others = pool[PIECES].rows(np.flatnonzero(half[PIECES] == 1))
     if len(others) < 2 or not all(map(len, samples.values())):
         raise DataError(
-            "the general text has too few documents to compare selectors; choose one yourself: --selector lexical"
+            "the pool has too few documents to compare selectors; choose one yourself: --selector lexical"
         )
     cut = match_lengths(pieces_of(others, others.document_numbers, gamma), pieces.lengths, seed)
     return ComparedTexts(pieces, cut, samples)
@@ -227,36 +228,36 @@ def texts_to_compare(
 def held_out_scores(
     selector: Selector, texts: ComparedTexts, fold: np.ndarray, root: int
 ) -> HeldOutScores:
-    """Score every task piece with the fit that excluded it, standardised by that fit's general scores.
+    """Score every target piece with the fit that excluded it, standardised by that fit's pool scores.
 
     Args:
         selector: Selector in a context that remembers vectors.
         texts: Texts to fit on and to score.
-        fold: Fold that holds each task piece out, int64 of shape (task pieces,).
+        fold: Fold that holds each target piece out, int64 of shape (target pieces,).
         root: Root seed.
 
     Returns:
-        Scores; those of general pieces are averaged over the fits.
+        Scores; those of pool pieces are averaged over the fits.
     """
-    task, general = texts.task, texts.general
+    target, pool = texts.target, texts.pool
     samples = {
         name: texts.samples[name].first(size)
-        for name, size in selector.samples(len(task.units)).items()
+        for name, size in selector.samples(len(target.units)).items()
     }
-    task_scores, general_scores = np.zeros(len(task.units)), np.zeros(len(general.units))
+    target_scores, pool_scores = np.zeros(len(target.units)), np.zeros(len(pool.units))
     folds = int(fold.max()) + 1
     for number in range(folds):
         inside, outside = (
-            np.flatnonzero((fold[task.of] == number) == side) for side in (False, True)
+            np.flatnonzero((fold[target.of] == number) == side) for side in (False, True)
         )
         model = selector.fit(
-            task.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number)
+            target.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number)
         )
-        scores = model.score(general.units)
+        scores = model.score(pool.units)
         mean, std = scores.mean(), scores.std() or 1.0
-        task_scores[outside] = (model.score(task.units.rows(outside)) - mean) / std
-        general_scores += (scores - mean) / std / folds
-    return HeldOutScores(task.means(task_scores), general.means(general_scores))
+        target_scores[outside] = (model.score(target.units.rows(outside)) - mean) / std
+        pool_scores += (scores - mean) / std / folds
+    return HeldOutScores(target.means(target_scores), pool.means(pool_scores))
 
 
 def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: int) -> HeldOutScores:
@@ -264,36 +265,37 @@ def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: in
 
     Args:
         candidates: Scores of each selector.
-        fold: Fold of each task piece, int64 of shape (task pieces,); general pieces are dealt into
+        fold: Fold of each target piece, int64 of shape (target pieces,); pool pieces are dealt into
             as many folds.
         root: Root seed.
     """
-    task, general = (
-        np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general")
+    target, pool = (
+        np.stack([getattr(candidate, side) for candidate in candidates], 1)
+        for side in ("target", "pool")
     )
     folds = int(fold.max()) + 1
-    general_fold = generator(root, "ranking", "stacking").permutation(len(general)) % folds
-    task_scores, general_scores = np.zeros(len(task)), np.zeros(len(general))
+    pool_fold = generator(root, "ranking", "stacking").permutation(len(pool)) % folds
+    target_scores, pool_scores = np.zeros(len(target)), np.zeros(len(pool))
     for number in range(folds):
-        weights = stacking_weights(task[fold != number], general[general_fold != number])[0]
-        task_scores[fold == number] = task[fold == number] @ weights
-        general_scores[general_fold == number] = general[general_fold == number] @ weights
-    return HeldOutScores(task_scores, general_scores)
+        weights = stacking_weights(target[fold != number], pool[pool_fold != number])[0]
+        target_scores[fold == number] = target[fold == number] @ weights
+        pool_scores[pool_fold == number] = pool[pool_fold == number] @ weights
+    return HeldOutScores(target_scores, pool_scores)
 
 
-def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Fit a logistic regression of task against general text, with weights shrunk towards equal weights.
+def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Fit a logistic regression of target against pool text, with weights shrunk towards equal weights.
 
     Minimises the mean logistic loss, both classes of equal weight, plus RIDGE · Σ (w_k - mean w)².
     With little text the weights stay near equal.
 
     Args:
-        task: Scores of task pieces, shape (pieces, selectors); higher = more foreign.
-        general: Scores of general pieces, shape (pieces, selectors).
+        target: Scores of target pieces, shape (pieces, selectors); higher = more foreign.
+        pool: Scores of pool pieces, shape (pieces, selectors).
 
     Returns:
         Weights of shape (selectors,), non-negative, summing to one, equal if no selector separates
-        the two; slope and intercept of the log odds of being general text as a function of the
+        the two; slope and intercept of the log odds of being pool text as a function of the
         weighted sum.
 
     References:
@@ -302,9 +304,9 @@ def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray,
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    rows = np.concatenate([task, general])
-    sign = np.concatenate([-np.ones(len(task)), np.ones(len(general))])
-    share = np.where(sign < 0, 0.5 / len(task), 0.5 / len(general))
+    rows = np.concatenate([target, pool])
+    sign = np.concatenate([-np.ones(len(target)), np.ones(len(pool))])
+    share = np.where(sign < 0, 0.5 / len(target), 0.5 / len(pool))
     count = rows.shape[1]
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
@@ -324,9 +326,9 @@ def stacking_weights(task: np.ndarray, general: np.ndarray) -> tuple[np.ndarray,
     return weights, total, float(solution[-1])
 
 
-# One selector's row, over pieces of held-out task and general text: name (`fusion` for the weighted
+# One selector's row, over pieces of held-out target and pool text: name (`fusion` for the weighted
 # sum of all); average precision at the prevalence, with a 95 % interval by a bootstrap over
-# documents; recall (share of task pieces below the 5 % and the 20 % quantile of the general ones);
+# documents; recall (share of target pieces below the 5 % and the 20 % quantile of the those of the pool);
 # AUROC; weight in the fusion, None for the fusion itself.
 Row = dict[str, Any]
 
@@ -350,8 +352,8 @@ def choose_selector(
         specs: Specs of the candidates.
         selectors: The candidates, in a context that remembers vectors.
         texts: Texts to fit on and to compare on.
-        folds: Number of folds of the task's documents.
-        prevalence: Share of task text to which average precision is weighted.
+        folds: Number of folds of the target's documents.
+        prevalence: Share of target text to which average precision is weighted.
         seed: Root seed.
 
     Returns:
@@ -360,18 +362,19 @@ def choose_selector(
     Raises:
         DataError: If a candidate cannot be fitted on these texts.
     """
-    fold = folds_of(texts.task.groups, folds, derive_seed(seed, "ranking", "folds", 0))
+    fold = folds_of(texts.target.groups, folds, derive_seed(seed, "ranking", "folds", 0))
     candidates = [held_out_scores(selector, texts, fold, seed) for selector in selectors]
     sides = (
-        np.stack([getattr(one, side) for one in candidates], 1) for side in ("task", "general")
+        np.stack([getattr(candidate, side) for candidate in candidates], 1)
+        for side in ("target", "pool")
     )
     weights = stacking_weights(*sides)[0]
     if len(candidates) > 1:
         candidates.append(fused_scores(candidates, fold, seed))
     shares = [*map(float, weights), None]
     rows = [
-        _row(name, one, share, texts, prevalence, seed)
-        for name, one, share in zip([*specs, FUSION], candidates, shares, strict=False)
+        _row(name, candidate, share, texts, prevalence, seed)
+        for name, candidate, share in zip([*specs, FUSION], candidates, shares, strict=False)
     ]
     cheap = [
         spec
@@ -391,17 +394,17 @@ def _row(
 ) -> Row:
     from sklearn.metrics import roc_auc_score
 
-    groups = texts.task.groups, texts.general.groups
+    groups = texts.target.groups, texts.pool.groups
     ap = average_precisions(
-        scores.task, scores.general, groups, prevalence, derive_seed(seed, "ranking", "bootstrap")
+        scores.target, scores.pool, groups, prevalence, derive_seed(seed, "ranking", "bootstrap")
     )
     low, high = percentile_interval(ap[1:])
-    is_task = np.repeat([1, 0], [scores.task.size, scores.general.size])
+    is_target = np.repeat([1, 0], [scores.target.size, scores.pool.size])
     return {
         **{"name": name, "ap": float(ap[0]), "ap_low": low, "ap_high": high},
-        "recall_5": recalls_at(scores.task, scores.general, 0.05),
-        "recall_20": recalls_at(scores.task, scores.general, 0.2),
-        "auroc": float(roc_auc_score(is_task, -np.concatenate([scores.task, scores.general]))),
+        "recall_5": recalls_at(scores.target, scores.pool, 0.05),
+        "recall_20": recalls_at(scores.target, scores.pool, 0.2),
+        "auroc": float(roc_auc_score(is_target, -np.concatenate([scores.target, scores.pool]))),
         "weight": weight,
     }
 

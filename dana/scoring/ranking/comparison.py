@@ -1,4 +1,4 @@
-"""Compare detectors on held-out task text and choose one. DANA, section 3.1 and Table 1.
+"""Compare detectors on held-out target text and choose one. DANA, section 3.1 and Table 1.
 
 Texts are embedded once. Each detector is fitted through the selector that ``dana score`` deploys
 and scores folds that it was not fitted on.
@@ -18,8 +18,8 @@ from dana.core.logging import get_logger, monitor, progress, report_ticks
 from dana.core.rng import derive_seed
 from dana.core.statistics import percentile_interval
 from dana.corpus.unit_stream import Units, draw
-from dana.scoring.inputs import GeneralCorpus, TaskText
-from dana.scoring.ranking.folds import folds_of, task_groups
+from dana.scoring.inputs import PoolText, TargetText
+from dana.scoring.ranking.folds import folds_of, target_groups
 from dana.scoring.ranking.measures import (
     Fold,
     against_chance,
@@ -36,13 +36,13 @@ from dana.selectors.detector import GEOMETRY_SAMPLE, DetectorSelector
 log = get_logger(__name__)
 
 HELD_OUT = 0.1  # the paper's 90/10 split
-MIN_TASK_UNITS = 20  # so that at least two units are held out
-NEGATIVES = 2000  # general units whose quantile is the threshold; its standard error is about 0.01
+MIN_TARGET_UNITS = 20  # so that at least two units are held out
+NEGATIVES = 2000  # pool units whose quantile is the threshold; its standard error is about 0.01
 
 # One detector's row: name; recall with a 95 % interval over documents and whether it is within one
 # standard error of the best (protocol `grouped` only); F1, AUROC and average precision averaged
 # over fits; standard deviation of F1; stability (see `stability`); seconds of a fit and of scoring
-# the held-out and the general units; interval of AUROC and rank correlation of score and length
+# the held-out and the pool units; interval of AUROC and rank correlation of score and length
 # (see `against_chance`).
 Row = dict[str, Any]
 
@@ -53,14 +53,14 @@ class RankingTexts:
 
     Attributes:
         context: Context of the selectors; it holds the vectors.
-        task: Task units to fit on and to hold out.
-        groups: Group of each task unit, int64 of shape (task units,); a group is held out together.
-        samples: General samples by name.
+        target: Target units to fit on and to hold out.
+        groups: Group of each target unit, int64 of shape (target units,); a group is held out together.
+        samples: Pool samples by name.
         draws: Bootstrap counts (:func:`dana.scoring.ranking.measures.bootstrap_counts`).
     """
 
     context: RememberedContext
-    task: Units
+    target: Units
     groups: np.ndarray
     samples: dict[str, Units]
     draws: tuple[np.ndarray, ...]
@@ -69,21 +69,21 @@ class RankingTexts:
     def counts(self) -> dict[str, int]:
         """Counts for the manifest."""
         return {
-            "task_units": len(self.task),
-            "task_documents": len(set(self.task.doc_ids)),
-            "task_groups": int(self.groups.max()) + 1,
+            "target_units": len(self.target),
+            "task_documents": len(set(self.target.doc_ids)),
+            "target_groups": int(self.groups.max()) + 1,
             **{name: len(sample) for name, sample in self.samples.items()},
         }
 
 
 def texts_to_rank(
-    task: TaskText, general: GeneralCorpus, selection: Selection, settings: RankSettings
+    target: TargetText, pool: PoolText, selection: Selection, settings: RankSettings
 ) -> RankingTexts:
-    """Draw the general samples and embed them and the task.
+    """Draw the pool samples and embed them and the task.
 
     Args:
-        task: Task text; at most ``max_task_units`` units are used.
-        general: Corpus to draw the samples from.
+        target: Target text; at most ``max_target_units`` units are used.
+        pool: Pool to draw the samples from.
         selection: How text is cut and embedded.
         settings: The protocol, which decides the samples.
 
@@ -91,16 +91,17 @@ def texts_to_rank(
         ConfigError: If a sample has fewer than two units.
         DataError: If the task has too few units.
     """
-    units = task.units(selection)
-    if len(units) < MIN_TASK_UNITS:
+    units = target.units(selection)
+    if len(units) < MIN_TARGET_UNITS:
         raise DataError(
-            f"the task has {len(units)} units; ranking needs at least {MIN_TASK_UNITS}, some of which it holds out"
+            f"the target text has {len(units)} units; ranking needs at least "
+            f"{MIN_TARGET_UNITS}, some of which it holds out"
         )
-    groups = task_groups(units)
+    groups = target_groups(units)
     all_sizes: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
     for spec in settings.specs():
         all_sizes.update(
-            DetectorSelector(spec, general_share=selection.general_share).samples(len(units))
+            DetectorSelector(spec, pool_share=selection.pool_share).samples(len(units))
         )
     # The samples of the fit come first, so that they equal those of ``dana score``.
     order = ("contamination", "geometry", "background")
@@ -108,11 +109,11 @@ def texts_to_rank(
     sizes["negatives"] = round(len(units) * HELD_OUT) if settings.protocol == "paper" else NEGATIVES
     seeds = {name: derive_seed(selection.seed, "general", name) for name in sizes}
     samples = draw(
-        general.units(selection), {name: (seeds[name], size) for name, size in sizes.items()}
+        pool.units(selection), {name: (seeds[name], size) for name, size in sizes.items()}
     )
     fewest = min(map(len, samples.values()))
-    require(fewest >= 2, "general", f"{fewest} units left for a sample", "a corpus with more units")
-    context = RememberedContext.of(selection.context(""))
+    require(fewest >= 2, "pool", f"{fewest} units left for a sample", "a pool with more units")
+    context = RememberedContext.from_context(selection.context(""))
     total = len(units) + sum(map(len, samples.values()))
     with progress(what="embedding", unit="units", total=total) as bar, report_ticks(bar):
         for part in (units, *samples.values()):
@@ -138,7 +139,7 @@ def compare_detectors(
         texts: Texts of :func:`texts_to_rank`.
         settings: The protocol. With ``detectors`` all, a detector that fails is skipped with a
             warning.
-        budget: Share of the general units to select, β.
+        budget: Share of the pool units to select, β.
         root: Root seed.
 
     Returns:
@@ -157,7 +158,7 @@ def compare_detectors(
             context=replace(texts.context, detector=spec)
         )  # as dana score deploys it
         if by_unit:
-            selector = replace(selector, general_share=0.0)  # section 3.1 fits on the task alone
+            selector = replace(selector, pool_share=0.0)  # section 3.1 fits on the task alone
         try:
             row, replicates[spec] = _over_folds(selector, texts, settings, budget, root)
         except DanaError as error:
@@ -175,7 +176,7 @@ def compare_detectors(
     if by_unit:
         return rows, choose_by_f1(candidates), errors
     if rows[0]["recall_low"] <= budget:
-        chance = "no detector separates the task from this general text"
+        chance = "no detector separates the task from this pool"
         log.warning(
             "ranking   %s: recall at a budget of %g is %.2f, as by chance",
             chance,
@@ -202,7 +203,7 @@ def _over_folds(
     folds, runs, seconds = [], [], []
     by_unit, negatives = settings.protocol == "paper", texts.samples["negatives"]
     groups, count = (
-        (np.arange(len(texts.task)), round(1 / HELD_OUT))
+        (np.arange(len(texts.target)), round(1 / HELD_OUT))
         if by_unit
         else (texts.groups, settings.folds)
     )
@@ -213,13 +214,13 @@ def _over_folds(
             inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             fit_seed = derive_seed(root, "ranking", "detector", seed, number)
             scores, spent = _fit_and_score(
-                selector, texts, inside, (texts.task.rows(outside), negatives), fit_seed
+                selector, texts, inside, (texts.target.rows(outside), negatives), fit_seed
             )
             of_seed.append(Fold(outside, *scores))
             seconds.append(spent)
         folds += of_seed
         runs += separations(of_seed, settings.prevalence)
-    row = summarise(runs, [fold.general for fold in folds], seconds)
+    row = summarise(runs, [fold.pool for fold in folds], seconds)
     row |= against_chance(
         folds, texts.groups, np.array(negatives.doc_ids), negatives.ends - negatives.starts
     )
@@ -243,11 +244,11 @@ def _fit_and_score(
     seed: int,
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
     """Fit on some rows of the task and score `parts`; return the scores and the seconds of fitting and scoring."""
-    general = {
+    pool = {
         name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()
     }
     began = time.perf_counter()
-    model = selector.fit(texts.task.rows(rows), general, seed)
+    model = selector.fit(texts.target.rows(rows), pool, seed)
     ready = time.perf_counter()
     scores = [model.score(part) for part in parts]
     return scores, (ready - began, time.perf_counter() - ready)
@@ -255,14 +256,14 @@ def _fit_and_score(
 
 def summarise(
     runs: Sequence[tuple[float, float, float]],
-    general: Sequence[np.ndarray],
+    pool: Sequence[np.ndarray],
     seconds: Sequence[tuple[float, float]],
 ) -> Row:
     """Average one detector's fits; the standard deviation of F1 has ddof 1 and is 0 with one fit.
 
     Args:
         runs: F1, AUROC and average precision of each fit.
-        general: Scores of one general sample by each fit.
+        pool: Scores of one pool sample by each fit.
         seconds: Seconds of each fit and of its scoring.
     """
     f1, auroc, ap = zip(*runs, strict=True)
@@ -274,7 +275,7 @@ def summarise(
         "auroc_mean": fmean(auroc),
         "ap_mean": fmean(ap),
     }
-    return {**means, "stability": stability(general), "fit_s": fit_s, "score_s": score_s}
+    return {**means, "stability": stability(pool), "fit_s": fit_s, "score_s": score_s}
 
 
 def choose_by_f1(rows: Sequence[Row]) -> str:
@@ -296,8 +297,8 @@ def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
     """
     best = max(replicates.values(), key=lambda recall: recall[0])
     return {
-        name: bool(best[0] - one[0] <= np.std((best - one)[1:], ddof=1))
-        for name, one in replicates.items()
+        name: bool(best[0] - values[0] <= np.std((best - values)[1:], ddof=1))
+        for name, values in replicates.items()
     }
 
 

@@ -4,7 +4,7 @@ Units of one document resemble each other, and relation data repeats a sentence 
 marks, so a split by unit would test a detector on text it was fitted on.
 
 Pieces are runs of consecutive units. Selection takes segments of documents, so selectors are
-compared by mean scores of pieces. General pieces get the lengths of the task's, because the mean of
+compared by mean scores of pieces. Pool pieces get the lengths of the target's, because the mean of
 fewer scores has a larger variance.
 """
 
@@ -47,10 +47,10 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
     shingles, _ = shingle_matrix(rows.values())
     overlap = coo_array(shingles @ shingles.T)
     sizes = np.diff(shingles.indptr)
-    one, two = overlap.coords
-    alike = overlap.data >= ALIKE * np.minimum(sizes[one], sizes[two])
+    left, right = overlap.coords
+    alike = overlap.data >= ALIKE * np.minimum(sizes[left], sizes[right])
     links = csr_array(
-        (np.ones(alike.sum()), (one[alike], two[alike])), shape=(len(rows), len(rows))
+        (np.ones(alike.sum()), (left[alike], right[alike])), shape=(len(rows), len(rows))
     )
     _, labels = connected_components(links, directed=False)  # in order of first appearance
     number = dict(zip(rows, labels, strict=True))
@@ -65,7 +65,7 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
 
     Args:
         groups: Group of each unit, shape (units,), from :func:`groups_of`.
-        order: Position of each unit in the task's text, shape (units,).
+        order: Position of each unit in the target's text, shape (units,).
     """
     sizes = np.bincount(groups)
     largest = int(sizes.argmax())
@@ -82,10 +82,10 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.unique(cut, return_inverse=True)[1]
 
 
-def task_groups(task: Units) -> np.ndarray:
-    """Group a task's units that must be held out together; see :func:`groups_of` and :func:`stretches`."""
-    positions = np.argsort(np.lexsort((task.numbers, task.owners)))
-    return stretches(groups_of(task.texts, task.document_numbers.tolist()), positions)
+def target_groups(target: Units) -> np.ndarray:
+    """Group a target's units that must be held out together; see :func:`groups_of` and :func:`stretches`."""
+    positions = np.argsort(np.lexsort((target.numbers, target.owners)))
+    return stretches(groups_of(target.texts, target.document_numbers.tolist()), positions)
 
 
 def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
@@ -160,11 +160,11 @@ def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
 
 
 def match_lengths(pieces: Pieces, lengths: np.ndarray, seed: int) -> Pieces:
-    """Shorten pieces, at their end, to lengths drawn from the task's.
+    """Shorten pieces, at their end, to lengths drawn from the target's.
 
     Args:
-        pieces: Pieces of general text.
-        lengths: Lengths of the task's pieces, in units.
+        pieces: Pieces of pool text.
+        lengths: Lengths of the target's pieces, in units.
         seed: Seed of the draw.
     """
     limits = generator(seed, "ranking", "lengths").choice(lengths, size=len(pieces))

@@ -23,9 +23,9 @@ def add_augment(add: AddCommand) -> None:
         "--topic", type=int, metavar="T", help="control topic: number of the topic, from 0"
     )
     pool = "control topic: keyword pool, files of unlabelled text without the card's test texts"
-    augment.add_argument("--general", nargs="+", default=[], metavar="FILES", help=pool)
+    augment.add_argument("--pool", nargs="+", default=[], metavar="FILES", help=pool)
     transductive = (
-        "allow test texts in the pool; without --general the pool is the test texts, without labels"
+        "allow test texts in the pool; without --pool the pool is the test texts, without labels"
     )
     augment.add_argument("--transductive", action="store_true", help=transductive)
     augment.add_argument(
@@ -61,7 +61,7 @@ def _augment(args: argparse.Namespace) -> None:
     OUT. If it is killed, the same command resumes with the missing labels. See
     docs/studies/augmentation.md.
 
-      dana studies augment mycard --topics-of runs/pool --topic 3 --general 'pool/*.jsonl.gz' --out
+      dana studies augment mycard --topics-of runs/pool --topic 3 --pool 'pool/*.jsonl.gz' --out
       runs/on-topic-3 dana studies augment mycard --topics-of runs/pool --control random --generator
       chat:smollm2 --out runs/random dana finetune --model dana-mini --task mycard --data
       runs/on-topic-3 --out runs/tuned
@@ -82,7 +82,7 @@ def _augment(args: argparse.Namespace) -> None:
             AugmentSettings(**settings),
             args.out,
             topic=args.topic,
-            general=args.general,
+            pool=args.pool,
             transductive=args.transductive,
         )
 

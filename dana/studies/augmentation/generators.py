@@ -196,8 +196,8 @@ class Sequence2Sequence:
         def batches() -> Iterator[list[Pair]]:
             for epoch in range(self.epochs):
                 order = generator(seed, "seq2seq", "order", epoch).permutation(len(pairs)).tolist()
-                for at in range(0, len(order), self.batch):
-                    yield [pairs[row] for row in order[at : at + self.batch]]
+                for start in range(0, len(order), self.batch):
+                    yield [pairs[row] for row in order[start : start + self.batch]]
 
         def losses(batch: list[Pair]) -> Iterable[Tensor]:
             ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
@@ -252,11 +252,11 @@ class FittedSequence2Sequence:
         from transformers import LogitsProcessorList
 
         sample, texts = self.settings, []
-        for at in range(0, len(keywords), self.rows):
-            tokens = self.settings.encode(keywords[at : at + self.rows], self.tokenizer)
+        for start in range(0, len(keywords), self.rows):
+            tokens = self.settings.encode(keywords[start : start + self.rows], self.tokenizer)
             ids, mask = (part.to(self.model.device) for part in tokens)
             sampling = LogitsProcessorList(
-                [RowSampling(sample.top_k, sample.top_p, seeds[at : at + self.rows])]
+                [RowSampling(sample.top_k, sample.top_p, seeds[start : start + self.rows])]
             )
             settings = {"logits_processor": sampling, "max_new_tokens": sample.tokens}
             sequences = self.model.generate(input_ids=ids, attention_mask=mask, **settings)
@@ -338,11 +338,11 @@ class FittedChatGenerator:
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
         """Sample texts; they are independent up to rounding."""
         settings, texts = self.settings, list[str]()
-        for at in range(0, len(keywords), settings.batch):
-            some = seeds[at : at + settings.batch]
+        for start in range(0, len(keywords), settings.batch):
+            some = seeds[start : start + settings.batch]
             talks = [
-                self.conversation(*one)
-                for one in zip(keywords[at : at + settings.batch], some, strict=True)
+                self.conversation(*pair)
+                for pair in zip(keywords[start : start + settings.batch], some, strict=True)
             ]
             sampling = RowSampling(0, settings.top_p, some, settings.temperature)
             texts += self.decoder.answer(talks, settings.tokens, sampling)

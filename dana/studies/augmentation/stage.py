@@ -44,7 +44,7 @@ def read_card_texts(card: TaskCard, data: str | None = None) -> Splits:
         data: Folder of the data, see :meth:`dana.tasks.card.TaskCard.files`.
 
     Raises:
-        ConfigError: If the card has pairs of texts, a template, or another kind of target.
+        ConfigError: If the card has pairs of texts, a template, or another kind of label.
         DataError: If a split is missing or bad, a label has no training text, or a text has the id
             of a synthetic one.
     """
@@ -84,7 +84,7 @@ def augment_stage(
     out: Path,
     *,
     topic: int | None = None,
-    general: Sequence[str] = (),
+    pool: Sequence[str] = (),
     transductive: bool = False,
 ) -> Artifact:
     """Write synthetic texts of every label on a topic, and the training data with them.
@@ -98,8 +98,8 @@ def augment_stage(
         settings: How texts are written.
         out: Folder of the artifact.
         topic: Number of the topic, from 0.
-        general: Keyword pool: files, folders, globs or ``hf:`` names of unlabelled text.
-        transductive: Allow test texts in the pool; without `general`, the pool is the test texts.
+        pool: Keyword pool: files, folders, globs or ``hf:`` names of unlabelled text.
+        transductive: Allow test texts in the pool; without `pool`, the pool is the test texts.
 
     Returns:
         The artifact: ``synthetic.jsonl``
@@ -124,11 +124,11 @@ def augment_stage(
                 f"a number from 0 to {len(topics.beta) - 1} (dana studies topics show lists them)"
             )
             raise ConfigError(f"topic={topic}: must be {numbers}")
-        on_topic = find_on_topic(_pool(splits["test"], general, transductive), topics, topic, count)
+        on_topic = find_on_topic(_pool(splits["test"], pool, transductive), topics, topic, count)
         prompts = on_topic_prompts(topics, topic, on_topic, settings, count)
     else:
-        if topic is not None or general or transductive:
-            name = "topic" if topic is not None else "general" if general else "transductive"
+        if topic is not None or pool or transductive:
+            name = "topic" if topic is not None else "pool" if pool else "transductive"
             raise ConfigError(f"{name} has no effect with control={settings.control}; remove it")
         prompts = choose_prompts(topics, train, settings)
     texts = {split: [asdict(row) for row in rows] for split, rows in splits.items()}
@@ -154,15 +154,15 @@ def augment_stage(
 
 
 def _pool(
-    test: Sequence[LabelledText], general: Sequence[str], transductive: bool
+    test: Sequence[LabelledText], pool: Sequence[str], transductive: bool
 ) -> Iterable[Document]:
     """Yield the keyword pool; test texts in it are an error."""
-    if general:
-        documents = read_documents(general, "fail", Tally())
+    if pool:
+        documents = read_documents(pool, "fail", Tally())
         return documents if transductive else refuse_test_text(documents, test)
     if not transductive:
         raise ConfigError(
-            "general: must be a keyword pool, unlabelled text with documents on the topic; or the test texts "
+            "pool: must be a keyword pool, unlabelled text with documents on the topic; or the test texts "
             "(transductive)"
         )
     return [Document(row.id, "test", row.text) for row in test]

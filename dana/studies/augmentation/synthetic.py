@@ -168,8 +168,8 @@ def score_words(
     number = {word: index for index, word in enumerate(topics.words)}
     beta = topics.beta.astype(np.float64)
     if reading == RELEASE:
-        rest = np.argsort(-beta, axis=1, kind="stable")[:, RELEASE_WORDS:]
-        np.put_along_axis(beta, rest, 0.0, 1)
+        others = np.argsort(-beta, axis=1, kind="stable")[:, RELEASE_WORDS:]
+        np.put_along_axis(beta, others, 0.0, 1)
         weights = np.ones((len(texts), len(beta)))
     else:
         weights = topics.theta(texts).astype(np.float64)
@@ -202,7 +202,7 @@ def choose_prompts(
     if settings.control == NONE:
         return [Prompt()]
     order = generator(settings.seed, "augmentation", "random keywords").permutation(len(rows))
-    prompts = _prompts(topics, [(rows[at].id, rows[at].text) for at in order.tolist()], settings)
+    prompts = _prompts(topics, [(rows[row].id, rows[row].text) for row in order.tolist()], settings)
     if not prompts:
         raise DataError(
             f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word of the vocabulary"
@@ -234,7 +234,7 @@ def find_on_topic(
         for document, size, shares in zip(part, bags.sizes.tolist(), theta, strict=True):
             if size and shares.argmax() == topic:
                 candidates.append((-float(shares[topic]), document.doc_id, document))
-        candidates = sorted(candidates, key=lambda one: one[:2])[:count]
+        candidates = sorted(candidates, key=lambda candidate: candidate[:2])[:count]
     return [document for *_, document in candidates]
 
 
@@ -505,11 +505,13 @@ def tell_apart(
     if min(map(len, kinds)) < 2:
         return None
     orders = [
-        generator(seed, "augmentation", "halves", at).permutation(len(texts))
-        for at, texts in enumerate(kinds)
+        generator(seed, "augmentation", "halves", number).permutation(len(texts))
+        for number, texts in enumerate(kinds)
     ]
     pairs = list(zip(kinds, orders, strict=True))
-    halves = [[[texts[row] for row in order[at::2]] for at in (0, 1)] for texts, order in pairs]
+    halves = [
+        [[texts[row] for row in order[number::2]] for number in (0, 1)] for texts, order in pairs
+    ]
     scores: list[list[float]] = [[], []]
     for half, other in ((0, 1), (1, 0)):
         fit = LexicalSelector().fit(halves[0][half], {"background": halves[1][half]}, seed)

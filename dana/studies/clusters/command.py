@@ -35,7 +35,7 @@ def add_clusters(add: AddCommand) -> None:
 
 
 def _clusters(args: argparse.Namespace) -> None:
-    """Cluster the units of the general text and name each cluster by its words.
+    """Cluster the units of the pool and name each cluster by its words.
 
     Embeds a sample of the units, fits Gaussian mixtures of --k components to it from --seeds
     initialisations each, chooses one mixture and assigns every unit. Writes
@@ -43,7 +43,7 @@ def _clusters(args: argparse.Namespace) -> None:
     log_density; pandas.read_parquet("OUT/clusters") opens it) and the page OUT/clusters.html with a
     description of each cluster, its nearest neighbour and the outliers. --true-domains adds purity,
     confusions and outliers by domain; it can be given later and fits nothing again. Without
-    --general, the corpus and the cached vectors in the run's folder are used.
+    --pool, the pool and the cached vectors in the run's folder are used.
 
     If it is killed, the same command resumes with the missing shards. torchrun --nproc_per_node N
     -m dana studies clusters shares the work and writes the same bytes.
@@ -53,7 +53,7 @@ def _clusters(args: argparse.Namespace) -> None:
     from dana.studies.clusters.stage import clusters_text, run_clusters
 
     settings = settings_from(args)
-    is_named = "general" in args.explicit
+    is_named = "pool" in args.explicit
     artifact = call_remaking(lambda: run_clusters(settings, is_named), args.remake)
     begin_recipe(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))

@@ -43,11 +43,11 @@ PRONOUNS = {
 
 
 def true_domains(names: Sequence[str], sources: Collection[str]) -> list[str]:
-    """Resolve the setting ``true_domains`` to sources of the corpus, in alphabetical order.
+    """Resolve the setting ``true_domains`` to sources of the pool, in alphabetical order.
 
     Args:
         names: Names of sources, or ``["all"]``; may be empty.
-        sources: Sources of the corpus.
+        sources: Sources of the pool.
 
     Raises:
         ConfigError: If a source is unknown, or only one is named.

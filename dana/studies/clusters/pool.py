@@ -16,33 +16,33 @@ KEY = ["doc_id", "unit"]
 
 
 def sections(run: RunFrames) -> list[Section]:
-    """Build the report's section on the pool's clusters; empty if the run has none of its current corpus.
+    """Build the report's section on the pool's clusters; empty if the run has none of its current pool.
 
     Reads one part of a table at a time.
 
     Raises:
         ArtifactError: If a file is damaged.
     """
-    file, corpus = run.path / "clusters" / MANIFEST, run.path / "corpus" / MANIFEST
-    if not (file.is_file() and corpus.is_file()):
+    file, manifest_file = run.path / "clusters" / MANIFEST, run.path / "pool" / MANIFEST
+    if not (file.is_file() and manifest_file.is_file()):
         return []
     manifest = read_object(file)
     with reading(file):
-        clusters, names, general = (
+        clusters, names, source = (
             manifest["k"],
             manifest["names"],
-            manifest["depends_on"].get("general"),
+            manifest["depends_on"].get("pool"),
         )
-    if general != read_object(corpus).get("fingerprint"):
+    if source != read_object(manifest_file).get("fingerprint"):
         return []
     weights = next(iter(weight_folders(run.path).values()), None)
     units, weight_sums = amounts_by_cluster(run.path / "clusters", weights, clusters)
-    pool = pd.DataFrame(
-        {"cluster": range(clusters), "name": names, "units": units, "kept": weight_sums}
+    clusters_of_pool = pd.DataFrame(
+        {"cluster": range(clusters), "name": names, "units": units, "selected": weight_sums}
     )
-    table = pool_table(pool)
+    table = pool_table(clusters_of_pool)
     answer = f"The pool has {clusters} clusters; clusters.html describes them."
-    if weights is not None and not table.frame["share_of_kept"].notna().all():
+    if weights is not None and not table.frame["share_of_selected"].notna().all():
         answer += " The weights select nothing, or belong to other units than the clusters."
     return [Section("What is the pool made of?", answer, (), (table,))]
 
@@ -67,12 +67,12 @@ def amounts_by_cluster(
         np.zeros(k),
         len(parts) == len(weight_parts),
     )
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         assignments = read_columns(part, [*KEY, "cluster"])
         labels = assignments["cluster"].to_numpy()
         units += np.bincount(labels, minlength=k)
         if is_same:
-            weight_rows = read_columns(weight_parts[at], [*KEY, "weight"])
+            weight_rows = read_columns(weight_parts[index], [*KEY, "weight"])
             is_same = assignments.select(KEY).equals(weight_rows.select(KEY))
             weight_sums += (
                 np.bincount(labels, weight_rows["weight"].to_numpy(), k) if is_same else 0
@@ -84,15 +84,15 @@ def pool_table(pool: pd.DataFrame) -> Table:
     """Tabulate how much of each cluster is selected, the largest share of the selected text first.
 
     Args:
-        pool: One row per cluster: cluster, name, units, kept (sum of weights; NaN if unknown).
+        pool: One row per cluster: cluster, name, units, selected (sum of weights; NaN if unknown).
     """
     frame = pool.assign(share_of_units=pool["units"] / pool["units"].sum())
-    frame["share_of_its_units_kept"] = pool["kept"] / pool["units"].clip(lower=1)
-    frame["share_of_kept"] = pool["kept"] / pool["kept"].sum()
-    frame = frame.sort_values(["share_of_kept", "units"], ascending=False, kind="stable")
+    frame["share_of_its_units_selected"] = pool["selected"] / pool["units"].clip(lower=1)
+    frame["share_of_selected"] = pool["selected"] / pool["selected"].sum()
+    frame = frame.sort_values(["share_of_selected", "units"], ascending=False, kind="stable")
     columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"))
-    columns += shares("share_of_units", "share_of_its_units_kept", "share_of_kept")
+    columns += shares("share_of_units", "share_of_its_units_selected", "share_of_selected")
     caption = (
-        "Clusters with their most distinctive words; shares of units. Kept: the sum of weights."
+        "Clusters with their most distinctive words; shares of units. Selected: the sum of weights."
     )
     return Table("pool_clusters", caption, frame, columns, max_rows=MOST_BARS)

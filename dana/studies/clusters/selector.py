@@ -1,4 +1,4 @@
-"""Clusters selector: score a unit by minus the log of the task's share of its clusters."""
+"""Clusters selector: score a unit by minus the log of the target's share of its clusters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ UNITS_EACH = 2  # fewest units of a cluster per principal component, on average;
 
 @dataclass(frozen=True)
 class ClustersSelector(Selector):
-    """Cluster general vectors by a Gaussian mixture; score a unit by how much of the task is in its clusters.
+    """Cluster pool vectors by a Gaussian mixture; score a unit by how much of the task is in its clusters.
 
     s(u) = -log Σ_k r_k(u) p_k, in nats, with r_k(u) the responsibility of cluster k for the unit
-    and p_k the task's share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing)
-    over T task units and K clusters. A cluster without task units has a share above 0, so no score
+    and p_k the target's share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing)
+    over T target units and K clusters. A cluster without target units has a share above 0, so no score
     exceeds log(K (T + smoothing) / smoothing).
 
-    The mixture is fitted to general text alone, so a unit gets the same score inside and outside
+    The mixture is fitted to pool text alone, so a unit gets the same score inside and outside
     the fitted sample. If the sample is small, fewer components are used, so that a cluster has two
     units per component on average.
 
@@ -39,8 +39,8 @@ class ClustersSelector(Selector):
         pca: Number of principal components; 0 for none.
         covariance: Shape of a cluster: ``full``, ``tied``, ``diag`` or ``spherical``.
         seeds: Number of initialisations; the likeliest fit is used.
-        sample: General units to fit on.
-        smoothing: Pseudo-count of task units, spread evenly over the clusters.
+        sample: Pool units to fit on.
+        smoothing: Pseudo-count of target units, spread evenly over the clusters.
         encoder: Encoder spec; None for the run's.
         geometry: Geometry spec; None for the run's.
 
@@ -70,27 +70,27 @@ class ClustersSelector(Selector):
     def _settings(self, pca: int) -> ClusterSettings:
         return ClusterSettings(k=[self.k], pca=pca, covariance=self.covariance, seeds=self.seeds)
 
-    def samples(self, task_units: int) -> Mapping[str, int]:
+    def samples(self, target_units: int) -> Mapping[str, int]:
         return {SAMPLE: self.sample}
 
     def learn(
-        self, task: Units, general: Mapping[str, Units], seed: int
+        self, target: Units, pool: Mapping[str, Units], seed: int
     ) -> "FittedClustersSelector":
-        """Fit the mixture, then count the task's units in its clusters.
+        """Fit the mixture, then count the target's units in its clusters.
 
         Raises:
             DataError: If the task has no units, the sample has too few, or a vector is not finite.
         """
-        if not len(task):
+        if not len(target):
             raise DataError("the task has no units")
-        sample = general[SAMPLE]
+        sample = pool[SAMPLE]
         texts = sample.rows(distinct_rows(sample.texts)).texts
         vectors = self.settings.embed(texts)
         settings = self._settings(self._components(len(texts)))
         clusters, _ = fit_clusters(vectors, self.settings.geometry, settings, seed)
         k = len(clusters.mixture.weights_)
-        counts = clusters.assign(self.settings.embed(task.texts)).responsibilities.sum(0)
-        share = (counts + self.smoothing / k) / (len(task) + self.smoothing)
+        counts = clusters.assign(self.settings.embed(target.texts)).responsibilities.sum(0)
+        share = (counts + self.smoothing / k) / (len(target) + self.smoothing)
         names = cluster_names(texts, clusters.assign(vectors).clusters, k)
         rows = [
             {"name": name, "task_share": float(part)}
@@ -112,7 +112,7 @@ class ClustersSelector(Selector):
 
 @dataclass(frozen=True)
 class FittedClustersSelector(FittedSelector):
-    """Fitted clusters with the task's share of each.
+    """Fitted clusters with the target's share of each.
 
     Attributes:
         selector: Parameters.

@@ -1,4 +1,4 @@
-"""``clusters``: fit clusters to a sample of the general text, assign every unit shard by shard, write a page."""
+"""``clusters``: fit clusters to a sample of the pool, assign every unit shard by shard, write a page."""
 
 import shutil
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from dana.core.text_table import tabulate
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
-from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.inputs import PoolText
 from dana.scoring.settings import Selection
 from dana.scoring.sharded import ShardedTable
 from dana.selectors.base import SelectorContext
-from dana.stages.grid.cell import Cell
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_general
+from dana.stages.steps.step import Step
+from dana.stages.texts import open_pool
 from dana.studies.clusters.description import FOLDER, describe_clusters
 from dana.studies.clusters.domains import true_domains
 from dana.studies.clusters.model import FittedClusters
@@ -45,17 +45,17 @@ SCHEMA = table_schema(
 
 @dataclass(frozen=True)
 class Clustering(ShardedTable):
-    """A clustering of one corpus, made in shards.
+    """A clustering of one pool, made in shards.
 
     Attributes:
-        general: The corpus.
+        pool: The pool.
         selection: How its text is split into units and embedded.
         settings: How units are clustered.
-        folder: Folder of ``part-*.parquet`` (:data:`SCHEMA`, one row per unit, corpus order) and of
+        folder: Folder of ``part-*.parquet`` (:data:`SCHEMA`, one row per unit, pool order) and of
             ``__dana__/mixture/``: the model, the sample it was fitted on, and all fits.
     """
 
-    general: GeneralCorpus
+    pool: PoolText
     selection: Selection
     settings: ClusterSettings
     folder: Path
@@ -71,10 +71,12 @@ class Clustering(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """Inputs of the fingerprint."""
-        cut = {key: value for key, value in self.selection.cut().items() if key != "max_task_units"}
+        cut = {
+            key: value for key, value in self.selection.cut().items() if key != "max_target_units"
+        }
         space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
         return {
-            "general": self.general.artifact.fingerprint,
+            "pool": self.pool.artifact.fingerprint,
             "selection": cut,
             **space,
             "clusters": self.settings.identity(),
@@ -109,7 +111,7 @@ class Clustering(ShardedTable):
         log.info("clusters  %s", description.reason)
         description.save(draft.path / FOLDER)
         draft.seeds["sample"] = sample_seed
-        draft.counts = {"general_units": count, "fitted_on": len(sample)}
+        draft.counts = {"pool_units": count, "fitted_on": len(sample)}
         draft.notes |= {
             "k": description.k,
             "reason": description.reason,
@@ -125,8 +127,8 @@ class Clustering(ShardedTable):
         return write_parts(shards, draft.path, SCHEMA)
 
 
-def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
-    """Yield the cell of ``dana run`` that clusters the general text, if an arm's budget is balanced over clusters.
+def steps(settings: RunSettings, texts: RunSettings) -> Iterator[Step]:
+    """Yield the step of ``dana run`` that clusters the pool, if an arm's budget is balanced over clusters.
 
     Args:
         settings: Settings of the run.
@@ -137,7 +139,7 @@ def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
         cluster_settings = replace(
             texts, selection=settings.selection, **{"clusters": settings.section("clusters")}
         )
-        yield Cell(
+        yield Step(
             "clusters",
             f"{__name__}:run_clusters",
             {"settings": cluster_settings, "is_named": False},
@@ -146,18 +148,18 @@ def cells(settings: RunSettings, texts: RunSettings) -> Iterator[Cell]:
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
-    """Cluster the units of a run's general text; the processes of one launch share the shards.
+    """Cluster the units of a run's pool text; the processes of one launch share the shards.
 
     Args:
         settings: Settings of the run.
-        is_named: False to use the corpus in the run's folder as it is, if there is one.
+        is_named: False to use the pool in the run's folder as it is, if there is one.
 
     Returns:
         The clusters artifact, ``OUT/clusters``, described beside it by ``clusters.html`` and
         ``clusters.md`` with ``tables/cluster*.csv`` and ``figures/cluster*``.
 
     Raises:
-        ConfigError: If there is no general text, or a true domain is not among its sources.
+        ConfigError: If there is no pool text, or a true domain is not among its sources.
         DataError: If it has too few units for so many clusters.
     """
     clusters, out = settings.section("clusters"), Path(settings.out)
@@ -167,9 +169,9 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
     selection = replace(settings.selection, encoder=clusters.encoder or usual)
     selection.splitter()  # fail on unknown names before any text is read
     selection.context("").encoder_identity()
-    corpus = open_general(settings, is_named)
-    domains = true_domains(clusters.true_domains, corpus.artifact.manifest["counts"]["by_source"])
-    artifact = Clustering(corpus, selection, clusters, out / "clusters").run()
+    pool = open_pool(settings, is_named)
+    domains = true_domains(clusters.true_domains, pool.artifact.manifest["counts"]["by_source"])
+    artifact = Clustering(pool, selection, clusters, out / "clusters").run()
     on_rank_0(
         lambda: write_page(
             cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"

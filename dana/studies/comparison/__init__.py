@@ -1,8 +1,8 @@
-"""Compare selectors on a pool of general text with planted task text."""
+"""Compare selectors on a pool of other text with planted target text."""
 
 from dana.core.studies import Study
 
-HELP = "Compare selectors by how well they find task text planted in a pool of general text"
+HELP = "Compare selectors by how well they find target text planted in a pool of other text"
 STUDY = Study(
     "compare",
     settings=f"{__name__}.settings:CompareSettings",

@@ -7,7 +7,7 @@ from dana.cli.settings import settings_from
 
 FLAGS = [
     Flag("--task", "compare.tasks", options=MANY),
-    Flag("--general", "general", options=MANY),
+    Flag("--pool", "pool", options=MANY),
     Flag("--selectors", "compare.selectors", options=MANY),
     Flag("--fit", "compare.fit", options={"nargs": "+", "type": int}),
     Flag("--seeds", "compare.seeds"),
@@ -23,7 +23,7 @@ FLAGS = [
     ),
     Flag("--geometry", "selection.geometry"),
     Flag("--store", "selection.store"),
-    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
+    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
     Flag("--out", "out"),
 ]
 
@@ -34,15 +34,15 @@ def add_comparison(add: AddCommand) -> None:
         add, "compare", _compare, FLAGS, reads=("inputs", "on_bad_record", "selection")
     )
     add_remake(command)
-    command.add_argument("--dry-run", action="store_true", help="list the cells and their states")
+    command.add_argument("--dry-run", action="store_true", help="list the steps and their states")
 
 
 def _compare(args: argparse.Namespace) -> None:
-    """Compare selectors by how well they find task text planted in a pool of general text.
+    """Compare selectors by how well they find target text planted in a pool of other text.
 
-    Plants --plants texts of a task among --others pieces of general text of the same lengths, fits
+    Plants --plants texts of a task among --others pieces of pool text of the same lengths, fits
     each selector on other texts of the task, with several sizes and seeds, and measures the
-    selected text: recall of the plants, sources, length, perplexity of held-out task text. Writes
+    selected text: recall of the plants, sources, length, perplexity of held-out target text. Writes
     OUT/comparison.csv (one row per task, fit size, seed, selector, budget and metric), summary.csv
     (means over seeds, intervals over documents, cost) and report.html. If it is killed, the same
     command resumes.
@@ -54,7 +54,7 @@ def _compare(args: argparse.Namespace) -> None:
     if args.dry_run:
         print(
             "\n".join(
-                f"{state:<8} {cell}" for cell, state in plan_compare(settings).states().items()
+                f"{state:<8} {step}" for step, state in plan_compare(settings).states().items()
             )
         )
     else:

@@ -17,7 +17,7 @@ from dana.core.text_table import csv_text
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
-from dana.scoring.inputs import GeneralCorpus, TaskText
+from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
 from dana.studies.comparison.planting import PLANTED
@@ -133,7 +133,7 @@ class PoolWords:
 
     Args:
         texts: Documents of the pool.
-        held_out: Task text that no selector was fitted on.
+        held_out: Target text that no selector was fitted on.
     """
 
     def __init__(self, texts: Sequence[str], held_out: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ class PoolWords:
     def measures(self, rows: np.ndarray) -> dict[str, float]:
         """Measure selected documents: number of documents and words, mean length over the pool's, perplexity.
 
-        Perplexity per word of the held-out task text under a 3-gram model of the selected text;
+        Perplexity per word of the held-out target text under a 3-gram model of the selected text;
         lower is nearer the task.
 
         Args:
@@ -156,21 +156,21 @@ class PoolWords:
         """
         model = train_ngrams(self._documents.rows(rows), ORDER, self._vocabulary)
         return {
-            "kept_documents": float(rows.size),
-            "kept_tokens": float(self.words[rows].sum()),
+            "selected_documents": float(rows.size),
+            "selected_tokens": float(self.words[rows].sum()),
             "length_ratio": float(self.words[rows].mean() / self.words.mean()),
             "perplexity": text_entropies(model, self.held_out).perplexity,
         }
 
 
 def score_pool(
-    task: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path
+    target: Path, pool: Path, selector: str, detector: str, selection: Selection, folder: Path
 ) -> Artifact:
     """Score a pool by one selector, as ``dana score`` does, and measure its cost.
 
     Args:
-        task: Artifact of :func:`dana.studies.comparison.planting.fit_stage`.
-        pool: Folder of a corpus.
+        target: Artifact of :func:`dana.studies.comparison.planting.fit_stage`.
+        pool: Folder of a pool.
         selector: Spec of the selector.
         detector: Spec of the detector, for selectors that use the run's.
         selection: How text is split and embedded.
@@ -178,7 +178,7 @@ def score_pool(
             scoring.
     """
     built = build_selector(selector, detector, selection)
-    texts = TaskText.open(task), GeneralCorpus.open(pool)
+    texts = TargetText.open(target), PoolText.open(pool)
     scoring = Scoring(*texts, selection, built, folder, selector, allowed=True)
     if not scoring.is_done:
         begun = time.process_time()
@@ -191,13 +191,13 @@ def score_pool(
 
 
 def measure_stage(
-    pool: Path, task: Path, scores: Path | None, budgets: list[str], folder: Path
+    pool: Path, target: Path, scores: Path | None, budgets: list[str], folder: Path
 ) -> Artifact:
     """Measure the text that a selector selects from a pool at every budget. Holds the pool in memory.
 
     Args:
-        pool: Folder of a corpus; documents whose source ends in ``(planted)`` are plants.
-        task: Task artifact with held-out text.
+        pool: Folder of a pool; documents whose source ends in ``(planted)`` are plants.
+        target: Task artifact with held-out text.
         scores: Folder of the pool's scores, averaged over the units of a document; None for the
             oracle, which ranks the plants first.
         budgets: Amounts of text to select, see :func:`best_documents`.
@@ -205,15 +205,15 @@ def measure_stage(
             (doc_id, source, planted, score).
     """
     depends_on = {
-        "pool": open_artifact(pool, "corpus").fingerprint,
-        "task": open_artifact(task, "task").fingerprint,
+        "pool": open_artifact(pool, "pool").fingerprint,
+        "target": open_artifact(target, "target").fingerprint,
         "scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE,
         "budgets": budgets,
     }
 
     def write(draft: Draft) -> None:
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
-        held_out = read_table(task / "held_out", ["text"])["text"].to_pylist()
+        held_out = read_table(target / "held_out", ["text"])["text"].to_pylist()
         text = PoolWords(documents["text"].tolist(), held_out)
         is_plant, sources = (
             documents["source"].str.endswith(PLANTED).to_numpy(),

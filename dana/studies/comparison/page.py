@@ -10,7 +10,7 @@ from dana.core.logging import get_logger
 from dana.core.registry import package_versions
 from dana.core.text_table import csv_text
 from dana.report.page import Column, Report, Section, Table, decimals, number, percent, text_columns
-from dana.stages.grid.grid import Grid
+from dana.stages.steps.run import Run
 from dana.studies.comparison.measures import COST, MEASURES, RANKED, precision_interval
 from dana.studies.comparison.planting import PLANTED
 from dana.studies.comparison.settings import ORACLE
@@ -18,11 +18,11 @@ from dana.studies.comparison.settings import ORACLE
 log = get_logger(__name__)
 
 CSV, SUMMARY = "comparison.csv", "summary.csv"
-CELL = ["task", "fit", "selector"]
+GROUP = ["task", "fit", "selector"]
 COLUMNS = ["task", "fit", "seed", "selector", "budget", "metric", "detail", "value"]
 
 
-def write_comparison(grid: Grid) -> Path:
+def write_comparison(run: Run) -> Path:
     """Collect all measures in ``comparison.csv`` and their means in ``summary.csv``.
 
     ``comparison.csv`` has one row per task, fit size, seed, selector, budget and metric
@@ -35,35 +35,35 @@ def write_comparison(grid: Grid) -> Path:
     Returns:
         The path of ``comparison.csv``.
     """
-    tables, cells = [], []
-    for cell in grid.cells:
-        if cell.name.startswith("measure/"):
-            folder, labels = Path(str(cell.settings["folder"])), cell.labels
+    tables, costs = [], []
+    for step in run.steps:
+        if step.name.startswith("measure/"):
+            folder, labels = Path(str(step.settings["folder"])), step.labels
             key: dict[str, Any] = {**labels, "fit": int(labels["fit"]), "seed": int(labels["seed"])}
             measures = pd.read_csv(folder / MEASURES, dtype={"budget": str}, keep_default_na=False)
             tables.append(measures.assign(**key))
             cost = folder.with_name(COST)
             scores = pd.read_parquet(folder / RANKED)
-            cells.append(
+            costs.append(
                 {**key, "documents": scores, **(read_json(cost) if cost.is_file() else {})}
             )
     table = pd.concat(tables, ignore_index=True)[COLUMNS]
-    write_text(grid.folder / CSV, csv_text(table))
-    write_text(grid.folder / SUMMARY, csv_text(_summary(table, pd.DataFrame(cells))))
-    log.info("%-9s wrote %s  (%d rows)", "compare", grid.folder / CSV, len(table))
-    return grid.folder / CSV
+    write_text(run.folder / CSV, csv_text(table))
+    write_text(run.folder / SUMMARY, csv_text(_summary(table, pd.DataFrame(costs))))
+    log.info("%-9s wrote %s  (%d rows)", "compare", run.folder / CSV, len(table))
+    return run.folder / CSV
 
 
-def _summary(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def _summary(table: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
     measures = table[table["detail"] == ""]
     measures = measures.assign(
         name=(measures["metric"] + "@" + measures["budget"]).str.removesuffix("@")
     )
     means = measures.pivot_table(
-        values="value", index=CELL, columns="name", sort=False
+        values="value", index=GROUP, columns="name", sort=False
     ).reset_index()
     rows = []
-    for cell, seeds in cells.groupby(CELL, sort=False):
+    for group, seeds in costs.groupby(GROUP, sort=False):
         is_plant = seeds["documents"].iloc[0]["planted"].to_numpy()
         low, high = precision_interval(
             [scores["score"].to_numpy() for scores in seeds["documents"]], is_plant
@@ -72,9 +72,9 @@ def _summary(table: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
             seeds["fit_seconds"].median(),
             1e6 * seeds["score_seconds"].min() / is_plant.size,
         )
-        rows.append((*cell, len(seeds), low, high, fitting, scoring))
-    columns = [*CELL, "seeds", "low", "high", "fit_seconds", "seconds_per_million"]
-    return means.merge(pd.DataFrame(rows, columns=columns), on=CELL)
+        rows.append((*group, len(seeds), low, high, fitting, scoring))
+    columns = [*GROUP, "seeds", "low", "high", "fit_seconds", "seconds_per_million"]
+    return means.merge(pd.DataFrame(rows, columns=columns), on=GROUP)
 
 
 def summary_text(comparison: Path) -> str:
@@ -105,9 +105,7 @@ def comparison_report(name: str, table: pd.DataFrame, summary: pd.DataFrame) -> 
         ORACLE, errors="ignore"
     ).items()  # the oracle is the ceiling, not a selector
     over = f"over {tasks} task{'s' * (tasks > 1)} and {fits} fit size{'s' * (fits > 1)}"
-    verdict = (
-        f"{best[0]} finds the most planted task text: mean precision at R {number(best[1])} {over}"
-    )
+    verdict = f"{best[0]} finds the most planted target text: mean precision at R {number(best[1])} {over}"
     verdict += f"; next is {others[0][0]} with {number(others[0][1])}." if others else "."
     sections = [_recall(summary, means), _budgets(table, budgets), _sources(table, budgets[0])]
     return Report(name, verdict, [], sections, package_versions())
@@ -137,7 +135,7 @@ def _recall(summary: pd.DataFrame, means: pd.Series) -> Section:
     by_task = Table(
         "planted_recall_by_task",
         caption,
-        summary[[*CELL, "precision_at_r", "low", "high"]],
+        summary[[*GROUP, "precision_at_r", "low", "high"]],
         columns,
     )
     answer = f"A random order gets {number(float(summary['chance'].mean()))}."
@@ -157,12 +155,12 @@ def _budgets(table: pd.DataFrame, budgets: list[str]) -> Section:
     )
     caption = (
         "Means over tasks, fit sizes and seeds. Precision and recall of the plants, length relative to the pool's, "
-        "perplexity of held-out task text under a 3-gram model of the selected text."
+        "perplexity of held-out target text under a 3-gram model of the selected text."
     )
     columns = text_columns("budget", "selector") + decimals(
         3, "precision", "recall", "length_ratio", "perplexity"
     )
-    amounts = Table("kept", caption, frame.reset_index(), columns)
+    amounts = Table("selected", caption, frame.reset_index(), columns)
     return Section("What is selected at each budget?", answer, (), (amounts,))
 
 

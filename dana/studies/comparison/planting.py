@@ -1,9 +1,9 @@
-"""Split a task's texts into plants, held-out text and text to fit on; hide the plants in a pool of general text.
+"""Split a task's texts into plants, held-out text and text to fit on; hide the plants in a pool of other text.
 
 Three shortcuts are closed. Memory: plants and held-out texts have no near duplicates in each other
-or in the text to fit on. Surface: task text is often tokenised, lower-cased, or has marked entities
+or in the text to fit on. Surface: target text is often tokenised, lower-cased, or has marked entities
 and masked numbers, which a selector of n-grams would find, so all text is normalised. Length: every
-piece of general text is cut to the length of a plant, so that both have the same distribution of
+piece of pool text is cut to the length of a plant, so that both have the same distribution of
 lengths. No two pieces are of one document.
 """
 
@@ -62,10 +62,10 @@ def is_lower_cased(texts: Iterable[str]) -> bool:
 
 
 def normalise_surface(text: str, lower: bool = False) -> str:
-    """Remove the surface marks that distinguish task text from general text; returns one line.
+    """Remove the surface marks that distinguish target text from pool text; returns one line.
 
     Removes entity markers, tags, double quotation marks, a tokeniser's spaces around punctuation,
-    and the last full stop, which a piece of general text lacks once it is cut. Numbers become
+    and the last full stop, which a piece of pool text lacks once it is cut. Numbers become
     ``0``, dashes spaced hyphens. Accents stay.
 
     Args:
@@ -116,11 +116,11 @@ def split_texts(
     plant_count = min(plants, sizes.size // 4)
     test_count = plant_count + max(LEAST, plant_count // 2)
     _, firsts = np.unique(groups, return_index=True)
-    rest = np.isin(groups, order[test_count:])
+    remaining = np.isin(groups, order[test_count:])
     parts = {
         "plants": [sample[firsts[group]] for group in order[:plant_count]],
         "held_out": [sample[firsts[group]] for group in order[plant_count:test_count]],
-        "fit": [document for document, is_left in zip(sample, rest, strict=True) if is_left],
+        "fit": [document for document, is_left in zip(sample, remaining, strict=True) if is_left],
     }
     for name, part in parts.items():
         if len(part) < LEAST:
@@ -154,7 +154,7 @@ def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
     """
     if sum(available.values()) < count:
         raise DataError(
-            f"others={count}: must be at most {sum(available.values())}, the number of general documents"
+            f"others={count}: must be at most {sum(available.values())}, the number of pool documents"
         )
     shares: dict[str, int] = {}
     for position, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
@@ -213,17 +213,17 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
     sizes = [before[last] - before[first] for first, last in runs]
     nearest = min(
         range(len(runs)),
-        key=lambda at: (sizes[at] < length * (1 - TOLERANCE), abs(sizes[at] - length)),
+        key=lambda row: (sizes[row] < length * (1 - TOLERANCE), abs(sizes[row] - length)),
     )
     first, last = runs[nearest]
     piece = text[spans[first][0] : spans[last - 1][1]].split()
     return " ".join(piece if len(piece) <= length * (1 + TOLERANCE) else piece[:length])
 
 
-def pool_of(
-    plants: Sequence[Document], general: Iterable[Document], lower: bool, others: int, language: str
+def planted_pool_of(
+    plants: Sequence[Document], pool: Iterable[Document], lower: bool, others: int, language: str
 ) -> list[Document]:
-    """Mix plants with pieces of general text of the same lengths, sampled evenly from the sources.
+    """Mix plants with pieces of pool text of the same lengths, sampled evenly from the sources.
 
     Plants are cut to a length that every source can match: as many of its documents as it gives
     pieces, or half of them, are as long. Ids are hashes of the text and decide the order, so
@@ -232,7 +232,7 @@ def pool_of(
 
     Args:
         plants: Plants, from :func:`split_texts`.
-        general: General documents; held in memory.
+        pool: Pool documents; held in memory.
         lower: Lower-case the pieces, as the plants.
         others: Number of pieces.
         language: ISO 639-1 code.
@@ -241,7 +241,7 @@ def pool_of(
         DataError: If there are too few documents.
     """
     by_source: dict[str, list[Document]] = {}
-    for document in general:
+    for document in pool:
         by_source.setdefault(document.source, []).append(document)
     shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
     sizes = {
@@ -249,10 +249,10 @@ def pool_of(
         for name in sorted(by_source)
     }
     length_limit = min(
-        int(np.sort(each)[-max(1, min(shares[name], each.size // 2))])
-        for name, each in sizes.items()
+        int(np.sort(size)[-max(1, min(shares[name], size.size // 2))])
+        for name, size in sizes.items()
     )
-    pool = [
+    planted = [
         replace(
             plant,
             source=f"{plant.source}{PLANTED}",
@@ -260,8 +260,8 @@ def pool_of(
         )
         for plant in plants
     ]
-    lengths = np.sort([len(plant.text.split()) for plant in pool])
-    word_sets = {words(plant.text) for plant in pool}
+    lengths = np.sort([len(plant.text.split()) for plant in planted])
+    word_sets = {words(plant.text) for plant in planted}
     for source, documents in sizes.items():
         # Stratified sample of the plants' lengths, so that each source has their distribution.
         share = shares[source]
@@ -276,23 +276,23 @@ def pool_of(
             text = normalise_surface(cut_to(by_source[source][row].text, length, language), lower)
             if (key := words(text)) and key not in word_sets:
                 word_sets.add(key)
-                pool.append(replace(by_source[source][row], text=text))
+                planted.append(replace(by_source[source][row], text=text))
     by_id = {
         (doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id)
-        for document in pool
+        for document in planted
     }
     return [by_id[doc_id] for doc_id in sorted(by_id)]
 
 
 def plant_stage(
-    task: str, corpus: Path, folder: Path, plants: int, data: str | None, inputs: Inputs
+    task: str, pool: Path, folder: Path, plants: int, data: str | None, inputs: Inputs
 ) -> Artifact:
     """Split a task's texts into plants, held-out text and text to fit on, see :func:`split_texts`.
 
     Args:
         task: Name or file of a card (its training and development texts are used, never the test
             texts), a text file, glob or folder, or ``source:NAME``.
-        corpus: The general text, of which a source may be the task.
+        pool: The pool, of which a source may be the task.
         folder: Folder of ``plants/``, ``held_out/`` and ``fit/``
             (:data:`dana.core.schemas.DOCUMENTS` each).
         plants: Number of plants.
@@ -303,9 +303,9 @@ def plant_stage(
     files: list[Any] = []
     card = None if task.startswith(SOURCE) else find_task(task)
     if task.startswith(SOURCE):
-        depends_on["general"] = open_artifact(corpus, "corpus").fingerprint
+        depends_on["pool"] = open_artifact(pool, "pool").fingerprint
     else:
-        files = card.files(data, ("train", "dev")) if card else find_files([task], corpus.parent)
+        files = card.files(data, ("train", "dev")) if card else find_files([task], pool.parent)
         depends_on |= {
             "files": source_digests(files),
             **(card.text_identity if card else inputs.identity()),
@@ -313,16 +313,16 @@ def plant_stage(
 
     def write(draft: Draft) -> None:
         if task.startswith(SOURCE):
-            documents, source = list(iterate_documents(corpus)), task.removeprefix(SOURCE)
+            documents, source = list(iterate_documents(pool)), task.removeprefix(SOURCE)
             texts = [document for document in documents if document.source == source]
             if not texts:
                 near = suggestion(source, sorted({document.source for document in documents}))
-                raise ConfigError(
-                    f"task 'source:{source}': unknown source of the general text{near}"
-                )
+                raise ConfigError(f"task 'source:{source}': unknown source of the pool{near}")
         else:
-            one, two = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
-            texts = [*one, *two]
+            fit, held_out = (
+                card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
+            )
+            texts = [*fit, *held_out]
         lower = is_lower_cased(document.text for document in texts)
         parts = split_texts(texts, lower, plants, task)
         for name, documents in parts.items():
@@ -335,12 +335,14 @@ def plant_stage(
     return make(folder, "planting", depends_on, write)
 
 
-def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, language: str) -> Artifact:
-    """Write the pool, a corpus of plants among pieces of general text, see :func:`pool_of`.
+def planted_pool_stage(
+    planting: Path, pool: Path, folder: Path, others: int, language: str
+) -> Artifact:
+    """Write the pool, a pool of plants among pieces of pool text, see :func:`planted_pool_of`.
 
     Args:
         planting: Artifact of :func:`plant_stage`.
-        corpus: The general text.
+        pool: The pool.
         folder: Folder of ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
         others: Number of pieces; a source that is the task gives none.
         language: ISO 639-1 code, for the splitter of sentences.
@@ -348,23 +350,25 @@ def pool_stage(planting: Path, corpus: Path, folder: Path, others: int, language
     Raises:
         DataError: If there are too few documents.
     """
-    task, general = open_artifact(planting, "planting"), open_artifact(corpus, "corpus")
+    task, source_pool = open_artifact(planting, "planting"), open_artifact(pool, "pool")
     name = task.manifest["depends_on"]["task"]
     left_out = [name.removeprefix(SOURCE)] if name.startswith(SOURCE) else []
-    depends_on = {"planting": task.fingerprint, "general": general.fingerprint, "others": others}
+    depends_on = {"planting": task.fingerprint, "pool": source_pool.fingerprint, "others": others}
     depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:
         documents = [
-            document for document in iterate_documents(corpus) if document.source not in left_out
+            document for document in iterate_documents(pool) if document.source not in left_out
         ]
         plants = list(iterate_documents(planting / "plants"))
-        pool = pool_of(plants, documents, task.manifest["surface"]["lower"], others, language)
-        count = sum(document.source.endswith(PLANTED) for document in pool)
-        draft.counts |= {"documents": len(pool), "plants": count, "others": len(pool) - count}
-        write_parts(document_tables(pool), draft.path, DOCUMENTS)
+        planted = planted_pool_of(
+            plants, documents, task.manifest["surface"]["lower"], others, language
+        )
+        count = sum(document.source.endswith(PLANTED) for document in planted)
+        draft.counts |= {"documents": len(planted), "plants": count, "others": len(planted) - count}
+        write_parts(document_tables(planted), draft.path, DOCUMENTS)
 
-    return make(folder, "corpus", depends_on, write)
+    return make(folder, "pool", depends_on, write)
 
 
 def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
@@ -390,4 +394,4 @@ def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
                 document_tables(documents), draft.path / part, DOCUMENTS
             )
 
-    return make(folder, "task", depends_on, write)
+    return make(folder, "target", depends_on, write)

@@ -31,7 +31,7 @@ class CompareSettings:
     """Tasks, selectors and budgets to compare, and the pool."""
 
     tasks: list[str] = field(default_factory=list)
-    """Task cards, text files, or source:NAME for a source of the general text, which the pool then
+    """Task cards, text files, or source:NAME for a source of the pool, which the pool then
     lacks. Empty for the recipe's task."""
     selectors: list[str] = field(default_factory=lambda: list(SELECTORS))
     """Specs of selectors, for example random or lof; oracle ranks the plants first."""
@@ -42,7 +42,7 @@ class CompareSettings:
     plants: Annotated[Int, Field(ge=20)] = 300
     """Texts of the task in the pool, at most a quarter of what the task has."""
     others: Annotated[Int, Field(ge=20)] = 6000
-    """Pieces of general text in the pool, an equal number of each source."""
+    """Pieces of pool text in the pool, an equal number of each source."""
     budgets: list[str] = field(default_factory=lambda: ["0.05", "0.2"])
     """Amounts to select: 0.05 (share of the documents), 300 documents or 20000 tokens (words)."""
 

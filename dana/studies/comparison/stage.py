@@ -1,4 +1,4 @@
-"""``dana studies compare``: run tasks x selectors x budgets as a grid of cells and collect one tidy table."""
+"""``dana studies compare``: run tasks x selectors x budgets as steps and collect one tidy table."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,10 +14,10 @@ from dana.core.files import slug
 from dana.core.logging import get_logger
 from dana.report.page import write_page
 from dana.scoring.scoring import build_selector
-from dana.stages.grid.cell import Cell, OutputOf
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import OutputOf, Step
 from dana.studies.comparison.page import SUMMARY, comparison_report, write_comparison
 from dana.studies.comparison.settings import ORACLE, SOURCE
 from dana.tasks.examples import find_task
@@ -29,11 +29,11 @@ PLANTING, MEASURES = "dana.studies.comparison.planting", "dana.studies.compariso
 
 
 def run_compare(settings: RunSettings, remake: bool = False) -> Path:
-    """Run a comparison: make pools, score and measure them, collect the table; existing cells are reused.
+    """Run a comparison: make pools, score and measure them, collect the table; existing steps are reused.
 
     Args:
         settings: Settings of the study.
-        remake: Whether cells of other settings are replaced instead of refused.
+        remake: Whether steps of other settings are replaced instead of refused.
 
     Returns:
         Path of ``comparison.csv`` (:func:`dana.studies.comparison.page.write_comparison`), with
@@ -45,10 +45,10 @@ def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     """
     _check(settings)
     out = Path(settings.out)
-    run_grid(Grid(out, tuple(_plantings(settings))), settings.jobs, remake=remake)
-    grid = plan_compare(settings)
-    run_grid(grid, settings.jobs, remake=remake)
-    path = write_comparison(grid)
+    execute(Run(out, tuple(_plantings(settings))), settings.jobs, remake=remake)
+    run = plan_compare(settings)
+    execute(run, settings.jobs, remake=remake)
+    path = write_comparison(run)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
     write_page(
         comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report"
@@ -56,16 +56,16 @@ def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     return path
 
 
-def plan_compare(settings: RunSettings) -> Grid:
-    """Plan all cells. Tasks that are not read yet have only their reading cells, as their sizes are unknown."""
+def plan_compare(settings: RunSettings) -> Run:
+    """Plan all steps. Tasks that are not read yet have only their reading steps, as their sizes are unknown."""
     _check(settings)
-    cells = list(_plantings(settings))
+    steps = list(_plantings(settings))
     for task in _tasks(settings):
         folder = Path(settings.out) / slug(task)
         if (folder / "texts").is_dir():
             size = open_artifact(folder / "texts", "planting").manifest["counts"]["fit"]
-            cells += _measurements(settings, task, size)
-    return Grid(Path(settings.out), tuple(cells))
+            steps += _measurements(settings, task, size)
+    return Run(Path(settings.out), tuple(steps))
 
 
 def _tasks(settings: RunSettings) -> list[str]:
@@ -78,9 +78,9 @@ def _check(settings: RunSettings) -> None:
     tasks = _tasks(settings)
     require(bool(tasks), "tasks", tasks, "at least one")
     require(
-        bool(settings.general),
-        "general",
-        settings.general,
+        bool(settings.pool),
+        "pool",
+        settings.pool,
         "at least one file, folder, glob, URL or hf: name",
     )
     for task in tasks:
@@ -98,36 +98,36 @@ def _check(settings: RunSettings) -> None:
     require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), remedy)
 
 
-def _plantings(settings: RunSettings) -> Iterator[Cell]:
-    """Yield the cells that read texts and make pools."""
+def _plantings(settings: RunSettings) -> Iterator[Step]:
+    """Yield the steps that read texts and make pools."""
     out, compare = Path(settings.out), settings.section("compare")
-    corpus = {
-        "sources": settings.general,
-        "folder": out / "corpus",
+    pool = {
+        "sources": settings.pool,
+        "folder": out / "pool",
         "on_bad_record": settings.on_bad_record,
     }
-    yield Cell("general", "dana.stages.texts:corpus_stage", {**corpus, "inputs": settings.inputs})
+    yield Step("pool", "dana.stages.texts:pool_stage", {**pool, "inputs": settings.inputs})
     for task in _tasks(settings):
         folder = out / slug(task)
         arguments = {
             "task": task,
-            "corpus": OutputOf("general"),
+            "pool": OutputOf("pool"),
             "folder": folder / "texts",
             "plants": compare.plants,
         }
         arguments |= {"data": settings.data, "inputs": settings.inputs}
-        yield Cell(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
-        arguments = {"planting": OutputOf(f"texts/{slug(task)}"), "corpus": OutputOf("general")}
+        yield Step(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
+        arguments = {"planting": OutputOf(f"texts/{slug(task)}"), "pool": OutputOf("pool")}
         arguments |= {
             "folder": folder / "pool",
             "others": compare.others,
             "language": settings.selection.language,
         }
-        yield Cell(f"pool/{slug(task)}", f"{PLANTING}:pool_stage", arguments)
+        yield Step(f"pool/{slug(task)}", f"{PLANTING}:planted_pool_stage", arguments)
 
 
-def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell]:
-    """Yield the cells of one task that fit, score and measure; `texts` is the number of texts to fit on."""
+def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Step]:
+    """Yield the steps of one task that fit, score and measure; `texts` is the number of texts to fit on."""
     compare, pool = settings.section("compare"), OutputOf(f"pool/{slug(task)}")
     sizes = [size for size in compare.fit if size <= texts]
     if not sizes:
@@ -141,12 +141,12 @@ def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell
         folder = Path(settings.out) / draw
         fit = {
             "planting": OutputOf(f"texts/{slug(task)}"),
-            "folder": folder / "task",
+            "folder": folder / "target",
             "size": size,
             "seed": seed,
         }
-        yield Cell(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
-        texts_of = {"task": OutputOf(f"fit/{draw}"), "pool": pool}
+        yield Step(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
+        texts_of = {"target": OutputOf(f"fit/{draw}"), "pool": pool}
         for spec in compare.selectors:
             name = f"{draw}/{slug(spec)}"
             if spec != ORACLE:
@@ -156,11 +156,11 @@ def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Cell
                     "folder": folder / slug(spec) / "scores",
                 }
                 scoring["selection"] = replace(settings.selection, seed=seed)
-                yield Cell(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
+                yield Step(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
             arguments = {
                 "scores": None if spec == ORACLE else OutputOf(f"score/{name}"),
                 "budgets": compare.budgets,
             }
             arguments |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
-            yield Cell(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)
+            yield Step(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)

@@ -8,7 +8,7 @@ from dana.cli.settings import settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 OF_GAP = (
-    "--topics-of --topics --topics-k --general --labels --test --window --short --draw"
+    "--topics-of --topics --topics-k --pool --labels --test --window --short --draw"
     " --text-field --label-field --id-field --data --task-path"
 )
 FLAGS = [

@@ -86,10 +86,10 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     )
     check_task_of_topics(card, settings)
     split = TopicSplit(study.n, gap.test, 0, gap.draw, seed)
-    grid = prepare_shares(card, settings, [split])
-    documents, theta = open_documents(grid)
+    steps = prepare_shares(card, settings, [split])
+    documents, theta = open_documents(steps)
     topics, _ = select_topics(documents, theta, gap.topics, [split])
-    shares = open_artifact(grid / "shares", SHARES).fingerprint
+    shares = open_artifact(steps / "shares", SHARES).fingerprint
 
     texts: dict[str, TopicTexts] = {}
     for topic in topics:

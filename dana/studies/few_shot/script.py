@@ -21,8 +21,8 @@ def write_prompts(item: Item, arm: str) -> list[tuple[str, str]]:
     def examples_text(passages: Sequence[Passage]) -> str:
         example = Template(script["example"])
         texts = (
-            example.substitute(number=number, text=one.text)
-            for number, one in enumerate(passages, 1)
+            example.substitute(number=number, text=passage.text)
+            for number, passage in enumerate(passages, 1)
         )
         return "\n\n".join(text.strip() for text in texts)
 

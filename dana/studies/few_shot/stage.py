@@ -68,7 +68,7 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
 
     def write(draft: Draft) -> None:
         plan, together = [(item, arm) for item in items for arm in ARMS], getattr(model, "batch", 1)
-        batches = [plan[at : at + together] for at in range(0, len(plan), together)]
+        batches = [plan[start : start + together] for start in range(0, len(plan), together)]
         records: list[Row] = []
         for number, batch in enumerate(monitor(batches, what="conversations", unit="batches")):
             hold = partial(

@@ -158,9 +158,9 @@ def _lines(files: Sequence[Path]) -> Iterator[Row]:
     streams = [_strict(file) for file in files]
     for number, lines in enumerate(zip_longest(*streams), 1):
         if None in lines:
-            rest = [sum(1 for _ in stream) for stream in streams]
+            remaining = [sum(1 for _ in stream) for stream in streams]
             counts = [
-                number - (line is None) + more for line, more in zip(lines, rest, strict=True)
+                number - (line is None) + more for line, more in zip(lines, remaining, strict=True)
             ]
             lengths = ", ".join(
                 f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True)

@@ -235,11 +235,11 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
     rows = np.flatnonzero(may_repeat & (outcome == Outcome.TRAIN))
     source, target = (pd.factorize(side[rows])[0].data for side in sides)
     source_seen, target_seen = bytearray(len(rows)), bytearray(len(rows))
-    for row, one, other in zip(rows.data, source, target, strict=True):
-        if source_seen[one] or target_seen[other]:
+    for row, left, right in zip(rows.data, source, target, strict=True):
+        if source_seen[left] or target_seen[right]:
             outcome[row] = Outcome.REPEATED
         else:
-            source_seen[one] = target_seen[other] = 1
+            source_seen[left] = target_seen[right] = 1
     return outcome
 
 

@@ -118,13 +118,13 @@ def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
     for part, texts in (("train", arm_texts.train), ("validation", arm_texts.validation)):
         if texts is not None and not texts:
             raise DataError(f"arm {arm}: returned no {part} texts")
-        for one in texts or ():
-            if not one.text.strip() or one.label not in labels:
+        for text in texts or ():
+            if not text.text.strip() or text.label not in labels:
                 raise DataError(
-                    f"arm {arm}: {part} text {one.id!r} is empty or has an unknown label {one.label!r}"
+                    f"arm {arm}: {part} text {text.id!r} is empty or has an unknown label {text.label!r}"
                 )
-            if one.id in ids or one.text in wordings:
-                raise DataError(f"arm {arm}: {part} text {one.id!r} is a test text")
+            if text.id in ids or text.text in wordings:
+                raise DataError(f"arm {arm}: {part} text {text.id!r} is a test text")
     return arm_texts
 
 

@@ -21,7 +21,7 @@ FLAGS = [
         "topic_gap.topics_of",
         "folder of a run with topics (dana studies topics fit)",
     ),
-    Flag("--general", "general", "text to fit topics to, instead of the task's", MANY),
+    Flag("--pool", "pool", "text to fit topics to, instead of the task's", MANY),
     Flag(
         "--arms",
         "topic_gap.arms",
@@ -42,7 +42,7 @@ FLAGS = [
     Flag("--draw", "topic_gap.draw", "split by ranks, or at random among the same documents"),
     Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
     Flag("--out", "out"),
-    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
+    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
 ]
 
 

@@ -46,7 +46,7 @@ class Window:
     short: str = DROP
     seed: int = 0
 
-    def of(self, text: str, doc_id: str) -> str | None:
+    def cut(self, text: str, doc_id: str) -> str | None:
         """Cut the window of a document, all positions equally likely; None if the document is dropped."""
         room = len(text) - self.length
         if room < 0:
@@ -103,9 +103,9 @@ def pool_documents(
         DataError: If the window is longer than every text, or a label has no documents left.
     """
     read = (
-        (split, one.id, names[cast(int, one.label)], one.text)
+        (split, example.id, names[cast(int, example.label)], example.text)
         for split, some in splits.items()
-        for one in some
+        for example in some
     )
     rows = pd.DataFrame(read, columns=["split", "id", "label", "text"])
     counts: dict[str, Any] = {"in": len(rows), "kept": 0, "dropped": {}}
@@ -134,7 +134,7 @@ def pool_documents(
     numbers = ids.groupby(ids).cumcount()
     rows["id"] = ids.where(numbers == 0, ids + "#" + (numbers + 1).astype(str))
     rows["whole"] = [
-        window.of(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)
+        window.cut(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)
     ]
     rows = leave_out(rows, rows["whole"].isna().to_numpy(), "short")
     rows["stripped"] = rows["whole"].map(strip_to_letters)

@@ -194,8 +194,8 @@ SUMMARY = (
 
 def _topic_columns(gap: pd.DataFrame) -> tuple[Column, ...]:
     def score(name: str) -> Column:
-        at = gap.columns.get_loc(name)  # by position: the name of an arm is a spec
-        return Column(name, lambda row: number(row[at], 3, sign=name == "gap"))
+        position = gap.columns.get_loc(name)  # by position: the name of an arm is a spec
+        return Column(name, lambda row: number(row[position], 3, sign=name == "gap"))
 
     scores = [score(name) for name in gap.columns if name not in ("topic", "words", "n")]
     return (*decimals(0, "n", "topic"), *text_columns("words"), *scores)
@@ -234,15 +234,15 @@ def keyword_curve(points: pd.DataFrame) -> Figure:
     """
 
     def paint(axes: "Axes") -> None:
-        for at, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
+        for index, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
             axes.plot(
                 group["keywords"],
                 group["score"],
                 "o-",
-                color=f"C{at}",
+                color=f"C{index}",
                 label=f"{Path(str(run)).name}, N = {n}",
             )
-            axes.axhline(group["off"].iloc[0], color=f"C{at}", linestyle="--", linewidth=1)
+            axes.axhline(group["off"].iloc[0], color=f"C{index}", linestyle="--", linewidth=1)
         axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
         axes.legend()
 

@@ -1,4 +1,4 @@
-"""``dana studies topic-gap``: run topics x n x arms x seeds as a grid of cells and build the page."""
+"""``dana studies topic-gap``: run topics x n x arms x seeds as steps and build the page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,11 +22,11 @@ from dana.models.folder import check_checkpoint, load_config
 from dana.report.page import write_page
 from dana.scoring.settings import Selection
 from dana.stages.finetune import seed_rows
-from dana.stages.finetune_cells import SEED_STAGE
-from dana.stages.grid.cell import Cell, call_stage
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
+from dana.stages.finetune_steps import SEED_STAGE
 from dana.stages.settings import FinetuneSettings, RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import Step, call_stage
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, check_arm_texts
 from dana.studies.topic_gap.documents import (
@@ -46,7 +46,7 @@ from dana.tasks.examples import read_split
 from dana.tasks.kinds import DEFAULT
 from dana.tasks.settings import Preset
 
-GRID = "grid"  # folder of the cells' artifacts
+STEPS = "steps"  # folder of the steps' artifacts
 FIELDS = ("text_field", "label_field", "id_field")
 POOL, SHARES, TASK = "topic-gap-pool", "topic-gap-shares", "topic-gap-task"
 DOCUMENTS, THETA = "documents.parquet", "theta.parquet"
@@ -60,14 +60,14 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
 
     Writes ``topic_gap.html`` and ``.md`` to the run's folder, and ``tables/``: ``results.csv`` (one
     row per topic, n, arm and seed), ``gap.csv`` (one row per topic and n) and ``summary.csv`` (one
-    row per n and arm: its difference from off topic, with tests over topics). The cells' artifacts
-    are in ``grid/``; existing ones are reused.
+    row per n and arm: its difference from off topic, with tests over topics). The steps' artifacts
+    are in ``steps/``; existing ones are reused.
 
     Args:
         card: Name or YAML file of a task card, with one label per text.
         settings: Settings of the run: ``topic_gap``, ``topics``, ``finetune``, ``model``,
-            ``general``, ``data``, ...
-        remake: Whether cells of other settings are replaced instead of refused.
+            ``pool``, ``data``, ...
+        remake: Whether steps of other settings are replaced instead of refused.
 
     Returns:
         Path of the page.
@@ -76,7 +76,7 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
         ConfigError: If a name or number is unknown.
         DataError: If there are too few documents, a label has none left, or a named topic is
             degenerate.
-        DanaError: If cells failed; raised when all others are done.
+        DanaError: If steps failed; raised when all others are done.
     """
     _check(card, settings)
     splits = topic_splits(settings)
@@ -84,21 +84,21 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
     topics, left_out = select_topics(
         *open_documents(folder), settings.section("topic_gap").topics, splits
     )
-    cells = [
-        cell
+    steps = [
+        step
         for topic in topics
         for split in splits
-        for cell in cells_of_topic(card, settings, topic, split)
+        for step in steps_of_topic(card, settings, topic, split)
     ]
-    grid = Grid(folder, tuple(cells))
+    run = Run(folder, tuple(steps))
     if not remake:
-        _refuse_changed(grid)
-    paths = run_grid(grid, settings.jobs, remake=remake)
+        _refuse_changed(run)
+    paths = execute(run, settings.jobs, remake=remake)
     pool = open_artifact(folder / "pool", POOL).manifest
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
     numbers = (
-        _results(grid, paths, words),
+        _results(run, paths, words),
         pool["counts"],
         left_out,
         words,
@@ -108,21 +108,21 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
     return write_page(report, Path(settings.out), "topic_gap")
 
 
-def _refuse_changed(grid: Grid) -> None:
-    """Refuse settings that differ from those of existing cells before any training, by one error that names the flag.
+def _refuse_changed(run: Run) -> None:
+    """Refuse settings that differ from those of existing steps before any training, by one error that names the flag.
 
-    Runs one finished cell again, with its task, as all cells have the same settings.
+    Runs one finished step again, with its task, as all steps have the same settings.
 
     Raises:
         Contradiction: If the settings differ.
     """
-    tuning_cells = (cell for cell in grid.cells if cell.name.startswith("finetune/"))
+    tuning_steps = (step for step in run.steps if step.name.startswith("finetune/"))
     example = next(
-        (cell for cell in tuning_cells if (Path(cell.settings["out"]) / MANIFEST).is_file()), None
+        (step for step in tuning_steps if (Path(step.settings["out"]) / MANIFEST).is_file()), None
     )
-    for cell in grid.cells if example else ():
-        if example and cell.name in (*example.needs, example.name):
-            call_stage(cell.stage, cell.arguments({}))
+    for step in run.steps if example else ():
+        if example and step.name in (*example.needs, example.name):
+            call_stage(step.stage, step.arguments({}))
 
 
 def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit]) -> Path:
@@ -134,13 +134,13 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
         splits: Sets that each label must have enough documents for.
 
     Returns:
-        Folder of the grid, for :func:`open_documents`.
+        Folder of the run, for :func:`open_documents`.
 
     Raises:
         DataError: If there are too few documents.
     """
     folder, gap, seed = (
-        Path(settings.out) / GRID,
+        Path(settings.out) / STEPS,
         settings.section("topic_gap"),
         settings.selection.seed,
     )
@@ -153,11 +153,11 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
     for split in splits:
         require_enough(labels, split)
     if not gap.topics_of:
-        of = RunSettings(general=[str(pool / DOCUMENTS)])
-        if settings.general:
+        of = RunSettings(pool=[str(pool / DOCUMENTS)])
+        if settings.pool:
             of = replace(
                 of,
-                general=settings.general,
+                pool=settings.pool,
                 inputs=settings.inputs,
                 on_bad_record=settings.on_bad_record,
             )
@@ -222,7 +222,7 @@ def topic_splits(settings: RunSettings) -> list[TopicSplit]:
 
 def _topic_model(settings: RunSettings) -> Path:
     topics_of = settings.section("topic_gap").topics_of
-    return (Path(topics_of) if topics_of else Path(settings.out) / GRID / "topics") / MODEL
+    return (Path(topics_of) if topics_of else Path(settings.out) / STEPS / "topics") / MODEL
 
 
 def select_topics(
@@ -258,12 +258,12 @@ def select_topics(
     return [topic for topic in topics if topic not in left_out], left_out
 
 
-def cells_of_topic(
+def steps_of_topic(
     card: str, settings: RunSettings, topic: int, split: TopicSplit
-) -> Iterator[Cell]:
-    """Yield the cells of one topic and n: the task of every arm, the fine-tuning with every seed."""
-    grid, folder, before = (
-        Path(settings.out) / GRID,
+) -> Iterator[Step]:
+    """Yield the steps of one topic and n: the task of every arm, the fine-tuning with every seed."""
+    steps, folder, before = (
+        Path(settings.out) / STEPS,
         f"topic-{topic}/n{split.n}",
         dict[str, tuple[str, ...]](),
     )
@@ -274,47 +274,47 @@ def cells_of_topic(
     ):
         is_seeded = TOPIC_GAP_ARMS.create(arm).seeded
         seed_folder = f"/seed-{seed}" if is_seeded else ""
-        task_cell = f"arm/{folder}/{slug(arm)}{seed_folder}"
+        task_step = f"arm/{folder}/{slug(arm)}{seed_folder}"
         if before.get(seed_folder) != (
-            task_cell,
+            task_step,
         ):  # an arm that is not seeded is made once for all seeds
             arguments = {
-                "grid": grid,
+                "steps": steps,
                 "topics": _topic_model(settings),
                 "arm": arm,
                 "topic": topic,
                 "split": split,
             }
-            arguments |= {"folder": grid / task_cell, "seed": seed if is_seeded else None}
-            arguments["work"] = grid / f"work/{folder}{seed_folder}"
+            arguments |= {"folder": steps / task_step, "seed": seed if is_seeded else None}
+            arguments["work"] = steps / f"work/{folder}{seed_folder}"
             # Arms run one after the other, as they share `work`.
-            yield Cell(task_cell, f"{__name__}:arm_stage", arguments, before.get(seed_folder, ()))
-            before[seed_folder] = (task_cell,)
+            yield Step(task_step, f"{__name__}:arm_stage", arguments, before.get(seed_folder, ()))
+            before[seed_folder] = (task_step,)
         name = f"finetune/{folder}/{slug(arm)}/seed-{seed}"
         tuning = {
             "model": settings.model,
-            "card": grid / task_cell / CARD,
+            "card": steps / task_step / CARD,
             "settings": replace(finetune, seeds=None),
             "seed": seed,
-            "out": grid / name,
+            "out": steps / name,
         }
         labels = {"topic": str(topic), "texts": str(split.n), "arm": arm}
-        yield Cell(name, SEED_STAGE, tuning, (task_cell,), labels, is_alone=True)
+        yield Step(name, SEED_STAGE, tuning, (task_step,), labels, is_alone=True)
 
 
-def _results(grid: Grid, paths: dict[str, str], words: dict[int, str]) -> pd.DataFrame:
+def _results(run: Run, paths: dict[str, str], words: dict[int, str]) -> pd.DataFrame:
     """Tabulate the scores, one row per topic, n, arm and seed."""
     rows: list[dict[str, Any]] = []
-    for cell in grid.cells:
-        if not cell.name.startswith("finetune/"):
+    for step in run.steps:
+        if not step.name.startswith("finetune/"):
             continue
-        result, topic = open_artifact(Path(paths[cell.name]), "finetune"), int(cell.labels["topic"])
+        result, topic = open_artifact(Path(paths[step.name]), "finetune"), int(step.labels["topic"])
         [seed], counts = seed_rows(result), result.manifest["counts"]
         row = {
             "topic": topic,
             "words": words[topic],
-            "n": int(cell.labels["texts"]),
-            "arm": cell.labels["arm"],
+            "n": int(step.labels["texts"]),
+            "arm": step.labels["arm"],
         }
         row |= {
             "seed": seed["seed"],
@@ -391,16 +391,16 @@ def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
     )
 
 
-def open_documents(grid: Path) -> tuple[pd.DataFrame, np.ndarray]:
+def open_documents(steps: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Open the documents of a pool and their topic shares, float32 of shape (documents, topics)."""
-    open_artifact(grid / "pool", POOL)
-    open_artifact(grid / "shares", SHARES)
-    theta = pq.read_table(grid / "shares" / THETA)["theta"].to_numpy()
-    return pd.read_parquet(grid / "pool" / DOCUMENTS), np.stack(theta)
+    open_artifact(steps / "pool", POOL)
+    open_artifact(steps / "shares", SHARES)
+    theta = pq.read_table(steps / "shares" / THETA)["theta"].to_numpy()
+    return pd.read_parquet(steps / "pool" / DOCUMENTS), np.stack(theta)
 
 
 def arm_stage(
-    grid: Path,
+    steps: Path,
     topics: Path,
     folder: Path,
     arm: str,
@@ -412,7 +412,7 @@ def arm_stage(
     """Write the task of one arm on one topic: training texts, and the topic's validation and test sets.
 
     Args:
-        grid: Folder with the artifacts of :func:`gap_pool_stage` and :func:`shares_stage`.
+        steps: Folder with the artifacts of :func:`gap_pool_stage` and :func:`shares_stage`.
         topics: Folder of the topic model.
         folder: Folder of ``card.yaml`` and ``data/``, for ``dana finetune --task``.
         arm: Spec of the arm.
@@ -424,7 +424,7 @@ def arm_stage(
     Raises:
         DataError: If the arm returns a test text, or no text.
     """
-    component, shares = TOPIC_GAP_ARMS.create(arm), open_artifact(grid / "shares", SHARES)
+    component, shares = TOPIC_GAP_ARMS.create(arm), open_artifact(steps / "shares", SHARES)
     depends_on = {
         "shares": shares.fingerprint,
         "topic": topic,
@@ -434,14 +434,14 @@ def arm_stage(
     depends_on |= {"code": origin_of(component), "seed": seed}
 
     def write(draft: Draft) -> None:
-        documents, theta = open_documents(grid)
+        documents, theta = open_documents(steps)
         share = theta[:, topic]
         documents = documents.assign(share=share, set=split_by_topic(documents, share, split))
         case = TopicCase(topic, split.n, documents, topics)
         arm_texts = check_arm_texts(arm, case, component.texts(case, seed or 0, work))
         dev = case.texts("validation") if arm_texts.validation is None else arm_texts.validation
         splits = {"train": arm_texts.train, "dev": dev, "test": case.texts("test")}
-        labels = open_artifact(grid / "pool", POOL).manifest["depends_on"]["taken"]
+        labels = open_artifact(steps / "pool", POOL).manifest["depends_on"]["taken"]
         _write_task(draft.path, f"topic-{topic}-n{split.n}-{arm}", labels, splits)
         draft.counts = {name: len(texts) for name, texts in splits.items()}
 

@@ -2,7 +2,7 @@
 
 from dana.core.studies import Study
 
-HELP = "Fit topics to the general text, show them, or compute each document's shares"
+HELP = "Fit topics to the pool, show them, or compute each document's shares"
 STUDY = Study(
     "topics",
     settings=f"{__name__}.settings:TopicSettings",

@@ -157,8 +157,10 @@ def elbo(
         torch.from_numpy(counts.data.astype(np.float32)),
     )
     of_words = functional.embedding(words, parameters.log_beta().T.contiguous())
-    each = times * torch.logsumexp(of_words + functional.embedding(document, log_theta), dim=1)
-    likelihood = torch.zeros(counts.shape[0]).index_add(0, document, each)
+    log_likelihood = times * torch.logsumexp(
+        of_words + functional.embedding(document, log_theta), dim=1
+    )
+    likelihood = torch.zeros(counts.shape[0]).index_add(0, document, log_likelihood)
     divergence = (mean.square() + log_variance.exp() - log_variance - 1).sum(1) / 2
     return likelihood, divergence
 

@@ -1,4 +1,4 @@
-"""``topics``: fit topics to general text, choose their number, describe them, compute each document's shares."""
+"""``topics``: fit topics to pool text, choose their number, describe them, compute each document's shares."""
 
 import shutil
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ from dana.core.schemas import table_schema, write_parts
 from dana.core.text_table import csv_text, tabulate
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
-from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.inputs import PoolText
 from dana.scoring.sharded import ShardedTable
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_general
+from dana.stages.texts import open_pool
 from dana.studies.topics.model import (
     Bags,
     Topics,
@@ -45,7 +45,7 @@ from dana.studies.topics.settings import TOPIC_MODELS
 log = get_logger(__name__)
 
 MODEL, SHARES = "topic-model", "topics"
-HINT = "dana studies topics fit --general FILES --out DIR"
+HINT = "dana studies topics fit --pool FILES --out DIR"
 COHERENT_WORDS, DIVERSE_WORDS, TWIN = 10, 25, 0.9
 MEASURES = ["coherence", "diversity", "quality"]
 TOPICS = "topics.csv"
@@ -102,10 +102,10 @@ def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
         npmi = np.log(together / np.outer(alone, alone)) / -np.log(together)
     npmi[together == 0] = -1.0
     npmi[together == 1] = 0.0
-    one, other = np.triu_indices(top.shape[1], k=1)
+    first, second = np.triu_indices(top.shape[1], k=1)
     return np.array(
         [
-            npmi[row[one], row[other]].mean() if one.size else np.nan
+            npmi[row[first], row[second]].mean() if first.size else np.nan
             for row in positions.reshape(top.shape)
         ]
     )
@@ -187,13 +187,13 @@ def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
 
 
 def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
-    """Fit topics to a sample of a run's general text, for every number of topics and seed, and save the best.
+    """Fit topics to a sample of a run's pool text, for every number of topics and seed, and save the best.
 
     A run that was killed resumes with the missing fits.
 
     Args:
         settings: Settings of the run.
-        is_named: False to use the corpus in the run's folder as it is, if there is one.
+        is_named: False to use the pool in the run's folder as it is, if there is one.
 
     Returns:
         The artifact ``OUT/topic-model``: the model (:meth:`dana.studies.topics.model.Topics.save`),
@@ -202,21 +202,19 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         fit that is used.
 
     Raises:
-        ConfigError: If there is no general text, or there are fewer documents than topics.
+        ConfigError: If there is no pool text, or there are fewer documents than topics.
         DataError: If the vocabulary has fewer than two words.
     """
     out, limits = Path(settings.out), settings.section("topics")
     identity = limits.identity()  # fail on missing files before any text is read
-    corpus = open_general(settings, is_named)
+    pool = open_pool(settings, is_named)
     depends_on = {
-        "general": corpus.artifact.fingerprint,
+        "pool": pool.artifact.fingerprint,
         "topics": identity,
         "seed": settings.selection.seed,
     }
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
-    write = partial(
-        _write_model, corpus=corpus, settings=settings, depends_on=depends_on, folder=fits
-    )
+    write = partial(_write_model, pool=pool, settings=settings, depends_on=depends_on, folder=fits)
     artifact = make(
         out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write
     )
@@ -226,7 +224,7 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
 
 def _write_model(
     draft: Draft,
-    corpus: GeneralCorpus,
+    pool: PoolText,
     settings: RunSettings,
     depends_on: dict[str, Any],
     folder: Path,
@@ -235,7 +233,7 @@ def _write_model(
         settings.section("topics"),
         derive_seed(settings.selection.seed, "topics", "sample"),
     )
-    units = monitor(corpus.units(WholeDocuments()), what="reading words", unit="blocks")
+    units = monitor(pool.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
@@ -259,7 +257,7 @@ def _write_model(
     write_text(draft.path / TOPICS, csv_text(describe_topics(topics, bags)))
     write_text(draft.path / "fits.csv", csv_text(fits))
     draft.notes["measures"] = parts[k, number].manifest["measures"]
-    draft.counts = {"documents": corpus.documents, "fitted_on": rows.size, "words": len(bags.words)}
+    draft.counts = {"documents": pool.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
 
 
@@ -287,17 +285,17 @@ def open_topics(folder: Path) -> Artifact:
 
 @dataclass(frozen=True)
 class Assignment(ShardedTable):
-    """Topic shares of each document of a corpus, computed in shards.
+    """Topic shares of each document of a pool, computed in shards.
 
     Attributes:
-        general: The corpus.
+        pool: The pool.
         model: Artifact of ``dana studies topics fit``.
-        folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, corpus
+        folder: Folder of ``part-*.parquet`` (:data:`TOPIC_SHARES`, one row per document, pool
             order).
         selection: Splitter of units; a unit is a document.
     """
 
-    general: GeneralCorpus
+    pool: PoolText
     model: Artifact
     folder: Path
     selection: WholeDocuments = field(default_factory=WholeDocuments)
@@ -309,7 +307,7 @@ class Assignment(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """Inputs of the fingerprint."""
-        return {"general": self.general.artifact.fingerprint, "topics": self.model.fingerprint}
+        return {"pool": self.pool.artifact.fingerprint, "topics": self.model.fingerprint}
 
     def learn(self, draft: Draft) -> None:
         """Copy the fitted topics beside the shards."""
@@ -335,7 +333,7 @@ class Assignment(ShardedTable):
 
 
 def run_topic_assign(settings: RunSettings, topics: Path, is_named: bool = True) -> Artifact:
-    """Compute the topic shares of every document of a run's general text; processes share the shards.
+    """Compute the topic shares of every document of a run's pool text; processes share the shards.
 
     Args:
         settings: Settings of the run.
@@ -347,10 +345,10 @@ def run_topic_assign(settings: RunSettings, topics: Path, is_named: bool = True)
 
     Raises:
         ArtifactError: If there are no topics in that folder.
-        ConfigError: If there is no general text.
+        ConfigError: If there is no pool text.
     """
     model = open_topics(topics)
-    return Assignment(open_general(settings, is_named), model, Path(settings.out) / SHARES).run()
+    return Assignment(open_pool(settings, is_named), model, Path(settings.out) / SHARES).run()
 
 
 def topics_text(folder: Path) -> str:

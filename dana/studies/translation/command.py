@@ -16,7 +16,7 @@ FLAGS = [
     Flag("--epochs", "translation.epochs"),
     Flag("--encoder", "selection.encoder"),
     Flag("--out", "out"),
-    Flag("--jobs", "jobs", "cells that run in parallel, each in its own process"),
+    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
 ]
 
 

@@ -60,8 +60,8 @@ def paired_bootstrap(outputs: Mapping[str, list[str]], references: list[str]) ->
     # by more than 0.
     p_values = [np.nan, *(1.0 if other.score == first.score else other.p_value for other in others)]
     rows = [
-        (one.mean - one.ci, one.mean + one.ci, p)
-        for one, p in zip(scores[name], p_values, strict=True)
+        (score.mean - score.ci, score.mean + score.ci, p)
+        for score, p in zip(scores[name], p_values, strict=True)
     ]
     return pd.DataFrame(rows[: len(systems)], columns=["low", "high", "p"])
 
@@ -155,12 +155,12 @@ def correlation_table(matrix: pd.DataFrame, cosines: pd.DataFrame) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def _row_correlations(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _row_correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Correlate two matrices row by row; NaN for a row that does not vary."""
-    one, other = (side - side.mean(1, keepdims=True) for side in (one, other))
-    scale = np.sqrt((one**2).sum(1) * (other**2).sum(1))
+    first, second = (side - side.mean(1, keepdims=True) for side in (first, second))
+    scale = np.sqrt((first**2).sum(1) * (second**2).sum(1))
     return np.divide(
-        (one * other).sum(1), scale, out=np.full(len(one), np.nan), where=scale > 1e-12
+        (first * second).sum(1), scale, out=np.full(len(first), np.nan), where=scale > 1e-12
     )
 
 
@@ -265,7 +265,7 @@ def _figure4(matrix: pd.DataFrame, cosines: pd.DataFrame) -> Section:
 
     def paint(axes: "Axes") -> None:
         for label, is_own, colour in (
-            ("another domain", False, "general"),
+            ("another domain", False, "pool"),
             ("its own", True, "base"),
         ):
             rows = points[(points["translator"] == points["test"]) == is_own]

@@ -107,6 +107,8 @@ class TranslationSettings:
     @property
     def translators(self) -> list[tuple[str, str, str]]:
         """Name, target and selector of each translator; of one on a domain or on all, no selector."""
-        arms = [(one, spec) for one in self.targets or self.domains for spec in self.selectors]
+        arms = [
+            (domain, spec) for domain in self.targets or self.domains for spec in self.selectors
+        ]
         by_domain = [(name, name, "") for name in [*self.domains, ALL]]
-        return [*by_domain, *((f"{one}-{slug(spec)}", one, spec) for one, spec in arms)]
+        return [*by_domain, *((f"{domain}-{slug(spec)}", domain, spec) for domain, spec in arms)]

@@ -1,4 +1,4 @@
-"""``dana studies translation``: run the text, vocabulary, translators and translations as cells, and build the page."""
+"""``dana studies translation``: run the text, vocabulary, translators and translations as steps, and build the page."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,10 +17,10 @@ from dana.encoders.base import encode, encoder_identity
 from dana.encoders.cache import create_encoder
 from dana.report.page import each, write_page
 from dana.scoring.scoring import build_selector
-from dana.stages.grid.cell import Cell, OutputOf
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from dana.stages.steps.step import OutputOf, Step
 from dana.studies.translation.page import matrix_table, table_of_choices, translation_report
 from dana.studies.translation.pairs import AUDIT, PAIRS, open_pairs, pairs_stage
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
@@ -35,12 +35,12 @@ def run_translation(settings: RunSettings, remake: bool = False) -> Path:
 
     Writes ``translation.html`` and ``.md``, and ``tables/``: ``matrix.csv`` (a row per translator
     and test set), ``choices.csv`` (a row per domain and selector), ``cosines.csv``,
-    ``correlations.csv`` and ``audit.csv``. The cells' artifacts are in the folders beside; existing
+    ``correlations.csv`` and ``audit.csv``. The steps' artifacts are in the folders beside; existing
     ones are reused.
 
     Args:
         settings: Settings of the study.
-        remake: Whether cells of other settings are replaced instead of refused.
+        remake: Whether steps of other settings are replaced instead of refused.
 
     Returns:
         Path of the page.
@@ -52,20 +52,18 @@ def run_translation(settings: RunSettings, remake: bool = False) -> Path:
     study, out = settings.section("translation"), Path(settings.out)
     check_translation(settings)
     pairs_stage(study, out / "pairs")
-    grid = plan_translation(settings)
-    paths = run_grid(grid, settings.jobs, remake=remake)
+    run = plan_translation(settings)
+    paths = execute(run, settings.jobs, remake=remake)
     rows = []
-    for cell in grid.cells:
-        if cell.name.startswith("test/"):
-            artifact = open_artifact(Path(paths[cell.name]), "translations")
+    for step in run.steps:
+        if step.name.startswith("test/"):
+            artifact = open_artifact(Path(paths[step.name]), "translations")
             row = {
-                **cell.labels,
+                **step.labels,
                 "pairs": artifact.manifest["counts"]["pairs"],
                 **artifact.manifest["measures"],
             }
-            text = open_artifact(
-                Path(paths[f"text/{cell.labels['translator']}"]), "corpus"
-            ).manifest
+            text = open_artifact(Path(paths[f"text/{step.labels['translator']}"]), "pool").manifest
             row |= {"tokens": text["counts"]["tokens"], **text.get("choice", {})}
             rows.append(row | {"output": pd.read_parquet(artifact.path / OUTPUT)})
     cosines = _read_table(Path(paths["centroids"]) / CENTROIDS).set_index("domain")
@@ -111,27 +109,27 @@ def check_translation(settings: RunSettings) -> None:
             build_selector(spec, settings.detector, settings.selection).identity()
 
 
-def plan_translation(settings: RunSettings) -> Grid:
-    """Plan all cells but that of the pairs."""
-    return Grid(Path(settings.out), tuple(_cells(settings, settings.section("translation"))))
+def plan_translation(settings: RunSettings) -> Run:
+    """Plan all steps but that of the pairs."""
+    return Run(Path(settings.out), tuple(_steps(settings, settings.section("translation"))))
 
 
-def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
+def _steps(settings: RunSettings, study: TranslationSettings) -> Iterator[Step]:
     out, domains, measures = Path(settings.out), study.domains, "dana.studies.comparison.measures"
     store = settings.selection.store or str(out / "embeddings")
     selection = replace(settings.selection, seed=study.seed, store=store)
     inputs: dict[str, Any] = {"pairs": out / "pairs", "vocabulary": OutputOf("vocabulary")}
     what: dict[str, Any]
 
-    def cell(name: str, stage: str, module: str = TRANSLATOR, **arguments: Any) -> Cell:
-        return Cell(
+    def step(name: str, stage: str, module: str = TRANSLATOR, **arguments: Any) -> Step:
+        return Step(
             name,
             f"{module}:{stage}_stage",
             {"folder": out / name, "pairs": out / "pairs", **arguments},
         )
 
-    yield cell("vocabulary", "vocabulary", domains=domains, size=study.vocabulary)
-    yield cell(
+    yield step("vocabulary", "vocabulary", domains=domains, size=study.vocabulary)
+    yield step(
         "centroids", "centroids", MODULE, domains=domains, encoder=selection.encoder, store=store
     )
     for kind, name in product(("dev", "text"), [*domains, ALL]):
@@ -139,26 +137,26 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
             "domains": domains if name == ALL else [name],
             "split": "train" if kind == "text" else kind,
         }
-        yield cell(f"{kind}/{name}", "text", **inputs, **what, max_tokens=study.max_tokens)
+        yield step(f"{kind}/{name}", "text", **inputs, **what, max_tokens=study.max_tokens)
     targets = dict.fromkeys(target for _, target, spec in study.translators if spec)
     if targets:
-        yield cell("pool", "target", MODULE, domains=domains, split="train")
+        yield step("pool", "target", MODULE, domains=domains, split="train")
     for target in targets:
-        yield cell(f"task/{target}", "target", MODULE, domains=[target], split="dev")
+        yield step(f"task/{target}", "target", MODULE, domains=[target], split="dev")
     for name, target, spec in study.translators:
         arm = {**inputs, "target": target, "settings": study}
         scores = OutputOf(f"score/{name}") if spec not in ("", ORACLE) else None
         if scores:
             scoring = {"selector": spec, "detector": settings.detector, "selection": selection}
-            scoring |= {"task": OutputOf(f"task/{target}"), "pool": OutputOf("pool")}
-            yield Cell(
-                scores.cell,
+            scoring |= {"target": OutputOf(f"task/{target}"), "pool": OutputOf("pool")}
+            yield Step(
+                scores.step,
                 f"{measures}:score_pool",
-                {**scoring, "folder": out / scores.cell / "scores"},
+                {**scoring, "folder": out / scores.step / "scores"},
             )
         if spec:
-            yield cell(f"text/{name}", "choice", **arm, scores=scores)
-        yield cell(
+            yield step(f"text/{name}", "choice", **arm, scores=scores)
+        yield step(
             f"train/{name}",
             "train",
             **arm,
@@ -173,7 +171,7 @@ def _cells(settings: RunSettings, study: TranslationSettings) -> Iterator[Cell]:
                 "split": "test",
                 "settings": study,
             }
-            yield replace(cell(f"test/{name}/{test}", "translate", **what), labels=labels)
+            yield replace(step(f"test/{name}/{test}", "translate", **what), labels=labels)
 
 
 def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> Artifact:
@@ -199,7 +197,7 @@ def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> A
         "domains": domains,
         "name": folder.name,
     }
-    return make(folder, "corpus" if split == "train" else "task", depends_on, write)
+    return make(folder, "pool" if split == "train" else "task", depends_on, write)
 
 
 def centroids_stage(

@@ -64,12 +64,14 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
             pre_tokenizers.ByteLevel(add_prefix_space=True),
             decoders.ByteLevel(),
         )
-        how: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "vocab_size": size - 1,
             "special_tokens": [PAD, END],
             "show_progress": False,
         }
-        trainer = trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **how)
+        trainer = trainers.BpeTrainer(
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **arguments
+        )
         inner.train_from_iterator((text for side in COLUMNS for text in table[side]), trainer)
         inner.add_tokens([AddedToken(TAB, normalized=False, special=False)])
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token=PAD, eos_token=END)
@@ -102,7 +104,7 @@ def text_stage(
         )
         _write_text(draft, table, max_tokens)
 
-    return make(folder, "corpus", depends_on, write)
+    return make(folder, "pool", depends_on, write)
 
 
 def open_domains(
@@ -191,7 +193,7 @@ def choice_stage(
             ~np.isin(np.arange(truth.size), order), truth, order.size
         )
 
-    return make(folder, "corpus", depends_on, write)
+    return make(folder, "pool", depends_on, write)
 
 
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
@@ -258,7 +260,7 @@ def train_stage(
         folder: Holds ``epoch-N``, a model each, ``trained``, the last of them, and ``chosen`` with
             ``history.csv`` (epoch, bleu, loss).
     """
-    tokens = open_artifact(text, "corpus").manifest["counts"]["tokens"]
+    tokens = open_artifact(text, "pool").manifest["counts"]["tokens"]
     steps = max(2, math.ceil(tokens / settings.batch_tokens))
     tokenizer = load_own_tokenizer(str(vocabulary))
     training = training_settings(settings, settings.epochs, steps)
@@ -287,8 +289,10 @@ def train_stage(
         return {"epoch": epoch, "bleu": bleu, "loss": loss}
 
     def history(records: Iterable[Record]) -> list[dict[str, Any]]:
-        evaluations = [one for one in records if isinstance(one, EvaluationRecord) and one.step]
-        return [measure(one.step // steps, one.task_loss) for one in evaluations]
+        evaluations = [
+            record for record in records if isinstance(record, EvaluationRecord) and record.step
+        ]
+        return [measure(record.step // steps, record.target_loss) for record in evaluations]
 
     def has_stopped_rising(state: TrainingState, records: Sequence[Record]) -> bool:
         step = records[-1].step
@@ -322,7 +326,7 @@ def train_stage(
 
 def best_pass(passes: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the pass with the highest BLEU, of equals the one with the lowest held-out loss."""
-    return max(passes, key=lambda one: (one["bleu"], -one["loss"]))
+    return max(passes, key=lambda result: (result["bleu"], -result["loss"]))
 
 
 def chosen_model(translator: Path) -> Path:
@@ -425,10 +429,17 @@ def translate(
         ids = torch.tensor(
             [rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device
         )
-        how: dict[str, Any] = {"num_beams": beams, "do_sample": False, "early_stopping": beams > 1}
-        how |= {"max_new_tokens": limits[block[0]], "suppress_tokens": [pad, tokenizer.vocab[TAB]]}
+        options: dict[str, Any] = {
+            "num_beams": beams,
+            "do_sample": False,
+            "early_stopping": beams > 1,
+        }
+        options |= {
+            "max_new_tokens": limits[block[0]],
+            "suppress_tokens": [pad, tokenizer.vocab[TAB]],
+        }
         with torch.no_grad():
-            tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **how)
+            tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **options)
         for row, translation in zip(
             block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True
         ):
@@ -446,9 +457,12 @@ def target_loss(
     table = table[table["tokens"] <= settings.max_tokens]
     documents = map(Document, table["doc_id"], table["doc_id"], table["text"])
     examples, _ = build_examples(
-        Tokens.of(documents, tokenizer), None, collator.special_tokens, settings.max_tokens
+        Tokens.from_documents(documents, tokenizer),
+        None,
+        collator.special_tokens,
+        settings.max_tokens,
     )
-    shape = BatchLayout.of(model.config, settings.micro_batch_tokens)
+    shape = BatchLayout.from_config(model.config, settings.micro_batch_tokens)
     sums, counts = example_losses(objective.module(model), examples, collator, shape, accelerator)
     return float(sums.sum() / counts.sum())
 

@@ -1,4 +1,4 @@
-"""Look up kinds of targets by name; each kind is one file, their interface is in base.py."""
+"""Look up kinds of labels by name; each kind is one file, their interface is in base.py."""
 
 from collections.abc import Sequence
 

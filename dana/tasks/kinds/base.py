@@ -1,8 +1,7 @@
-"""Define the interface of a kind of target: how it is read, trained, decoded, scored, saved and tabulated.
+"""Define the interface of a kind of label: how it is read, trained, decoded, scored, saved and tabulated.
 
-An answer is the target or the prediction of a text: a class number, a number, or a tuple of class
-numbers. Answers of many texts are an array of shape (texts,): int64, float64, or tuples (dtype
-object).
+A label is a class number, a number, or a tuple of class numbers, and so is a prediction of it.
+Those of many texts are an array of shape (texts,): int64, float64, or tuples (dtype object).
 
 A new kind defines :meth:`Kind.read`, :meth:`Kind.decode`, :meth:`Kind.tallies` and
 :meth:`Kind.prediction_columns`. The other methods here are for one class per unit, by softmax; a
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor, nn
 
-Answer = int | float | tuple[int, ...]
+Label = int | float | tuple[int, ...]
 Tallies = tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]  # of :meth:`Kind.tallies`
 Scorer = Callable[
     [np.ndarray], np.ndarray
@@ -35,18 +34,18 @@ NEARLY_CONSTANT = 0.1
 
 @dataclass(frozen=True)
 class Kind(ABC):
-    """A kind of target. Each subclass is one kind; its constructor takes the card's labels.
+    """A kind of label. Each subclass is one kind; its constructor takes the card's labels.
 
     Attributes:
         labels: Names of the classes, in the order of the logits.
         name: Name of the kind in a card.
         metrics: Metrics of the kind, each ``higher`` or ``lower``, whichever is better.
         main_metric: Default metric.
-        dtype: dtype of an array of answers; object for tuples.
+        dtype: dtype of an array of labels; object for tuples.
         problem_type: ``problem_type`` of a saved model's configuration; None if transformers has
             none.
         pipeline: Transformers' pipeline for a saved model.
-        per_word: Whether every word of a text has its own answer.
+        per_word: Whether every word of a text has its own label.
         has_labels: Whether cards of this kind have labels.
     """
 
@@ -82,7 +81,7 @@ class Kind(ABC):
 
     @classmethod
     def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
-        """Read the text of a field, not normalised; and its words, if each has an answer.
+        """Read the text of a field, not normalised; and its words, if each has an label.
 
         Raises:
             ValueError: If it is not text; names the type.
@@ -92,8 +91,8 @@ class Kind(ABC):
         return value, None
 
     @abstractmethod
-    def read(self, value: Any) -> Answer:
-        """Convert the value of the label field to an answer.
+    def read(self, value: Any) -> Label:
+        """Convert the value of the label field to an label.
 
         Raises:
             ValueError: If it is not valid; says why.
@@ -122,36 +121,36 @@ class Kind(ABC):
             raise ValueError(f"label {name!r} is not among the card's: {', '.join(self.labels)}")
         return self.labels.index(name)
 
-    def gather(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Convert answers to an array of shape (texts,)."""
-        array: np.ndarray = np.empty(len(answers), dtype=self.dtype)
-        array[:] = answers
+    def gather(self, labels: Sequence[Label]) -> np.ndarray:
+        """Convert labels to an array of shape (texts,)."""
+        array: np.ndarray = np.empty(len(labels), dtype=self.dtype)
+        array[:] = labels
         return array
 
-    def sizes(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Count the units of each text from its answer: 1, or its words if each has an answer."""
-        return np.array([len(codes) if self.per_word else 1 for codes in answers], dtype=np.int64)  # type: ignore[arg-type]
+    def sizes(self, labels: Sequence[Label]) -> np.ndarray:
+        """Count the units of each text from its label: 1, or its words if each has an label."""
+        return np.array([len(codes) if self.per_word else 1 for codes in labels], dtype=np.int64)  # type: ignore[arg-type]
 
-    def classes(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Concatenate the class numbers of all answers."""
-        codes: Any = list(chain.from_iterable(answers)) if self.dtype is object else answers  # type: ignore[arg-type]
+    def classes(self, labels: Sequence[Label]) -> np.ndarray:
+        """Concatenate the class numbers of all labels."""
+        codes: Any = list(chain.from_iterable(labels)) if self.dtype is object else labels  # type: ignore[arg-type]
         return np.array(codes, dtype=np.int64)
 
     # Training
 
-    def targets(self, answers: Sequence[Answer]) -> np.ndarray:
-        """Convert answers to the targets of :meth:`loss`, one row per unit."""
-        return self.classes(answers)
+    def loss_labels(self, labels: Sequence[Label]) -> np.ndarray:
+        """Convert labels to the rows of :meth:`loss`, one row per unit."""
+        return self.classes(labels)
 
-    def fit(self, targets: np.ndarray) -> "Kind":
-        """Estimate parameters of the kind (mean, deviation) from the training targets; returns a new kind."""
+    def fit(self, loss_labels: np.ndarray) -> "Kind":
+        """Estimate parameters of the kind (mean, deviation) from the training labels; returns a new kind."""
         return self
 
-    def loss(self, logits: "Tensor", targets: "Tensor") -> "Tensor":
+    def loss(self, logits: "Tensor", loss_labels: "Tensor") -> "Tensor":
         """Compute the mean loss of logits of shape (units, outputs)."""
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(logits, targets)
+        return cross_entropy(logits, loss_labels)
 
     def fold_into(self, out: "nn.Linear") -> "Kind":
         """Fold the parameters of :meth:`fit` into the last layer, in place; returns the kind without them."""
@@ -165,14 +164,14 @@ class Kind(ABC):
 
     @abstractmethod
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Convert probabilities or values to predicted answers.
+        """Convert probabilities or values to predicted labels.
 
         Args:
             outputs: float32 of shape (units, outputs), in the order of the texts.
             sizes: Units of each text.
 
         Returns:
-            Answers of shape (texts,).
+            Labels of shape (texts,).
         """
 
     # Scores
@@ -182,22 +181,22 @@ class Kind(ABC):
         """The metrics that are defined for these labels."""
         return list(self.metrics)
 
-    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    def scores(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """Compute every metric, by name; all are finite."""
-        return {name: self.score(predictions, references, name) for name in self.defined_metrics}
+        return {name: self.score(predictions, labels, name) for name in self.defined_metrics}
 
-    def score(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> float:
-        """Compute one metric of answers of shape (texts,)."""
+    def score(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> float:
+        """Compute one metric of labels of shape (texts,)."""
         return float(
-            self.scorer(predictions[None], references, metric)(np.ones((1, references.size)))[0, 0]
+            self.scorer(predictions[None], labels, metric)(np.ones((1, labels.size)))[0, 0]
         )
 
-    def scorer(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Scorer:
+    def scorer(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Scorer:
         """Return a function from counts of the texts to the score of each model, for bootstraps.
 
         Args:
-            predictions: Answers of shape (models, texts).
-            references: Answers of shape (texts,).
+            predictions: Labels of shape (models, texts).
+            labels: Labels of shape (texts,).
             metric: Name of the metric.
 
         Raises:
@@ -205,12 +204,10 @@ class Kind(ABC):
         """
         if metric not in self.metrics:
             raise ValueError(f"metric={metric!r}: must be one of {', '.join(self.metrics)}")
-        tallies, score = self.tallies(predictions, references, metric)
+        tallies, score = self.tallies(predictions, labels, metric)
         return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
 
-    def influences(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
-    ) -> np.ndarray:
+    def influences(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> np.ndarray:
         """Compute what each text adds to each model's score, by the jackknife; arguments as in :meth:`scorer`.
 
         Returns:
@@ -219,22 +216,22 @@ class Kind(ABC):
         References:
             Efron and Stein 1981, The jackknife estimate of variance.
         """
-        texts = references.size
-        [scores] = self.scorer(predictions, references, metric)(np.ones((1, texts)))
+        texts = labels.size
+        [scores] = self.scorer(predictions, labels, metric)(np.ones((1, texts)))
         if texts == 1:
             return scores[:, None]
-        without = self.scores_without_each(predictions, references, metric)
+        without = self.scores_without_each(predictions, labels, metric)
         return scores[:, None] + (texts - 1) * (without.mean(1, keepdims=True) - without)
 
     def scores_without_each(
-        self, predictions: np.ndarray, references: np.ndarray, metric: str
+        self, predictions: np.ndarray, labels: np.ndarray, metric: str
     ) -> np.ndarray:
         """Compute each model's score without each text in turn, of shape (models, texts)."""
-        tallies, score = self.tallies(predictions, references, metric)
+        tallies, score = self.tallies(predictions, labels, metric)
         return score(*(tally.sum(0) - tally for tally in tallies)).T
 
     @abstractmethod
-    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
+    def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
         """Return the per-text tallies of a metric, and the function of their sums; arguments as in :meth:`scorer`.
 
         Returns:
@@ -242,42 +239,40 @@ class Kind(ABC):
             (draws, models, ...), to scores of shape (draws, models).
         """
 
-    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> bool:
-        """Return whether a model says nothing: it answers (nearly) always the same, or no better than one answer would.
+    def is_collapsed(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> bool:
+        """Return whether a model says nothing: it answers (nearly) always the same, or no better than one label would.
 
         Args:
-            predictions: Answers of shape (texts,).
-            references: The same.
+            predictions: Labels of shape (texts,).
+            labels: The same.
             metric: Metric by which it is compared with :meth:`largest_class`.
         """
-        score, floor = self.score(predictions, references, metric), self.floor(references, metric)
-        beats = score < floor if self.metrics[metric] == "lower" else score > floor
-        return not beats or self.is_constant(predictions, references)
+        score, baseline = self.score(predictions, labels, metric), self.baseline(labels, metric)
+        beats = score < baseline if self.metrics[metric] == "lower" else score > baseline
+        return not beats or self.is_constant(predictions, labels)
 
-    def is_constant(self, predictions: np.ndarray, references: np.ndarray) -> bool:
-        """Return whether a model predicts nearly the same answer for every unit, unlike the references."""
-        return is_degenerate(self.classes(predictions.tolist()), self.classes(references.tolist()))
+    def is_constant(self, predictions: np.ndarray, labels: np.ndarray) -> bool:
+        """Return whether a model predicts nearly the same label for every unit, unlike the labels."""
+        return is_degenerate(self.classes(predictions.tolist()), self.classes(labels.tolist()))
 
-    def largest_class(self, references: np.ndarray) -> np.ndarray:
-        """Return the answers of a model that knows only the most frequent class (set of labels, mean value)."""
-        largest = int(np.bincount(self.classes(references.tolist())).argmax())
-        one = [largest] * references.size
-        return self.gather(
-            [(largest,) * len(codes) for codes in references] if self.per_word else one
-        )
+    def largest_class(self, labels: np.ndarray) -> np.ndarray:
+        """Return the labels of a model that knows only the most frequent class (set of labels, mean value)."""
+        largest = int(np.bincount(self.classes(labels.tolist())).argmax())
+        same = [largest] * labels.size
+        return self.gather([(largest,) * len(codes) for codes in labels] if self.per_word else same)
 
-    def floor(self, references: np.ndarray, metric: str) -> float:
+    def baseline(self, labels: np.ndarray, metric: str) -> float:
         """Compute the score of :meth:`largest_class`, which a model has to beat."""
-        return self.score(self.largest_class(references), references, metric)
+        return self.score(self.largest_class(labels), labels, metric)
 
     # Tables
 
-    def columns(self, outputs: np.ndarray, references: np.ndarray) -> dict[str, "pa.Array"]:
+    def columns(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, "pa.Array"]:
         """Make the columns of ``predictions.parquet``, one row per text: ``label``, ``prediction``, and others."""
         import pyarrow as pa
 
-        sizes = self.sizes(references.tolist())
-        answer = pa.list_(pa.int32()) if self.dtype is object else pa.int32()
+        sizes = self.sizes(labels.tolist())
+        label = pa.list_(pa.int32()) if self.dtype is object else pa.int32()
         rows, likely = list(outputs), pa.list_(pa.float32())
         if self.per_word:
             rows, likely = (
@@ -285,8 +280,8 @@ class Kind(ABC):
                 pa.list_(likely),
             )
         return {
-            "label": pa.array(references.tolist(), answer),
-            "prediction": pa.array(self.decode(outputs, sizes).tolist(), answer),
+            "label": pa.array(labels.tolist(), label),
+            "prediction": pa.array(self.decode(outputs, sizes).tolist(), label),
             "probabilities": pa.array(rows, likely),
         }
 
@@ -300,18 +295,18 @@ class Kind(ABC):
         )
         return np.asarray(rows, dtype=np.float32)
 
-    def answers(self, column: "pa.ChunkedArray") -> np.ndarray:
-        """Read answers of shape (rows,) from ``label`` or ``prediction`` of ``predictions.parquet``.
+    def labels_from(self, column: "pa.ChunkedArray") -> np.ndarray:
+        """Read labels of shape (rows,) from ``label`` or ``prediction`` of ``predictions.parquet``.
 
         Raises:
             ValueError: If some are not valid; says which.
         """
         rows = column.to_pylist()
-        answers = self.gather(list(map(tuple, rows)) if self.dtype is object else rows)
+        labels = self.gather(list(map(tuple, rows)) if self.dtype is object else rows)
         codes = self.classes(rows)
         if ((codes < (UNSEEN if self.per_word else 0)) | (codes >= len(self.labels))).any():
             raise ValueError(f"a class outside 0 to {len(self.labels) - 1}")
-        return answers
+        return labels
 
     @abstractmethod
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, "pa.Array"]:
@@ -319,20 +314,18 @@ class Kind(ABC):
 
     # The data of a task
 
-    def counts(
-        self, answers: Sequence[Answer], train: Sequence[Answer]
-    ) -> list[tuple[str, int, int]]:
+    def counts(self, labels: Sequence[Label], train: Sequence[Label]) -> list[tuple[str, int, int]]:
         """Count the units of each label (or range of values of the training data): name, count, number of units."""
-        counts = np.bincount(self.classes(answers), minlength=len(self.labels))
-        units = int(self.sizes(answers).sum())
+        counts = np.bincount(self.classes(labels), minlength=len(self.labels))
+        units = int(self.sizes(labels).sum())
         return [
             (label, int(count), units) for label, count in zip(self.labels, counts, strict=True)
         ]
 
-    def absent(self, answers: Sequence[Answer]) -> list[str]:
-        """Return the labels that no answer has."""
+    def absent(self, labels: Sequence[Label]) -> list[str]:
+        """Return the labels that no label has."""
         return (
-            [name for name, count, _ in self.counts(answers, answers) if not count]
+            [name for name, count, _ in self.counts(labels, labels) if not count]
             if self.has_labels
             else []
         )
@@ -350,17 +343,17 @@ def label_name(value: Any) -> str:
     return name
 
 
-def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
-    """Return whether a model predicts nearly always one class although the references do not: it collapsed.
+def is_degenerate(predictions: np.ndarray, labels: np.ndarray) -> bool:
+    """Return whether a model predicts nearly always one class although the labels do not: it collapsed.
 
     The number of predictions outside the most frequent predicted class is compared with the number
-    of references outside the most frequent true class. Below a tenth of that, the model is a
+    of labels outside the most frequent labelled class. Below a tenth of that, the model is a
     constant with a few stray predictions, and its score means nothing. Few predictions of a rare
     class are no collapse.
 
     Args:
         predictions: int64 of shape (examples,).
-        references: The same.
+        labels: The same.
 
     References:
         Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (failed runs). Their criterion,
@@ -368,26 +361,25 @@ def is_degenerate(predictions: np.ndarray, references: np.ndarray) -> bool:
         :meth:`Kind.is_collapsed` joins the two.
     """
     strays, others = (
-        part.size - np.unique(part, return_counts=True)[1].max()
-        for part in (predictions, references)
+        part.size - np.unique(part, return_counts=True)[1].max() for part in (predictions, labels)
     )
     return bool(strays == 0 or strays < NEARLY_CONSTANT * others)
 
 
-def micro_f1(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Compute F1 over the pooled counts of all classes; 0 if there are no predictions and no references.
+def micro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    """Compute F1 over the pooled counts of all classes; 0 if there are no predictions and no labels.
 
     Args:
         right: True positives of each class, shape (..., classes).
         positives: Predictions of each class.
-        true: References of each class.
+        actual: Labels of each class.
 
     Returns:
         Scores in [0, 1] of shape (...).
     """
-    return 2 * right.sum(-1) / np.maximum(positives.sum(-1) + true.sum(-1), 1)
+    return 2 * right.sum(-1) / np.maximum(positives.sum(-1) + actual.sum(-1), 1)
 
 
-def macro_f1(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Compute mean F1 over all classes; 0 for one without predictions and references. Arguments as :func:`micro_f1`."""
-    return (2 * right / np.maximum(positives + true, 1)).mean(-1)
+def macro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    """Compute mean F1 over all classes; 0 for one without predictions and labels. Arguments as :func:`micro_f1`."""
+    return (2 * right / np.maximum(positives + actual, 1)).mean(-1)

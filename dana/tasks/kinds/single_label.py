@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Answer, Kind, Tallies, label_name, macro_f1
+from dana.tasks.kinds.base import Kind, Label, Tallies, label_name, macro_f1
 
 MODULE = Path(__file__).parents[1] / "evaluation_modules" / "classification"
 
 
 @dataclass(frozen=True)
 class SingleLabel(Kind):
-    """One of several labels per text. Answers are class numbers."""
+    """One of several labels per text. Labels are class numbers."""
 
     name = "single_label"
     metrics = dict.fromkeys(("accuracy", "micro_f1", "macro_f1"), "higher")
@@ -36,20 +36,24 @@ class SingleLabel(Kind):
             )
         return (label_name(value),)
 
-    def read(self, value: Any) -> Answer:
+    def read(self, value: Any) -> Label:
         return self.code(value)
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return outputs.argmax(1)
 
-    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
-        return score_predictions(predictions, references, len(self.labels))
+    def scores(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        return score_predictions(predictions, labels, len(self.labels))
 
-    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
+    def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
         numbers = np.arange(len(self.labels))
-        true = (references[:, None, None] == numbers).astype(np.float64)
+        actual = (labels[:, None, None] == numbers).astype(np.float64)
         positives = (predictions.T[..., None] == numbers).astype(np.float64)
-        return (positives * true, positives, true), macro_f1 if metric == "macro_f1" else _accuracy
+        return (
+            positives * actual,
+            positives,
+            actual,
+        ), macro_f1 if metric == "macro_f1" else _accuracy
 
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
@@ -61,27 +65,27 @@ class SingleLabel(Kind):
         }
 
 
-def _accuracy(right: np.ndarray, positives: np.ndarray, true: np.ndarray) -> np.ndarray:
+def _accuracy(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Compute the share of right predictions, which is also micro-F1 with one label per text."""
-    return right.sum(-1) / true.sum(-1)
+    return right.sum(-1) / actual.sum(-1)
 
 
 def score_predictions(
-    predictions: np.ndarray, references: np.ndarray, labels: int
+    predictions: np.ndarray, labels: np.ndarray, classes: int
 ) -> dict[str, float]:
     """Compute accuracy, micro-F1 and macro-F1, each in [0, 1], higher is better.
 
     With one label per text, micro-F1 over all labels is accuracy. Macro-F1 averages over the full
-    label set, with 0 for a label without predictions and references, so every seed averages over
+    label set, with 0 for a label without predictions and labels, so every seed averages over
     the same classes.
 
     Args:
         predictions: int64 of shape (examples,).
-        references: int64 of shape (examples,).
-        labels: Size of the full label set.
+        labels: int64 of shape (examples,).
+        classes: Size of the full label set.
     """
     return _module().compute(
-        predictions=predictions, references=references, labels=list(range(labels))
+        predictions=predictions, references=labels, labels=list(range(classes))
     )
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from dana.core.errors import ConfigError
-from dana.tasks.kinds.base import Answer, Tallies
+from dana.tasks.kinds.base import Label, Tallies
 from dana.tasks.kinds.regression import Regression
 
 
 @dataclass(frozen=True)
 class TextLoss(Regression):
-    """Nats that a language model needs for a text. The answer of a text is its number of predicted tokens.
+    """Nats that a language model needs for a text. The label of a text is its number of predicted tokens.
 
     A prediction is the sum of the negative log-likelihoods of these tokens, in nats; the score is
     the ratio of both sums, the mean loss of a token. ``dana run`` makes such results
@@ -28,11 +28,11 @@ class TextLoss(Regression):
             f"kind={self.name!r}: no kind of labels, but what dana run measures on text without any"
         )
 
-    def read(self, value: Any) -> Answer:
+    def read(self, value: Any) -> Label:
         raise ValueError("a text's loss is no label")
 
-    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
-        return (predictions.T, np.repeat(references[:, None], len(predictions), axis=1)), np.divide
+    def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
+        return (predictions.T, np.repeat(labels[:, None], len(predictions), axis=1)), np.divide
 
-    def is_collapsed(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> bool:
+    def is_collapsed(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> bool:
         return False

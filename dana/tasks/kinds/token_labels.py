@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from dana.core.config import require
-from dana.tasks.kinds.base import UNSEEN, Answer, Kind, Tallies
+from dana.tasks.kinds.base import UNSEEN, Kind, Label, Tallies
 
 OUTSIDE = "O"
 
 
 @dataclass(frozen=True)
 class TokenLabels(Kind):
-    """One of several labels per word. Answers are tuples of class numbers, one per word.
+    """One of several labels per word. Labels are tuples of class numbers, one per word.
 
     Scores are micro-F1 of whole spans (type and both ends right) if the labels are BIO, and the
     share of words right. A truncated word is wrong, and in no span.
@@ -49,7 +49,7 @@ class TokenLabels(Kind):
             raise ValueError("has an empty word")
         return " ".join(words), tuple(words)
 
-    def read(self, value: Any) -> Answer:
+    def read(self, value: Any) -> Label:
         self.names_in(value)
         return tuple(map(self.code, value))
 
@@ -68,19 +68,19 @@ class TokenLabels(Kind):
             [tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])]
         )
 
-    def tallies(self, predictions: np.ndarray, references: np.ndarray, metric: str) -> Tallies:
+    def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
         count = self._spans_right if metric == "span_f1" else _words_right
         counts = np.array(
-            [list(map(count, answers, references)) for answers in predictions], dtype=np.float64
+            [list(map(count, predicted, labels)) for predicted in predictions], dtype=np.float64
         )
         right, of = counts.transpose(2, 1, 0)
         if metric == "span_f1":
             return (right, of), lambda both, either: 2 * both / np.maximum(either, 1)
         return (right, of), np.divide
 
-    def _spans_right(self, guess: Sequence[int], true: Sequence[int]) -> tuple[int, int]:
-        guess_spans, true_spans = self.spans(guess), self.spans(true)
-        return len(guess_spans & true_spans), len(guess_spans) + len(true_spans)
+    def _spans_right(self, guess: Sequence[int], actual: Sequence[int]) -> tuple[int, int]:
+        guess_spans, label_spans = self.spans(guess), self.spans(actual)
+        return len(guess_spans & label_spans), len(guess_spans) + len(label_spans)
 
     def spans(self, codes: Sequence[int]) -> set[tuple[str, int, int]]:
         """Find the spans of BIO labels: type, first word, end.
@@ -103,18 +103,19 @@ class TokenLabels(Kind):
         import pyarrow as pa
 
         # labels and probabilities of truncated words are null
-        answers = self.decode(outputs, sizes)
+        labels = self.decode(outputs, sizes)
         names = [
-            [None if code == UNSEEN else self.labels[code] for code in codes] for codes in answers
+            [None if code == UNSEEN else self.labels[code] for code in codes] for codes in labels
         ]
         likely = np.split(outputs.max(1), np.cumsum(sizes)[:-1])
         return {
             "label": pa.array(names, pa.list_(pa.string())),
             "probability": pa.array(
-                [[float(one) or None for one in part] for part in likely], pa.list_(pa.float32())
+                [[float(probability) or None for probability in part] for part in likely],
+                pa.list_(pa.float32()),
             ),
         }
 
 
-def _words_right(guess: Sequence[int], true: Sequence[int]) -> tuple[int, int]:
-    return sum(map(int.__eq__, guess, true)), len(true)
+def _words_right(guess: Sequence[int], actual: Sequence[int]) -> tuple[int, int]:
+    return sum(map(int.__eq__, guess, actual)), len(actual)

@@ -75,8 +75,8 @@ def micro_loss(
     """Compute a micro-batch's share of the step's loss, a scalar to call ``backward`` on.
 
     Args:
-        losses: Shape (targets,), from :meth:`MicroBatch.losses`.
-        coefficients: Shape (targets,), coefficient c of each token, from :func:`loss_scale`.
+        losses: Shape (labels,), from :meth:`MicroBatch.losses`.
+        coefficients: Shape (labels,), coefficient c of each token, from :func:`loss_scale`.
         total: Denominator Z of the step.
         world: Number of ranks over which gradients are averaged afterwards.
         accumulation: Number by which the caller's framework divides each micro-loss.
@@ -93,14 +93,14 @@ class MicroBatch:
 
     Attributes:
         inputs: Arguments of the module's forward pass, with ``input_ids`` of shape (rows, width).
-        targets: int64 of shape (targets,), the tokens to predict.
-        owners: int64 of shape (targets,), index of the example that gives each target its weight.
+        labels: int64 of shape (labels,), the tokens to predict.
+        owners: int64 of shape (labels,), index of the example that gives each label its weight.
         coefficients: float32 of shape (losses,), coefficient c of each loss, from
             :func:`loss_scale`.
     """
 
     inputs: dict[str, Any]
-    targets: "Tensor"
+    labels: "Tensor"
     owners: "Tensor"
     coefficients: "Tensor"
 
@@ -120,11 +120,11 @@ class MicroBatch:
     @property
     def sizes(self) -> list[int]:
         """Number of losses of each kind, in the order of :attr:`StepBatch.loss_counts`."""
-        return [self.targets.numel()]
+        return [self.labels.numel()]
 
     def losses(self, module: "torch.nn.Module") -> "Tensor":
-        """Compute the losses in nats, one per coefficient; those of the targets come first."""
-        return module(**self.inputs, targets=self.targets)
+        """Compute the losses in nats, one per coefficient; those of the labels come first."""
+        return module(**self.inputs, labels=self.labels)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class StepBatch:
     scale: LossScale
 
     @classmethod
-    def of(
+    def from_examples(
         cls,
         examples: Batch,
         inputs: np.ndarray,
@@ -199,12 +199,12 @@ class StepBatch:
             "where": torch.from_numpy(np.flatnonzero(is_label)),
             **attention,
         }
-        targets = self.labels[flat][is_label].astype(np.int64)
+        labels = self.labels[flat][is_label].astype(np.int64)
         owners = self.owners[flat][is_label]
         coefficients = self.scale.coefficients[owners].astype(np.float32)
         return MicroBatch(
             inputs,
-            torch.from_numpy(targets),
+            torch.from_numpy(labels),
             torch.from_numpy(owners),
             torch.from_numpy(coefficients),
         )

@@ -26,7 +26,7 @@ class CausalCollator(Collator):
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
         labels = np.append(batch.tokens[1:], IGNORED)
         labels[batch.offsets[1:] - 1] = IGNORED  # nothing follows the last token of an example
-        return StepBatch.of(batch, batch.tokens, labels, denominator)
+        return StepBatch.from_examples(batch, batch.tokens, labels, denominator)
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Causal(Objective):
         return AutoModelForCausalLM
 
     def collator(self, tokenizer: Any, seed: int) -> CausalCollator:
-        return CausalCollator(SpecialTokens.of(tokenizer))
+        return CausalCollator(SpecialTokens.from_tokenizer(tokenizer))
 
     def heldout_collator(self, tokenizer: Any) -> CausalCollator:
-        return CausalCollator(SpecialTokens.of(tokenizer))
+        return CausalCollator(SpecialTokens.from_tokenizer(tokenizer))
 
     def module(self, model: Any, bf16: bool = False) -> ChunkedLosses:
         return ChunkedLosses(model, bf16)

@@ -51,7 +51,7 @@ class Masking:
         require(0 < self.rate <= 1, "mask_rate", self.rate, "in (0, 1]")
 
     @classmethod
-    def of(
+    def from_tokenizer(
         cls, tokenizer: Any, seed: int, rate: float = 0.15, whole_word: bool = False
     ) -> "Masking":
         """Set up masking for a Hugging Face tokenizer.
@@ -204,7 +204,7 @@ class MaskedCollator(Collator):
 
     def step_batch(self, batch: Batch, epochs: np.ndarray | int, denominator: str) -> StepBatch:
         inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
-        return StepBatch.of(batch, inputs, labels, denominator)
+        return StepBatch.from_examples(batch, inputs, labels, denominator)
 
 
 @dataclass(frozen=True)
@@ -235,12 +235,12 @@ class MaskedTokens(Objective):
         return AutoModelForMaskedLM
 
     def collator(self, tokenizer: Any, seed: int) -> MaskedCollator:
-        masking = Masking.of(tokenizer, seed, self.mask_rate, self.whole_word)
-        return MaskedCollator(masking, SpecialTokens.of(tokenizer))
+        masking = Masking.from_tokenizer(tokenizer, seed, self.mask_rate, self.whole_word)
+        return MaskedCollator(masking, SpecialTokens.from_tokenizer(tokenizer))
 
     def heldout_collator(self, tokenizer: Any) -> MaskedCollator:
-        masking = Masking.of(tokenizer, HELDOUT_SEED, HELDOUT_RATE)
-        return MaskedCollator(masking, SpecialTokens.of(tokenizer))
+        masking = Masking.from_tokenizer(tokenizer, HELDOUT_SEED, HELDOUT_RATE)
+        return MaskedCollator(masking, SpecialTokens.from_tokenizer(tokenizer))
 
     def card_terms(self) -> ModelCardTerms:
         what = "masked whole words" if self.whole_word else "masked tokens"

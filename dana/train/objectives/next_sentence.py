@@ -121,14 +121,12 @@ class PairMicroBatch(MicroBatch):
 
     @property
     def sizes(self) -> list[int]:
-        return [self.targets.numel(), self.relation.numel()]
+        return [self.labels.numel(), self.relation.numel()]
 
     def losses(self, module: torch.nn.Module) -> Tensor:
-        """Compute losses in nats of shape (targets + rows,); 0 for a pair without a label."""
+        """Compute losses in nats of shape (labels + rows,); 0 for a pair without a label."""
         logits, relation = module(**self.inputs)
-        return torch.cat(
-            [token_losses(logits, self.targets), token_losses(relation, self.relation)]
-        )
+        return torch.cat([token_losses(logits, self.labels), token_losses(relation, self.relation)])
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ class PairBatch(StepBatch):
         coefficients = (self.relation.coefficients[rows] * ratio).astype(np.float32)
         return PairMicroBatch(
             inputs={**tokens.inputs, "token_type_ids": torch.from_numpy(types)},
-            targets=tokens.targets,
+            labels=tokens.labels,
             owners=tokens.owners,
             coefficients=torch.cat([tokens.coefficients, torch.from_numpy(coefficients)]),
             relation=torch.from_numpy(labels),
@@ -175,7 +173,7 @@ class PairCollator(MaskedCollator):
         pairs = pair(batch, self.special_tokens, epochs, self.masking.seed)
         batch = pairs.batch
         inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
-        step = StepBatch.of(batch, inputs, labels, denominator, pairs.texts)
+        step = StepBatch.from_examples(batch, inputs, labels, denominator, pairs.texts)
         label_counts = (pairs.labels != IGNORED).astype(np.int64)
         relation = loss_scale(batch.weights, label_counts, denominator)
         scale = step.scale
@@ -216,8 +214,8 @@ class NextSentence(MaskedTokens):
         return PairLogits(model, bf16)
 
     def collator(self, tokenizer: Any, seed: int) -> PairCollator:
-        masking = Masking.of(tokenizer, seed, self.mask_rate, self.whole_word)
-        return PairCollator(masking, SpecialTokens.of(tokenizer, paired=True))
+        masking = Masking.from_tokenizer(tokenizer, seed, self.mask_rate, self.whole_word)
+        return PairCollator(masking, SpecialTokens.from_tokenizer(tokenizer, paired=True))
 
     def card_terms(self) -> ModelCardTerms:
         terms = super().card_terms()

@@ -40,12 +40,12 @@ class SmoothedLosses(SelectedLogits):
         self.smoothing = smoothing
 
     def losses(
-        self, input_ids: Tensor, where: Tensor, targets: Tensor, attention: dict[str, Any]
+        self, input_ids: Tensor, where: Tensor, labels: Tensor, attention: dict[str, Any]
     ) -> Tensor:
         logits = self.answer(input_ids, where, {**attention, "use_cache": False})
         smoothing = self.smoothing if self.training else 0.0
         return torch.nn.functional.cross_entropy(
-            logits.float(), targets, reduction="none", label_smoothing=smoothing
+            logits.float(), labels, reduction="none", label_smoothing=smoothing
         )
 
 
@@ -77,12 +77,12 @@ class TranslationBatch(StepBatch):
             "where": np.flatnonzero(is_label),
         }
         inputs = {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
-        targets = self.labels[target][is_label].astype(np.int64)
+        labels = self.labels[target][is_label].astype(np.int64)
         owners = self.owners[target][is_label]
         coefficients = self.scale.coefficients[owners].astype(np.float32)
         return MicroBatch(
             inputs,
-            torch.from_numpy(targets),
+            torch.from_numpy(labels),
             torch.from_numpy(owners),
             torch.from_numpy(coefficients),
         )
@@ -127,7 +127,7 @@ class TranslationCollator(Collator):
         inputs = batch.tokens.copy()
         inputs[tabs] = self.special_tokens.after[0]
         labels = np.where(np.arange(inputs.size) >= middles[owners], inputs, IGNORED)
-        step = StepBatch.of(batch, inputs, labels, denominator, owners)
+        step = StepBatch.from_examples(batch, inputs, labels, denominator, owners)
         return TranslationBatch(**vars(step), middles=middles, start=self.start)
 
 

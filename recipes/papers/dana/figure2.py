@@ -1,12 +1,12 @@
-"""Figure 2: train models on random domain mixtures and plot task score against loss on task and on general text.
+"""Figure 2: train models on random domain mixtures and plot task score against loss on target and on pool text.
 
-    python recipes/papers/dana/figure2.py --general reviews.jsonl pubmed.jsonl news.jsonl --out
+    python recipes/papers/dana/figure2.py --pool reviews.jsonl pubmed.jsonl news.jsonl --out
     runs/figure2 [--dry-run]
 
 The shares of the sources in a mixture are drawn from a flat Dirichlet distribution. All models
 start from the same checkpoint and see the same number of tokens. For each of them the loss is
-measured on held-out general text (L) and on every task's (L_in), with fixed masks. The paper then
-fine-tunes the model; here the score is a frozen probe's, that of the floor ``vectors``: logistic
+measured on held-out pool text (L) and on every task's (L_in), with fixed masks. The paper then
+fine-tunes the model; here the score is a frozen probe's, that of the baseline ``vectors``: logistic
 regression on means of the last layer. ``points.csv`` has one row per task and mixture,
 ``figure2.png`` is the scatter plot, and the printed table has the correlation of the score with
 L_in and with L: over all mixtures, and over those with L within 2 % of the median, as in the paper.
@@ -28,31 +28,31 @@ from dana.core.rng import generator
 from dana.core.schemas import DOCUMENTS, Document, iterate_documents, write_parts
 from dana.core.settings import load
 from dana.corpus.documents import document_tables
-from dana.stages.floors import floors_stage
+from dana.stages.baselines import baselines_stage
 from dana.stages.settings import RunSettings
-from dana.stages.texts import held_out_folders, held_out_stage, open_general, read_task
+from dana.stages.texts import held_out_folders, held_out_stage, open_pool, read_target
 from dana.stages.training import adapt_stage, held_out_losses
 
-TOLERANCE = 0.02  # largest distance to the median general loss, relative
+TOLERANCE = 0.02  # largest distance to the median pool loss, relative
 CHARACTERS = 6  # upper bound per token, so that a mixture never runs out of text
 
 
-def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder: Path) -> Artifact:
+def sample_mixture(pool: Path, number: int, seed: int, characters: int, folder: Path) -> Artifact:
     """Sample a corpus whose shares of sources are drawn from a flat Dirichlet distribution.
 
     Args:
-        corpus: Folder of a corpus artifact.
+        pool: Folder of a corpus artifact.
         number: Index of the mixture.
         seed: Seed of all mixtures.
         characters: Approximate size of the mixture; a source with less than its share is used in
             full.
         folder: Folder of the new corpus artifact.
     """
-    artifact = open_artifact(corpus, "corpus")
+    artifact = open_artifact(pool, "pool")
     sources = sorted(artifact.manifest["counts"]["by_source"])
     shares = generator(seed, "figure2", number).dirichlet(np.ones(len(sources)))
     depends_on = {
-        "corpus": artifact.fingerprint,
+        "pool": artifact.fingerprint,
         "number": number,
         "seed": seed,
         "characters": characters,
@@ -60,7 +60,7 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
 
     def write(draft: Draft) -> None:
         by_source: dict[str, list[Document]] = {source: [] for source in sources}
-        for document in iterate_documents(corpus):
+        for document in iterate_documents(pool):
             by_source[document.source].append(document)
         sample = []
         for (source, documents), share in zip(by_source.items(), shares, strict=True):
@@ -73,38 +73,43 @@ def sample_mixture(corpus: Path, number: int, seed: int, characters: int, folder
         draft.counts["documents"] = write_parts(document_tables(sample), draft.path, DOCUMENTS)
         draft.notes["shares"] = dict(zip(sources, shares.round(4).tolist(), strict=True))
 
-    return make(folder, "corpus", depends_on, write)
+    return make(folder, "pool", depends_on, write)
 
 
 def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFrame:
     """Train a model on every mixture and probe it: one row per task and mixture with its losses and score."""
-    corpus = open_general(settings, True).artifact.path
-    held_out = held_out_stage(corpus, held_out_folders(args.out)[1]).path
+    pool = open_pool(settings, True).artifact.path
+    held_out = held_out_stage(pool, held_out_folders(args.out)[1]).path
     cards = {Path(task).stem: task for task in args.tasks}
     folders = {name: held_out_folders(args.out / name)[0] for name in cards}
     for name, folder in folders.items():
-        read_task(replace(settings, task=cards[name]), folder.parent)
+        read_target(replace(settings, task=cards[name]), folder.parent)
     rows = []
     for number in range(args.mixtures):
-        home = args.out / f"mixture-{number}"
-        text = sample_mixture(corpus, number, 0, CHARACTERS * args.tokens, home / "corpus").path
+        folder_of_mixture = args.out / f"mixture-{number}"
+        text = sample_mixture(
+            pool, number, 0, CHARACTERS * args.tokens, folder_of_mixture / "pool"
+        ).path
         held_out_pair = next(iter(folders.values())), held_out
         model = adapt_stage(
-            args.model, text, None, *held_out_pair, settings.adapt, home / "adapted"
+            args.model, text, None, *held_out_pair, settings.adapt, folder_of_mixture / "adapted"
         ).path
-        losses = held_out_losses(str(model), {**folders, "general": held_out}, settings.adapt)
+        losses = held_out_losses(str(model), {**folders, "pool": held_out}, settings.adapt)
         for task, card in cards.items():
             encoder = f"transformer:{model}"
-            probe = floors_stage(
-                card, home / task, settings.finetune, ["vectors"], encoder, settings.data
+            probe = baselines_stage(
+                card,
+                folder_of_mixture / task,
+                settings.finetune,
+                ["vectors"],
+                encoder,
+                settings.data,
             ).path
             point = {
                 "score": read_json(probe / "vectors" / "metrics.json")["mean"],
-                "task_loss": losses[task],
+                "target_loss": losses[task],
             }
-            rows.append(
-                {"task": task, "mixture": number, "general_loss": losses["general"], **point}
-            )
+            rows.append({"task": task, "mixture": number, "pool_loss": losses["pool"], **point})
     return pd.DataFrame(rows)
 
 
@@ -112,12 +117,12 @@ def correlations(frame: pd.DataFrame) -> pd.DataFrame:
     """Correlate score and losses (Pearson, Spearman), over all mixtures of a task and over those near its median L."""
     rows = []
     for task, mixtures in frame.groupby("task", sort=False):
-        median = mixtures["general_loss"].median()
-        near = mixtures[(mixtures["general_loss"] - median).abs() <= TOLERANCE * median]
+        median = mixtures["pool_loss"].median()
+        near = mixtures[(mixtures["pool_loss"] - median).abs() <= TOLERANCE * median]
         for kind, group in (("all", mixtures), (f"L within {TOLERANCE:.0%}", near)):
             coefficients = {
                 f"{method} {loss}": group["score"].corr(group[f"{loss}_loss"], method)
-                for loss in ("task", "general")
+                for loss in ("target", "pool")
                 for method in ("pearson", "spearman")
             }
             rows.append({"task": task, "mixtures": kind, "n": len(group), **coefficients})
@@ -134,7 +139,7 @@ def draw(frame: pd.DataFrame, path: Path) -> None:
     for row, task in zip(panels, tasks, strict=True):
         mixtures = frame[frame["task"] == task]
         for axes, loss, name in zip(
-            row, ("task_loss", "general_loss"), ("task", "general"), strict=True
+            row, ("target_loss", "pool_loss"), ("target", "pool"), strict=True
         ):
             axes.scatter(mixtures[loss], mixtures["score"])
             correlation = mixtures["score"].corr(mixtures[loss])
@@ -155,7 +160,7 @@ def figure2(args: argparse.Namespace) -> None:
     values = {
         "out": str(args.out),
         "model": args.model,
-        "general": args.general,
+        "pool": args.pool,
         "finetune": {"max_train": args.probe},
     }
     values |= {"hygiene": {"decontaminate": args.tasks}}
@@ -179,10 +184,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--general",
+        "--pool",
         nargs="+",
         required=True,
-        help="general text of several sources: files or folders",
+        help="pool text of several sources: files or folders",
     )
     parser.add_argument("--tasks", nargs="+", default=["sst2", "chemprot"], help="task cards")
     parser.add_argument(

@@ -1,11 +1,11 @@
-"""Figure 3: tell sentences of a task from general text by an isolation forest over a pretrained and a tuned encoder.
+"""Figure 3: tell sentences of a target from pool text by an isolation forest over a pretrained and a tuned encoder.
 
-    python recipes/papers/dana/figure3.py --general wikipedia.jsonl --out runs/figure3 [--task sst2]
+    python recipes/papers/dana/figure3.py --pool wikipedia.jsonl --out runs/figure3 [--task sst2]
     [--dry-run]
 
 The encoder is the mean of the last layer of a model: as it is, and after it was fine-tuned as a
 classifier of the task. As in Table 1 the forest is fitted on nine tenths of the sentences; the last
-tenth is scored beside as many sentences of the general text, over ``--seeds`` splits. The paper has
+tenth is scored beside as many sentences of the pool, over ``--seeds`` splits. The paper has
 no geometry between encoder and detector (``none``). The table ``figure3-GEOMETRY.csv`` has mean and
 standard deviation over the splits of AUROC, Kolmogorov and Smirnov's distance, and overlap, the
 area under both histograms; the picture beside it shows the first split. A stopped command resumes.
@@ -26,57 +26,57 @@ from dana.core.registry import SELECTORS
 from dana.core.rng import generator
 from dana.core.settings import load
 from dana.models.classifier import BACKBONE
-from dana.scoring.inputs import TaskText
+from dana.scoring.inputs import TargetText
 from dana.scoring.ranking.comparison import HELD_OUT, texts_to_rank
 from dana.scoring.ranking.measures import separation
 from dana.stages.finetune import finetune_stage
 from dana.stages.settings import RunSettings
-from dana.stages.texts import open_general, read_task
+from dana.stages.texts import open_pool, read_target
 
 BINS = 25  # of the histograms, and so of the overlap
 FOREST = "iforest:trees=100,samples=256"
 MEASURES = ["AUROC", "KS", "overlap"]
 
 
-def compare_scores(task: np.ndarray, general: np.ndarray) -> dict[str, float]:
-    """Measure how far task scores lie below general ones: AUROC, KS and overlap, all in [0, 1]."""
+def compare_scores(target: np.ndarray, pool: np.ndarray) -> dict[str, float]:
+    """Measure how far target scores lie below those of the pool: AUROC, KS and overlap, all in [0, 1]."""
     from scipy.stats import ks_2samp
 
-    edges = np.histogram_bin_edges(np.concatenate([task, general]), BINS)
-    shares = [np.histogram(scores, edges)[0] / scores.size for scores in (task, general)]
+    edges = np.histogram_bin_edges(np.concatenate([target, pool]), BINS)
+    shares = [np.histogram(scores, edges)[0] / scores.size for scores in (target, pool)]
     values = (
-        separation(task, task, general)[1],
-        ks_2samp(task, general).statistic,
+        separation(target, target, pool)[1],
+        ks_2samp(target, pool).statistic,
         np.minimum(*shares).sum(),
     )
     return dict(zip(MEASURES, map(float, values), strict=True))
 
 
 def score_splits(settings: RunSettings, encoder: str) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Score held-out sentences of the task and general ones, float64, once per split; higher is more anomalous."""
+    """Score held-out sentences of the target and of the pool, float64, once per split; higher is more anomalous."""
     out = Path(settings.out)
     selection = replace(settings.selection, encoder=encoder)
     texts = texts_to_rank(
-        TaskText.open(out / "task"), open_general(settings, False), selection, settings.ranking
+        TargetText.open(out / "target"), open_pool(settings, False), selection, settings.ranking
     )
     selector = SELECTORS.load("detector")(context=replace(texts.context, detector=FOREST))
     scores = []
     for seed in range(settings.ranking.seeds):
-        order = generator(seed, "figure3", "split").permutation(len(texts.task))
+        order = generator(seed, "figure3", "split").permutation(len(texts.target))
         outside, inside = np.split(order, [round(order.size * HELD_OUT)])
         samples = {
             name: texts.samples[name].first(size)
             for name, size in selector.samples(inside.size).items()
         }
-        model = selector.fit(texts.task.rows(inside), samples, seed)
+        model = selector.fit(texts.target.rows(inside), samples, seed)
         scores.append(
-            (model.score(texts.task.rows(outside)), model.score(texts.samples["negatives"]))
+            (model.score(texts.target.rows(outside)), model.score(texts.samples["negatives"]))
         )
     return scores
 
 
 def draw(scores: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
-    """Draw the histograms of task and general scores, a panel per encoder."""
+    """Draw the histograms of target and pool scores, a panel per encoder."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * len(scores), 2.8), layout="constrained")
@@ -97,7 +97,7 @@ def draw(scores: dict[str, tuple[np.ndarray, np.ndarray]], path: Path) -> None:
 def figure3(args: argparse.Namespace) -> None:
     """Fine-tune the model, score with both encoders, write the table and the figure and print the means."""
     finetuning = args.out / "finetune"
-    values = {"out": str(args.out), "task": args.task, "general": args.general}
+    values = {"out": str(args.out), "task": args.task, "pool": args.pool}
     values |= {
         "hygiene": {"decontaminate": [args.task]},
         "finetune": {"seeds": 1, "max_train": 5000, "save": True},
@@ -105,11 +105,11 @@ def figure3(args: argparse.Namespace) -> None:
     values |= {"ranking": {"detectors": [FOREST], "protocol": "paper", "seeds": args.seeds}}
     settings = load(RunSettings, values | {"selection": {"geometry": args.geometry}})
     if args.dry_run:
-        print(f"would fine-tune {args.model} on {args.task} and score by it, into {args.out}")
+        print(f"would fine-tune {args.model} on {args.target} and score by it, into {args.out}")
         return
     finetune_stage(args.model, args.task, settings.finetune, finetuning)
-    read_task(settings, args.out / "task")
-    open_general(settings, True)
+    read_target(settings, args.out / "target")
+    open_pool(settings, True)
     folder = Path(f"{finetuning}-model")
     encoders = {
         "pretrained": args.model,
@@ -137,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--general", nargs="+", required=True, help="general text: files or folders"
-    )
+    parser.add_argument("--pool", nargs="+", required=True, help="pool text: files or folders")
     parser.add_argument("--task", default="sst2", help="task card (default: %(default)s)")
     parser.add_argument(
         "--model", default="dana-mini", help="pretrained model (default: %(default)s)"

@@ -20,7 +20,7 @@ import pandas as pd
 from dana.cli.main import run_script
 from dana.core.artifacts import open_artifact, read_json
 from dana.core.config import require
-from dana.stages.floors import floors_stage
+from dana.stages.baselines import baselines_stage
 from dana.stages.settings import RunSettings
 
 ROWS = {
@@ -37,7 +37,7 @@ ROWS = {
 }
 COLUMNS = {
     "base": "Base",
-    "general": "General",
+    "pool": "General",
     "random": "Random",
     "task": "Task",
     "lm": "LM",
@@ -111,18 +111,19 @@ def correlate_gains(table: pd.DataFrame, paper: pd.DataFrame) -> tuple[pd.DataFr
     table6 = pd.DataFrame(columns)
     rows = []
     for gain in ("DANA", "ours"):
-        for corpus in ("domain corpus, printed", "domain corpus, meant"):
-            both = table6[[gain, corpus]].dropna()
+        for similarity in ("domain corpus, printed", "domain corpus, meant"):
+            both = table6[[gain, similarity]].dropna()
             if len(both) >= 3:
                 coefficients = {
-                    kind: both[gain].corr(both[corpus], kind) for kind in ("pearson", "spearman")
+                    kind: both[gain].corr(both[similarity], kind)
+                    for kind in ("pearson", "spearman")
                 }
-                rows.append({"gain": gain, "of": corpus, "tasks": len(both), **coefficients})
+                rows.append({"gain": gain, "of": similarity, "tasks": len(both), **coefficients})
     return table6, pd.DataFrame(rows)
 
 
 def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
-    """Score every arm by a frozen probe instead, the floor ``vectors``: one row per run and arm, score in percent.
+    """Score every arm by a frozen probe instead, the baseline ``vectors``: one row per run and arm, score in percent.
 
     Args:
         runs: Folders of runs.
@@ -131,14 +132,14 @@ def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        task = open_artifact(run / "task", "task").manifest["depends_on"]["name"]
+        task = open_artifact(run / "target", "target").manifest["depends_on"]["name"]
         arms = {path.parent.name: str(path) for path in sorted(run.glob("arms/*/adapted"))}
         for arm, model in {"base": base, **arms}.items():
             settings, encoder = (
                 replace(RunSettings().finetune, max_train=texts),
                 f"transformer:{model}",
             )
-            probe = floors_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
+            probe = baselines_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
             score = 100 * read_json(probe / "vectors" / "metrics.json")["mean"]
             rows.append({"task": task, "arm": arm, "seed": 0, "score": score, "run": str(run)})
     return pd.DataFrame(rows)

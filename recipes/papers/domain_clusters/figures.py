@@ -87,12 +87,12 @@ def draw(
     shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
     rows = [
         {
-            "true": names[one],
-            "assigned": names[other],
-            "sentences": matrix[one, other],
-            "share": shares[one, other],
+            "true": names[row],
+            "assigned": names[column],
+            "sentences": matrix[row, column],
+            "share": shares[row, column],
         }
-        for one, other in np.ndindex(*matrix.shape)
+        for row, column in np.ndindex(*matrix.shape)
     ]
     texts = sample["text"].tolist()
     tables = {

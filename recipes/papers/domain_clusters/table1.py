@@ -202,10 +202,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def table1(domains: Domains, args: argparse.Namespace) -> None:
     """Fit all cells and baselines, write both tables and print the summary."""
     frames = [
-        fit_cell(domains, *one, args)
-        for one in product(args.encoders, args.geometry, args.pca, args.k)
+        fit_cell(domains, *choice, args)
+        for choice in product(args.encoders, args.geometry, args.pca, args.k)
     ]
-    frames += [fit_baseline(domains, *one, args) for one in product(args.baselines, args.k)]
+    frames += [fit_baseline(domains, *choice, args) for choice in product(args.baselines, args.k)]
     fits = pd.concat(frames, ignore_index=True)
     table = summarise(fits)
     if set(domains.names) != PAPER_DOMAINS:

@@ -68,19 +68,19 @@ def evaluate_cell(
     """Train and evaluate the classifier of one domain, kind of negatives and seed; a second call loads the measures."""
     counts = candidate_counts(domains.names, args.scale, args.most - args.fit - args.held_out)
     fit, _ = split(domains, counts, args.fit)
-    _, general = split(domains, counts, args.fit + args.held_out)
+    _, pool = split(domains, counts, args.fit + args.held_out)
     depends_on = {
         "domains": domains.fingerprint,
         "selector": selector.identity(),
         "domain": name,
-        "general": counts,
+        "pool": counts,
     }
     depends_on |= {"fit": args.fit, "held_out": args.held_out, "seed": seed}
 
     def write(draft: Draft) -> None:
         texts, truth = held_out_sentences(domains, name, args.fit, args.held_out)
         classifier = selector.fit(
-            [one.text for one in fit[name]], [one.text for one in general], seed
+            [document.text for document in fit[name]], [document.text for document in pool], seed
         )
         write_json(draft.path / MEASURES, classification_measures(classifier.score(texts), truth))
 
@@ -155,9 +155,12 @@ def table5(domains: Domains, args: argparse.Namespace) -> None:
         )
         measures = evaluate_cell(domains, name, selector, seed, args)
         rows.append({"domain": name, "negatives": negatives, **measures, "F1_std": measures["F1"]})
-    how = {"precision": "mean", "recall": "mean", "F1": "mean", "F1_std": "std"}
+    aggregates = {"precision": "mean", "recall": "mean", "F1": "mean", "F1_std": "std"}
     table = add_published(
-        pd.DataFrame(rows).groupby(["domain", "negatives"], sort=False).agg(how).reset_index()
+        pd.DataFrame(rows)
+        .groupby(["domain", "negatives"], sort=False)
+        .agg(aggregates)
+        .reset_index()
     )
     write_text(args.out / "table5.csv", table.to_csv(index=False))
     print(table.round(3).to_string(index=False, na_rep=""))

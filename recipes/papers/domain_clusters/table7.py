@@ -91,10 +91,13 @@ def split(
 ) -> tuple[dict[str, list[Document]], list[Document]]:
     """Split each domain into sentences to fit on, the first `fit`, and candidates, the next ones, of all domains."""
     by_domain = {
-        name: [one for one in domains.documents if one.source == name] for name in domains.names
+        name: [document for document in domains.documents if document.source == name]
+        for name in domains.names
     }
     candidates = [
-        one for name, count in counts.items() for one in by_domain[name][fit : fit + count]
+        document
+        for name, count in counts.items()
+        for document in by_domain[name][fit : fit + count]
     ]
     return {name: documents[:fit] for name, documents in by_domain.items()}, candidates
 
@@ -107,10 +110,10 @@ def write_corpus(
     def write(draft: Draft) -> None:
         draft.counts["documents"] = write_parts(document_tables(documents), draft.path, DOCUMENTS)
 
-    return make(folder, "corpus", depends_on, write)
+    return make(folder, "pool", depends_on, write)
 
 
-def write_task(
+def write_target(
     name: str, documents: Sequence[Document], folder: Path, depends_on: dict[str, object]
 ) -> Artifact:
     """Write documents as a task artifact without held-out documents."""
@@ -119,7 +122,7 @@ def write_task(
         for part, rows in (("fit", documents), ("held_out", [])):
             draft.counts[part] = write_parts(document_tables(rows), draft.path / part, DOCUMENTS)
 
-    return make(folder, "task", {"name": name, **depends_on}, write)
+    return make(folder, "target", {"name": name, **depends_on}, write)
 
 
 def selection_measures(scores: np.ndarray, truth: np.ndarray, count: int) -> pd.DataFrame:
@@ -196,7 +199,7 @@ def table7(domains: Domains, args: argparse.Namespace) -> None:
     documents = list(iterate_documents(pool))
     frames = []
     for name in domains.names:
-        task = write_task(name, fit[name], args.out / name / "task", depends_on).path
+        task = write_target(name, fit[name], args.out / name / "target", depends_on).path
         truth = np.array([document.source == name for document in documents])
         for spec in args.selectors:
             folder = score_pool(

@@ -1,4 +1,4 @@
-"""Vocabulary selector: a unit's score is the share of its words that no task unit has."""
+"""Vocabulary selector: a unit's score is the share of its words that no target unit has."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,14 +27,14 @@ class FittedVocabulary(FittedSelector):
 
 @dataclass(frozen=True)
 class Vocabulary(Selector):
-    """Share of a unit's words that fewer than `least` task units have; higher = more foreign."""
+    """Share of a unit's words that fewer than `least` target units have; higher = more foreign."""
 
     least: int = 1
     fitted_type: ClassVar[type] = FittedVocabulary
 
-    def learn(self, task, general, seed):
-        """Count in how many task units each word stands."""
+    def learn(self, target, pool, seed):
+        """Count in how many target units each word stands."""
         words, counts = np.unique(
-            [word for text in task.texts for word in set(text.split())], return_counts=True
+            [word for text in target.texts for word in set(text.split())], return_counts=True
         )
         return FittedVocabulary(words[counts >= self.least].tolist())

@@ -95,7 +95,7 @@ def test_killed_in_the_middle_and_started_again_the_table_is_the_same(
     assert list(parts.glob("scores/.part-*"))
     with pytest.raises(ArtifactError, match=r"tasks are not done|no scored parts here"):
         join_scores(parts, run, of_parts)
-    assert not (of_parts / "corpus").exists()
+    assert not (of_parts / "pool").exists()
     subprocess.run(command, check=True, capture_output=True)
     assert contents(parts) == two_tasks
     join_scores(parts, run, of_parts)
@@ -115,7 +115,7 @@ def test_the_recipe_leaves_out_near_duplicates_and_scores_the_rest(run, pool, tm
     recipe = [sys.executable, str(RECIPE), "--run", str(run), "--output", str(tmp_path / "out")]
     for flag, folder in (("--input", "pool"), ("--join", "joined")):
         subprocess.run([*recipe, flag, str(tmp_path / folder)], check=True, capture_output=True)
-    names = set(read_table(tmp_path / "joined" / "corpus")["doc_id"].to_pylist())
+    names = set(read_table(tmp_path / "joined" / "pool")["doc_id"].to_pylist())
     assert len(names) == 200
     assert len({"0-8", "near"} & names) == 1
     files = [path.name for path in sorted((tmp_path / "out" / "documents").iterdir())]

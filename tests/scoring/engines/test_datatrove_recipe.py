@@ -52,7 +52,7 @@ def test_the_code_of_the_page_runs(folder, run, records):
     assert sorted(map(str, scores)) == sorted(map(str, of_run))
     names = [record["id"] for record in [*records[::2], *records[1::2]]]
     assert [row["doc_id"] for row in scores if not row["unit"]] == names
-    assert len(list(Path("kept").glob("*.gz"))) == 2
+    assert len(list(Path("selected").glob("*.gz"))) == 2
     assert dana.weigh("runs/pool")["weight"].sum() > 0
 
 

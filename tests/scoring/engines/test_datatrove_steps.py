@@ -18,7 +18,7 @@ from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.rng import document_key
 from dana.core.schemas import iterate_documents, read_table
-from dana.scoring.engines.parts import as_folder, join_scores, task_part
+from dana.scoring.engines.parts import as_folder, join_scores, target_part
 from dana.scoring.saved_selector import LEARNED, SavedSelector, load_selector
 from tests.scoring.on_disk import contents, flip
 
@@ -94,25 +94,25 @@ def test_one_task_joined_is_the_run_byte_for_byte(run, records, tmp_path):
         assert document.metadata["dana_units"] == len(scores)
         assert document.metadata["dana_score"] == sum(scores) / len(scores)
     scores = join_scores(parts, run, run_of_parts)
-    for part in ("scores/part-00000.parquet", "scores/__dana__/held_out_task.parquet"):
+    for part in ("scores/part-00000.parquet", "scores/__dana__/held_out_target.parquet"):
         assert (run_of_parts / part).read_bytes() == (run / part).read_bytes()
     before = manifest_of(run / "scores")
     for name in ("mean", "std", "seeds", "counts"):
         assert scores.manifest[name] == before[name]
-    assert read_table(run_of_parts / "corpus").equals(read_table(run / "corpus"))
-    assert manifest_of(run_of_parts / "corpus")["counts"]["by_source"]["court"]["documents"]
+    assert read_table(run_of_parts / "pool").equals(read_table(run / "pool"))
+    assert manifest_of(run_of_parts / "pool")["counts"]["by_source"]["court"]["documents"]
     assert dana.weigh(run_of_parts, beta=0.2).equals(dana.weigh(run, beta=0.2))
     assert join_scores(parts, run, run_of_parts).fingerprint == scores.fingerprint
 
 
 def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, records, tmp_path):
     parts, run_of_parts, half = tmp_path / "parts", tmp_path / "joined", len(records) // 2
-    for rank, of_task in enumerate((records[:half], [], records[half:])):
-        score(run, of_task, parts, rank, 3)
+    for rank, of_target in enumerate((records[:half], [], records[half:])):
+        score(run, of_target, parts, rank, 3)
     join_scores(parts, run, run_of_parts)
-    names = [part.name for part in sorted((run_of_parts / "corpus").glob("part*"))]
+    names = [part.name for part in sorted((run_of_parts / "pool").glob("part*"))]
     assert names == [f"part-{rank:05d}.parquet" for rank in range(3)]
-    selector, documents = load_selector(run), list(iterate_documents(run_of_parts / "corpus"))
+    selector, documents = load_selector(run), list(iterate_documents(run_of_parts / "pool"))
     assert [document.doc_id for document in documents] == [record["id"] for record in records]
     tables = pa.concat_tables(
         [*selector.tables(documents[:half]), *selector.tables(documents[half:])]
@@ -139,8 +139,8 @@ def test_blank_text_has_no_score_and_takes_no_place_in_a_shard(run, records, tmp
     assert shards == [ids(six[:4]), ids(six[4:])]
     assert [document.metadata for document in blank] == [{"dana_score": None, "dana_units": 0}] * 2
     join_scores(tmp_path / "parts", run, tmp_path / "joined")
-    counts = manifest_of(tmp_path / "joined" / "corpus")["counts"]
-    assert (counts["in"], counts["kept"], counts["dropped"]) == (8, 6, {"empty": 2})
+    counts = manifest_of(tmp_path / "joined" / "pool")["counts"]
+    assert (counts["in"], counts["selected"], counts["dropped"]) == (8, 6, {"empty": 2})
 
 
 def test_a_selector_that_is_missing_or_damaged_ends_before_any_document(run, tmp_path):
@@ -182,7 +182,7 @@ def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(
     score(run, records, parts)
     before = contents(parts)
     names = {
-        "corpus/part-00000.parquet",
+        "pool/part-00000.parquet",
         "scores/.part-00001.parquet.alive",
         "scores/part-00000.parquet",
     }
@@ -193,8 +193,8 @@ def test_what_a_stopped_task_leaves_is_no_part_and_the_next_attempt_removes_it(
 
 def test_two_writers_of_one_task_leave_a_whole_part_or_an_error(run, records, tmp_path):
     """Slurm may start a task again whose first process still runs."""
-    documents = list(iterate_documents(run / "corpus"))
-    first = task_part(as_folder(tmp_path), 0, 1, "x")
+    documents = list(iterate_documents(run / "pool"))
+    first = target_part(as_folder(tmp_path), 0, 1, "x")
     writer = first.__enter__()
     for table in load_selector(run).tables(documents):
         writer.add(documents, table)
@@ -275,7 +275,7 @@ def test_documents_are_converted_and_other_text_is_refused(run, records, parts):
     documents = [*documents_of(records), Document(text=None, id="it")]
     with pytest.raises(DataError, match="document 'it'"):
         list(DanaScore(run, parts).run(iter(documents)))
-    names = {"corpus/part-00001.parquet", "scores/part-00001.parquet", "tasks/00001.json"}
+    names = {"pool/part-00001.parquet", "scores/part-00001.parquet", "tasks/00001.json"}
     assert contents(parts).keys() == names, "what the first attempt of task 0 wrote is removed"
 
 
@@ -299,7 +299,7 @@ def test_parts_that_do_not_belong_together_are_refused(
 
 
 def test_damaged_or_lost_parts_records_and_runs_are_named(run, parts, tmp_path, join_fails):
-    for table in ("corpus", "scores"):
+    for table in ("pool", "scores"):
         part = parts / table / "part-00001.parquet"
         before = flip(part, 100)
         join_fails(rf"{table}/part-00001.parquet: damaged; .* task 1 ", parts)
@@ -330,7 +330,7 @@ def test_parts_go_to_any_file_system_and_one_that_refuses_is_named(
     table = pq.read_table(io.BytesIO(folder.cat_file("scores/part-00000.parquet")))
     assert table.combine_chunks().equals(read_table(run / "scores").combine_chunks())
     assert not [name for name in folder.find("") if "/." in name]
-    for method, path in {"get_file": "/parts/corpus/part-00000.parquet", "isdir": "/parts"}.items():
+    for method, path in {"get_file": "/parts/pool/part-00000.parquet", "isdir": "/parts"}.items():
         monkeypatch.setattr(DirFileSystem, method, refuse)
         join_fails(f"^{path}: cannot be read: no permission", "memory://parts", DataError)
 
@@ -370,7 +370,7 @@ def test_documents_without_a_finite_score_are_refused(metadata):
 
 
 def test_the_cut_of_a_run_selects_as_many_units(run, records, tmp_path):
-    for folder in ("scores", "corpus", "task"):
+    for folder in ("scores", "pool", "target"):
         shutil.copytree(run / folder, tmp_path / folder)
     with pytest.raises(ArtifactError, match="dana weigh"):
         document_cut(tmp_path)
@@ -382,7 +382,7 @@ def test_the_cut_of_a_run_selects_as_many_units(run, records, tmp_path):
     documents = score(run, records)
     weigh(beta=0.2)
     budget, cut = (
-        manifest_of(tmp_path / "weights")["counts"]["units"]["kept"],
+        manifest_of(tmp_path / "weights")["counts"]["units"]["selected"],
         document_cut(tmp_path),
     )
     below = sum(one.metadata["dana_units"] for one in DanaFilter(below=cut).run(iter(documents)))

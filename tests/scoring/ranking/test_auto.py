@@ -64,10 +64,10 @@ def sentences(words, count, seed):
     return [" ".join(random.choice(words, 7)) for _ in range(count)]
 
 
-TASK = sentences(CELLS, 60, 1)
+TARGET = sentences(CELLS, 60, 1)
 
 
-def pool(share=0.1, count=300):
+def units_of_pool(share=0.1, count=300):
     """Documents of three sentences, a share of them about cells."""
     is_cells = np.random.default_rng(0).random(count) < share
     topics = [("cells", CELLS) if one else ("courts", COURTS) for one in is_cells]
@@ -77,17 +77,17 @@ def pool(share=0.1, count=300):
     return units_of([Document(f"{topics[n][0]}-{n}", "s", text) for n, text in enumerate(texts)])
 
 
-def samples_for(selector, units, task=60):
+def samples_for(selector, units, target=60):
     sizes = {
-        name: (number, size) for number, (name, size) in enumerate(selector.samples(task).items())
+        name: (number, size) for number, (name, size) in enumerate(selector.samples(target).items())
     }
     return draw([units], sizes, selector.runs())
 
 
-def choice_of(selector, task=TASK):
-    return selector.fit(task, samples_for(selector, pool(), len(task)), 0).notes["choice"][
-        "candidates"
-    ]
+def choice_of(selector, target=TARGET):
+    return selector.fit(target, samples_for(selector, units_of_pool(), len(target)), 0).notes[
+        "choice"
+    ]["candidates"]
 
 
 BOTH = "fusion:parts=words+vectors,weights=0.300+0.700"
@@ -128,7 +128,7 @@ def test_small_weights_are_left_out_and_the_identity_holds_weights():
     assert equal == one != two
     assert AutoSelector("lexical+lda", context=CONTEXT).uses == (
         "encoder",
-        "general_share",
+        "pool_share",
         "geometry",
     )
     assert AutoSelector("lexical", context=CONTEXT).uses == ()
@@ -141,9 +141,9 @@ def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(
     heard, tmp_path, share, ap, chosen_type
 ):
     heard.set_level(logging.INFO, logger="dana")
-    selector, units = create_selector("auto:lexical+lda", CONTEXT), pool(share)
+    selector, units = create_selector("auto:lexical+lda", CONTEXT), units_of_pool(share)
     samples = samples_for(selector, units)
-    model = selector.fit(TASK, samples, 0)
+    model = selector.fit(TARGET, samples, 0)
     scores, choice = model.score(units), model.notes["choice"]
     is_cells = np.array([doc_id.startswith("cells") for doc_id in units.doc_ids])
     assert scores[is_cells].max() < scores[~is_cells].min()
@@ -151,13 +151,13 @@ def test_auto_finds_the_tasks_documents_and_what_it_chose_is_what_scores(
     assert all(one["auroc"] > 0.9 for one in choice["candidates"])
     assert all(
         one["ap"] > ap for one in choice["candidates"]
-    )  # of the general pieces some are about cells, too
+    )  # of the pool pieces some are about cells, too
     assert choice["chosen"] == model.spec
     alone = create_selector(model.spec, CONTEXT)
     assert type(alone) is chosen_type
     assert ("the fusion of lexical" in heard.text) == (chosen_type is FusionSelector)
     json.dumps(model.notes)
-    same = alone.fit(TASK, {name: samples[name] for name in alone.samples(60)}, 0)
+    same = alone.fit(TARGET, {name: samples[name] for name in alone.samples(60)}, 0)
     assert same.score(units).tolist() == scores.tolist()
     model.save(tmp_path)
     again = selector.load(tmp_path)
@@ -171,7 +171,7 @@ def test_a_candidate_that_finds_the_task_weighs_more_than_chance():
     assert good["weight"] + chance["weight"] == pytest.approx(1)
 
 
-def test_task_text_like_the_general_text_gets_an_average_precision_of_the_prevalence():
+def test_target_text_like_the_pool_gets_an_average_precision_of_the_prevalence():
     (only,) = choice_of(AutoSelector("lexical", context=CONTEXT), sentences(COURTS, 80, 1))
     assert only["ap"] < 0.25  # the prevalence is 0.1; a leak of what was fitted on would show here
 
@@ -179,16 +179,16 @@ def test_task_text_like_the_general_text_gets_an_average_precision_of_the_preval
 def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_have_not_seen_the_unit(
     tmp_path,
 ):
-    units, selector = pool(), FusionSelector("lexical+lda", "1+3", context=CONTEXT)
+    units, selector = units_of_pool(), FusionSelector("lexical+lda", "1+3", context=CONTEXT)
     samples = draw([units], {name: (1, size) for name, size in selector.samples(60).items()})
-    model, total = selector.fit(TASK, samples, 4), 0
+    model, total = selector.fit(TARGET, samples, 4), 0
     for spec, weight in (("lexical", 0.25), ("lda", 0.75)):
         part = create_selector(spec, CONTEXT)
         alone = part.fit(
-            TASK, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4
+            TARGET, {name: samples[name].first(size) for name, size in part.samples(60).items()}, 4
         )
-        general = alone.score(samples["background"])
-        total = total + weight * (alone.score(units) - general.mean()) / general.std()
+        pool = alone.score(samples["background"])
+        total = total + weight * (alone.score(units) - pool.mean()) / pool.std()
     np.testing.assert_allclose(model.score(units), total, atol=1e-9)
     model.save(tmp_path)
     np.testing.assert_allclose(selector.load(tmp_path).score(units), model.score(units), rtol=1e-12)
@@ -196,28 +196,28 @@ def test_the_fusion_is_the_weighted_sum_of_standardised_scores_of_halves_that_ha
 
 def test_without_the_packaged_vectors_words_are_compared_and_that_is_said(heard, monkeypatch):
     monkeypatch.setattr("dana.encoders.base.PACKAGE", "a_package_that_is_not_there")
-    units = pool()
+    units = units_of_pool()
     auto = create_selector("auto", SelectorContext())
-    choice = auto.fit(TASK, samples_for(auto, units), 0).notes["choice"]
+    choice = auto.fit(TARGET, samples_for(auto, units), 0).notes["choice"]
     assert [one["name"] for one in choice["candidates"]] == ["moore_lewis", "lexical", "fusion"]
     assert "by words: vectors of static need pip install 'dana-lm[offline]'" in heard.text
     assert auto.uses == ()
-    assert create_selector("auto", CONTEXT).uses == ("encoder", "general_share", "geometry")
+    assert create_selector("auto", CONTEXT).uses == ("encoder", "pool_share", "geometry")
     assert create_selector("auto:lexical+lda", SelectorContext()).uses == (
         "encoder",
-        "general_share",
+        "pool_share",
         "geometry",
     )
 
 
 def test_too_little_text_is_refused():
-    auto, task = AutoSelector("lexical", context=CONTEXT), sentences(CELLS, 20, 0)
+    auto, target = AutoSelector("lexical", context=CONTEXT), sentences(CELLS, 20, 0)
     with pytest.raises(ConfigError, match="task='4 units'"):
-        auto.fit(task[:4], sentences(COURTS, 50, 0))
+        auto.fit(target[:4], sentences(COURTS, 50, 0))
     with pytest.raises(DataError, match="background"):
-        auto.fit(task, {"background": [], "pieces": ["a b"]})
+        auto.fit(target, {"background": [], "pieces": ["a b"]})
     with pytest.raises(DataError, match="--selector"):
-        auto.fit(task, ["one text"] * 2)
+        auto.fit(target, ["one text"] * 2)
 
 
 @dataclass(frozen=True)
@@ -236,9 +236,9 @@ class Spy(Selector):
     fits: list[Units] = field(default_factory=list)
     fitted_type: ClassVar[type] = SpyModel
 
-    def learn(self, task, general, seed):
-        self.fits.append(task)
-        return SpyModel(list(task.texts))
+    def learn(self, target, pool, seed):
+        self.fits.append(target)
+        return SpyModel(list(target.texts))
 
 
 class NumberModel(SpyModel):
@@ -249,24 +249,24 @@ class NumberModel(SpyModel):
 
 
 class Number(Spy):
-    def learn(self, task, general, seed):
+    def learn(self, target, pool, seed):
         return NumberModel([])
 
 
-def compare(task):
-    return texts_to_compare(task, {"pieces": units_of(numbered(40, [3], "general"))}, 15, 0)
+def compare(target):
+    return texts_to_compare(target, {"pieces": units_of(numbered(40, [3], "pool"))}, 15, 0)
 
 
 @pytest.fixture
 def nine():
-    """Nine documents of three units each beside general ones."""
+    """Nine documents of three units each beside those of the pool."""
     return compare(units_of(numbered(9, [3], "task")))
 
 
 def test_a_document_is_scored_by_a_fit_on_all_others(nine):
     spy, fold = Spy(), np.arange(9) % 3
-    assert held_out_scores(spy, nine, fold, 0).task.tolist() == [0.0] * 9
-    document = np.array(nine.task.units.doc_ids).reshape(9, 3)[:, 0]
+    assert held_out_scores(spy, nine, fold, 0).target.tolist() == [0.0] * 9
+    document = np.array(nine.target.units.doc_ids).reshape(9, 3)[:, 0]
     for number, fit in enumerate(spy.fits):
         assert len(fit) == 18
         assert set(fit.doc_ids) == set(document[fold != number])
@@ -283,23 +283,23 @@ def test_a_folds_pieces_are_weighed_by_what_the_other_folds_say():
     first = np.where(
         fold == 0, -3.0, 3.0
     )  # finds the task in fold 0 only, the second selector in fold 1 only
-    one, two = (HeldOutScores(task, random.normal(size=400)) for task in (first, -first))
+    one, two = (HeldOutScores(target, random.normal(size=400)) for target in (first, -first))
     both = fused_scores([one, two], fold, 0)
     # Fold 0 is weighed by fold 1, where the second selector is right, and the other way round: both
     # are wrong.
-    assert both.task == pytest.approx(np.full(200, 3.0), abs=0.1)
-    by_first, by_second = (np.isclose(both.general, part.general, atol=0.05) for part in (one, two))
+    assert both.target == pytest.approx(np.full(200, 3.0), abs=0.1)
+    by_first, by_second = (np.isclose(both.pool, part.pool, atol=0.05) for part in (one, two))
     assert (by_first | by_second).all()
     assert by_first.sum() < 240 > by_second.sum()
 
 
-def test_scores_are_standardised_by_the_general_units_and_averaged_over_fits(nine):
+def test_scores_are_standardised_by_the_pool_units_and_averaged_over_fits(nine):
     result = held_out_scores(Number(), nine, np.arange(9) % 3, 0)
-    general, task = (NumberModel([]).score_units(side.units) for side in (nine.general, nine.task))
+    pool, target = (NumberModel([]).score_units(side.units) for side in (nine.pool, nine.target))
     for side, pieces, scores in (
-        (result.general, nine.general, general),
-        (result.task, nine.task, task),
+        (result.pool, nine.pool, pool),
+        (result.target, nine.target, target),
     ):
         np.testing.assert_allclose(
-            side, pieces.means((scores - general.mean()) / general.std()), atol=1e-12
+            side, pieces.means((scores - pool.mean()) / pool.std()), atol=1e-12
         )

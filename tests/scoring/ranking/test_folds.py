@@ -111,7 +111,7 @@ def test_pieces_have_one_group_and_plain_texts_are_pieces():
     ).lengths.tolist() == [1, 1, 1]
 
 
-def test_general_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings():
+def test_pool_pieces_get_the_lengths_of_the_tasks_and_keep_their_beginnings():
     pieces = pieces_of(units_of(numbered(400, [15])), np.repeat(np.arange(400), 15), 15)
     cut = match_lengths(pieces, np.array([1, 1, 4]), seed=3)
     assert len(cut) == 400

@@ -72,7 +72,7 @@ def workspace(tmp_path_factory):
         "studies",
         "topics",
         "fit",
-        "--general",
+        "--pool",
         str(folder / "pool.jsonl"),
         "--out",
         str(folder / "run"),
@@ -104,7 +104,7 @@ def line(workspace, *words):
 @pytest.fixture(scope="module")
 def on_cells(workspace, cells):
     out = workspace / "on-cells"
-    flags = ["--topic", cells, "--general", workspace / "pool.jsonl", "--keywords", 2, "--out", out]
+    flags = ["--topic", cells, "--pool", workspace / "pool.jsonl", "--keywords", 2, "--out", out]
     assert main(line(workspace, *flags)) == 0
     return out
 
@@ -134,7 +134,7 @@ def test_a_killed_command_goes_on_with_the_missing_labels(workspace, cells, on_c
         workspace,
         "--topic",
         cells,
-        "--general",
+        "--pool",
         workspace / "pool.jsonl",
         "--keywords",
         2,
@@ -167,10 +167,10 @@ def test_what_is_refused(workspace, cells, tmp_path, capsys):
     same_text = write_lines(tmp_path / "text.jsonl", [{"id": "mine", "text": test["body"].upper()}])
     before = sorted(tmp_path.rglob("*"))
     for words, message in (
-        (["--topic", "2", "--general", workspace / "pool.jsonl"], "topic=2"),
-        (["--topic", cells], "general"),
+        (["--topic", "2", "--pool", workspace / "pool.jsonl"], "topic=2"),
+        (["--topic", cells], "pool"),
         (
-            ["--topic", cells, "--general", same_text],
+            ["--topic", cells, "--pool", same_text],
             f"document 'mine' is the test text '{test['name']}'",
         ),
         (["--topic", cells, "--control", "none"], "topic has no effect with control=none"),
@@ -178,7 +178,7 @@ def test_what_is_refused(workspace, cells, tmp_path, capsys):
             [
                 "--topic",
                 cells,
-                "--general",
+                "--pool",
                 workspace / "pool.jsonl",
                 "--generator",
                 f"t5:{tmp_path}/bert",

@@ -12,10 +12,10 @@ from dana.cli.main import main
 from dana.core.artifacts import read_manifest
 from dana.core.errors import ConfigError
 from dana.core.settings import load
-from dana.stages.grid.cell import OutputOf, call_stage
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
-from tests.stages.two_topics import GENERAL, PLANTED, SELECTION
+from dana.stages.steps.step import OutputOf, call_stage
+from tests.stages.two_topics import PLANTED, POOL, SELECTION
 
 FEW = ["--encoder", SELECTION.encoder, "--k", "3", "--pca", "4", "--seeds", "2", "--fit", "300"]
 SETTINGS = ["--gamma", "1", "--budget", "90 units"]
@@ -34,7 +34,7 @@ def run(clusters_run, tmp_path):
     return Path(shutil.copytree(clusters_run, tmp_path / "run"))
 
 
-def kept_by_cluster(run, weights):
+def selected_by_cluster(run, weights):
     clusters = pd.read_parquet(run / "clusters")
     table = pd.read_parquet(weights)
     assert table[["doc_id", "unit"]].equals(clusters[["doc_id", "unit"]])
@@ -44,11 +44,11 @@ def kept_by_cluster(run, weights):
 def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_path):
     assert main(["weigh", str(run), *SETTINGS, "--out", str(tmp_path / "plain")]) == 0
     assert read_manifest(tmp_path / "plain")["depends_on"]["settings"]["balance"] is None
-    assert kept_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, (
+    assert selected_by_cluster(run, tmp_path / "plain").count(0.0) >= 1, (
         "by the scores alone no cluster is spared"
     )
     assert main(["weigh", str(run), *SETTINGS, "--balance", "clusters"]) == 0
-    assert kept_by_cluster(run, run / "weights") == [30, 30, 30]
+    assert selected_by_cluster(run, run / "weights") == [30, 30, 30]
     manifest = read_manifest(run / "weights")
     balance, units = (
         manifest["balance"],
@@ -56,35 +56,35 @@ def test_the_budget_is_spread_evenly_and_the_manifest_says_over_what(run, tmp_pa
     )
     assert [row["share"] for row in balance["groups"]] == pytest.approx([1 / 3] * 3)
     assert [row["units"] for row in balance["groups"]] == units.tolist()
-    assert [row["kept_units"] for row in balance["groups"]] == [30, 30, 30]
+    assert [row["selected_units"] for row in balance["groups"]] == [30, 30, 30]
     assert [row["name"] for row in balance["groups"]] == read_manifest(run / "clusters")["names"]
     shares = units / units.sum()
     assert balance["effective_groups"]["pool"] == pytest.approx(
         np.exp(-(shares * np.log(shares)).sum())
     )
-    assert balance["effective_groups"]["kept"] == pytest.approx(3)
+    assert balance["effective_groups"]["selected"] == pytest.approx(3)
     assert manifest["depends_on"]["groups"] == read_manifest(run / "clusters")["fingerprint"]
     assert manifest["given"]["weigh.balance"] == "clusters"
 
 
 def test_shares_may_be_given_and_python_takes_them_too(run):
     weights = dana.weigh(run, balance="clusters:0=0.1,2=0.9", budget="50 units", gamma=1)
-    assert kept_by_cluster(run, run / "weights") == [5, 0, 45]
+    assert selected_by_cluster(run, run / "weights") == [5, 0, 45]
     assert len(weights) == len(pd.read_parquet(run / "scores"))
     with pytest.raises(ConfigError, match="balance='clusters'"):
         dana.weigh(pd.read_parquet(run / "scores"), balance="clusters")
 
 
-def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
+def test_clusters_of_another_pool_are_refused(run, texts, tmp_path, capsys):
     other = tmp_path / "other"
-    lines = (texts / "pool.jsonl").read_text().splitlines()[: GENERAL + PLANTED - 1]
+    lines = (texts / "pool.jsonl").read_text().splitlines()[: POOL + PLANTED - 1]
     (tmp_path / "fewer.jsonl").write_text("\n".join(lines))
     assert (
         main(
             [
                 "studies",
                 "clusters",
-                "--general",
+                "--pool",
                 str(tmp_path / "fewer.jsonl"),
                 "--out",
                 str(other),
@@ -100,15 +100,15 @@ def test_clusters_of_another_corpus_are_refused(run, texts, tmp_path, capsys):
     assert sorted(run.rglob("*")) == before
     message = capsys.readouterr().err
     assert f"{run / 'clusters'}" in message
-    assert f"{run / 'corpus'}" in message
+    assert f"{run / 'pool'}" in message
 
 
-def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(scores_run, texts, card, tmp_path):
+def test_an_arm_of_a_recipe_is_balanced_by_a_step_that_clusters(scores_run, texts, card, tmp_path):
     out = Path(shutil.copytree(scores_run[2], tmp_path / "run"))
     recipe = {
         "task": str(texts / "cells.txt"),
         "cards": [card],
-        "general": [str(texts / "pool.jsonl")],
+        "pool": [str(texts / "pool.jsonl")],
         "out": str(out),
         "size": "tiny",
         "selection": {"encoder": SELECTION.encoder, "store": None},
@@ -119,13 +119,13 @@ def test_an_arm_of_a_recipe_is_balanced_by_a_cell_that_clusters(scores_run, text
         },
         "weigh": {"gamma": 1, "budget": "60 units"},
     }
-    cells = {cell.name: cell for cell in plan_run(load(RunSettings, recipe)).cells}
-    assert cells["weigh/dana"].settings["groups"] == OutputOf("clusters")
-    assert "groups" not in cells["weigh/random"].settings
-    clusters_path, _ = call_stage(cells["clusters"].stage, cells["clusters"].arguments({}))
+    steps = {step.name: step for step in plan_run(load(RunSettings, recipe)).steps}
+    assert steps["weigh/dana"].settings["groups"] == OutputOf("clusters")
+    assert "groups" not in steps["weigh/random"].settings
+    clusters_path, _ = call_stage(steps["clusters"].stage, steps["clusters"].arguments({}))
     assert clusters_path == str(out / "clusters")
     scores = {"score/dana": str(out / "scores"), "clusters": clusters_path}
-    weights, _ = call_stage(cells["weigh/dana"].stage, cells["weigh/dana"].arguments(scores))
-    assert kept_by_cluster(out, weights) == [20, 20, 20]
+    weights, _ = call_stage(steps["weigh/dana"].stage, steps["weigh/dana"].arguments(scores))
+    assert selected_by_cluster(out, weights) == [20, 20, 20]
     plain = {**recipe, "arms": {"dana": {}}}
-    assert "clusters" not in {cell.name for cell in plan_run(load(RunSettings, plain)).cells}
+    assert "clusters" not in {step.name for step in plan_run(load(RunSettings, plain)).steps}

@@ -164,7 +164,7 @@ def test_representatives_are_the_lowest_of_each_cluster_and_readable():
     )
 
 
-def write_clusters(run, clusters, k=4, general=None):
+def write_clusters(run, clusters, k=4, pool=None):
     """clusters/ of a run's units: `clusters` from their weights to the cluster of each."""
     table = read_table(run / "weights")
     size = table.num_rows
@@ -183,7 +183,7 @@ def write_clusters(run, clusters, k=4, general=None):
     make(
         run / "clusters",
         "clusters",
-        {"general": general or read_manifest(run / "corpus")["fingerprint"]},
+        {"pool": pool or read_manifest(run / "pool")["fingerprint"]},
         write,
     )
 
@@ -206,10 +206,10 @@ def test_a_unit_counts_by_its_weight(run):
     assert np.isnan(amounts_by_cluster(run / "clusters", None, 4)[1]).all()
 
 
-def test_clusters_of_another_corpus_or_of_other_units_are_not_told(run):
+def test_clusters_of_another_pool_or_of_other_units_are_not_told(run):
     for others in (None, "another"):
         if others:
-            write_clusters(run, lambda weight: np.zeros(weight.size), general=others)
+            write_clusters(run, lambda weight: np.zeros(weight.size), pool=others)
         report_stage(run)
         assert "What is the pool made of?" not in (run / "report.md").read_text()
         assert not (run / "tables" / "pool_clusters.csv").exists()
@@ -231,12 +231,12 @@ def test_shares_by_hand_those_that_most_is_kept_of_first():
     pool = pd.DataFrame(
         {"cluster": [0, 1, 2], "name": ["law", "cells", "odds"], "units": [50, 40, 10]}
     )
-    rows = pool_table(pool.assign(kept=[2.0, 18.0, 0.0])).frame.set_index("name")
+    rows = pool_table(pool.assign(selected=[2.0, 18.0, 0.0])).frame.set_index("name")
     assert rows.index.tolist() == ["cells", "law", "odds"]
     assert rows["share_of_units"].tolist() == [0.4, 0.5, 0.1]
-    assert rows["share_of_kept"].tolist() == [0.9, 0.1, 0]
-    assert rows["share_of_its_units_kept"].tolist() == [0.45, 0.04, 0]
-    empty = pool.assign(units=[50, 50, 0], kept=[2.0, 18.0, 0.0])
-    assert pool_table(empty).frame["share_of_its_units_kept"].tolist() == [0.36, 0.04, 0]
-    table = pool_table(pool.assign(kept=np.nan))
+    assert rows["share_of_selected"].tolist() == [0.9, 0.1, 0]
+    assert rows["share_of_its_units_selected"].tolist() == [0.45, 0.04, 0]
+    empty = pool.assign(units=[50, 50, 0], selected=[2.0, 18.0, 0.0])
+    assert pool_table(empty).frame["share_of_its_units_selected"].tolist() == [0.36, 0.04, 0]
+    table = pool_table(pool.assign(selected=np.nan))
     assert [cells[-2:] for cells, _ in table.rows()] == [["–", "–"]] * 3

@@ -18,7 +18,7 @@ from tests.selectors.topics import WORDS, texts
 from tests.studies.clusters.toy_mixtures import round_mixture
 
 CONTEXT = SelectorContext(encoder="hashing:dims=16,words=1")
-GENERAL = {"clusters": texts("task", 30, 1) + texts("other", 60, 2)}
+POOL = {"clusters": texts("task", 30, 1) + texts("other", 60, 2)}
 
 
 def a_selector(**changes):
@@ -64,7 +64,7 @@ def shares(selector):
 
 
 def test_the_share_counts_responsibilities_and_the_smoothing_is_spread_evenly():
-    selector = a_selector(smoothing=4.0).fit(texts("task", 16, 3), GENERAL)
+    selector = a_selector(smoothing=4.0).fit(texts("task", 16, 3), POOL)
     np.testing.assert_allclose(np.sort(shares(selector)), [2 / 20, 18 / 20], atol=1e-6)
     near, far = selector.score([texts("task", 1, 4)[0], texts("other", 1, 5)[0]])
     assert (near, far) == (
@@ -79,20 +79,20 @@ def test_the_share_counts_responsibilities_and_the_smoothing_is_spread_evenly():
 
 
 def test_scores_are_those_of_scikit_learns_mixture():
-    task, probes = texts("task", 20, 3), texts("other", 5, 6) + texts("task", 5, 7)
+    target, probes = texts("task", 20, 3), texts("other", 5, 6) + texts("task", 5, 7)
     selector = a_selector(k=3, pca=0, seeds=1, covariance="diag", geometry="none").fit(
-        task, GENERAL, seed=5
+        target, POOL, seed=5
     )
-    sample = [GENERAL["clusters"][row] for row in distinct_rows(GENERAL["clusters"])]
-    points, of_task, of_probes = (
-        CONTEXT.embed(each).double().numpy() for each in (sample, task, probes)
+    sample = [POOL["clusters"][row] for row in distinct_rows(POOL["clusters"])]
+    points, of_target, of_probes = (
+        CONTEXT.embed(each).double().numpy() for each in (sample, target, probes)
     )
     start = derive_seed(5, "clusters", 0) % 2**32
     with threadpool_limits(1):
         model = GaussianMixture(3, covariance_type="diag", max_iter=150, random_state=start).fit(
             points
         )
-    share = (model.predict_proba(of_task).sum(0) + 1 / 3) / 21
+    share = (model.predict_proba(of_target).sum(0) + 1 / 3) / 21
     np.testing.assert_allclose(
         selector.score(probes), -np.log(model.predict_proba(of_probes) @ share), atol=1e-9
     )
@@ -107,17 +107,17 @@ def test_of_a_small_sample_fewer_components_are_kept():
     ]
     assert a_selector(k="auto", pca=50)._components(60) == 2  # of the 20 clusters that may come out
     assert a_selector(pca=0)._components(60) == 0
-    small = a_selector(pca=7, k=9).fit(texts("task", 9, 3), GENERAL)  # 90 units for 9 clusters
+    small = a_selector(pca=7, k=9).fit(texts("task", 9, 3), POOL)  # 90 units for 9 clusters
     assert small.clusters.mixture.means_.shape == (9, 5)
     assert small.notes["components"] == 5
 
 
 def test_a_repeated_unit_counts_once_in_the_mixture_and_each_time_in_the_task():
     sample_with_repeats = {
-        "clusters": GENERAL["clusters"] + [text.upper() for text in GENERAL["clusters"][:1]] * 200
+        "clusters": POOL["clusters"] + [text.upper() for text in POOL["clusters"][:1]] * 200
     }
-    task = texts("task", 9, 3)
-    once, often = (a_selector().fit(task, sample) for sample in (GENERAL, sample_with_repeats))
-    np.testing.assert_array_equal(once.score(task), often.score(task))
-    twice = a_selector(smoothing=2.0).fit([*task, *task], GENERAL)
+    target = texts("task", 9, 3)
+    once, often = (a_selector().fit(target, sample) for sample in (POOL, sample_with_repeats))
+    np.testing.assert_array_equal(once.score(target), often.score(target))
+    twice = a_selector(smoothing=2.0).fit([*target, *target], POOL)
     np.testing.assert_allclose(shares(twice), shares(once))

@@ -11,7 +11,7 @@ from dana.cli.main import main
 from dana.core import schemas
 from dana.core.artifacts import read_manifest
 from dana.core.launch import Share
-from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.inputs import PoolText
 from dana.scoring.settings import Selection
 from dana.studies.clusters.description import FOLDER
 from dana.studies.clusters.settings import ClusterSettings
@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     pool = write_pool(tmp_path_factory.mktemp("pool"), again)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schemas, "DOCUMENTS_PER_SHARD", 17)
-        assert main(["studies", "clusters", "--general", str(pool), "--out", str(out), *FLAGS]) == 0
+        assert main(["studies", "clusters", "--pool", str(pool), "--out", str(out), *FLAGS]) == 0
     return out
 
 
@@ -51,9 +51,7 @@ def test_three_workers_make_the_bytes_of_one(run, tmp_path):
     settings = ClusterSettings(k=[2, 3], pca=6, seeds=2, fit=200)
 
     def worker():
-        return Clustering(
-            GeneralCorpus.open(run / "corpus"), selection, settings, tmp_path / "many"
-        )
+        return Clustering(PoolText.open(run / "pool"), selection, settings, tmp_path / "many")
 
     worker().prepare()
     for number in (2, 0, 1):
@@ -97,7 +95,7 @@ def test_a_runs_folder_is_clustered_without_naming_or_reading_its_text(run, tmp_
     copy = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("clusters", ".*"))
     settings = yaml.safe_load((copy / "recipe.yaml").read_text())
     (copy / "recipe.yaml").write_text(
-        yaml.safe_dump(settings | {"general": [str(tmp_path / "gone.jsonl")]})
+        yaml.safe_dump(settings | {"pool": [str(tmp_path / "gone.jsonl")]})
     )
     before = {path: path.stat().st_mtime_ns for path in (copy / "embeddings").rglob("*.sqlite")}
     assert before

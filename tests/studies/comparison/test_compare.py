@@ -26,7 +26,7 @@ from dana.studies.comparison.planting import (
     cut_to,
     is_lower_cased,
     normalise_surface,
-    pool_of,
+    planted_pool_of,
     shares_of,
     split_texts,
 )
@@ -44,7 +44,7 @@ def settings_for(folder, **changes):
     settings = CompareSettings(**{**COMPARE, "tasks": [str(bread)], **changes})
     selection = Selection(encoder="hashing:dims=64,words=1")
     return RunSettings(
-        out=str(folder / "out"), general=[str(pool)], compare=settings, selection=selection
+        out=str(folder / "out"), pool=[str(pool)], compare=settings, selection=selection
     )
 
 
@@ -169,7 +169,7 @@ def test_length_of_the_selected_text():
     texts = ["one two three four five"] * 2 + ["six seven eight nine ten eleven twelve", "a b c"]
     measures = PoolWords(texts, ["one two three"]).measures(np.array([0, 1, 3]))
     assert measures["length_ratio"] == pytest.approx((13 / 3) / 5)
-    assert (measures["kept_documents"], measures["kept_tokens"]) == (3, 13)
+    assert (measures["selected_documents"], measures["selected_tokens"]) == (3, 13)
 
 
 def test_perplexity_counts_unknown_words_and_ends_by_hand():
@@ -247,7 +247,7 @@ def test_of_a_large_group_of_near_duplicates_no_text_is_planted():
     assert sum(row.doc_id.startswith("copy") for row in parts["fit"]) == 100
 
 
-def general():
+def pool():
     return [
         row
         for name, words in OTHERS.items()
@@ -256,12 +256,12 @@ def general():
 
 
 def test_pieces_have_the_lengths_of_the_plants_and_come_evenly_from_the_sources():
-    pool = pool_of(documents(BAKING, 90, longest=25), general(), False, 300, "en")
-    assert {name: sum(row.source == name for row in pool) for name in OTHERS} == dict.fromkeys(
+    planted = planted_pool_of(documents(BAKING, 90, longest=25), pool(), False, 300, "en")
+    assert {name: sum(row.source == name for row in planted) for name in OTHERS} == dict.fromkeys(
         OTHERS, 100
     )
     words = pd.DataFrame(
-        [(row.source.endswith(PLANTED), len(row.text.split())) for row in pool],
+        [(row.source.endswith(PLANTED), len(row.text.split())) for row in planted],
         columns=["plant", "n"],
     )
     others, plants = (
@@ -294,12 +294,12 @@ def test_a_piece_is_whole_sentences_where_they_fit_and_words_where_none_does():
 
 def test_neither_name_nor_place_tells_a_plant():
     plants = documents(BAKING, 40)
-    pool = pool_of(plants, general(), False, 160, "en")
-    positions = [position for position, row in enumerate(pool) if row.source == f"task{PLANTED}"]
+    planted = planted_pool_of(plants, pool(), False, 160, "en")
+    positions = [position for position, row in enumerate(planted) if row.source == f"task{PLANTED}"]
     assert len(positions) == 40
     assert 60 < np.mean(positions) < 140
-    assert not {row.doc_id for row in pool} & {row.doc_id for row in plants}
-    assert [row.doc_id for row in pool] == sorted(row.doc_id for row in pool)
+    assert not {row.doc_id for row in planted} & {row.doc_id for row in plants}
+    assert [row.doc_id for row in planted] == sorted(row.doc_id for row in planted)
 
 
 def test_a_piece_with_the_words_of_a_plant_is_left_out():
@@ -307,7 +307,7 @@ def test_a_piece_with_the_words_of_a_plant_is_left_out():
         documents(BAKING, 40, longest=7),
         documents(BAKING, 40, "copies", longest=7),
     )  # of six words each
-    assert len(pool_of(plants, others, False, 40, "en")) == 40
+    assert len(planted_pool_of(plants, others, False, 40, "en")) == 40
 
 
 @pytest.mark.parametrize(
@@ -391,4 +391,4 @@ def test_the_best_contestant_is_named_and_the_oracle_is_none():
     assert "| nearer | 0.700 | 1.50 | 40 |" in text
     assert "| two | 100 | nearer | 0.700 | 0.65 | 0.75 |" in text
     assert "recall at most 50.0 %" in text
-    assert "planted task text" in to_html(report)
+    assert "planted target text" in to_html(report)

@@ -1,4 +1,4 @@
-"""Made-up texts of two topics for the tests of comparisons: a task's file, and general text of three sources."""
+"""Made-up texts of two topics for the tests of comparisons: a task's file, and pool text of three sources."""
 
 import json
 

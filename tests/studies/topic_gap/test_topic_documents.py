@@ -59,7 +59,7 @@ def test_splits_are_one_pool_without_repeats():
     for doc_id, content, window_text, letters in zip(
         documents.id, documents.text, documents.whole, documents.stripped, strict=True
     ):
-        assert window_text == Window(20).of(content, doc_id)
+        assert window_text == Window(20).cut(content, doc_id)
         assert letters == strip_to_letters(window_text)
 
 
@@ -106,24 +106,24 @@ def test_a_pool_without_texts_or_without_a_label_is_refused(texts, window, says)
 
 @given(st.text(min_size=1, max_size=60), st.text(max_size=8), st.integers(1, 60), st.integers(0, 9))
 def test_a_window_is_a_piece_of_its_length(text, doc_id, length, seed):
-    window = Window(length, "drop", seed).of(text, doc_id)
+    window = Window(length, "drop", seed).cut(text, doc_id)
     if len(text) < length:
         assert window is None
-        assert Window(length, "keep", seed).of(text, doc_id) == text
+        assert Window(length, "keep", seed).cut(text, doc_id) == text
     else:
         assert len(window) == length
         assert window in text
-        assert Window(length, "keep", seed).of(text, doc_id) == window
+        assert Window(length, "keep", seed).cut(text, doc_id) == window
 
 
 def test_the_place_is_a_function_of_seed_and_id_and_every_place_is_as_likely():
     text = "".join(chr(ord("a") + at) for at in range(14))
     begins = {
-        seed: [ord(Window(10, "drop", seed).of(text, f"d{at}")[0]) - 97 for at in range(2000)]
+        seed: [ord(Window(10, "drop", seed).cut(text, f"d{at}")[0]) - 97 for at in range(2000)]
         for seed in (0, 1)
     }
     assert begins[0] == [
-        ord(Window(10, "drop", 0).of(text, f"d{at}")[0]) - 97 for at in range(2000)
+        ord(Window(10, "drop", 0).cut(text, f"d{at}")[0]) - 97 for at in range(2000)
     ]
     assert begins[0] != begins[1]
     counts = np.bincount(begins[0], minlength=5)

@@ -107,7 +107,7 @@ def test_what_was_planted_is_found_on_every_topic(gap_run):
 def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
     for topic in (0, 1):
         arms = {
-            arm: gap_run / "grid" / "arm" / f"topic-{topic}" / "n8" / arm for arm in ("on", "off")
+            arm: gap_run / "steps" / "arm" / f"topic-{topic}" / "n8" / arm for arm in ("on", "off")
         }
         on, off = (
             {split: texts(folder, split) for split in ("train", "dev", "test")}
@@ -126,7 +126,7 @@ def test_sets_lie_where_they_should_and_arms_differ_in_training_alone(gap_run):
             row["id"] for rows in (on["train"], off["train"], on["dev"], on["test"]) for row in rows
         ]
         assert len(set(every)) == len(every)
-        documents, theta = stage.open_documents(gap_run / "grid")
+        documents, theta = stage.open_documents(gap_run / "steps")
         sets = documents.assign(
             share=theta[:, topic], set=split_by_topic(documents, theta[:, topic], SPLIT)
         )
@@ -145,7 +145,7 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monke
     run, original, calls = tmp_path / "run", finetune_seed.seed_stage, []
     shutil.copytree(gap_run, run)
     missing = [
-        run / "grid" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)
+        run / "steps" / "finetune" / "topic-1" / "n8" / "off" / f"seed-{seed}" for seed in (0, 1)
     ]
     for folder in missing:
         shutil.rmtree(folder)
@@ -155,7 +155,7 @@ def test_killed_it_goes_on_to_the_same_bytes(gap_run, workspace, tmp_path, monke
     @wraps(original)
     def interrupt(**arguments):
         calls.append(arguments)
-        if len(calls) == 9:  # a finished cell is checked first, then eight are run or reused
+        if len(calls) == 9:  # a finished step is checked first, then eight are run or reused
             raise KeyboardInterrupt
         return original(**arguments)
 
@@ -213,13 +213,13 @@ def test_an_arm_of_a_plug_in_is_one_class(gap_run, workspace, tmp_path, monkeypa
     summary = pd.read_csv(run / "tables" / "summary.csv")
     assert summary["arm"].tolist() == ["on", "echo:times=2"]
     assert summary["difference"].iloc[1] > 0.2, "it has seen the words that tell the labels apart"
-    folder = run / "grid" / "arm" / "topic-0" / "n8" / "echo-times-2"
+    folder = run / "steps" / "arm" / "topic-0" / "n8" / "echo-times-2"
     for seed in (0, 1):
         rows = texts(folder / f"seed-{seed}", "train")
         assert len(rows) == 16 * 3
         assert {row["seed"] for row in rows if row["id"].startswith("made-")} == {seed}
         assert (
-            run / "grid" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g"
+            run / "steps" / "work" / "topic-0" / "n8" / f"seed-{seed}" / "generator" / "g"
         ).is_file()
     others = (
         pd.read_csv(run / "tables" / "results.csv")
@@ -241,7 +241,7 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(
     )
     run = tmp_path / "run"
     shutil.copytree(gap_run, run)
-    shutil.rmtree(run / "grid" / "shares")
+    shutil.rmtree(run / "steps" / "shares")
     assert gap(workspace, run, "--topics", "0") == 2
     assert "topic 0, n=8: label 'blame'" in capsys.readouterr().err
     assert tables(run) == tables(gap_run)
@@ -251,6 +251,6 @@ def test_degenerate_topics_are_left_out_of_all_and_refused_by_name(
     monkeypatch.setattr(
         stage.Topics, "theta", lambda self, changes: original(self, changes) * 0 + 0.5
     )
-    shutil.rmtree(run / "grid" / "shares")
+    shutil.rmtree(run / "steps" / "shares")
     assert gap(workspace, run) == 2
     assert "topics=all: " in capsys.readouterr().err

@@ -8,7 +8,7 @@ from dana.cli.main import main
 from dana.core import schemas
 from dana.core.artifacts import open_artifact
 from dana.core.launch import Share
-from dana.scoring.inputs import GeneralCorpus
+from dana.scoring.inputs import PoolText
 from dana.studies.topics import stage
 from dana.studies.topics.model import Topics
 from dana.studies.topics.stage import TOPIC_SHARES, Assignment, top_words
@@ -31,9 +31,7 @@ def run(pool, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "fitted"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schemas, "DOCUMENTS_PER_SHARD", 9)
-        assert (
-            main(["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]) == 0
-        )
+        assert main(["studies", "topics", "fit", "--pool", str(pool), "--out", str(out), *LDA]) == 0
     assert main(["studies", "topics", "assign", "--out", str(out)]) == 0
     return out
 
@@ -75,7 +73,7 @@ def test_every_number_and_seed_is_fitted_and_the_best_is_kept(run):
 
 
 def test_collapse_is_in_the_manifest_and_said(pool, tmp_path, capsys):
-    line = ["studies", "topics", "fit", "--general", str(pool), "--out", str(tmp_path), *FEW]
+    line = ["studies", "topics", "fit", "--pool", str(pool), "--out", str(tmp_path), *FEW]
     assert main([*line, "--model", "etm:steps=1", "--k", "30"]) == 0
     measures = open_artifact(tmp_path / "topic-model", "topic-model").manifest["measures"]
     assert measures["unused"] > 0
@@ -93,7 +91,7 @@ def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
         "studies",
         "topics",
         "assign",
-        "--general",
+        "--pool",
         str(other),
         "--topics-of",
         str(run),
@@ -109,9 +107,7 @@ def test_topics_are_assigned_to_other_text(run, pool, tmp_path, capsys):
 
 def test_three_workers_and_one_assign_the_same_bytes(run, tmp_path):
     def worker():
-        return Assignment(
-            GeneralCorpus.open(run / "corpus"), stage.open_topics(run), tmp_path / "many"
-        )
+        return Assignment(PoolText.open(run / "pool"), stage.open_topics(run), tmp_path / "many")
 
     worker().prepare()
     for number in (2, 0, 1):
@@ -129,7 +125,7 @@ def test_a_killed_fit_goes_on_with_the_fits_that_are_missing(run, pool, tmp_path
         return original(*flags)
 
     monkeypatch.setattr(stage, "fit_topics", fit)
-    command = ["studies", "topics", "fit", "--general", str(pool), "--out", str(out), *LDA]
+    command = ["studies", "topics", "fit", "--pool", str(pool), "--out", str(out), *LDA]
     assert main(command) == 130
     assert not (out / "topic-model").exists()
     fits_made.clear()

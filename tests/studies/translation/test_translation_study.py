@@ -35,7 +35,7 @@ def run_settings(folder, **changes):
 
 
 @pytest.mark.slow
-def test_all_cells_run_once_and_the_tables_have_every_translator(tmp_path):
+def test_all_steps_run_once_and_the_tables_have_every_translator(tmp_path):
     settings = run_settings(tmp_path, epochs=1, share=0.5, test_pairs=2, max_tokens=60)
     study = settings.section("translation")
     for files in (study.train, study.test):

@@ -88,7 +88,7 @@ def gpt2(vocabulary, dropout=0.1):
 
 
 def make_batch(tokenizer, sizes, weights):
-    special = SpecialTokens.of(tokenizer) if tokenizer else NOTHING
+    special = SpecialTokens.from_tokenizer(tokenizer) if tokenizer else NOTHING
     stream = np.random.default_rng(0).integers(5, 60, sum(sizes))
     starts, ids = np.cumsum(sizes) - sizes, np.arange(len(sizes), dtype=np.uint64)
     return Examples(
@@ -251,7 +251,7 @@ def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config,
         examples,
         [collator],
         settings,
-        HeldOut({"task": examples, "general": examples}, collator),
+        HeldOut({"task": examples, "held_out": examples}, collator),
     )
     batch = examples.take(np.arange(7))
     rows = [batch.tokens[first:end].tolist() for first, end in pairwise(batch.offsets.tolist())]
@@ -285,7 +285,7 @@ def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config,
     assert not torch.allclose(parameters(state.model), parameters(decoder(config)), atol=1e-4), (
         "it has learnt"
     )
-    assert last.task_loss == pytest.approx(
+    assert last.target_loss == pytest.approx(
         float(reference(trainer.model.eval(), batch, "token_count").detach()), abs=1e-5
     )
 
@@ -300,9 +300,9 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(
     repository_texts, byte_level, tmp_path
 ):
     texts = {
-        "corpus": repository_texts[4:20],
+        "pool": repository_texts[4:20],
         "task": repository_texts[:2],
-        "general": repository_texts[2:4],
+        "held_out": repository_texts[2:4],
     }
     inputs = [write_documents(tmp_path / name, some) for name, some in texts.items()]
     gpt2(len(byte_level)).save_pretrained(tmp_path / "base")
@@ -318,18 +318,18 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(
         json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()
     ]
     before, after = (line for line in lines if line["kind"] == "evaluation")
-    assert after["task_loss"] < before["task_loss"] - 0.5
+    assert after["target_loss"] < before["target_loss"] - 0.5
     assert artifact.manifest["depends_on"]["settings"]["objective"]["code"]["class"] == "Causal"
     card = (artifact.path / "README.md").read_text()
     assert "| objective | next token |" in card
     assert "`AutoModelForCausalLM.from_pretrained`" in card
     collator = OBJECTIVES.create("causal").heldout_collator(byte_level)
-    tokens = Tokens.of(iterate_documents(inputs[1]), byte_level)
+    tokens = Tokens.from_documents(iterate_documents(inputs[1]), byte_level)
     heldout, _ = build_examples(tokens, None, collator.special_tokens, 48)
     batch = collator.step_batch(heldout.take(np.arange(len(heldout))), 0, "token_count").examples
     for folder, line in ((tmp_path / "base", before), (artifact.path, after)):
         model = AutoModelForCausalLM.from_pretrained(folder).eval()
-        assert line["task_loss"] == pytest.approx(
+        assert line["target_loss"] == pytest.approx(
             float(reference(model, batch, "token_count").detach()), abs=1e-5
         )
 

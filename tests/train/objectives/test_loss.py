@@ -76,10 +76,10 @@ def test_token_losses_are_those_of_the_softmax_by_hand():
 
 def test_token_losses_of_half_precision_logits_are_computed_in_float32():
     logits = torch.randn(5, 1000, generator=torch.Generator().manual_seed(0)).bfloat16()
-    targets = torch.arange(5)
-    losses = token_losses(logits, targets)
+    labels = torch.arange(5)
+    losses = token_losses(logits, labels)
     assert losses.dtype == torch.float32
-    assert torch.equal(losses, token_losses(logits.float(), targets))
+    assert torch.equal(losses, token_losses(logits.float(), labels))
 
 
 def test_an_unknown_denominator_is_refused():

@@ -113,11 +113,11 @@ def test_masks_are_independent_over_positions_epochs_seeds_and_examples():
 
 
 def test_masking_of_a_tokenizer(tiny_tokenizer):
-    masking = Masking.of(tiny_tokenizer, seed=0)
+    masking = Masking.from_tokenizer(tiny_tokenizer, seed=0)
     assert set(np.flatnonzero(masking.special)) == set(tiny_tokenizer.all_special_ids)
     assert masking.mask_token == tiny_tokenizer.mask_token_id
     with pytest.raises(ConfigError, match="Causal has no mask token"):
-        Masking.of(type("Causal", (), {"mask_token_id": None})(), seed=0)
+        Masking.from_tokenizer(type("Causal", (), {"mask_token_id": None})(), seed=0)
     assert replace(masking, rate=1.0).rate == 1, "every token"
     for rate in (0.0, 1.5):
         with pytest.raises(ConfigError, match=f"mask_rate={rate}"):
@@ -197,7 +197,7 @@ def test_words_of_wordpiece_sentencepiece_and_byte_level_bpe(tiny_tokenizer):
 
 
 def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, repository_texts):
-    masking = Masking.of(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
+    masking = Masking.from_tokenizer(tiny_tokenizer, seed=3, rate=0.2, whole_word=True)
     tokens, offsets, ids = flat(
         [(tiny_tokenizer(text)["input_ids"], at) for at, text in enumerate(repository_texts)]
     )

@@ -107,22 +107,22 @@ def test_pairs_lose_no_token_and_do_not_depend_on_the_order(sizes, seed, epoch):
 
 
 def test_special_tokens_of_a_pair_are_those_of_the_tokenizer(tiny_tokenizer):
-    special = SpecialTokens.of(tiny_tokenizer, paired=True)
+    special = SpecialTokens.from_tokenizer(tiny_tokenizer, paired=True)
     first, second = (
         tiny_tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("model", "of text")
     )
     row = [*special.before, *first, *special.middle, *second, *special.after]
     assert row == tiny_tokenizer("model", "of text")["input_ids"]
-    assert (SpecialTokens.of(tiny_tokenizer).size, special.size) == (2, 3)
+    assert (SpecialTokens.from_tokenizer(tiny_tokenizer).size, special.size) == (2, 3)
     assert NextSentence().collator(tiny_tokenizer, 0).special_tokens.size == 3
 
 
 @pytest.mark.parametrize("max_tokens", [12, 13])
 def test_windows_have_room_for_the_token_between(write_corpus, tiny_tokenizer, max_tokens):
-    tokens = Tokens.of(
+    tokens = Tokens.from_documents(
         iterate_documents(write_corpus("c", ["Alpha beta gamma delta. " * 20])), tiny_tokenizer
     )
-    special = SpecialTokens.of(tiny_tokenizer, paired=True)
+    special = SpecialTokens.from_tokenizer(tiny_tokenizer, paired=True)
     examples, counts = build_examples(tokens, None, special, max_tokens)
     assert examples.sizes.sum() == tokens.ids.size == counts["tokens_text"]
     assert examples.lengths.max() == max_tokens

@@ -54,9 +54,9 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(
     plugin, repository_texts, byte_level, tmp_path
 ):
     texts = {
-        "corpus": repository_texts[4:20],
+        "pool": repository_texts[4:20],
         "task": repository_texts[:2],
-        "general": repository_texts[2:4],
+        "held_out": repository_texts[2:4],
     }
     inputs = [write_documents(tmp_path / name, some) for name, some in texts.items()]
     gpt2(len(byte_level)).save_pretrained(tmp_path / "base")
@@ -73,7 +73,7 @@ def test_adapting_trains_measures_and_writes_a_folder_without_dana(
         json.loads(line) for line in (artifact.path / "training.jsonl").read_text().splitlines()
     ]
     before, after = (line for line in lines if line["kind"] == "evaluation")
-    assert after["task_loss"] < before["task_loss"] - 0.5
+    assert after["target_loss"] < before["target_loss"] - 0.5
     decisive = artifact.manifest["depends_on"]["settings"]["objective"]
     assert (decisive["code"]["class"], decisive["after"]) == ("Completion", 0.3)
     card = (artifact.path / "README.md").read_text()

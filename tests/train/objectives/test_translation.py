@@ -131,7 +131,7 @@ def test_ranks_share_the_gradient_of_a_step_and_an_idle_one_adds_nothing():
         micro = batch.micro(np.array(rows, dtype=np.int64), BatchLayout())
         loss = micro_loss(micro.losses(module), micro.coefficients, batch.scale.total, 4)
         total += float(loss.detach()) / 4
-        assert rows or micro.targets.numel() == 0
+        assert rows or micro.labels.numel() == 0
     assert total == pytest.approx(float(reference(marian(), batch.examples, "batch")), rel=1e-6)
 
 
@@ -163,7 +163,7 @@ def test_stopped_by_a_signal_it_resumes_bit_for_bit(tmp_path):
         learning_rate=1e-3,
         execution=Execution(save_every=0),
     )
-    heldout = HeldOut({"task": pairs(), "general": pairs(SIZES[:4])}, COLLATOR)
+    heldout = HeldOut({"task": pairs(), "held_out": pairs(SIZES[:4])}, COLLATOR)
 
     def run(name, stop=0):
         state = new_state(marian(0.1), settings, budget=32)

@@ -1,4 +1,4 @@
-"""Contrastive detector of dana's own protocol: told at fit what general text looks like."""
+"""Contrastive detector of dana's own protocol: told at fit what pool text looks like."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,7 +22,7 @@ class FittedAxis(OnDevice):
 
 @dataclass(frozen=True)
 class Axis:
-    """Place along the line from the task's mean to that of general units; higher = more anomalous."""
+    """Place along the line from the task's mean to that of pool units; higher = more anomalous."""
 
     background: ClassVar[int] = 1000
     fitted_type: ClassVar[type] = FittedAxis

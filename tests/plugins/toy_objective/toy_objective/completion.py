@@ -24,7 +24,7 @@ class NextTokens(Collator):
         labels = np.append(batch.tokens[1:], IGNORED)
         labels[batch.offsets[1:] - 1] = IGNORED  # nothing follows the last token of an example
         labels[place + 1 < self.after * np.repeat(lengths, lengths)] = IGNORED
-        return StepBatch.of(batch, batch.tokens, labels, denominator)
+        return StepBatch.from_examples(batch, batch.tokens, labels, denominator)
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Completion(Objective):
         return AutoModelForCausalLM
 
     def collator(self, tokenizer, seed):
-        return NextTokens(SpecialTokens.of(tokenizer), self.after)
+        return NextTokens(SpecialTokens.from_tokenizer(tokenizer), self.after)
 
     def heldout_collator(self, tokenizer):
-        return NextTokens(SpecialTokens.of(tokenizer), 0.0)
+        return NextTokens(SpecialTokens.from_tokenizer(tokenizer), 0.0)
 
     def module(self, model, bf16=False):
         return ChunkedLosses(model, bf16)

@@ -13,13 +13,13 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.core.settings import load
 from dana.corpus.text import words
 from dana.stages import finetune_seed
-from dana.stages.grid.runner import run_grid
 from dana.stages.join import join_run
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
+from dana.stages.steps.runner import execute
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_folds, read_splits
-from tests.stages.grid.test_run import SETTINGS
+from tests.stages.steps.test_run import SETTINGS
 from tests.toy_task import rows, write_checkpoint, write_folds, write_split, write_task
 
 ARMS = {
@@ -34,7 +34,7 @@ FOLDS = range(3)
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Write a card with three folds, and general text with all of its texts, a third of them in capitals."""
+    """Write a card with three folds, and pool text with all of its texts, a third of them in capitals."""
     folder = tmp_path_factory.mktemp("inputs")
     card = write_folds(folder)
     texts = [example.text for example in read_folds(load_card(str(card)))]
@@ -49,7 +49,7 @@ def inputs(tmp_path_factory):
         folder, "pool", [{"id": row["id"], "text": row["text"]} for row in rows(150, 9)] + copies
     )
     model = write_checkpoint(folder / "model")
-    return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": str(model)}
+    return {"task": str(card), "pool": [str(folder / "pool.jsonl")], "model": str(model)}
 
 
 def recipe(inputs, out, **settings):
@@ -59,9 +59,9 @@ def recipe(inputs, out, **settings):
 
 @pytest.fixture(scope="module")
 def run(inputs, tmp_path_factory):
-    """Run all cells."""
+    """Run all steps."""
     folder = tmp_path_factory.mktemp("grid") / "run"
-    run_grid(plan_run(recipe(inputs, folder)))
+    execute(plan_run(recipe(inputs, folder)))
     join_run(folder)
     return folder
 
@@ -83,20 +83,20 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
     splits = read_splits(load_card(inputs["task"]), fold=fold)
     tested, dev = ({words(example.text) for example in splits[name]} for name in ("test", "dev"))
     folder = home(run, fold)
-    fit, held_out = texts(folder / "task" / "fit"), texts(folder / "task" / "held_out")
+    fit, held_out = texts(folder / "target" / "fit"), texts(folder / "target" / "held_out")
     assert fit == {words(example.text) for example in splits["train"]}
     assert held_out == dev
     assert not (tested | dev) & fit
     for arm in ("task", "both"):
-        of_task = depends_on(folder / "arms" / arm / "adapted")["task"]
-        assert of_task == table_identity(folder / "task" / "fit", DOCUMENTS)
-    task, corpus = (
-        read_manifest(folder / "task")["fingerprint"],
-        read_manifest(run / "corpus")["fingerprint"],
+        of_target = depends_on(folder / "arms" / arm / "adapted")["task"]
+        assert of_target == table_identity(folder / "target" / "fit", DOCUMENTS)
+    task, pool = (
+        read_manifest(folder / "target")["fingerprint"],
+        read_manifest(run / "pool")["fingerprint"],
     )
     for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
         inputs_of = depends_on(folder / scores)
-        assert (inputs_of["task"], inputs_of["general"]) == (task, corpus)
+        assert (inputs_of["task"], inputs_of["pool"]) == (task, pool)
     for arm, scores in (
         ("random", "arms/random/scores"),
         ("dana", "scores"),
@@ -105,7 +105,7 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
         weights = read_manifest(folder / "arms" / arm / "weights")
         assert weights["depends_on"]["scores"] == read_manifest(folder / scores)["fingerprint"]
         adapted = depends_on(folder / "arms" / arm / "adapted")
-        assert (adapted["weights"], adapted["corpus"]) == (weights["fingerprint"], corpus)
+        assert (adapted["weights"], adapted["pool"]) == (weights["fingerprint"], pool)
     for arm in ("base", *ARMS):
         for seed in (2 * fold, 2 * fold + 1):
             part = run / "nested" / str(fold) / "finetune" / "toy" / arm / f"seed-{seed}"
@@ -115,12 +115,10 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
             assert set(table["seed"]) == {seed}
 
 
-def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_predict(
-    inputs, run
-):
+def test_the_pool_holds_no_labelled_text_each_of_which_its_folds_models_predict(inputs, run):
     labelled = {words(example.text) for example in read_folds(load_card(inputs["task"]))}
-    assert not labelled & texts(run / "corpus")
-    assert read_manifest(run / "corpus")["counts"]["dropped"] == {"overlap": 60}
+    assert not labelled & texts(run / "pool")
+    assert read_manifest(run / "pool")["counts"]["dropped"] == {"overlap": 60}
     assert not [*run.glob("nested/*/corpus")]
     for arm in ("base", *ARMS):
         table = pd.read_parquet(run / "finetune" / "toy" / arm / "predictions.parquet")
@@ -128,18 +126,18 @@ def test_the_general_text_holds_no_labelled_text_each_of_which_its_folds_models_
         assert table.groupby("id")["adaptation"].nunique().tolist() == [1] * 60
 
 
-def test_cells_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
-    cells = [cell.name for cell in plan_run(recipe(inputs, tmp_path / "run")).cells]
-    tuned = [name for name in cells if name.startswith("finetune/")]
+def test_steps_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
+    steps = [step.name for step in plan_run(recipe(inputs, tmp_path / "run")).steps]
+    tuned = [name for name in steps if name.startswith("finetune/")]
     assert tuned == [
         f"finetune/toy/{arm}/{fold}/seed-{seed}"
         for fold in FOLDS
         for arm in ("base", *ARMS)
         for seed in (2 * fold, 2 * fold + 1)
     ]
-    assert cells.index("texts/1") > cells.index("finetune/toy/both/0/seed-1")
-    two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).cells
-    assert [cell.name for cell in two] == cells[: len(two)], (
+    assert steps.index("texts/1") > steps.index("finetune/toy/both/0/seed-1")
+    two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).steps
+    assert [step.name for step in two] == steps[: len(two)], (
         "fewer adaptations test the first folds"
     )
 
@@ -156,12 +154,12 @@ def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhi
 
     monkeypatch.setattr(finetune_seed, "run_seed", stopped)
     with pytest.raises(Preemption):
-        run_grid(plan_run(recipe(inputs, folder)))
+        execute(plan_run(recipe(inputs, folder)))
     join_run(folder)
     for arm in ("base", *ARMS):
         metrics = json.loads((folder / "finetune" / "toy" / arm / "metrics.json").read_text())
         assert [row["adaptation"] for row in metrics["seeds"]] == [0, 0]
-    run_grid(plan_run(recipe(inputs, folder)), jobs=2)
+    execute(plan_run(recipe(inputs, folder)), jobs=2)
     join_run(folder)
     for arm in ("base", *ARMS):
         file = f"finetune/toy/{arm}/predictions.parquet"
@@ -174,10 +172,8 @@ def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_to
         plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other)]))
     other = write_folds(tmp_path / "three", name="other")
     plain = write_task(tmp_path / "plain", name="plain")
-    grid = plan_run(
-        recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)])
-    )
-    of = {cell.name: cell.settings for cell in grid.cells}
+    run = plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)]))
+    of = {step.name: step.settings for step in run.steps}
     assert of["texts"]["settings"].cards == [inputs["task"], str(other)]
     folds = [of[f"finetune/{task}/dana/2/seed-4"]["fold"] for task in ("toy", "other", "plain")]
     assert folds == [2, 2, None]

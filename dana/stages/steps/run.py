@@ -1,4 +1,4 @@
-"""Hold the cells of an experiment in the order of their dependencies, records of finished cells, and the results."""
+"""Hold the steps of an experiment in the order of their dependencies, records of finished steps, and the results."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -13,66 +13,66 @@ import pandas as pd
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
 from dana.core.errors import ConfigError, suggestion
 from dana.core.text_table import csv_text
-from dana.stages.grid.cell import Cell
+from dana.stages.steps.step import Step
 
-RECORDS = "cells"
+RECORDS = "steps"
 RESULTS = "results.csv"
 NOTES = ("metrics", "losses", "in_domain")  # parts of a manifest whose numbers are results
 NOT_METRICS = {"adaptation", "seed", "seconds"}  # of a row of metrics.json
 
 
 @dataclass(frozen=True)
-class Grid:
-    """The cells of one experiment.
+class Run:
+    """The steps of one experiment.
 
     Attributes:
-        folder: Of the experiment: records and logs go to ``cells/NAME.json`` and
-            ``cells/NAME.log``, results to ``results.csv``.
-        cells: In the order in which they are started as far as their dependencies allow, and listed
+        folder: Of the experiment: records and logs go to ``steps/NAME.json`` and
+            ``steps/NAME.log``, results to ``results.csv``.
+        steps: In the order in which they are started as far as their dependencies allow, and listed
             in the results.
 
     Raises:
-        ConfigError: If a dependency is no cell.
+        ConfigError: If a dependency is no step.
     """
 
     folder: Path
-    cells: tuple[Cell, ...]
+    steps: tuple[Step, ...]
 
     def __post_init__(self) -> None:
-        names = [cell.name for cell in self.cells]
-        for cell in self.cells:
-            for need in cell.needs:
+        names = [step.name for step in self.steps]
+        for step in self.steps:
+            for need in step.needs:
                 if need not in names:
                     raise ConfigError(
-                        f"cell {cell.name}: depends on unknown cell {need!r}{suggestion(need, names)}"
+                        f"step {step.name}: depends on unknown step {need!r}{suggestion(need, names)}"
                     )
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Digest of each cell's stage and settings, and of those of all cells that it depends on."""
+        """Digest of each step's stage and settings, and of those of all steps that it depends on."""
         digests: dict[str, str] = {}
-        by_name = {cell.name: cell for cell in self.cells}
+        by_name = {step.name: step for step in self.steps}
         for name in TopologicalSorter(
-            {cell.name: cell.needs for cell in self.cells}
+            {step.name: step.needs for step in self.steps}
         ).static_order():
-            cell = by_name[name]
-            needs = {need: digests[need] for need in cell.needs}
+            step = by_name[name]
+            needs = {need: digests[need] for need in step.needs}
             digests[name] = fingerprint(
-                {"stage": cell.stage, "settings": cell.arguments(digests), "needs": needs}
+                {"stage": step.stage, "settings": step.arguments(digests), "needs": needs}
             )
         return digests
 
     def file(self, name: str, suffix: str) -> Path:
-        """Return the path of a cell's record (``.json``) or log (``.log``)."""
+        """Return the path of a step's record (``.json``) or log (``.log``)."""
         return self.folder / RECORDS / f"{name}{suffix}"
 
     def record(self, name: str) -> Mapping[str, Any]:
-        """Read the record of a cell; empty if there is none."""
+        """Read the record of a step; empty if there is none."""
         path = self.file(name, ".json")
         return read_json(path) if path.is_file() else {}
 
     def write_record(self, name: str, output: str, seconds: float) -> None:
-        """Record that a cell is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
+        """Record that a step is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
         record = {
             "fingerprint": self.fingerprints[name],
             "made": output,
@@ -82,11 +82,11 @@ class Grid:
         write_json(self.file(name, ".json"), record)
 
     def states(self) -> dict[str, str]:
-        """Return the state of each cell: ``done``, ``changed`` (other settings, or output missing) or ``missing``."""
+        """Return the state of each step: ``done``, ``changed`` (other settings, or output missing) or ``missing``."""
         current = self.fingerprints
         return {
-            cell.name: self._state(self.record(cell.name), current[cell.name])
-            for cell in self.cells
+            step.name: self._state(self.record(step.name), current[step.name])
+            for step in self.steps
         }
 
     def _state(self, record: Mapping[str, Any], current: str) -> str:
@@ -97,10 +97,10 @@ class Grid:
         return "changed" if gone or record["fingerprint"] != current else "done"
 
 
-def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
-    """Write ``results.csv``: the metrics of all artifacts of a grid, in the order of its cells.
+def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:
+    """Write ``results.csv``: the metrics of all artifacts of a run, in the order of its steps.
 
-    Columns: ``cell``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds),
+    Columns: ``step``, its labels, ``stage``, ``metric``, ``seed`` (empty of one without seeds),
     ``value``, ``fingerprint`` and dana ``version`` of the artifact, and its path, ``artifact``: in
     the experiment's folder, or whole if it lies elsewhere.
 
@@ -109,30 +109,30 @@ def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
     manifest.
 
     Args:
-        grid: The cells.
-        outputs: What those that are done made, by cell.
+        run: The steps.
+        outputs: What those that are done made, by step.
     """
     rows = []
-    for cell in grid.cells:
-        path = Path(outputs.get(cell.name) or "-")
+    for step in run.steps:
+        path = Path(outputs.get(step.name) or "-")
         if manifest := read_manifest(path):
-            location = path.relative_to(grid.folder) if path.is_relative_to(grid.folder) else path
+            location = path.relative_to(run.folder) if path.is_relative_to(run.folder) else path
             origin = {
                 "fingerprint": manifest["fingerprint"],
                 "version": manifest["versions"]["dana"],
             }
             for metric, seed, value in _metrics(path, manifest):
                 head = {
-                    "cell": cell.name,
-                    **cell.labels,
-                    "stage": cell.stage,
+                    "step": step.name,
+                    **step.labels,
+                    "stage": step.stage,
                     "metric": metric,
                     "seed": seed,
                 }
                 rows.append({**head, "value": value, **origin, "artifact": location.as_posix()})
-    labels = dict.fromkeys(label for cell in grid.cells for label in cell.labels)
+    labels = dict.fromkeys(label for step in run.steps for label in step.labels)
     columns = [
-        "cell",
+        "step",
         *labels,
         "stage",
         "metric",
@@ -143,8 +143,8 @@ def write_metrics(grid: Grid, outputs: Mapping[str, str]) -> Path:
         "artifact",
     ]
     table = pd.DataFrame(rows, columns=columns)
-    write_text(grid.folder / RESULTS, csv_text(table))
-    return grid.folder / RESULTS
+    write_text(run.folder / RESULTS, csv_text(table))
+    return run.folder / RESULTS
 
 
 def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

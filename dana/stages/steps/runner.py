@@ -1,4 +1,4 @@
-"""Run the cells of a grid as their dependencies finish, some in parallel; a failed cell stops only its dependents."""
+"""Run the steps of a run as their dependencies finish, some in parallel; a failed step stops only its dependents."""
 
 import os
 import sys
@@ -26,15 +26,15 @@ from dana.core.launch import (
 from dana.core.logging import format_duration, get_logger, progress_label, seconds_left, setup
 from dana.core.remake import call_remaking
 from dana.core.workers import Worker
-from dana.stages.grid.cell import Cell, call_stage
-from dana.stages.grid.grid import Grid, write_metrics
+from dana.stages.steps.run import Run, write_metrics
+from dana.stages.steps.step import Step, call_stage
 
 log = get_logger(__name__)
 
 STOPPED = (
     75  # exit code of dana.core.launch.Preemption: stopped by a signal, with its progress saved
 )
-PATIENCE = 60.0  # seconds for an interrupted cell to clean up before its process is killed
+PATIENCE = 60.0  # seconds for an interrupted step to clean up before its process is killed
 
 Outcome = tuple[str, float | None]  # result of call_stage
 
@@ -56,15 +56,15 @@ class Call:
     remake: bool
 
     def make(self) -> Outcome:
-        """Make the call; see :func:`dana.stages.grid.cell.call_stage`."""
+        """Make the call; see :func:`dana.stages.steps.step.call_stage`."""
         return call_remaking(lambda: call_stage(self.stage, self.arguments), self.remake)
 
 
 Submit = Callable[[list[Call]], "list[Future[Any]]"]
 
 
-class CellError(DanaError):
-    """Error for failed cells; the exit code is 75 if one was stopped by a signal, 1 for an unexpected error."""
+class StepError(DanaError):
+    """Error for failed steps; the exit code is 75 if one was stopped by a signal, 1 for an unexpected error."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -72,142 +72,146 @@ class CellError(DanaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the exit code, too."""
-        return CellError, (str(self), self.exit_code)
+        return StepError, (str(self), self.exit_code)
 
 
-def run_grid(
-    grid: Grid,
+def execute(
+    run: Run,
     jobs: int = 1,
-    tell: Callable[[Cell, str], None] | None = None,
+    tell: Callable[[Step, str], None] | None = None,
     remake: bool = False,
 ) -> dict[str, str]:
-    """Run the cells of a grid and collect ``results.csv``.
+    """Run the steps of a run and collect ``results.csv``.
 
     Every stage is called and reuses its artifact if nothing it depends on has changed: after an
     interruption only missing artifacts are made. Results do not depend on `jobs` if OMP_NUM_THREADS
     is the same: on CPUs, sums depend on the number of threads.
 
     Args:
-        grid: The cells.
-        jobs: Number of cells that run in parallel, each in its own process; 1 runs them in this
+        run: The steps.
+        jobs: Number of steps that run in parallel, each in its own process; 1 runs them in this
             process.
-        tell: Called in this process with each finished cell and its output.
+        tell: Called in this process with each finished step and its output.
         remake: Whether artifacts of other settings are replaced instead of refused.
 
     Returns:
-        Output of each cell, by name.
+        Output of each step, by name.
 
     Raises:
-        DanaError: After all other cells are done: which cells failed and why. A single failure in
+        DanaError: After all other steps are done: which steps failed and why. A single failure in
             this process is raised as it is.
-        Preemption: At once, if a cell was stopped by a signal.
+        Preemption: At once, if a step was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
-    run = _GridRun(grid, jobs, remake)
+    execution = _Execution(run, jobs, remake)
     try:
         with _team_of(jobs) as submit:
-            run.begin(submit)
-            while run.running:
-                for cell in run.finish():
+            execution.begin(submit)
+            while execution.running:
+                for step in execution.finish():
                     if tell and is_writer():
-                        tell(cell, run.made[cell.name])
-                run.begin(submit)
+                        tell(step, execution.made[step.name])
+                execution.begin(submit)
     finally:
         if is_writer():
-            write_metrics(grid, run.made)
-    log.info("cells     %d of %d done (%s)", len(run.made), len(grid.cells), run.clock.text())
-    if run.failed:
-        raise run.error()
-    return run.made
+            write_metrics(run, execution.made)
+    log.info(
+        "steps     %d of %d done (%s)", len(execution.made), len(run.steps), execution.clock.text()
+    )
+    if execution.failed:
+        raise execution.error()
+    return execution.made
 
 
-class _GridRun:
-    """State of a running grid: cells that wait, run, are done and failed."""
+class _Execution:
+    """State of a run at work: steps that wait, are at work, done or failed."""
 
-    def __init__(self, grid: Grid, jobs: int, remake: bool) -> None:
-        self.grid = grid
+    def __init__(self, run: Run, jobs: int, remake: bool) -> None:
+        self.run = run
         self.jobs = jobs
         self.remake = remake
-        self.clock = Clock(grid, jobs)
-        self.waiting = list(grid.cells)
-        self.states = grid.states()
-        self.running: dict[Future[Any], tuple[Cell, float]] = {}
+        self.clock = Clock(run, jobs)
+        self.waiting = list(run.steps)
+        self.states = run.states()
+        self.running: dict[Future[Any], tuple[Step, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
 
     def begin(self, submit: Submit) -> None:
-        """Start cells whose dependencies are done, up to the number of jobs."""
-        cells = self._next_cells()
-        if not cells:
+        """Start steps whose dependencies are done, up to the number of jobs."""
+        steps = self._next_cells()
+        if not steps:
             return
-        for cell in cells:
-            self.waiting.remove(cell)
+        for step in steps:
+            self.waiting.remove(step)
             position = self._position()
-            log.info("%-9s %-38s %s", position, cell.words, self.clock.text())
+            log.info("%-9s %-38s %s", position, step.words, self.clock.text())
         start = time.monotonic()
-        label = f"{position} {cells[0].name}" if len(cells) == 1 else ""
+        label = f"{position} {steps[0].name}" if len(steps) == 1 else ""
         with progress_label(label):
-            outcomes = submit([self._call(cell) for cell in cells])
-        for cell, outcome in zip(cells, outcomes, strict=True):
-            self.running[outcome] = cell, start
+            outcomes = submit([self._call(step) for step in steps])
+        for step, outcome in zip(steps, outcomes, strict=True):
+            self.running[outcome] = step, start
 
-    def _next_cells(self) -> list[Cell]:
-        """Return the cells to start now: as many as there are idle jobs, or launched processes.
+    def _next_cells(self) -> list[Step]:
+        """Return the steps to start now: as many as there are idle jobs, or launched processes.
 
-        Launched processes work on one cell together, unless one process does it alone.
+        Launched processes work on one step together, unless one process does it alone.
         """
         stop = next(
-            (index for index, cell in enumerate(self.waiting) if cell.stops), len(self.waiting)
+            (index for index, step in enumerate(self.waiting) if step.stops), len(self.waiting)
         )
         if stop == 0 and not self.running:
             stop = 1
-        ready = [cell for cell in self.waiting[:stop] if set(cell.needs) <= self.made.keys()]
+        ready = [step for step in self.waiting[:stop] if set(step.needs) <= self.made.keys()]
         if not has_peers():
             return ready[: self.jobs - len(self.running)]
         if ready and ready[0].is_alone:
-            return [cell for cell in ready if cell.is_alone][: processes()]
+            return [step for step in ready if step.is_alone][: processes()]
         return ready[:1]
 
     def _position(self) -> str:
-        count = len(self.grid.cells)
+        count = len(self.run.steps)
         return f"{count - len(self.waiting)} of {count}"
 
-    def _call(self, cell: Cell) -> Call:
-        arguments = cell.arguments(self.made)
-        return Call(cell.stage, arguments, self.grid.file(cell.name, ".log"), self.remake)
+    def _call(self, step: Step) -> Call:
+        arguments = step.arguments(self.made)
+        return Call(step.stage, arguments, self.run.file(step.name, ".log"), self.remake)
 
-    def finish(self) -> Iterator[Cell]:
-        """Wait for a cell, record its output and yield it; raise only if it was stopped by a signal."""
+    def finish(self) -> Iterator[Step]:
+        """Wait for a step, record its output and yield it; raise only if it was stopped by a signal."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
-            cell, start = self.running.pop(outcome)
+            step, start = self.running.pop(outcome)
             error = outcome.exception()
             if isinstance(error, BrokenExecutor):
-                log_file = self.grid.file(cell.name, ".log")
-                error = CellError(f"its process was killed; {log_file} says more", 1)
+                log_file = self.run.file(step.name, ".log")
+                error = StepError(f"its process was killed; {log_file} says more", 1)
             if error is not None:
-                log.error("failed    %s: %s", cell.name, error)
-                self.failed[cell.name] = error
+                log.error("failed    %s: %s", step.name, error)
+                self.failed[step.name] = error
                 if getattr(error, "exit_code", None) == STOPPED:
                     raise error
                 continue
-            self.made[cell.name], seconds = outcome.result()
+            self.made[step.name], seconds = outcome.result()
             seconds = max(time.monotonic() - start, seconds or 0)
-            self.clock.count(cell, seconds)
-            if is_writer() and self.states[cell.name] != "done":  # a reused one keeps its time
-                self.grid.write_record(cell.name, self.made[cell.name], seconds)
-            if cell.stops and self.made[cell.name]:
+            self.clock.count(step, seconds)
+            if is_writer() and self.states[step.name] != "done":  # a reused one keeps its time
+                self.run.write_record(step.name, self.made[step.name], seconds)
+            if step.stops and self.made[step.name]:
                 self.waiting.clear()
-            yield cell
+            yield step
 
     def error(self) -> BaseException:
-        """Return one error for all failed cells; a single error of this process as it is."""
-        names = [cell.name for cell in self.grid.cells if cell.name in self.failed]
+        """Return one error for all failed steps; a single error of this process as it is."""
+        names = [step.name for step in self.run.steps if step.name in self.failed]
         error = self.failed[names[0]]
-        if len(names) == 1 and not isinstance(error, CellError):
+        if len(names) == 1 and not isinstance(error, StepError):
             return error
-        rest = f"; {len(self.waiting)} that depend on them were not started" if self.waiting else ""
-        message = f"{len(names)} of {len(self.grid.cells)} cells failed: {', '.join(names)}{rest}. {names[0]}: {error}"
-        return CellError(
+        others = (
+            f"; {len(self.waiting)} that depend on them were not started" if self.waiting else ""
+        )
+        message = f"{len(names)} of {len(self.run.steps)} steps failed: {', '.join(names)}{others}. {names[0]}: {error}"
+        return StepError(
             message, max(getattr(error, "exit_code", 1) for error in self.failed.values())
         )
 
@@ -261,7 +265,7 @@ def _call_here(call: Call) -> "Future[Any]":
     except Exception as error:
         outcome.set_exception(error)
         link: BaseException | None = error
-        while link:  # a failed cell must not keep its model until the grid ends
+        while link:  # a failed step must not keep its model until the run ends
             traceback.clear_frames(link.__traceback__)
             link = link.__cause__ or link.__context__
     return outcome
@@ -270,7 +274,7 @@ def _call_here(call: Call) -> "Future[Any]":
 def _call_on_ranks(calls: list[Call]) -> "list[Future[Any]]":
     """Make one call on all launched processes together, or each of several on a process of its own.
 
-    Every process gets every outcome, so that all go on with the same cells.
+    Every process gets every outcome, so that all go on with the same steps.
     """
     if len(calls) == 1:
         return [_call_here(calls[0])]
@@ -299,14 +303,14 @@ def _portable(outcome: "Future[Any]") -> tuple[Outcome | None, str, int]:
 def _future(result: Outcome | None, error: str, exit_code: int) -> "Future[Any]":
     outcome: Future[Any] = Future()
     if error:
-        outcome.set_exception(CellError(error, exit_code))
+        outcome.set_exception(StepError(error, exit_code))
     else:
         outcome.set_result(result)
     return outcome
 
 
 def _call_there(call: Call) -> Outcome:
-    """Run one cell in a worker process, with its output in a log file."""
+    """Run one step in a worker process, with its output in a log file."""
     log_file = call.log_file
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with log_file.open("w", encoding="utf-8") as stream:
@@ -317,37 +321,37 @@ def _call_there(call: Call) -> Outcome:
         return call.make()
     except DanaError as error:
         log.error("%s", error)
-        raise CellError(f"{error} ({log_file})", error.exit_code) from None
+        raise StepError(f"{error} ({log_file})", error.exit_code) from None
     except Exception as error:
         traceback.print_exc()
-        raise CellError(f"{type(error).__name__}: {error} ({log_file})", 1) from None
+        raise StepError(f"{type(error).__name__}: {error} ({log_file})", 1) from None
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
 
 
 class Clock:
-    """Say the time spent, and the time left as far as finished cells of the same stage tell it.
+    """Say the time spent, and the time left as far as finished steps of the same stage tell it.
 
-    A stage of which no cell is finished is left out.
+    A stage of which no step is finished is left out.
 
     Args:
-        grid: The cells.
-        jobs: Number of cells that run in parallel and share the machine.
+        run: The steps.
+        jobs: Number of steps that run in parallel and share the machine.
     """
 
-    def __init__(self, grid: Grid, jobs: int) -> None:
+    def __init__(self, run: Run, jobs: int) -> None:
         self._jobs = jobs
         self._begun = time.monotonic()
-        self._ahead = Counter(cell.stage for cell in grid.cells)
+        self._ahead = Counter(step.stage for step in run.steps)
         self._finished: Counter[str] = Counter()
         self._seconds: dict[str, float] = defaultdict(float)
 
-    def count(self, cell: Cell, seconds: float) -> None:
-        """Count a finished cell and the seconds that making its artifact took."""
-        self._ahead[cell.stage] -= 1
-        self._finished[cell.stage] += 1
-        self._seconds[cell.stage] += seconds
+    def count(self, step: Step, seconds: float) -> None:
+        """Count a finished step and the seconds that making its artifact took."""
+        self._ahead[step.stage] -= 1
+        self._finished[step.stage] += 1
+        self._seconds[step.stage] += seconds
 
     def text(self) -> str:
         """Format the time spent and the time left."""

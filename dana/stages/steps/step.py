@@ -1,4 +1,4 @@
-"""Describe a cell of an experiment: a stage function, its keyword arguments, and the cells it depends on."""
+"""Describe a step of an experiment: a stage function, its keyword arguments, and the steps it depends on."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from dana.core.artifacts import Artifact, canonical
 from dana.core.settings import load
 
-# What a cell does, by the first part of its name; {} are the other parts.
+# What a step does, by the first part of its name; {} are the other parts.
 WORDS = {
     "harvest": "reading the installed packages",
     "texts": "reading the texts",
@@ -22,7 +22,7 @@ WORDS |= {
     "gate": "testing the base on {} text",
     "adapt": "adapting on {} text",
 }
-WORDS |= {"finetune": "fine-tuning {1} on {0}", "floors": "computing the floors of {}"}
+WORDS |= {"finetune": "fine-tuning {1} on {0}", "baselines": "computing the baselines of {}"}
 WORDS |= {
     "rate": "finding a learning rate for {1} on {0}",
     "model": "writing the classifier of {1} on {0}",
@@ -32,17 +32,17 @@ WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the 
 
 @dataclass(frozen=True)
 class OutputOf:
-    """Placeholder in the settings of a cell for the path or name that another cell returns.
+    """Placeholder in the settings of a step for the path or name that another step returns.
 
     Attributes:
-        cell: Name of the other cell, which runs first.
+        step: Name of the other step, which runs first.
     """
 
-    cell: str
+    step: str
 
 
 @dataclass(frozen=True)
-class Cell:
+class Step:
     """One call of a stage function.
 
     A stage function takes keyword arguments (JSON values, paths or settings dataclasses), makes an
@@ -50,15 +50,15 @@ class Cell:
     artifact with the same fingerprint.
 
     Attributes:
-        name: Distinct in the grid: words of letters, digits, ``_ . -``, joined by ``/``.
+        name: Distinct in the run: words of letters, digits, ``_ . -``, joined by ``/``.
         stage: ``module:function``, for example ``dana.stages.weigh:weigh_stage``.
-        settings: Keyword arguments; a :class:`OutputOf` is replaced by what that cell returned.
-        after: Names of cells that must be finished first, beside those of :class:`OutputOf`.
-        labels: Columns of the table of results that say what the cell stands for, such as task and
+        settings: Keyword arguments; a :class:`OutputOf` is replaced by what that step returned.
+        after: Names of steps that must be finished first, beside those of :class:`OutputOf`.
+        labels: Columns of the table of results that say what the step stands for, such as task and
             arm.
         is_alone: Whether one process does it alone, so that several launched processes can each do
-            another such cell at a time.
-        stops: Whether it runs alone, after all earlier cells of the grid, and leaves out the later
+            another such step at a time.
+        stops: Whether it runs alone, after all earlier steps of the run, and leaves out the later
             ones if it returns a reason.
     """
 
@@ -73,32 +73,32 @@ class Cell:
     @property
     def words(self) -> str:
         """What it does, in words; the number of a repetition, from 1, and the seed follow."""
-        first, *rest = self.name.split("/")
+        first, *parts = self.name.split("/")
         notes = []
-        if rest and rest[-1].startswith("seed-"):
-            notes.append(f"seed {rest.pop().removeprefix('seed-')}")
-        if rest and rest[-1].isdigit():
-            notes.insert(0, str(int(rest.pop()) + 1))
+        if parts and parts[-1].startswith("seed-"):
+            notes.append(f"seed {parts.pop().removeprefix('seed-')}")
+        if parts and parts[-1].isdigit():
+            notes.insert(0, str(int(parts.pop()) + 1))
         words = WORDS.get(first, "")
-        if not words or words.count("{") != len(rest):
+        if not words or words.count("{") != len(parts):
             return self.name
         number = f" ({', '.join(notes)})" if notes else ""
-        return words.format(*rest) + number
+        return words.format(*parts) + number
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Names of the cells that it depends on."""
+        """Names of the steps that it depends on."""
         return (*self.after, *_cells_in(dict(self.settings)))
 
     def arguments(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings as JSON values, with each :class:`OutputOf` replaced by that cell's output."""
+        """Return the settings as JSON values, with each :class:`OutputOf` replaced by that step's output."""
         return json.loads(canonical(_resolve(dict(self.settings), outputs)))
 
 
 def _cells_in(value: Any) -> Iterator[str]:
-    """Yield the name of the cell of each placeholder in a value, in lists and mappings, too."""
+    """Yield the name of the step of each placeholder in a value, in lists and mappings, too."""
     if isinstance(value, OutputOf):
-        yield value.cell
+        yield value.step
     elif isinstance(value, dict):
         for item in value.values():
             yield from _cells_in(item)
@@ -108,9 +108,9 @@ def _cells_in(value: Any) -> Iterator[str]:
 
 
 def _resolve(value: Any, outputs: Mapping[str, Any]) -> Any:
-    """Replace the placeholders in a value by the outputs of their cells."""
+    """Replace the placeholders in a value by the outputs of their steps."""
     if isinstance(value, OutputOf):
-        return outputs[value.cell]
+        return outputs[value.step]
     if isinstance(value, dict):
         return {key: _resolve(item, outputs) for key, item in value.items()}
     if isinstance(value, list):

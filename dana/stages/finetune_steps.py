@@ -1,4 +1,4 @@
-"""Plan the fine-tuning cells of a grid for ``dana run`` and ``dana finetune``.
+"""Plan the fine-tuning steps of a run for ``dana run`` and ``dana finetune``.
 
 A run repeats each arm: adaptation 0, 1, ... has a selection, an adaptation and fine-tunings of its
 own, so that the spread over seeds covers all three (Dodge et al. 2020; Sellam et al. 2022, The
@@ -15,10 +15,10 @@ from dana.core.config import require
 from dana.core.launch import processes
 from dana.core.schemas import NESTED
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.grid.cell import Cell, OutputOf
-from dana.stages.grid.grid import Grid
 from dana.stages.join import seed_folder, unit_folder
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import held_out_folders
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import fold_count
@@ -35,14 +35,14 @@ class TaskRun:
     """One checkpoint on one task: what its steps are made from.
 
     Attributes:
-        model: Folder or Hub name, or the output of a cell.
+        model: Folder or Hub name, or the output of a step.
         card: Task card, a name or YAML file.
         settings: Preset and overrides.
         out: Folder of the joined result.
-        name: ``TASK/ARM``, the middle of the names of its cells.
+        name: ``TASK/ARM``, the middle of the names of its steps.
         data: Folder of the card's data.
         labels: Columns of the table of results.
-        after: Names of cells that must be finished first.
+        after: Names of steps that must be finished first.
     """
 
     model: str | OutputOf
@@ -54,9 +54,9 @@ class TaskRun:
     labels: Mapping[str, str] | None = None
     after: tuple[str, ...] = ()
 
-    def cells(
+    def steps(
         self, index: int, seeds: Iterable[int], has_folds: bool, is_repeated: bool = True
-    ) -> Iterator[Cell]:
+    ) -> Iterator[Step]:
         """Yield the steps of one adaptation or fold: a learning rate if asked for, seeds, the model with ``save``.
 
         Args:
@@ -76,10 +76,10 @@ class TaskRun:
         folder = unit_folder(self.out, index)
         if _finds_rate(self.card, self.settings):
             arguments = {**shared, "out": folder / "rate"}
-            yield Cell(f"rate/{name}", RATE_STAGE, arguments, self.after, is_alone=True)
+            yield Step(f"rate/{name}", RATE_STAGE, arguments, self.after, is_alone=True)
             shared["rate"] = OutputOf(f"rate/{name}")
-        cells = [
-            Cell(
+        steps = [
+            Step(
                 f"finetune/{name}/seed-{seed}",
                 SEED_STAGE,
                 {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)},
@@ -89,12 +89,12 @@ class TaskRun:
             )
             for seed in seeds
         ]
-        yield from cells
+        yield from steps
         if self.settings.save:
             out = self.model_folder(index, has_folds or is_repeated)
-            parts = [OutputOf(cell.name) for cell in cells]
+            parts = [OutputOf(step.name) for step in steps]
             arguments = {**shared, "seeds": parts, "out": out}
-            yield Cell(f"model/{name}", MODEL_STAGE, arguments, is_alone=True)
+            yield Step(f"model/{name}", MODEL_STAGE, arguments, is_alone=True)
 
     def model_folder(self, index: int, is_repeated: bool) -> Path:
         """Return the folder of the model that ``save`` keeps: ``OUT-model``, or one beside the seeds of an index."""
@@ -106,24 +106,24 @@ def _finds_rate(card: str, settings: FinetuneSettings) -> bool:
     """Return whether the learning rate is ``auto``, by the settings or by the card's preset."""
     if settings.learning_rate is not None:
         return settings.learning_rate == AUTO
-    if card.endswith(".yaml") and not Path(card).is_file():  # another cell writes it
+    if card.endswith(".yaml") and not Path(card).is_file():  # another step writes it
         return False
     return load_card(card).preset(settings.preset).learning_rate == AUTO
 
 
-def loss_cells(
+def loss_steps(
     settings: RunSettings, arm: str, model: str | OutputOf, index: int
-) -> Iterator[Cell]:
-    """Yield the cells ``loss/TEXT/ARM/INDEX`` that measure one adaptation of an arm on text without labels.
+) -> Iterator[Step]:
+    """Yield the steps ``loss/TEXT/ARM/INDEX`` that measure one adaptation of an arm on text without labels.
 
     Args:
         settings: Settings of the run; ``adapt`` and ``out`` are used.
         arm: Name of the arm.
-        model: Folder or Hub name, or the output of a cell.
+        model: Folder or Hub name, or the output of a step.
         index: Index of the adaptation.
     """
     out = Path(settings.out)
-    for task, texts in zip(("task", "general"), held_out_folders(out), strict=True):
+    for task, texts in zip(("target", "pool"), held_out_folders(out), strict=True):
         folder = seed_folder(out / "finetune" / task / arm, index, index)
         arguments: dict[str, Any] = {
             "model": model,
@@ -133,31 +133,34 @@ def loss_cells(
         }
         arguments |= {"index": index, "out": folder}
         labels = {"task": task, "arm": arm}
-        yield Cell(
+        yield Step(
             f"loss/{task}/{arm}/{index}", "dana.stages.losses:loss_stage", arguments, labels=labels
         )
 
 
-def floor_cell(
+def baseline_step(
     settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()
-) -> Cell:
-    """Make the cell ``floors/TASK`` of the floors of a task, tested on its first folds, or on its test texts."""
+) -> Step:
+    """Make the step ``baselines/TASK`` of the baselines of a task, tested on its first folds, or on its test texts."""
     texts = {
         name: getattr(settings.finetune, name)
         for name in ("max_train", "text_field", "label_field", "id_field")
     }
     arguments = {
         "card": card,
-        "out": Path(settings.out) / "floors" / name,
+        "out": Path(settings.out) / "baselines" / name,
         "settings": FinetuneSettings(**texts),
     }
     arguments |= {
-        "names": settings.floor_names,
+        "names": settings.baseline_names,
         "encoder": settings.selection.encoder,
         "data": settings.data,
     }
-    return Cell(
-        f"floors/{name}", "dana.stages.floors:floors_stage", {**arguments, "folds": folds}, after
+    return Step(
+        f"baselines/{name}",
+        "dana.stages.baselines:baselines_stage",
+        {**arguments, "folds": folds},
+        after,
     )
 
 
@@ -182,7 +185,7 @@ def cards_by_name(
 
     Args:
         cards: Names or YAML files.
-        future_names: Names of tasks by card, for cards that a cell will write.
+        future_names: Names of tasks by card, for cards that a step will write.
 
     Raises:
         ConfigError: If a card is unknown, or two have one name.
@@ -196,26 +199,26 @@ def cards_by_name(
     return dict(zip(names, cards, strict=True))
 
 
-def refuse_mixed_precision(grid: Grid) -> None:
-    """Refuse, before any work, a precision other than that of finished cells: results would not compare.
+def refuse_mixed_precision(run: Run) -> None:
+    """Refuse, before any work, a precision other than that of finished steps: results would not compare.
 
     Raises:
-        ConfigError: Names a finished cell's folder and the environment variable that sets its
+        ConfigError: Names a finished step's folder and the environment variable that sets its
             precision.
     """
-    states = {name: state for name, state in grid.states().items() if name.startswith("finetune/")}
+    states = {name: state for name, state in run.states().items() if name.startswith("finetune/")}
     if "done" not in states.values() or set(states.values()) == {"done"}:
         return
-    now = Precision.of().name
-    for cell in grid.cells:
-        if states.get(cell.name) == "done" and cell.stage == SEED_STAGE:
-            folder = Path(cell.settings["out"])
+    now = Precision.from_accelerator().name
+    for step in run.steps:
+        if states.get(step.name) == "done" and step.stage == SEED_STAGE:
+            folder = Path(step.settings["out"])
             before = read_manifest(folder).get("precision", now)
             refuse_precision(folder, before, now)
 
 
-def require_shared_cells(jobs: int) -> None:
-    """Refuse parallel jobs if several processes were launched: they share the work of each cell.
+def require_shared_steps(jobs: int) -> None:
+    """Refuse parallel jobs if several processes were launched: they share the work of each step.
 
     Raises:
         ConfigError: Names ``jobs``.
@@ -225,7 +228,7 @@ def require_shared_cells(jobs: int) -> None:
         shares,
         "jobs",
         jobs,
-        "1 if several processes were launched: they share the work of each cell",
+        "1 if several processes were launched: they share the work of each step",
     )
 
 
@@ -244,7 +247,7 @@ def with_seed(settings: RunSettings, index: int) -> RunSettings:
     )
 
 
-def home(out: Path, index: int) -> Path:
+def folder_of_fold(out: Path, index: int) -> Path:
     """Return the folder whose ``arms/`` hold the scores, weights and models of one adaptation."""
     return out / NESTED / str(index) if index else out
 
@@ -260,5 +263,5 @@ def check_seeds(settings: RunSettings) -> None:
 
 
 def suffix(index: int) -> str:
-    """Return the suffix of the cell names of one adaptation."""
+    """Return the suffix of the step names of one adaptation."""
     return f"/{index}" if index else ""

@@ -1,4 +1,4 @@
-"""The corpus artifact: every document once, counted by source, the same bytes by any number of processes."""
+"""The pool artifact: every document once, counted by source, the same bytes by any number of processes."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.slices import iterate_slices, parse_sources
 from dana.corpus.sources import find_files
 from dana.stages import texts as stage
-from dana.stages.texts import corpus_stage
+from dana.stages.texts import pool_stage
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def sources(tmp_path):
 
 
 def test_documents_and_counts_by_hand(sources, tmp_path):
-    corpus = corpus_stage([str(sources)], tmp_path / "out")
-    documents = list(iterate_documents(corpus.path))
+    pool = pool_stage([str(sources)], tmp_path / "out")
+    documents = list(iterate_documents(pool.path))
     assert [(d.source, d.text) for d in documents] == [
         ("ay", "one"),
         ("ay", "zwölf"),
@@ -51,35 +51,35 @@ def test_documents_and_counts_by_hand(sources, tmp_path):
         "rejected": {},
         "by_source": by_source,
     }
-    assert corpus.manifest["counts"] == counts
-    assert pq.read_schema(part_files(corpus.path)[0]).names == DOCUMENTS.names
-    assert corpus.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
-    assert str(tmp_path) not in json.dumps(corpus.manifest["depends_on"])
+    assert pool.manifest["counts"] == counts
+    assert pq.read_schema(part_files(pool.path)[0]).names == DOCUMENTS.names
+    assert pool.manifest["depends_on"]["order"] == ["ay.txt", "bee.jsonl.gz"]
+    assert str(tmp_path) not in json.dumps(pool.manifest["depends_on"])
 
 
 def test_the_same_files_elsewhere_give_the_same_bytes(sources, tmp_path, monkeypatch):
-    one = corpus_stage([str(sources)], tmp_path / "one")
+    one = pool_stage([str(sources)], tmp_path / "one")
     folder = sources.rename(tmp_path / "moved")
-    two = corpus_stage([str(folder / "*")], tmp_path / "two")
+    two = pool_stage([str(folder / "*")], tmp_path / "two")
     assert one.fingerprint == two.fingerprint
     assert part_files(one.path)[0].read_bytes() == part_files(two.path)[0].read_bytes()
-    three = corpus_stage(
+    three = pool_stage(
         [str(one.path)], tmp_path / "three"
-    )  # a corpus is a source of documents itself
+    )  # a pool is a source of documents itself
     assert list(iterate_documents(three.path)) == list(iterate_documents(one.path))
     monkeypatch.setattr(stage, "read_documents", None)
-    assert corpus_stage([str(folder)], tmp_path / "one").manifest == one.manifest, (
+    assert pool_stage([str(folder)], tmp_path / "one").manifest == one.manifest, (
         "a rerun reads no document"
     )
 
 
-def test_another_order_is_another_corpus(sources, tmp_path):
+def test_another_order_is_another_pool(sources, tmp_path):
     """Which source keeps a text that both have depends on it."""
     files = [str(sources / "bee.jsonl.gz"), str(sources / "ay.txt")]
-    corpus_stage(files, tmp_path / "out")
+    pool_stage(files, tmp_path / "out")
     assert [d.source for d in iterate_documents(tmp_path / "out")] == ["bee", "bee", "ay"]
     with pytest.raises(ArtifactError, match="order: "):
-        corpus_stage(files[::-1], tmp_path / "out")
+        pool_stage(files[::-1], tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_another_order_is_another_corpus(sources, tmp_path):
 def test_bad_input_leaves_nothing_behind(tmp_path, content, message):
     (tmp_path / "chem.jsonl").write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=message):
-        corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out")
+        pool_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["chem.jsonl"]
 
 
 def test_bad_records_are_skipped_and_counted_when_asked(tmp_path):
     (tmp_path / "chem.jsonl").write_text('{"text": "a"}\n{\n{"text": 1}\n', encoding="utf-8")
-    corpus = corpus_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out", on_bad_record="skip")
-    assert corpus.manifest["counts"]["rejected"] == {"unreadable": 1, "no text": 1}
-    assert corpus.manifest["counts"]["kept"] == 1
+    pool = pool_stage([str(tmp_path / "chem.jsonl")], tmp_path / "out", on_bad_record="skip")
+    assert pool.manifest["counts"]["rejected"] == {"unreadable": 1, "no text": 1}
+    assert pool.manifest["counts"]["kept"] == 1
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5])
@@ -118,9 +118,9 @@ def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
 
 
 def test_real_text_adds_up(dana_data, tmp_path):
-    corpus = corpus_stage([str(dana_data / "general" / "tech_peps.jsonl.gz")], tmp_path / "out")
-    documents = list(iterate_documents(corpus.path))
-    counts = corpus.manifest["counts"]
+    pool = pool_stage([str(dana_data / "pool" / "tech_peps.jsonl.gz")], tmp_path / "out")
+    documents = list(iterate_documents(pool.path))
+    counts = pool.manifest["counts"]
     assert (counts["in"], counts["kept"], len(documents)) == (1134, 1134, 1134)
     assert list(counts["by_source"]) == ["tech_peps"]
     assert counts["by_source"]["tech_peps"]["characters"] == sum(len(d.text) for d in documents)
@@ -156,7 +156,7 @@ def test_a_bad_record_of_the_task_is_not_advised_to_be_skipped(tmp_path, texts, 
     flags = [
         "--task",
         str(task),
-        "--general",
+        "--pool",
         pool,
         "--encoder",
         "hashing",
@@ -197,7 +197,7 @@ def test_small_files_are_read_side_by_side_however_they_are_named(tmp_path, monk
     monkeypatch.setattr(slices, "worker_pool", workers)
     monkeypatch.setattr(stage, "reading_processes", lambda files: 3)
     sources = sorted(map(str, folder.iterdir())) if source == "each" else [str(folder / source)]
-    corpora = corpus_stage(sources, tmp_path / "out")
+    corpora = pool_stage(sources, tmp_path / "out")
     assert pool.most == 3 + 2
     assert not pool.waiting
     assert pq.read_table(part_files(corpora.path)[0])["text"].to_pylist() == [
@@ -216,7 +216,7 @@ def mixed_sources(tmp_path):
         gzip.compress("\n".join([*rows[150:], '{"text": "packed"}']).encode())
     )
     pq.write_table(
-        pa.table({"text": [f"cell {n}" for n in range(200)]}),
+        pa.table({"text": [f"step {n}" for n in range(200)]}),
         folder / "c.parquet",
         row_group_size=20,
     )
@@ -238,9 +238,9 @@ def test_every_record_and_every_byte_are_those_of_one_process(mixed_sources, tmp
         records = list(parse_sources(find_files(mixed_sources, tmp_path), count, Inputs()))
         for one in records:
             one.record.fields.clear()  # they do not come back from another process
-        corpus = corpus_stage(mixed_sources, tmp_path / f"out {count}", "skip")
-        content = [path.read_bytes() for path in part_files(corpus.path)]
-        outcomes.append((records, content, corpus.manifest["counts"], corpus.fingerprint))
+        pool = pool_stage(mixed_sources, tmp_path / f"out {count}", "skip")
+        content = [path.read_bytes() for path in part_files(pool.path)]
+        outcomes.append((records, content, pool.manifest["counts"], pool.fingerprint))
     assert outcomes[0] == outcomes[1]
     records, _, counts, _ = outcomes[0]
     assert [one.record.line for one in records if one.problem.startswith("not JSON")] == [51] * 4
@@ -258,12 +258,12 @@ def test_what_is_wrong_first_is_said_by_however_many_processes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "make"), [("read_documents", corpus_stage), ("plain_texts", stage.task_stage)]
+    ("name", "make"), [("read_documents", pool_stage), ("plain_texts", stage.target_stage)]
 )
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, name, make):
     path, reader = tmp_path / "pool.txt", getattr(stage, name)
     path.write_text("".join(f"Line {n} of the pool.\n" for n in range(40)))
     monkeypatch.setattr(stage, name, lambda *of: (tuple(reader(*of)), path.touch())[0])
     with pytest.raises(DataError, match=r"pool\.txt: changed while it was read; run it again"):
-        make([str(path)] if make is corpus_stage else str(path), tmp_path / "out")
+        make([str(path)] if make is pool_stage else str(path), tmp_path / "out")
     assert not (tmp_path / "out").exists()

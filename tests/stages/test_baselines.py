@@ -1,4 +1,4 @@
-"""Floors: what they answer, on which texts they are fitted, and how a verdict takes the best of them."""
+"""Baselines: what they answer, on which texts they are fitted, and how a verdict takes the best of them."""
 
 import json
 
@@ -14,17 +14,17 @@ from dana.report.analysis import analyse
 from dana.report.headline import headline, next_step
 from dana.report.run import read_run
 from dana.report.summary import summary
+from dana.stages.baselines import baselines_stage
 from dana.stages.finetune import FinetuneSettings
-from dana.stages.floors import floors_stage
-from dana.stages.settings import FLOORS, RunSettings
+from dana.stages.settings import BASELINES, RunSettings
 from tests.report.conftest import write_results
 
 TAGS, MARKED = ["O", "B-x"], {*toy_task.WORDS[40:]}
 ENCODER = "hashing:dims=64,words=1"
 
 
-def floors(card, out, names=FLOORS, **settings):
-    floors_stage(str(card), out, FinetuneSettings(**settings), names, ENCODER)
+def baselines(card, out, names=BASELINES, **settings):
+    baselines_stage(str(card), out, FinetuneSettings(**settings), names, ENCODER)
     return {
         name: json.loads((out / name / "metrics.json").read_text())
         for name in names
@@ -32,14 +32,14 @@ def floors(card, out, names=FLOORS, **settings):
     }
 
 
-def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
+def test_each_baseline_is_scored_on_the_test_texts_alone(tmp_path):
     card = toy_task.write_task(tmp_path)
-    scores = floors(card, tmp_path / "floors")
+    scores = baselines(card, tmp_path / "baselines")
     assert scores["majority"]["mean"] == pytest.approx(1 / 6)  # one of three even classes
     assert scores["tfidf"]["mean"] > 0.9
     assert scores["vectors"]["mean"] > 0.5
-    for name in FLOORS:
-        table = pq.read_table(tmp_path / "floors" / name / "predictions.parquet").to_pydict()
+    for name in BASELINES:
+        table = pq.read_table(tmp_path / "baselines" / name / "predictions.parquet").to_pydict()
         assert table["id"] == [row["id"] for row in toy_task.rows(60, 3)]
         assert scores[name]["mean"] == pytest.approx(
             f1_score(table["label"], table["prediction"], average="macro")
@@ -49,9 +49,9 @@ def test_each_floor_is_scored_on_the_test_texts_alone(tmp_path):
             None,
             "macro_f1",
         )
-    same = floors(card, tmp_path / "again")
+    same = baselines(card, tmp_path / "again")
     assert same == scores
-    assert floors(card, tmp_path / "few", max_train=9)["tfidf"]["mean"] < scores["tfidf"]["mean"]
+    assert baselines(card, tmp_path / "few", max_train=9)["tfidf"]["mean"] < scores["tfidf"]["mean"]
 
 
 @pytest.mark.parametrize(
@@ -77,28 +77,28 @@ def test_other_kinds_of_target(tmp_path, kind, metric, label, labels):
             else rows
         )
         toy_task.write_split(tmp_path / "toy", split, rows)
-    scores = floors(card, tmp_path / "floors")
-    assert set(scores) == ({"majority"} if kind == "token_labels" else set(FLOORS))
+    scores = baselines(card, tmp_path / "baselines")
+    assert set(scores) == ({"majority"} if kind == "token_labels" else set(BASELINES))
     assert scores["majority"]["mean"] < 0.5
     assert kind == "token_labels" or scores["tfidf"]["mean"] > scores["majority"]["mean"] + 0.2
 
 
-def test_floors_of_the_settings():
-    assert RunSettings().floor_names == list(FLOORS)
-    assert RunSettings(floors="none").floor_names == []
+def test_baselines_of_the_settings():
+    assert RunSettings().baseline_names == list(BASELINES)
+    assert RunSettings(baselines="none").baseline_names == []
     with pytest.raises(
-        ConfigError, match=r"floors=.*none, or a list of some of majority, tfidf, vectors"
+        ConfigError, match=r"baselines=.*none, or a list of some of majority, tfidf, vectors"
     ):
-        RunSettings(floors=["forest"])
+        RunSettings(baselines=["forest"])
 
 
-def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
+def test_the_best_baseline_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
     write_results(tmp_path, arms={"base": 0.5, "dana": 0.7})
     texts, labels = np.arange(300), np.arange(300) % 3
     for name, share in (("majority", 0.0), ("tfidf", 0.9), ("vectors", 0.5)):
         right = np.random.default_rng(2).random(300) < share
         answers = np.where(right, labels, 0)
-        folder = tmp_path / "floors" / "toy" / name
+        folder = tmp_path / "baselines" / "toy" / name
         folder.mkdir(parents=True)
         columns = {
             "adaptation": texts * 0,
@@ -130,8 +130,8 @@ def test_the_best_floor_is_a_question_and_a_model_below_it_is_said_so(tmp_path):
     result = json.loads(json.dumps(summary(analysis)))
     assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)
     assert result["arms"]["dana"]["n"] == 8
-    assert set(result["floors"]) == {"majority", "tfidf", "vectors"}
-    low, high = result["floors"]["tfidf"]["interval"]
-    assert low < result["floors"]["tfidf"]["mean"] < high
+    assert set(result["baselines"]) == {"majority", "tfidf", "vectors"}
+    low, high = result["baselines"]["tfidf"]["interval"]
+    assert low < result["baselines"]["tfidf"]["mean"] < high
     decisions = {(row["a"], row["b"]): row["decision"] for row in result["verdicts"]}
     assert decisions == {("dana", "base"): "better", ("dana", "tfidf"): "worse"}

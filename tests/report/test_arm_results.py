@@ -12,13 +12,13 @@ import pytest
 
 from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
-from dana.report.cells import (
+from dana.report.arm_results import (
     PREDICTIONS,
     RESULTS,
     Lineage,
     adaptations,
-    read_cell,
-    read_floor,
+    read_arm_result,
+    read_baseline,
     trace,
     weights,
 )
@@ -28,12 +28,12 @@ from dana.tasks.kinds.single_label import SingleLabel
 from tests.report.conftest import commit, edit_json, write_results
 
 
-def cell(run, arm):
-    return read_cell(run / "finetune" / "toy" / arm / RESULTS, arm)
+def arm_result(run, arm):
+    return read_arm_result(run / "finetune" / "toy" / arm / RESULTS, arm)
 
 
 def unlike(run):
-    return cell(run, "dana").unlike(cell(run, "base"))
+    return arm_result(run, "dana").unlike(arm_result(run, "base"))
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ UNLIKE += [
 @pytest.mark.parametrize(("settings", "reasons"), UNLIKE)
 def test_unlike_settings_are_named(shared_run, tmp_path, settings, reasons):
     write_results(tmp_path, arms={"base": 0.5}, **settings)
-    assert cell(shared_run, "dana").unlike(cell(tmp_path, "base")) == reasons
+    assert arm_result(shared_run, "dana").unlike(arm_result(tmp_path, "base")) == reasons
 
 
 def test_unlike_data_precision_and_metric_are_named(arms):
@@ -66,8 +66,8 @@ def test_unlike_data_precision_and_metric_are_named(arms):
     depends_on["task"]["data"] = {"test.jsonl": "ef" * 16}
     edit_json(base / MANIFEST, depends_on=depends_on, precision="no")
     edit_json(dana / MANIFEST, precision="bf16")
-    predictions = cell(arms, "dana").predictions
-    accuracies = (predictions.answers == predictions.labels).mean(axis=1).tolist()
+    predictions = arm_result(arms, "dana").predictions
+    accuracies = (predictions.predictions == predictions.labels).mean(axis=1).tolist()
     rows = [{"seed": seed, "score": accuracy} for seed, accuracy in enumerate(accuracies)]
     edit_json(dana / RESULTS, metric="accuracy", seeds=rows)
     assert unlike(arms) == [
@@ -78,25 +78,25 @@ def test_unlike_data_precision_and_metric_are_named(arms):
 
 
 def test_unlike_test_examples_are_named_whatever_their_order(arms):
-    answers, file = (
-        cell(arms, "dana").predictions.answers,
+    predictions, file = (
+        arm_result(arms, "dana").predictions.predictions,
         arms / "finetune" / "toy" / "dana" / PREDICTIONS,
     )
     table = pq.read_table(file)
     pq.write_table(table.take(np.random.default_rng(0).permutation(table.num_rows)), file)
     assert unlike(arms) == []
-    assert answers.shape == (8, 300)
+    assert predictions.shape == (8, 300)
     edit_json(
         file.parent / RESULTS, seeds=json.loads((file.parent / RESULTS).read_text())["seeds"][::-1]
     )
-    assert cell(arms, "dana").seeds == list(range(8))
-    np.testing.assert_array_equal(cell(arms, "dana").predictions.answers, answers)
+    assert arm_result(arms, "dana").seeds == list(range(8))
+    np.testing.assert_array_equal(arm_result(arms, "dana").predictions.predictions, predictions)
     pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
     assert unlike(arms) == ["the test examples differ (20 are in only one)"]
 
 
 def test_unlike_answers_and_folds_are_named(frames):
-    dana = frames.cells[-1]
+    dana = frames.results[-1]
     labels = dana.predictions.labels.copy()
     labels[:2] = labels[1:3]
     for changes, reason in (
@@ -150,7 +150,7 @@ def test_damaged_results_are_refused_in_one_line_with_the_folder(arms, file, cha
     folder = arms / "finetune" / "toy" / "dana"
     change(folder / file)
     with pytest.raises(ArtifactError) as error:
-        cell(arms, "dana")
+        arm_result(arms, "dana")
     assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -193,7 +193,9 @@ def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
     parents = {"dana": "base", "random": "base", "x": "dana", "y": "random", "z": "random"}
     tokens = {"dana": 40, "random": 40, "x": 20, "y": 20, "z": 50}
     lineages = adaptations([manifest(name, parents[name], tokens=tokens[name]) for name in parents])
-    x, y, z = (replace(frames.cells[-1], lineage=trace(identity(name), lineages)) for name in "xyz")
+    x, y, z = (
+        replace(frames.results[-1], lineage=trace(identity(name), lineages)) for name in "xyz"
+    )
     assert x.unlike(y) == []
     assert x.unlike(z) == ["adapted on 60 tokens in all against 90"]
 
@@ -204,7 +206,7 @@ def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_b
     assert [lineage.settings for lineage in older.values()] == [{"tokens": 5}]
     lineage = trace(identity("b"), adaptations([content]))
     assert lineage.settings == {"tokens": 5, "precision": "bf16"}
-    base, *_, dana = frames.cells
+    base, *_, dana = frames.results
     model = replace(dana, lineage=lineage)
     other = replace(model, lineage=replace(lineage, settings={"tokens": 5, "precision": "no"}))
     assert model.unlike(other) == ["adapted with precision bf16 against no"]
@@ -238,10 +240,11 @@ def write_folds(folder, right, per_fold=4, **metrics):
         correct = right[fold, number].astype(bool)
         rows.append({"adaptation": fold, "seed": seed, "score": float(correct.mean())})
         labels = np.arange(4) % 2
-        answers = np.where(correct, labels, 1 - labels)
+        predictions = np.where(correct, labels, 1 - labels)
         head = {"adaptation": fold, "seed": seed}
         table += [
-            {**head, "id": ids[i], "label": labels[i], "prediction": answers[i]} for i in range(4)
+            {**head, "id": ids[i], "label": labels[i], "prediction": predictions[i]}
+            for i in range(4)
         ]
     head = {
         "task": "toy",
@@ -263,13 +266,13 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     right = np.array([[[1, 1, 1, 0]] * 2, [[1, 0, 0, 0], [1, 1, 0, 0]], [[1, 1, 1, 1]] * 2])
     write_folds(tmp_path / "dana", right)
     write_folds(tmp_path / "base", np.zeros((3, 2, 4)))
-    dana, base = (read_cell(tmp_path / arm / RESULTS, arm) for arm in ("dana", "base"))
+    dana, base = (read_arm_result(tmp_path / arm / RESULTS, arm) for arm in ("dana", "base"))
     assert dana.estimate.mean == pytest.approx(right.mean())
     assert (dana.adaptations, dana.seeds) == (3, list(range(6)))
-    assert dana.predictions.answers.shape == (2, 12)
+    assert dana.predictions.predictions.shape == (2, 12)
     assert dict(zip(dana.predictions.ids, dana.predictions.folds, strict=True))["t4"] == 1
-    floor = read_floor(tmp_path / "dana" / RESULTS).predictions
-    assert dict(zip(floor.ids, floor.folds, strict=True)) == {
+    baseline = read_baseline(tmp_path / "dana" / RESULTS).predictions
+    assert dict(zip(baseline.ids, baseline.folds, strict=True)) == {
         f"t{text}": text % 3 for text in range(12)
     }
     assert (dana.collapsed_seeds, base.collapsed_seeds) == ({2, 3}, set(range(6)))
@@ -279,6 +282,6 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     by_fold = right.mean(axis=(1, 2))
     assert row.error**2 == pytest.approx(by_fold.var(ddof=1) / 3)
     edit_json(tmp_path / "base" / RESULTS, folds=None)
-    assert read_floor(tmp_path / "base" / RESULTS).predictions.folds is None
+    assert read_baseline(tmp_path / "base" / RESULTS).predictions.folds is None
     with pytest.raises(ArtifactError, match="test examples"):
-        read_cell(tmp_path / "base" / RESULTS, "base")
+        read_arm_result(tmp_path / "base" / RESULTS, "base")

@@ -1,4 +1,4 @@
-"""Floors: what a constant answer, TF-IDF and sentence vectors reach on a task, the last two with a linear model."""
+"""Baselines: a constant prediction, TF-IDF and sentence vectors on a task, the last two with a linear model."""
 
 import warnings
 from collections import Counter
@@ -30,7 +30,7 @@ STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse strengths of the penalty, of whic
 INNER_FOLDS = 3
 
 
-def floors_stage(
+def baselines_stage(
     card: str,
     out: Path,
     settings: FinetuneSettings,
@@ -39,13 +39,13 @@ def floors_stage(
     data: str | None = None,
     folds: int | None = None,
 ) -> Artifact:
-    """Fit simple models to the training texts of a task and test them, as a floor under every adapted model.
+    """Fit simple models to the training texts of a task and test them, as a baseline under every adapted model.
 
     Args:
         card: A task card's name or YAML file.
-        out: Folder; each floor gets ``NAME/metrics.json`` and ``NAME/predictions.parquet``.
+        out: Folder; each baseline gets ``NAME/metrics.json`` and ``NAME/predictions.parquet``.
         settings: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
-        names: ``majority`` answers always alike; ``tfidf`` and ``vectors`` are linear models (of
+        names: ``majority`` predictions always alike; ``tfidf`` and ``vectors`` are linear models (of
             classes: logistic regression), left out where each word has a label.
         encoder: Spec of the encoder of ``vectors``, which are left out if it is not installed.
         data: Folder with the card's data.
@@ -56,7 +56,7 @@ def floors_stage(
         DataError: If the data is missing or does not fit the card.
     """
     task = settings.fields_of(load_card(card))
-    names = [name for name in names if name == "majority" or not task.target.per_word]
+    names = [name for name in names if name == "majority" or not task.label_kind.per_word]
     names = [name for name in names if name != "vectors" or has_vectors(encoder)]
     inputs: dict[str, Any] = {
         "task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
@@ -68,28 +68,31 @@ def floors_stage(
     def write(draft: Draft) -> None:
         splits = [read_splits(task, data, fold) for fold in (range(folds) if folds else [None])]
         for name in names:
-            _write_floor(draft.path / name, name, task, splits, settings.max_train, encoder)
+            _write_baseline(draft.path / name, name, task, splits, settings.max_train, encoder)
 
     return make(
-        out, "floors", {**inputs, "floors": names, "encoder": identity, "version": VERSION}, write
+        out,
+        "baselines",
+        {**inputs, "baselines": names, "encoder": identity, "version": VERSION},
+        write,
     )
 
 
-def floor_scores(
+def baseline_scores(
     task: TaskCard, folds: list[dict[str, list[Example]]], max_train: int | None
 ) -> dict[str, float]:
-    """Compute the scores of the floors that need no encoder, by name.
+    """Compute the scores of the baselines that need no encoder, by name.
 
     Args:
         task: The task.
         folds: Splits of each fold, all of which are tested; those of the task, if it has no folds.
         max_train: Number of training texts; None for all.
     """
-    names = ("majority",) if task.target.per_word else ("majority", "tfidf")
-    return {name: _test_floor(name, task, folds, max_train, "")[1] for name in names}
+    names = ("majority",) if task.label_kind.per_word else ("majority", "tfidf")
+    return {name: _test_baseline(name, task, folds, max_train, "")[1] for name in names}
 
 
-def _write_floor(
+def _write_baseline(
     folder: Path,
     name: str,
     task: TaskCard,
@@ -97,7 +100,7 @@ def _write_floor(
     max_train: int | None,
     encoder: str,
 ) -> None:
-    table, score = _test_floor(name, task, folds, max_train, encoder)
+    table, score = _test_baseline(name, task, folds, max_train, encoder)
     metrics: dict[str, Any] = {
         "task": task.name,
         "metric": task.metric,
@@ -115,46 +118,51 @@ def _write_floor(
     write_json(folder / METRICS, metrics)
 
 
-def _test_floor(
+def _test_baseline(
     name: str,
     task: TaskCard,
     folds: list[dict[str, list[Example]]],
     max_train: int | None,
     encoder: str,
 ) -> tuple[pa.Table, float]:
-    """Test a floor on each fold; return its answers and the score of all of them together."""
+    """Test a baseline on each fold; return its predictions and the score of all of them together."""
     tables = []
     for fold, split in enumerate(folds):
         test = split["test"]
-        answers = _predict(name, task, subset(split["train"], max_train), test, encoder)
+        predictions = _predict(name, task, subset(split["train"], max_train), test, encoder)
         ids, labels = [row.id for row in test], [row.label for row in test]
         tables.append(
             pa.table(
-                {"adaptation": [fold] * len(ids), "id": ids, "label": labels, "prediction": answers}
+                {
+                    "adaptation": [fold] * len(ids),
+                    "id": ids,
+                    "label": labels,
+                    "prediction": predictions,
+                }
             )
         )
     table = pa.concat_tables(tables)
-    score = task.target.scores(*map(task.target.answers, (table["prediction"], table["label"])))[
-        task.metric
-    ]
-    log.info("floor     %s %s: %s %.4f", task.name, name, task.metric, score)
+    score = task.label_kind.scores(
+        *map(task.label_kind.labels_from, (table["prediction"], table["label"]))
+    )[task.metric]
+    log.info("baseline  %s %s: %s %.4f", task.name, name, task.metric, score)
     return table, score
 
 
 def _predict(
     name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str
 ) -> list[Any]:
-    """Fit a floor to training examples and return its answers to the test examples."""
+    """Fit a baseline to training examples and return its predictions for the test examples."""
     labels: list[Any] = [row.label for row in train]
     counts = Counter(labels).most_common(1)
-    if task.target.per_word:
+    if task.label_kind.per_word:
         [(tag, _)] = Counter(chain.from_iterable(labels)).most_common(1)
-        return [(tag,) * size for size in task.target.sizes([row.label for row in test])]
+        return [(tag,) * size for size in task.label_kind.sizes([row.label for row in test])]
     enough = (
         counts[0][1] if task.kind == DEFAULT else len(labels)
     )  # of one class in each inner fold
     if name == "majority" or len(set(labels)) < 2 or enough < INNER_FOLDS:
-        return [counts[0][0] if task.target.has_labels else fmean(labels)] * len(test)
+        return [counts[0][0] if task.label_kind.has_labels else fmean(labels)] * len(test)
     texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
     if name == "vectors":
         texts = [encode(ENCODERS.create(encoder), part, encoder).cpu().numpy() for part in texts]  # type: ignore[misc]
@@ -162,7 +170,7 @@ def _predict(
 
 
 def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
-    """Fit a linear model, its penalty chosen by folds of the training texts, and return its answers to test texts."""
+    """Fit a linear model, its penalty chosen by folds of the training texts, and predict the labels of test texts."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
@@ -172,7 +180,7 @@ def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any)
 
     model: Any = OneVsRestClassifier(LogisticRegression(max_iter=1000))
     grid: dict[str, Any] = {"onevsrestclassifier__estimator__C": STRENGTHS}
-    if not task.target.has_labels:
+    if not task.label_kind.has_labels:
         model, grid = Ridge(), {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
     # The pattern keeps punctuation, so that no text is empty.
     words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
@@ -180,13 +188,13 @@ def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any)
     scoring = {"macro_f1": "f1_macro", "micro_f1": "f1_micro"}.get(task.metric)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with few texts
-        targets = task.target.targets(labels)
+        loss_labels = task.label_kind.loss_labels(labels)
         search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS).fit(
-            train, np.squeeze(targets)
+            train, np.squeeze(loss_labels)
         )
-        answers = search.predict(test)
+        predictions = search.predict(test)
     return (
-        [tuple(np.flatnonzero(row).tolist()) for row in answers]
-        if answers.ndim > 1
-        else answers.tolist()
+        [tuple(np.flatnonzero(row).tolist()) for row in predictions]
+        if predictions.ndim > 1
+        else predictions.tolist()
     )

@@ -51,7 +51,7 @@ def test_the_loss_of_each_text_is_that_of_transformers(decoder, repository_texts
         tmp_path / "texts", [*(text[:60] for text in repository_texts[1:6]), long]
     )
     settings = AdaptSettings(objective="causal", max_tokens=32)
-    artifact = loss_stage(decoder, texts, "task text", settings, 3, tmp_path / "out")
+    artifact = loss_stage(decoder, texts, "target text", settings, 3, tmp_path / "out")
     table = pd.read_parquet(artifact.path / "predictions.parquet").set_index("id")
     model, tokenizer = (
         AutoModelForCausalLM.from_pretrained(decoder).eval(),
@@ -85,10 +85,12 @@ def test_the_loss_of_each_text_is_that_of_transformers(decoder, repository_texts
     with pytest.raises(
         DataError, match=r"one: holds 1 text\(s\) with a token to predict; a comparison needs 2"
     ):
-        loss_stage(decoder, one, "task text", replace(settings, max_tokens=8), 0, tmp_path / "none")
+        loss_stage(
+            decoder, one, "target text", replace(settings, max_tokens=8), 0, tmp_path / "none"
+        )
     assert not (tmp_path / "none").exists()
     settings = AdaptSettings(objective="causal", max_tokens=32, evaluation_tokens=99)
-    few = loss_stage(decoder, texts, "task text", settings, 3, tmp_path / "few")
+    few = loss_stage(decoder, texts, "target text", settings, 3, tmp_path / "few")
     assert 1 <= few.manifest["counts"]["texts"] < artifact.manifest["counts"]["texts"]
 
 
@@ -117,7 +119,7 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
     (tmp_path / "pool.jsonl").write_text("\n".join(pool), encoding="utf-8")
     values = {
         "task": str(tmp_path / "task.txt"),
-        "general": [str(tmp_path / "pool.jsonl")],
+        "pool": [str(tmp_path / "pool.jsonl")],
         "model": decoder,
         "out": str(tmp_path / "run"),
         "selection": {"encoder": "hashing:dims=32"},
@@ -138,7 +140,7 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
         heard.text,
     )
     summary = run_summary(tmp_path / "run")["tasks"]
-    assert [*summary] == ["task text", "general text"], "what is learnt, then what is forgotten"
+    assert [*summary] == ["target text", "pool text"], "what is learnt, then what is forgotten"
     for task in summary.values():
         assert task["metric"] == "nats_per_token"
         assert {arm: row["n"] for arm, row in task["arms"].items()} == {
@@ -146,11 +148,11 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
             "random": 3,
             "dana": 3,
         }
-    [first, *_] = summary["task text"]["verdicts"]
+    [first, *_] = summary["target text"]["verdicts"]
     assert (first["a"], first["b"], first["decision"]) == ("dana", "base", "better")
     assert first["difference"] < -0.5, "nats: lower is better"
-    assert "task text" in page.with_name("report.md").read_text(encoding="utf-8")
-    parts = read_manifest(tmp_path / "run" / "finetune" / "task" / "dana")["parts"]
+    assert "target text" in page.with_name("report.md").read_text(encoding="utf-8")
+    parts = read_manifest(tmp_path / "run" / "finetune" / "target" / "dana")["parts"]
     assert len({*parts.values()}) == 3, "an adaptation each"
     losses = pd.read_csv(tmp_path / "run" / "results.csv").query("metric == 'bits_per_character'")
-    assert sorted({*losses["task"]}) == ["general", "task"]
+    assert sorted({*losses["task"]}) == ["pool", "task"]

@@ -8,17 +8,17 @@ from dana.core.artifacts import make
 from dana.core.errors import ConfigError, PluginError
 from dana.core.settings import load
 from dana.stages.arms import Arm, parse_arms
-from dana.stages.finetune_cells import refuse_mixed_precision
-from dana.stages.grid.cell import OutputOf
-from dana.stages.grid.grid import Grid
+from dana.stages.finetune_steps import refuse_mixed_precision
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
+from dana.stages.steps.run import Run
+from dana.stages.steps.step import OutputOf
 from dana.stages.weigh import WeighSettings
 from dana.train.settings import AdaptSettings
 from tests.toy_task import write_task
 
 ARMS = {
-    "general": "general",
+    "pool": "pool",
     "random": {"selector": "random"},
     "dana": {},
     "tight": {"weigh": {"policy": "sigmoid", "beta": 0.1}},
@@ -33,15 +33,15 @@ def plan(arms, tmp_path, **settings):
     values = {
         "out": str(tmp_path / "run"),
         "task": str(write_task(tmp_path)),
-        "general": ["x"],
+        "pool": ["x"],
         "arms": arms,
     }
     values |= {"selection": {"encoder": "hashing"}, "seeds": {"adaptations": 1}}
     return plan_run(load(RunSettings, {**values, **settings}))
 
 
-def cells(arms, tmp_path, **settings):
-    return {cell.name: cell for cell in plan(arms, tmp_path, **settings).cells}
+def steps(arms, tmp_path, **settings):
+    return {step.name: step for step in plan(arms, tmp_path, **settings).steps}
 
 
 def test_a_list_names_ready_made_arms_and_a_mapping_any():
@@ -55,10 +55,10 @@ def test_a_list_names_ready_made_arms_and_a_mapping_any():
 
     mixed = {"task": 0.3, "selected": 0.7}
     assert [
-        *parse(["base", "general", "random", "dana", "task", "task+dana"], "cascade").values()
+        *parse(["base", "pool", "random", "dana", "task", "task+dana"], "cascade").values()
     ] == [
         arm("base", {}),
-        arm("general", {"general": 1}),
+        arm("pool", {"pool": 1}),
         arm("random", {"selected": 1}, "random", None, usual),
         arm("dana", {"selected": 1}, "cascade", None, usual),
         arm("task", {"task": 1}),
@@ -97,9 +97,9 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         {"tokens": 300, "mix": {"selected": 1}},
         {"tokens": 100, "mix": {"task": 1}, "learning_rate": 1e-5},
     ]
-    own = {"phases": [{"tokens": 200, "mix": {"general": 1}}, {"tokens": 200}]}
+    own = {"phases": [{"tokens": 200, "mix": {"pool": 1}}, {"tokens": 200}]}
     arms = {
-        **{name: ARMS[name] for name in ("general", "dana", "task")},
+        **{name: ARMS[name] for name in ("pool", "dana", "task")},
         "mixed": {"mix": {"task": 0.3, "selected": 0.7}},
         "own": {"mix": {"task": 1}, "adapt": own},
         "plain": {"adapt": {"tokens": 350}},
@@ -108,21 +108,21 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "second": {"after": "short"},
         "short": {"adapt": {"tokens": 200}},
     }
-    by_name = cells(arms, tmp_path, adapt={"phases": phases})
+    by_name = steps(arms, tmp_path, adapt={"phases": phases})
     of = {
-        name.split("/")[1]: cell.settings["settings"]
-        for name, cell in by_name.items()
+        name.split("/")[1]: step.settings["settings"]
+        for name, step in by_name.items()
         if name.startswith("adapt/")
     }
     mixes = {
         name: [(phase.tokens, phase.mix) for phase in one.by_phase()] for name, one in of.items()
     }
     assert mixes == {
-        "general": [(300, {"general": 1}), (100, {"general": 1})],
+        "pool": [(300, {"pool": 1}), (100, {"pool": 1})],
         "dana": [(300, {"selected": 1}), (100, {"task": 1})],
         "task": [(300, {"task": 1}), (100, {"task": 1})],
         "mixed": [(300, arms["mixed"]["mix"]), (100, arms["mixed"]["mix"])],
-        "own": [(200, {"general": 1}), (200, {"task": 1})],
+        "own": [(200, {"pool": 1}), (200, {"task": 1})],
         "plain": [(350, {"selected": 1})],
         "flat": [(400, {"selected": 1})],
         "after": [(50, {"task": 1})],
@@ -141,16 +141,16 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
     [
         (
             ["dane"],
-            "arms='dane': must be among base, general, random, dana, task, task.random, task.dana, or be",
+            "arms='dane': must be among base, pool, random, dana, task, task.random, task.dana, or be",
         ),
         (["dana", "dana"], "must be distinct"),
-        ({"a/b": "general"}, "arms='a/b': must be named by letters"),
-        ({"..": "general"}, "must be named by letters"),
+        ({"a/b": "pool"}, "arms='a/b': must be named by letters"),
+        ({"..": "pool"}, "must be named by letters"),
         (
             {"mine": "random"},
-            "arms.mine='random': must be base, general, task, or a mapping with any of mix",
+            "arms.mine='random': must be base, pool, task, or a mapping with any of mix",
         ),
-        ({"base": "general"}, "arms.base='general': must be base"),
+        ({"base": "pool"}, "arms.base='pool': must be base"),
         ({"base": {}}, "arms.base={}: must be base"),
         ({"mine": {"detectr": "knn"}}, "arms.mine: unknown key 'detectr'; did you mean 'detector'"),
         (
@@ -161,11 +161,11 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         ({"mine": {"selector": ""}}, "arms.mine.selector='': must be a selector's spec"),
         (
             {"mine": {"mix": {"task": 0.3}}},
-            "arms.mine.mix=.*must be shares above 0 of .*, task, general that sum",
+            "arms.mine.mix=.*must be shares above 0 of .*, task, pool that sum",
         ),
         (
             {"mine": {"mix": {"taks": 1}}},
-            "arms.mine.mix=.*must be shares above 0 of selected, task, general",
+            "arms.mine.mix=.*must be shares above 0 of selected, task, pool",
         ),
         ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
         (
@@ -226,7 +226,7 @@ def test_an_arm_that_is_none_is_named(arms, says):
 )
 def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_path):
     with pytest.raises((PluginError, ConfigError), match=says):
-        cells({"mine": arm}, tmp_path)
+        steps({"mine": arm}, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
@@ -236,9 +236,7 @@ def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tm
         "task+dana": {"mix": {"task": 0.5, "selected": 0.5}},
         "tight": ARMS["tight"],
     }
-    by_name = cells(
-        {"general": "general", "random": ARMS["random"], **plain, "task": "task"}, tmp_path
-    )
+    by_name = steps({"pool": "pool", "random": ARMS["random"], **plain, "task": "task"}, tmp_path)
     assert [name for name in by_name if name.startswith("gate/")] == ["gate/dana", "gate/tight"]
     names = list(by_name)
     assert names.index("gate/dana") < names.index("adapt/dana")
@@ -248,13 +246,13 @@ def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tm
         "first": {"adapt": {"tokens": 9}},
         "then": {"after": "first", "weigh": {"beta": 0.3}, "adapt": {"tokens": 19}},
     }
-    assert cells(chain, tmp_path)["gate/then"].settings["model"] == OutputOf("base"), (
+    assert steps(chain, tmp_path)["gate/then"].settings["model"] == OutputOf("base"), (
         "not the arm before"
     )
 
 
 def test_arms_that_select_alike_share_their_scores(tmp_path):
-    by_name = cells(ARMS, tmp_path, selector="detector")
+    by_name = steps(ARMS, tmp_path, selector="detector")
     assert [name for name in by_name if name.startswith("score/")] == [
         "score/random",
         "score/dana",
@@ -273,8 +271,8 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
     assert by_name["adapt/then"].settings["model"] == OutputOf("adapt/lof")
     assert by_name["adapt/then"].settings["settings"].tokens == 400
     assert by_name["adapt/task+lof"].settings["settings"].mix == {"task": 0.3, "selected": 0.7}
-    assert by_name["adapt/general"].settings["weights"] is None
-    cascades = cells(
+    assert by_name["adapt/pool"].settings["weights"] is None
+    cascades = steps(
         {"plain": {"selector": "cascade"}, "knn": {"selector": "cascade", "detector": "knn"}},
         tmp_path,
     )
@@ -285,7 +283,7 @@ def test_arms_that_select_alike_share_their_scores(tmp_path):
 
 
 def test_arms_select_by_auto_unless_something_is_named(tmp_path):
-    by_name = cells(ARMS, tmp_path)
+    by_name = steps(ARMS, tmp_path)
     assert "rank" not in by_name
     selectors = {
         name: by_name[name].settings["selector"] for name in by_name if name.startswith("score/")
@@ -295,22 +293,20 @@ def test_arms_select_by_auto_unless_something_is_named(tmp_path):
         "where dana score writes them"
     )
     assert (
-        cells(["dana"], tmp_path, detector="knn")["score/dana"].settings["selector"] == "detector"
+        steps(["dana"], tmp_path, detector="knn")["score/dana"].settings["selector"] == "detector"
     )
 
 
 def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
-    names = ["texts", "base", "floors/toy", "adapt/general", "adapt/task"]
+    names = ["texts", "base", "baselines/toy", "adapt/pool", "adapt/task"]
     names += [
-        f"finetune/toy/{arm}/0/seed-{seed}"
-        for arm in ("base", "general", "task")
-        for seed in (0, 1)
+        f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "pool", "task") for seed in (0, 1)
     ]
-    assert [*cells(["general", "task"], tmp_path)] == names
-    raw = cells({"raw": "base"}, tmp_path)["finetune/toy/raw/0/seed-0"]
+    assert [*steps(["pool", "task"], tmp_path)] == names
+    raw = steps({"raw": "base"}, tmp_path)["finetune/toy/raw/0/seed-0"]
     assert raw.settings["model"] == OutputOf("base")
-    harvest = cells(
-        ["general"], tmp_path, harvest={}, task="", general=[]
+    harvest = steps(
+        ["pool"], tmp_path, harvest={}, task="", pool=[]
     )  # planned before its card is there
     assert [*harvest][:2] == ["harvest", "texts"]
     assert harvest["texts"].settings["settings"].task == str(
@@ -320,7 +316,7 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
 
 
 def tuned(*arms):
-    """Name the cells that fine-tune the first adaptation of some arms."""
+    """Name the steps that fine-tune the first adaptation of some arms."""
     return " ".join(f"finetune/toy/{arm}/0/seed-{seed}" for arm in arms for seed in (0, 1))
 
 
@@ -331,30 +327,30 @@ def tuned(*arms):
         ({"arms": ["dana"]}, ""),
         ({"seeds": {"adaptations": 1, "finetunings": 2}}, ""),
         ({"detector": "knn"}, f"score/dana weigh/dana gate/dana adapt/dana {tuned('dana')}"),
-        ({"finetune": {"epochs": 3}}, tuned("base", "general", "dana")),
+        ({"finetune": {"epochs": 3}}, tuned("base", "pool", "dana")),
         (
             {"adapt": {"steps": 3}},
-            f"gate/dana adapt/general adapt/dana {tuned('general', 'dana')}",
+            f"gate/dana adapt/pool adapt/dana {tuned('pool', 'dana')}",
         ),
         ({"weigh": {"gamma": 3}}, f"weigh/dana gate/dana adapt/dana {tuned('dana')}"),
         ({"weigh": {"beta": 0.1}}, f"weigh/dana gate/dana adapt/dana {tuned('dana')}"),
         ({"on_bad_record": "skip"}, None),
     ],
 )
-def test_a_setting_changes_the_cells_that_look_at_it_and_what_needs_them(
+def test_a_setting_changes_the_steps_that_look_at_it_and_what_needs_them(
     settings, changes, tmp_path
 ):
-    before = plan(["general", "dana"], tmp_path, model="dana-mini").fingerprints
+    before = plan(["pool", "dana"], tmp_path, model="dana-mini").fingerprints
     after = plan(
-        **{"arms": ["general", "dana"], "tmp_path": tmp_path, "model": "dana-mini", **settings}
+        **{"arms": ["pool", "dana"], "tmp_path": tmp_path, "model": "dana-mini", **settings}
     ).fingerprints
     names = [name for name in after if before[name] != after[name]]
     assert sorted(names) == sorted(before if changes is None else changes.split())
 
 
 def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_the_last(tmp_path):
-    one = cells(ARMS, tmp_path, selector="detector")
-    two = cells(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
+    one = steps(ARMS, tmp_path, selector="detector")
+    two = steps(ARMS, tmp_path, selector="detector", seeds={"adaptations": 2, "finetunings": 3})
     first = [name for name in two if name in one]
     assert first == [*one], "so a run that is stopped has the same adaptations of all arms"
     assert not [name for name in one if two[name] != one[name]]
@@ -366,7 +362,7 @@ def test_each_adaptation_has_a_selection_and_seeds_of_its_own_and_comes_after_th
         *(f"adapt/{arm}/1" for arm in ARMS),
         *(f"finetune/toy/{arm}/1/seed-{seed}" for arm in ("base", *ARMS) for seed in (3, 4, 5)),
     }
-    of = {name: cell.settings for name, cell in two.items()}
+    of = {name: step.settings for name, step in two.items()}
     folder = tmp_path / "run" / "nested" / "1"
     assert of["score/dana/1"]["selection"].seed == of["score/dana"]["selection"].seed + 1
     assert of["adapt/dana/1"]["settings"].seed == of["adapt/dana"]["settings"].seed + 1
@@ -389,27 +385,27 @@ def test_seeds_of_a_fine_tuning_are_refused_before_any_work(tmp_path):
     with pytest.raises(
         ConfigError, match=r"finetune.seeds=3: must be left out: set seeds.finetunings"
     ):
-        cells(["dana"], tmp_path, finetune={"seeds": 3})
+        steps(["dana"], tmp_path, finetune={"seeds": 3})
     for number in (0, 100_001):
         with pytest.raises(ConfigError, match=f"adaptations={number}: must be from 1 to 100000"):
-            cells(["dana"], tmp_path, seeds={"adaptations": number})
+            steps(["dana"], tmp_path, seeds={"adaptations": number})
 
 
-def test_cells_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
-    grid, folder = (
+def test_steps_that_are_left_are_not_run_in_another_precision(tmp_path, monkeypatch):
+    run, folder = (
         plan(["dana"], tmp_path),
         tmp_path / "run" / "nested" / "0" / "finetune" / "toy" / "base" / "seed-0",
     )
     make(folder, "finetune", {}, lambda draft: draft.notes.update(precision="no"))
-    states = dict.fromkeys((cell.name for cell in grid.cells), "missing")
-    monkeypatch.setattr(Grid, "states", lambda self: states)
+    states = dict.fromkeys((step.name for step in run.steps), "missing")
+    monkeypatch.setattr(Run, "states", lambda self: states)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    refuse_mixed_precision(grid)
+    refuse_mixed_precision(run)
     states["finetune/toy/base/0/seed-0"] = "done"
     with pytest.raises(ConfigError, match=r"seed-0: .*mixed_precision=no.*PRECISION=no"):
-        refuse_mixed_precision(grid)
+        refuse_mixed_precision(run)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    refuse_mixed_precision(grid)
+    refuse_mixed_precision(run)
     states |= dict.fromkeys(states, "done")
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    refuse_mixed_precision(grid)
+    refuse_mixed_precision(run)

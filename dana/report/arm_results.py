@@ -23,10 +23,14 @@ from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
-FLOOR_TITLES = {"majority": "constant answer", "tfidf": "TF-IDF", "vectors": "sentence vectors"}
+BASELINE_TITLES = {
+    "majority": "constant prediction",
+    "tfidf": "TF-IDF",
+    "vectors": "sentence vectors",
+}
 OF_PHASE = ("learning_rate", "mask_rate", "schedule")  # what a phase may change beside its text
 LONGEST = 24  # characters of a setting's value in a message
-IN_CELL = ("task", "preset", "settings")  # prefixes that messages omit
+IN_RESULT = ("task", "preset", "settings")  # prefixes that messages omit
 
 Weights = frozenset[tuple[str, str]]
 
@@ -61,17 +65,17 @@ class Predictions:
 
     Attributes:
         ids: Example ids of shape (examples,).
-        labels: True answers of shape (examples,): class numbers, or another value of the kind.
-        answers: Predicted answers of shape (models, examples): seeds in ascending order, or with
+        labels: Labels of shape (examples,): class numbers, or another value of the kind.
+        predictions: Predicted labels of shape (models, examples): seeds in ascending order, or with
             folds one model per fine-tuning of a fold, each example answered by the model of its own
             fold.
-        kind: Kind of target.
+        kind: Kind of label.
         folds: Fold of each example; None if every model was tested on all of them.
     """
 
     ids: np.ndarray
     labels: np.ndarray
-    answers: np.ndarray
+    predictions: np.ndarray
     kind: Kind
     folds: np.ndarray | None = None
 
@@ -86,13 +90,13 @@ class ArmResult:
         metric: Name of the metric.
         direction: ``higher`` or ``lower`` is better.
         scores: Score by seed, seeds in ascending order.
-        collapsed_seeds: Seeds whose model predicts nearly the same answer for every text.
+        collapsed_seeds: Seeds whose model predicts nearly the same label for every text.
         settings: Settings that decide the result, by dotted name; without model and seeds.
         predictions: Predictions on the test set.
         lineage: Origin of the model.
         adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and
             in order.
-        is_floor: True for a simple model without adaptation and seeds (``floors/TASK``).
+        is_baseline: True for a simple model without adaptation and seeds (``baselines/TASK``).
         warnings: What of the task's data makes the scores mean less than they seem.
         horizon: Adaptations planned of a run that may stop early; 0 of others.
     """
@@ -107,7 +111,7 @@ class ArmResult:
     predictions: Predictions
     lineage: Lineage = field(default_factory=Lineage)
     adaptations: int = 1
-    is_floor: bool = False
+    is_baseline: bool = False
     warnings: tuple[str, ...] = ()
     horizon: int = 0
 
@@ -120,7 +124,7 @@ class ArmResult:
     def influences(self) -> np.ndarray:
         """What each example adds to the score of each model, of shape (models, examples)."""
         parts = self.predictions
-        return parts.kind.influences(parts.answers, parts.labels, self.metric)
+        return parts.kind.influences(parts.predictions, parts.labels, self.metric)
 
     @cached_property
     def estimate(self) -> TwoLevel:
@@ -137,7 +141,7 @@ class ArmResult:
         parts = Predictions(
             parts.ids[rows],
             parts.labels[rows],
-            parts.answers[:, rows],
+            parts.predictions[:, rows],
             parts.kind,
             parts.folds[rows],
         )
@@ -148,14 +152,16 @@ class ArmResult:
         """95 % interval of the mean; NaN with one model, which says nothing about others."""
         return (
             self.estimate.interval
-            if self.estimate.units > 1 or self.is_floor
+            if self.estimate.units > 1 or self.is_baseline
             else (math.nan, math.nan)
         )
 
     def unlike(self, other: "ArmResult") -> list[str]:
         """List why the two results cannot be compared, this result's value first; empty if they can."""
-        pairs = [{"metric": cell.metric, "direction": cell.direction} for cell in (self, other)]
-        if other.is_floor:
+        pairs = [
+            {"metric": result.metric, "direction": result.direction} for result in (self, other)
+        ]
+        if other.is_baseline:
             return _differences(*pairs) + self._unlike_test(other)
         reasons = (
             _differences(self.settings, other.settings)
@@ -181,7 +187,7 @@ class ArmResult:
             reasons = [f"adapted on {ours.tokens:,} tokens in all against {rival.tokens:,}"]
         if ours.parent and rival.parent and self.adaptations != other.adaptations:
             reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
-        is_traced = all(cell.lineage.parent or cell.arm == "base" for cell in (self, other))
+        is_traced = all(result.lineage.parent or result.arm == "base" for result in (self, other))
         return (
             [*reasons, "they start from different models"]
             if is_traced and ours.roots_differ(rival)
@@ -225,7 +231,7 @@ def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> li
 
 def _difference(name: str, value: Any, other: Any) -> str:
     parts = name.split(".", 1)
-    name = parts[1] if parts[0] in IN_CELL and len(parts) > 1 else name
+    name = parts[1] if parts[0] in IN_RESULT and len(parts) > 1 else name
     texts = ["not recorded" if value is None else str(value) for value in (value, other)]
     if name.startswith("data.") or max(map(len, texts)) > LONGEST:
         return f"{name.removeprefix('data.')} differs"
@@ -281,11 +287,13 @@ def trace(identity: Any, lineages: dict[Weights, Lineage]) -> Lineage:
     while root in lineages and root not in ancestors:
         ancestors.add(root)
         root = lineages[root].parent
-    tokens = sum((lineages[one].settings or {}).get("tokens") or 0 for one in ancestors)
+    tokens = sum((lineages[ancestor].settings or {}).get("tokens") or 0 for ancestor in ancestors)
     return replace(lineages.get(digests, Lineage()), root=root, tokens=tokens)
 
 
-def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = None) -> ArmResult:
+def read_arm_result(
+    file: Path, arm: str, lineages: dict[Weights, Lineage] | None = None
+) -> ArmResult:
     """Read one arm's results from ``metrics.json`` and the manifest and predictions beside it.
 
     Args:
@@ -316,8 +324,8 @@ def read_cell(file: Path, arm: str, lineages: dict[Weights, Lineage] | None = No
         return replace(result, warnings=tuple(data_warnings(metrics)))
 
 
-def read_floor(file: Path) -> ArmResult:
-    """Read a floor from ``metrics.json`` and the predictions beside it.
+def read_baseline(file: Path) -> ArmResult:
+    """Read a baseline from ``metrics.json`` and the predictions beside it.
 
     Raises:
         ArtifactError: If a file is damaged.
@@ -328,12 +336,12 @@ def read_floor(file: Path) -> ArmResult:
     ).sort_by("id")
     with reading(file):
         kind = find_kind(metrics["kind"])(tuple(metrics["labels"]))
-        labels, answers = (kind.answers(table[name]) for name in ("label", "prediction"))
+        labels, predicted = (kind.labels_from(table[name]) for name in ("label", "prediction"))
         folds = table["adaptation"].to_numpy() if metrics["folds"] else None
-        predictions = Predictions(table["id"].to_numpy(), labels, answers[None], kind, folds)
-        title = FLOOR_TITLES.get(file.parent.name, file.parent.name)
+        parts = Predictions(table["id"].to_numpy(), labels, predicted[None], kind, folds)
+        title = BASELINE_TITLES.get(file.parent.name, file.parent.name)
         head = metrics["task"], title, metrics["metric"], metrics["direction"]
-        return ArmResult(*head, {}, frozenset(), {}, predictions, is_floor=True)
+        return ArmResult(*head, {}, frozenset(), {}, parts, is_baseline=True)
 
 
 def _predictions(
@@ -360,21 +368,21 @@ def _predictions(
         order = np.lexsort((table["id"].to_numpy(), numbers))
         shape = len(set(models.values())), -1
         seeds, ids = (table[name].to_numpy()[order].reshape(shape) for name in ("seed", "id"))
-        labels, answers = (
-            kind.answers(table[name])[order].reshape(shape) for name in ("label", "prediction")
+        labels, predictions = (
+            kind.labels_from(table[name])[order].reshape(shape) for name in ("label", "prediction")
         )
         tests = {seed: seeds[row] == seed for seed, row in models.items()}
         parts = {
-            seed: (answers[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
+            seed: (predictions[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
         }
-        again = [kind.score(part, true, metric) for part, true in parts.values()]
+        again = [kind.score(part, actual, metric) for part, actual in parts.values()]
     matches = (ids == ids[0]).all() and (labels == labels[0]).all()
     if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
     collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metric))
     folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
-    return Predictions(ids[0], labels[0], answers, kind, folds), collapses
+    return Predictions(ids[0], labels[0], predictions, kind, folds), collapses
 
 
 def _kind(file: Path, metrics: dict[str, Any]) -> Kind:

@@ -10,7 +10,7 @@ from typing import Any
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
 from dana.core.errors import DataError, Preemption
 
-STAGES = "tests.stages.grid.toy_stages"
+STAGES = "tests.stages.steps.toy_stages"
 
 
 @dataclass(frozen=True)

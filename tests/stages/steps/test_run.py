@@ -21,7 +21,7 @@ from dana.stages.settings import RunSettings
 from tests.toy_task import rows, write_checkpoint, write_task
 
 ARMS = {
-    "general": "general",
+    "pool": "pool",
     "random": {"selector": "random"},
     "dana": {"weigh": {"beta": 0.3}},
     "mine": {"selector": "shortest:power=2"},
@@ -47,7 +47,7 @@ class Shortest(Selector):
     power: float = 1.0
     fitted_type: ClassVar[type] = FittedShortest
 
-    def learn(self, task, general, seed):
+    def learn(self, task, pool, seed):
         """Learn nothing."""
         return FittedShortest(self.power)
 
@@ -67,7 +67,7 @@ def plugin(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Write a recipe's task card, general text and model."""
+    """Write a recipe's task card, pool text and model."""
     folder = tmp_path_factory.mktemp("inputs")
     card = write_task(folder)
     lines = [
@@ -76,7 +76,7 @@ def inputs(tmp_path_factory):
     ]
     (folder / "pool.jsonl").write_text("\n".join(lines), encoding="utf-8")
     model = str(write_checkpoint(folder / "model"))
-    return {"task": str(card), "general": [str(folder / "pool.jsonl")], "model": model}
+    return {"task": str(card), "pool": [str(folder / "pool.jsonl")], "model": model}
 
 
 SETTINGS = {
@@ -123,7 +123,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     )
     assert all(arm in page for arm in ARMS)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
-    scores = table[table["cell"].str.startswith("finetune/") & (table["metric"] == "score")]
+    scores = table[table["step"].str.startswith("finetune/") & (table["metric"] == "score")]
     assert scores.groupby("arm")["seed"].apply(list).to_dict() == {
         arm: [0, 1] for arm in ("base", *ARMS)
     }
@@ -137,7 +137,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     lengths = (weights["end"] - weights["start"]).groupby(weights["weight"] > 0).mean()
     assert lengths[True] < lengths[False], "the plug-in's scores decide"
     assert (
-        read_manifest(tmp_path / "run" / "arms" / "task" / "adapted")["counts"]["documents_in"]
+        read_manifest(tmp_path / "run" / "arms" / "target" / "adapted")["counts"]["documents_in"]
         == 120
     )
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
@@ -154,7 +154,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
         assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
     rows = table[table["arm"].isin(["mine", "dana", "base"])].reset_index(drop=True)
     two = pd.read_csv(tmp_path / "two" / "results.csv")
-    pd.testing.assert_frame_equal(two[two["cell"].isin(rows["cell"])].reset_index(drop=True), rows)
+    pd.testing.assert_frame_equal(two[two["step"].isin(rows["step"])].reset_index(drop=True), rows)
 
 
 @pytest.mark.slow
@@ -172,21 +172,21 @@ def test_adaptations_go_from_text_to_report(inputs, tmp_path):
     assert (table["n"] == 2).all()
 
 
-def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
-    values = {**inputs, "out": str(tmp_path / "run"), **SETTINGS, "arms": ["general"]}
+def test_a_dry_run_lists_the_steps_and_runs_none(inputs, tmp_path, capsys):
+    values = {**inputs, "out": str(tmp_path / "run"), **SETTINGS, "arms": ["pool"]}
     (tmp_path / "recipe.json").write_text(json.dumps(values))
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
     *lines, total, end = capsys.readouterr().out.splitlines()
-    cells = [
+    steps = [
         "texts",
         "base",
-        "floors/toy",
-        "adapt/general",
+        "baselines/toy",
+        "adapt/pool",
         "finetune/toy/base/0/seed-0",
-        "finetune/toy/general/0/seed-0",
+        "finetune/toy/pool/0/seed-0",
     ]
-    assert [line.split() for line in lines] == [["missing", cell] for cell in cells]
-    assert "6 of 6 cells" in total
+    assert [line.split() for line in lines] == [["missing", step] for step in steps]
+    assert "6 of 6 steps" in total
     assert total.endswith("; 1 × training on 2 steps; 2 × fine-tuning"), total
     assert end.endswith("nothing was written")
     assert not (tmp_path / "run").exists()
@@ -194,21 +194,21 @@ def test_a_dry_run_lists_the_cells_and_runs_none(inputs, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_model_of_another_run_is_a_base(inputs, tmp_path):
-    run_recipe(recipe(inputs, tmp_path / "first", arms=["general"]))
-    model = tmp_path / "first" / "arms" / "general" / "adapted"
+    run_recipe(recipe(inputs, tmp_path / "first", arms=["pool"]))
+    model = tmp_path / "first" / "arms" / "pool" / "adapted"
     run_recipe(recipe({**inputs, "model": str(model)}, tmp_path / "second", arms=[]))
     table = pd.read_csv(tmp_path / "second" / "results.csv")
-    assert set(table.loc[table["cell"] == "base", "artifact"]) == {str(model)}
-    (tmp_path / "first" / "corpus").rename(tmp_path / "gone")
-    grid = plan_run(recipe(inputs, tmp_path / "first", arms=["general"]))
-    assert grid.states()["texts"] == "changed", "what it made is gone"
+    assert set(table.loc[table["step"] == "base", "artifact"]) == {str(model)}
+    (tmp_path / "first" / "pool").rename(tmp_path / "gone")
+    run = plan_run(recipe(inputs, tmp_path / "first", arms=["pool"]))
+    assert run.states()["texts"] == "changed", "what it made is gone"
 
 
 @pytest.mark.slow
 def test_a_run_stops_early_says_so_and_is_continued_without_the_setting(inputs, tmp_path):
     """Two steps of training change nothing, so no question would be decided."""
     run, seeds = tmp_path / "run", {"adaptations": 4, "finetunings": 1}
-    settings = {"arms": {"random": {"selector": "random"}, "dana": {}}, "floors": "none"}
+    settings = {"arms": {"random": {"selector": "random"}, "dana": {}}, "baselines": "none"}
     page = run_recipe(
         recipe(inputs, run, seeds={**seeds, "stop_early": True}, **settings)
     ).read_text(encoding="utf-8")
@@ -232,11 +232,11 @@ def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_ref
     inputs, tmp_path
 ):
     seeds = {"adaptations": 5, "stop_early": True}
-    cells = [
-        cell.name for cell in plan_run(recipe(inputs, tmp_path, seeds=seeds, arms=["task"])).cells
+    steps = [
+        step.name for step in plan_run(recipe(inputs, tmp_path, seeds=seeds, arms=["task"])).steps
     ]
     assert [
-        cells[at - 1 : at + 1] for at, name in enumerate(cells) if name.startswith("look/")
+        steps[at - 1 : at + 1] for at, name in enumerate(steps) if name.startswith("look/")
     ] == [[f"finetune/toy/task/{index}/seed-{2 * index + 1}", f"look/{index}"] for index in (2, 3)]
     with pytest.raises(
         ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"

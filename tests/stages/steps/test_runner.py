@@ -1,4 +1,4 @@
-"""A grid: order, failures, interruptions, worker processes, the time left and the table of results."""
+"""A run: order, failures, interruptions, worker processes, the time left and the table of results."""
 
 import json
 import os
@@ -18,47 +18,47 @@ from dana.core.artifacts import MANIFEST, read_manifest
 from dana.core.errors import ConfigError, Contradiction, DanaError, Preemption
 from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
-from dana.stages.grid import runner
-from dana.stages.grid.cell import Cell, OutputOf, call_stage
-from dana.stages.grid.grid import Grid, write_metrics
-from dana.stages.grid.runner import CellError, Clock, run_grid
-from tests.stages.grid.toy_stages import STAGES, Seeds
+from dana.stages.steps import runner
+from dana.stages.steps.run import Run, write_metrics
+from dana.stages.steps.runner import Clock, StepError, execute
+from dana.stages.steps.step import OutputOf, Step, call_stage
+from tests.stages.steps.toy_stages import STAGES, Seeds
 
 
 def draw(folder, name, after=None, seconds=0.0, **settings):
     arguments = {"folder": folder / name, "settings": Seeds(**settings), "seconds": seconds}
     arguments |= {"after": OutputOf(after)} if after else {}
-    return Cell(name, f"{STAGES}:draw", arguments, labels={"task": "toy", "arm": name})
+    return Step(name, f"{STAGES}:draw", arguments, labels={"task": "toy", "arm": name})
 
 
 def note(folder, name, notes, **labels):
-    return Cell(name, f"{STAGES}:note", {"folder": folder / name, "notes": notes}, labels=labels)
+    return Step(name, f"{STAGES}:note", {"folder": folder / name, "notes": notes}, labels=labels)
 
 
 def weigh(folder):
-    notes = {"losses": {"task": 2.5}, "in_domain": {"kept": 0.25, "rule": "half"}}
+    notes = {"losses": {"task": 2.5}, "in_domain": {"selected": 0.25, "rule": "half"}}
     return replace(note(folder, "weights", notes), after=("other",))
 
 
-def grid_of(folder):
-    """Make two chains and a cell without seeds, listed against their order."""
-    cells = (
+def run_of(folder):
+    """Make two chains and a step without seeds, listed against their order."""
+    steps = (
         draw(folder, "last", "first", scale=0.5),
         draw(folder, "first", seeds=3),
         draw(folder, "other"),
     )
-    return Grid(folder, (*cells, weigh(folder)))
+    return Run(folder, (*steps, weigh(folder)))
 
 
 def calls(folder):
     return (folder / "calls.txt").read_text().split()
 
 
-def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, heard):
-    grid = grid_of(tmp_path)
-    assert set(grid.states().values()) == {"missing"}
+def test_steps_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, heard):
+    run = run_of(tmp_path)
+    assert set(run.states().values()) == {"missing"}
     with heard.at_level("INFO", logger="dana"):
-        assert run_grid(grid)["last"] == str(tmp_path / "last")
+        assert execute(run)["last"] == str(tmp_path / "last")
     assert calls(tmp_path) in (["first", "other", "last"], ["first", "last", "other"])
     messages = [record.getMessage() for record in heard.records if " of 4 " in record.getMessage()]
     assert messages[0].split() == ["1", "of", "4", "first", "0", "s", "so", "far"]
@@ -67,35 +67,35 @@ def test_cells_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, h
         ["3", "other"],
         ["4", "weights"],
     ]
-    assert messages[4].startswith("cells     4 of 4 done")
-    results, record = (tmp_path / "results.csv").read_bytes(), grid.record("last")
+    assert messages[4].startswith("steps     4 of 4 done")
+    results, record = (tmp_path / "results.csv").read_bytes(), run.record("last")
     assert time.time() - 60 < record["ended"] <= time.time()
-    run_grid(grid)
-    assert grid.record("last") == record, "when it was made, not when it was reused"
+    execute(run)
+    assert run.record("last") == record, "when it was made, not when it was reused"
     assert len(calls(tmp_path)) == 3
     assert (tmp_path / "results.csv").read_bytes() == results
-    assert set(grid.states().values()) == {"done"}
-    other = Grid(
+    assert set(run.states().values()) == {"done"}
+    other = Run(
         tmp_path, (draw(tmp_path, "first", seeds=4), draw(tmp_path, "last", "first", scale=0.5))
     )
     assert other.states() == {"first": "changed", "last": "changed"}, (
         "what it depends on would change it"
     )
     assert (
-        Grid(tmp_path, (draw(tmp_path, "other", seeds=1), weigh(tmp_path))).states()["weights"]
+        Run(tmp_path, (draw(tmp_path, "other", seeds=1), weigh(tmp_path))).states()["weights"]
         == "changed"
     )
     with pytest.raises(Contradiction, match="seeds: 3 there, 4 now"):
-        run_grid(other)
+        execute(other)
 
 
-def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
-    run_grid(grid_of(tmp_path))
+def test_results_have_a_row_for_each_step_metric_and_seed(tmp_path):
+    execute(run_of(tmp_path))
     table = pd.read_csv(tmp_path / "results.csv")
     rows = [("last", "score")] * 2 + [("first", "score")] * 3 + [("other", "score")] * 2
-    rows += [("weights", "losses.task"), ("weights", "in_domain.kept")]
-    assert list(zip(table["cell"], table["metric"], strict=True)) == rows
-    first = table[table["cell"] == "first"]
+    rows += [("weights", "losses.task"), ("weights", "in_domain.selected")]
+    assert list(zip(table["step"], table["metric"], strict=True)) == rows
+    first = table[table["step"] == "first"]
     assert first["seed"].tolist() == [0, 1, 2]
     assert first["value"].tolist() == [0.1, 1.1, 2.1]
     manifest = read_manifest(tmp_path / "first")
@@ -108,30 +108,30 @@ def test_results_have_a_row_for_each_cell_metric_and_seed(tmp_path):
 
 def test_in_the_working_directory_too_an_output_that_is_gone_is_made_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    grid = Grid(Path(), (note(Path(), "one", {"metrics": {"score": 0.5}}, arm="x"),))
-    run_grid(grid)
-    assert grid.states() == {"one": "done"}
+    run = Run(Path(), (note(Path(), "one", {"metrics": {"score": 0.5}}, arm="x"),))
+    execute(run)
+    assert run.states() == {"one": "done"}
     Path("one").rename("gone")
-    assert grid.states() == {"one": "changed"}
+    assert run.states() == {"one": "changed"}
     monkeypatch.chdir("gone")
-    assert len(pd.read_csv(write_metrics(Grid(tmp_path, grid.cells), {"one": ""}))) == 0, (
-        "a cell without an output"
+    assert len(pd.read_csv(write_metrics(Run(tmp_path, run.steps), {"one": ""}))) == 0, (
+        "a step without an output"
     )
 
 
 def test_results_of_an_artifact_elsewhere(tmp_path):
     folder = tmp_path / "run-before"  # begins like the experiment's own folder
-    cells = [
+    steps = [
         note(folder, f"c{number}", {"metrics": {"score": number / 10}}, arm="x")
         for number in (5, 6)
     ]
-    grid = Grid(tmp_path / "run", tuple(cells))
-    run_grid(grid)
+    run = Run(tmp_path / "run", tuple(steps))
+    execute(run)
     table = pd.read_csv(tmp_path / "run" / "results.csv")
     assert table["artifact"].tolist() == [str(folder / "c5"), str(folder / "c6")]
     assert table["seed"].isna().all()
     (folder / "c5").rename(folder / "gone")
-    assert grid.states() == {"c5": "done", "c6": "done"}, (
+    assert run.states() == {"c5": "done", "c6": "done"}, (
         "of what lies elsewhere only the record is looked at"
     )
 
@@ -140,32 +140,32 @@ def test_results_of_an_artifact_elsewhere(tmp_path):
 def test_two_jobs_give_the_same_bytes_as_one(tmp_path):
     for name, jobs in (("one", 1), ("two", 2)):
         (tmp_path / name).mkdir()
-        run_grid(grid_of(tmp_path / name), jobs)
+        execute(run_of(tmp_path / name), jobs)
     one, two = ((tmp_path / name / "results.csv").read_bytes() for name in ("one", "two"))
     assert one == two
     assert one.count(b"\n") == 10
 
 
 def refuse(name, reason="line 3: no text", after=()):
-    return Cell(name, f"{STAGES}:refuse", {"reason": reason}, after=after)
+    return Step(name, f"{STAGES}:refuse", {"reason": reason}, after=after)
 
 
-def test_a_failing_cell_stops_only_what_needs_it_and_what_needs_no_cell_is_refused(tmp_path):
+def test_a_failing_step_stops_only_what_needs_it_and_what_needs_no_step_is_refused(tmp_path):
     bad = (refuse("bad"), refuse("worse", "line 4: no text"), refuse("needs-bad", after=("bad",)))
     with pytest.raises(DanaError) as error:
-        run_grid(Grid(tmp_path, (*bad, draw(tmp_path, "good"))))
-    failures = "2 of 4 cells failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
+        execute(Run(tmp_path, (*bad, draw(tmp_path, "good"))))
+    failures = "2 of 4 steps failed: bad, worse; 1 that depend on them were not started. bad: line 3: no text"
     assert str(error.value) == failures
     assert error.value.exit_code == 2
     assert calls(tmp_path) == ["good"]
-    assert pd.read_csv(tmp_path / "results.csv")["cell"].unique().tolist() == ["good"]
-    with pytest.raises(ConfigError, match=r"cell ab: .*'abc'; did you mean 'ab'"):
-        Grid(tmp_path, (Cell("ab", f"{STAGES}:die", {}, after=("abc",)),))
+    assert pd.read_csv(tmp_path / "results.csv")["step"].unique().tolist() == ["good"]
+    with pytest.raises(ConfigError, match=r"step ab: .*'abc'; did you mean 'ab'"):
+        Run(tmp_path, (Step("ab", f"{STAGES}:die", {}, after=("abc",)),))
     with pytest.raises(ConfigError, match="jobs=0: must be at least 1"):
-        run_grid(Grid(tmp_path, bad), jobs=0)
+        execute(Run(tmp_path, bad), jobs=0)
 
 
-def test_what_a_failed_cell_had_in_memory_is_gone_before_the_next_begins(tmp_path):
+def test_what_a_failed_step_had_in_memory_is_gone_before_the_next_begins(tmp_path):
     alive = []
     stage = f"{STAGES}:run_out_of_memory"
     outcome = runner._call_here(runner.Call(stage, {"alive": alive}, tmp_path, remake=False))
@@ -173,44 +173,44 @@ def test_what_a_failed_cell_had_in_memory_is_gone_before_the_next_begins(tmp_pat
     assert [model() for model in alive] == [None]
 
 
-def test_a_cell_that_is_told_to_stop_ends_the_grid_at_once(tmp_path):
+def test_a_step_that_is_told_to_stop_ends_the_run_at_once(tmp_path):
     with pytest.raises(Preemption):
-        run_grid(Grid(tmp_path, (Cell("stopped", f"{STAGES}:stop", {}), draw(tmp_path, "never"))))
+        execute(Run(tmp_path, (Step("stopped", f"{STAGES}:stop", {}), draw(tmp_path, "never"))))
     assert not (tmp_path / "calls.txt").exists()
 
 
-def test_a_cell_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_path):
-    cell = draw(tmp_path, "a", seconds=0.3)
-    grid = Grid(tmp_path, (cell,))
+def test_a_step_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_path):
+    step = draw(tmp_path, "a", seconds=0.3)
+    run = Run(tmp_path, (step,))
     for _ in range(2):
-        grid.file("a", ".json").unlink(missing_ok=True)
-        run_grid(grid)
-        assert grid.record("a")["seconds"] >= 0.3, (
+        run.file("a", ".json").unlink(missing_ok=True)
+        execute(run)
+        assert run.record("a")["seconds"] >= 0.3, (
             "if it is reused it took as long as when it was made"
         )
-    assert Grid(tmp_path, (Cell("a", f"{STAGES}:another", cell.settings),)).states() == {
+    assert Run(tmp_path, (Step("a", f"{STAGES}:another", step.settings),)).states() == {
         "a": "changed"
     }
     (tmp_path / "a").rename(tmp_path / "moved")
-    assert grid.states() == {"a": "changed"}
+    assert run.states() == {"a": "changed"}
 
 
 @pytest.mark.slow
 def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path):
-    cells = (Cell("dies", f"{STAGES}:die", {}), refuse("bad"))
-    with pytest.raises(CellError) as caught:
-        run_grid(
-            Grid(tmp_path, (*cells, draw(tmp_path, "good"), draw(tmp_path, "after-good", "good"))),
+    steps = (Step("dies", f"{STAGES}:die", {}), refuse("bad"))
+    with pytest.raises(StepError) as caught:
+        execute(
+            Run(tmp_path, (*steps, draw(tmp_path, "good"), draw(tmp_path, "after-good", "good"))),
             2,
         )
-    assert "2 of 4 cells failed: dies, bad. dies: its process was killed" in str(caught.value)
+    assert "2 of 4 steps failed: dies, bad. dies: its process was killed" in str(caught.value)
     assert caught.value.exit_code == 2
-    assert "line 3" in (tmp_path / "cells" / "bad.log").read_text()
+    assert "line 3" in (tmp_path / "steps" / "bad.log").read_text()
     assert calls(tmp_path) == ["good", "after-good"]
 
 
 def test_an_error_keeps_its_exit_code_between_processes():
-    assert copy(CellError("told to stop", 75)).exit_code == 75, "it is rebuilt as pickle would"
+    assert copy(StepError("told to stop", 75)).exit_code == 75, "it is rebuilt as pickle would"
 
 
 @pytest.mark.slow
@@ -218,8 +218,8 @@ def test_each_worker_has_its_gpu_and_its_threads(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    cells = [Cell(f"c{n}", f"{STAGES}:where", {"folder": tmp_path / f"c{n}"}) for n in range(6)]
-    run_grid(Grid(tmp_path, tuple(cells)), 3)
+    steps = [Step(f"c{n}", f"{STAGES}:where", {"folder": tmp_path / f"c{n}"}) for n in range(6)]
+    execute(Run(tmp_path, tuple(steps)), 3)
     outputs = [json.loads((tmp_path / f"c{n}" / "where.json").read_text()) for n in range(6)]
     by_process = {one["pid"]: one for one in outputs}
     assert sorted(one["CUDA_VISIBLE_DEVICES"] for one in by_process.values()) in (
@@ -262,16 +262,16 @@ def wait_until(condition):
 PROGRAM = """
 import sys
 from pathlib import Path
-from dana.stages.grid.grid import Grid
-from dana.stages.grid.runner import run_grid
-from tests.stages.grid.test_runner import draw
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
+from tests.stages.steps.test_runner import draw
 folder, seconds, jobs = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
-run_grid(Grid(folder, tuple(draw(folder, name, seconds=seconds if name != "a" else 0) for name in "abc")), jobs)
+execute(Run(folder, tuple(draw(folder, name, seconds=seconds if name != "a" else 0) for name in "abc")), jobs)
 """
 
 
 def begun(folder, jobs, seconds=30.0):
-    """Start a process; it has made the first cell, and is in the second and, with two jobs, in the third."""
+    """Start a process; it has made the first step, and is in the second and, with two jobs, in the third."""
     # A shell's background job ignores Ctrl-C, and so does what it starts.
     command = [sys.executable, "-c", PROGRAM, str(folder), str(seconds), str(jobs)]
     process = subprocess.Popen(
@@ -317,26 +317,26 @@ def clock(monkeypatch):
     return now
 
 
-def test_time_left_goes_by_finished_cells_of_the_same_stage(clock, tmp_path):
-    cells = [Cell(name, "m:f", {}) for name in ("adapt/general", "adapt/dana", "adapt/more")]
-    others = (Cell("finetune/toy/base", "m:g", {}), Cell("weigh/dana", "m:h", {}))
-    grid = Grid(tmp_path, (*cells, *others))
+def test_time_left_goes_by_finished_steps_of_the_same_stage(clock, tmp_path):
+    steps = [Step(name, "m:f", {}) for name in ("adapt/pool", "adapt/dana", "adapt/more")]
+    others = (Step("finetune/toy/base", "m:g", {}), Step("weigh/dana", "m:h", {}))
+    run = Run(tmp_path, (*steps, *others))
     for jobs, left in ((1, 80), (2, 40)):
         clock[0] = 0.0
-        time_left = Clock(grid, jobs)
-        assert time_left.text() == "0 s so far", "before the first cell nothing is known"
-        time_left.count(cells[0], 40.0)
+        time_left = Clock(run, jobs)
+        assert time_left.text() == "0 s so far", "before the first step nothing is known"
+        time_left.count(steps[0], 40.0)
         assert time_left.text() == f"0 s so far, about {left} s left"
     clock[0] = 100.0
-    time_left.count(cells[1], 20.0)
+    time_left.count(steps[1], 20.0)
     assert time_left.text() == "2 min so far, about 15 s left", "the mean of both, two at a time"
     time_left.count(others[0], 900.0)
     assert time_left.text() == "2 min so far, about 15 s left", "it was the only one of its stage"
-    time_left.count(cells[2], 30.0)
+    time_left.count(steps[2], 30.0)
     assert time_left.text() == "2 min so far"
 
 
-def test_a_cell_says_in_words_what_it_does():
+def test_a_step_says_in_words_what_it_does():
     names = (
         "texts",
         "adapt/random",
@@ -346,7 +346,7 @@ def test_a_cell_says_in_words_what_it_does():
         "plant/3",
         "cluster/a/b",
     )
-    words = [Cell(name, "m:f", {}).words for name in names]
+    words = [Step(name, "m:f", {}).words for name in names]
     assert words[:3] == [
         "reading the texts",
         "adapting on random text",
@@ -355,7 +355,7 @@ def test_a_cell_says_in_words_what_it_does():
     assert words[3:] == ["scoring text for dana (2)", "adapt", "plant/3", "cluster/a/b"]
 
 
-def test_a_bar_carries_the_cell_s_number_and_name(capsys):
+def test_a_bar_carries_the_step_s_number_and_name(capsys):
     with progress_label("3/9 dana"), progress(what="train", unit="tokens", total=1) as bar:
         bar.update(1)
     with progress(what="train", unit="tokens", total=1) as bar:
@@ -376,24 +376,24 @@ def test_a_bar_carries_the_cell_s_number_and_name(capsys):
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("reason", ["", None, "enough"])
-def test_later_cells_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(
+def test_later_steps_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason(
     tmp_path, reason, jobs
 ):
-    look = Cell("look/2", f"{STAGES}:answer", {"text": reason}, after=("a",), stops=True)
-    cells = (
+    look = Step("look/2", f"{STAGES}:answer", {"text": reason}, after=("a",), stops=True)
+    steps = (
         draw(tmp_path, "a"),
         draw(tmp_path, "slow", seconds=0.5),
         look,
         draw(tmp_path, "b"),
         draw(tmp_path, "c", "b"),
     )
-    assert list(run_grid(Grid(tmp_path, cells), jobs)) == [
+    assert list(execute(Run(tmp_path, steps), jobs)) == [
         "a",
         "slow",
         "look/2",
         *(["b", "c"] if not reason else []),
     ]
-    assert set(pd.read_csv(tmp_path / "results.csv")["cell"]) == {
+    assert set(pd.read_csv(tmp_path / "results.csv")["step"]) == {
         "a",
         "slow",
         *("bc" if not reason else ""),

@@ -1,1 +1,0 @@
-"""Grids of cells: stage functions by name with plain settings, run in parallel, collected as one table."""

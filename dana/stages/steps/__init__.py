@@ -1,0 +1,1 @@
+"""Runs of steps: stage functions by name with plain settings, run in parallel, collected as one table."""
