@@ -20,6 +20,7 @@ from dana.stages.steps.step import Step
 from dana.tasks.card import load_card
 from dana.tasks.examples import fold_count, read_splits
 from dana.tasks.tables import collapse_warning
+from dana.train.run import check_trackers
 
 log = get_logger(__name__)
 
@@ -63,6 +64,7 @@ def plan_finetuning(
         ConfigError: See :func:`finetune_stage`.
         ArtifactError: If the folder of the model that ``save`` keeps holds something else.
     """
+    check_trackers(settings.trackers)
     shared = Finetuning.from_settings(model, card, settings, out, data)
     seeds = shared.preset.seed_list
     task = shared.task

@@ -346,7 +346,8 @@ def _segment_amounts(
     pool: Pool, segments: Segments, kind: str, tokens: np.ndarray | None
 ) -> np.ndarray:
     """Return what a budget counts of each segment; for documents, the number of its document."""
-    if tokens is not None:
+    if kind == "tokens":
+        assert tokens is not None
         return segment_sums(tokens, segments.ids)
     if kind == "documents":
         return np.searchsorted(pool.document_starts, segments.starts, side="right") - 1
