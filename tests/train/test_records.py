@@ -98,7 +98,7 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
         examples,
         [MASKED],
         settings,
-        HeldOut({"target": examples, "pool": examples}, HELDOUT),
+        HeldOut({"task": examples, "pool": examples}, HELDOUT),
     ):
         now[0] += 1000  # the reader of the records saves
         records.append(record)
