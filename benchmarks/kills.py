@@ -128,13 +128,13 @@ def prepare(folder: Path) -> None:
     (folder / "pool").mkdir()
     rows = []
     for name in POOL:
-        lines = first_lines(data / "pool" / name, DOCUMENTS)
+        lines = first_lines(data / "general" / name, DOCUMENTS)
         (folder / "pool" / name.removesuffix(".gz")).write_text("".join(lines), encoding="utf-8")
         rows += [
             {"text": json.loads(line)["text"][:300], "label": name.split(".")[0]} for line in lines
         ]
     (folder / "task.jsonl").write_text(
-        "".join(first_lines(data / "pool" / TASK, DOCUMENTS)), encoding="utf-8"
+        "".join(first_lines(data / "general" / TASK, DOCUMENTS)), encoding="utf-8"
     )
     for side in ("de", "en"):
         lines = first_lines(data / "domains" / f"it.{side}.txt.gz", 1500)

@@ -61,7 +61,7 @@ def scores(
 def make_pools(folder: Path, tasks: list[str]) -> None:
     """Plant the tasks' texts in the pool, unless all pools exist."""
     if not all((folder / task / "pool").is_dir() for task in tasks):
-        pool = str(Path(os.environ["DANA_DATA"]) / "pool")
+        pool = str(Path(os.environ["DANA_DATA"]) / "general")
         command = [
             "studies",
             "compare",

@@ -102,7 +102,7 @@ def main() -> None:
         from dana.stages.texts import pool_stage
 
         start = time.monotonic()
-        pool = pool_stage([str(Path(os.environ["DANA_DATA"]) / "pool")], work / "pool")
+        pool = pool_stage([str(Path(os.environ["DANA_DATA"]) / "general")], work / "pool")
         rate = pool.manifest["counts"]["kept"] / (time.monotonic() - start)
         print(f"reading: {rate:,.0f} documents/s (if not reused)")
         for times in options.copies:

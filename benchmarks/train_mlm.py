@@ -31,7 +31,7 @@ HELD_OUT = 400  # texts
 def read_texts(count: int, seed: int, long: bool) -> list[str]:
     """Sample paragraphs (``long``: whole documents) of the pool."""
     texts = []
-    for path in sorted((Path(os.environ["DANA_DATA"]) / "pool").glob("*.jsonl.gz")):
+    for path in sorted((Path(os.environ["DANA_DATA"]) / "general").glob("*.jsonl.gz")):
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line, _ in zip(lines, range(1500), strict=False):
                 text = json.loads(line)["text"]

@@ -49,7 +49,9 @@ def run(request, tmp_path_factory, dana_data):
     """A folder with a task's text and a pool of as many documents of each source, and the source like the task."""
     folder = tmp_path_factory.mktemp(request.param)
     for source in SOURCES:
-        with gzip.open(dana_data / "pool" / f"{source}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        with gzip.open(
+            dana_data / "general" / f"{source}.jsonl.gz", "rt", encoding="utf-8"
+        ) as lines:
             (folder / f"{source}.jsonl").write_text(
                 "".join(islice(lines, DOCUMENTS)), encoding="utf-8"
             )

@@ -69,7 +69,7 @@ def entry_points(folder: Path) -> None:
 
 def documents(data: Path):
     """Yield the texts of the pool, 1,200 of each file."""
-    files = sorted((data / "pool").glob("*.jsonl.gz"))
+    files = sorted((data / "general").glob("*.jsonl.gz"))
     for file in files:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line, _ in zip(lines, range(1200), strict=False):

@@ -66,7 +66,7 @@ class Predictions:
     Attributes:
         ids: Example ids of shape (examples,).
         labels: Labels of shape (examples,): class numbers, or another value of the kind.
-        predictions: Predicted labels of shape (models, examples): seeds in ascending order, or with
+        predicted: Predicted labels of shape (models, examples): seeds in ascending order, or with
             folds one model per fine-tuning of a fold, each example answered by the model of its own
             fold.
         kind: Kind of label.
@@ -75,7 +75,7 @@ class Predictions:
 
     ids: np.ndarray
     labels: np.ndarray
-    predictions: np.ndarray
+    predicted: np.ndarray
     kind: Kind
     folds: np.ndarray | None = None
 
@@ -124,7 +124,7 @@ class ArmResult:
     def influences(self) -> np.ndarray:
         """What each example adds to the score of each model, of shape (models, examples)."""
         parts = self.predictions
-        return parts.kind.influences(parts.predictions, parts.labels, self.metric)
+        return parts.kind.influences(parts.predicted, parts.labels, self.metric)
 
     @cached_property
     def estimate(self) -> TwoLevel:
@@ -141,7 +141,7 @@ class ArmResult:
         parts = Predictions(
             parts.ids[rows],
             parts.labels[rows],
-            parts.predictions[:, rows],
+            parts.predicted[:, rows],
             parts.kind,
             parts.folds[rows],
         )
@@ -368,12 +368,12 @@ def _predictions(
         order = np.lexsort((table["id"].to_numpy(), numbers))
         shape = len(set(models.values())), -1
         seeds, ids = (table[name].to_numpy()[order].reshape(shape) for name in ("seed", "id"))
-        labels, predictions = (
+        labels, predicted = (
             kind.labels_from(table[name])[order].reshape(shape) for name in ("label", "prediction")
         )
         tests = {seed: seeds[row] == seed for seed, row in models.items()}
         parts = {
-            seed: (predictions[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
+            seed: (predicted[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
         }
         again = [kind.score(part, actual, metric) for part, actual in parts.values()]
     matches = (ids == ids[0]).all() and (labels == labels[0]).all()
@@ -382,7 +382,7 @@ def _predictions(
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
     collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metric))
     folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
-    return Predictions(ids[0], labels[0], predictions, kind, folds), collapses
+    return Predictions(ids[0], labels[0], predicted, kind, folds), collapses
 
 
 def _kind(file: Path, metrics: dict[str, Any]) -> Kind:

@@ -63,11 +63,7 @@ class SpecialTokens:
         letter = tokenizer("a", add_special_tokens=False)["input_ids"]
         text = tokenizer("a")["input_ids"]
         starts = range(len(text))
-        start = next(
-            start_of_text
-            for start_of_text in starts
-            if text[start_of_text : start_of_text + len(letter)] == letter
-        )
+        start = next(first for first in starts if text[first : first + len(letter)] == letter)
         end = start + len(letter)
         before = text[:start]
         after = text[end:]

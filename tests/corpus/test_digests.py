@@ -105,16 +105,16 @@ def _pool(path, count):
 KILLED = """
 import os, signal, sys
 from dana.corpus import digests
-from dana.stages import texts as pool
+from dana.stages import texts as reading
 digests.IN_MEMORY = 100
-read = corpus.read_documents
+read = reading.read_documents
 def dying(*arguments):
     for number, document in enumerate(read(*arguments)):
         if number == 2500:
             os.kill(os.getpid(), signal.SIGKILL)
         yield document
-corpus.read_documents = dying
-corpus.pool_stage([sys.argv[1]], corpus.Path(sys.argv[2]))
+reading.read_documents = dying
+reading.pool_stage([sys.argv[1]], reading.Path(sys.argv[2]))
 """
 
 
@@ -127,7 +127,7 @@ def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_th
     process = subprocess.run([sys.executable, "-c", KILLED, source, str(run / "pool")], check=False)
     assert process.returncode == -signal.SIGKILL
     left = {path.name[:9] for path in run.rglob("*") if path.is_file()}
-    assert left <= {"part-00000.parquet"[:9], ".digests-", ".corpus.lock"[:9]}
+    assert left <= {"part-00000.parquet"[:9], ".digests-", ".pool.lock"[:9]}
     monkeypatch.setattr(digests, "IN_MEMORY", 100)
     pool = pool_stage([source], run / "pool")
     assert [path.name for path in run.iterdir()] == ["pool"]

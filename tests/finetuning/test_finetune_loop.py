@@ -33,7 +33,7 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 @pytest.fixture
 def splits(toy_card, checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    splits, kind = read_splits(toy_card), toy_card.target
+    splits, kind = read_splits(toy_card), toy_card.label_kind
     labels = {
         name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind)
         for name in ("train", "dev")
@@ -321,20 +321,20 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     for name, result in zip("ab", results, strict=True):
         (tmp_path / name).mkdir()
         write_result(tmp_path / name, toy_card, details, result, splits)
-        [after] = read_results(tmp_path / name, toy_card.target)
+        [after] = read_results(tmp_path / name, toy_card.label_kind)
         assert np.array_equal(result.outputs, after.outputs)
         assert after.outputs.dtype == np.float32
         assert {**vars(result), "outputs": 0} == {**vars(after), "outputs": 0}
     (tmp_path / "both").mkdir()
     parts = {0: [tmp_path / "a"], 1: [tmp_path / "b"]}
-    join_results(parts, tmp_path / "both", toy_card.target, {})
+    join_results(parts, tmp_path / "both", toy_card.label_kind, {})
     seen = read_json(tmp_path / "both" / "metrics.json")["split_overlap"]
     unseen, labels = (
         [0, 2, 4],
         np.array([0, 2, 1]),
     )  # test texts that are neither in train nor in dev
     means = [
-        toy_card.target.scores(result.outputs[unseen].argmax(1), labels)["macro_f1"]
+        toy_card.label_kind.scores(result.outputs[unseen].argmax(1), labels)["macro_f1"]
         for result in results
     ]
     assert seen == {

@@ -67,7 +67,7 @@ def test_unlike_data_precision_and_metric_are_named(arms):
     edit_json(base / MANIFEST, depends_on=depends_on, precision="no")
     edit_json(dana / MANIFEST, precision="bf16")
     predictions = arm_result(arms, "dana").predictions
-    accuracies = (predictions.predictions == predictions.labels).mean(axis=1).tolist()
+    accuracies = (predictions.predicted == predictions.labels).mean(axis=1).tolist()
     rows = [{"seed": seed, "score": accuracy} for seed, accuracy in enumerate(accuracies)]
     edit_json(dana / RESULTS, metric="accuracy", seeds=rows)
     assert unlike(arms) == [
@@ -79,7 +79,7 @@ def test_unlike_data_precision_and_metric_are_named(arms):
 
 def test_unlike_test_examples_are_named_whatever_their_order(arms):
     predictions, file = (
-        arm_result(arms, "dana").predictions.predictions,
+        arm_result(arms, "dana").predictions.predicted,
         arms / "finetune" / "toy" / "dana" / PREDICTIONS,
     )
     table = pq.read_table(file)
@@ -90,7 +90,7 @@ def test_unlike_test_examples_are_named_whatever_their_order(arms):
         file.parent / RESULTS, seeds=json.loads((file.parent / RESULTS).read_text())["seeds"][::-1]
     )
     assert arm_result(arms, "dana").seeds == list(range(8))
-    np.testing.assert_array_equal(arm_result(arms, "dana").predictions.predictions, predictions)
+    np.testing.assert_array_equal(arm_result(arms, "dana").predictions.predicted, predictions)
     pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
     assert unlike(arms) == ["the test examples differ (20 are in only one)"]
 
@@ -269,7 +269,7 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     dana, base = (read_arm_result(tmp_path / arm / RESULTS, arm) for arm in ("dana", "base"))
     assert dana.estimate.mean == pytest.approx(right.mean())
     assert (dana.adaptations, dana.seeds) == (3, list(range(6)))
-    assert dana.predictions.predictions.shape == (2, 12)
+    assert dana.predictions.predicted.shape == (2, 12)
     assert dict(zip(dana.predictions.ids, dana.predictions.folds, strict=True))["t4"] == 1
     baseline = read_baseline(tmp_path / "dana" / RESULTS).predictions
     assert dict(zip(baseline.ids, baseline.folds, strict=True)) == {

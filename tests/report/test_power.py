@@ -118,11 +118,11 @@ def after(results, units):
         parts, rows = one.predictions, len(one.scores) * units // horizon
         if parts.folds is None:
             result = arm_result(
-                one.arm, (parts.predictions == parts.labels)[:rows], adaptations=units
+                one.arm, (parts.predicted == parts.labels)[:rows], adaptations=units
             )
         else:
             tested = parts.folds < units
-            right = (parts.predictions == parts.labels)[:, tested]
+            right = (parts.predicted == parts.labels)[:, tested]
             result = arm_result(
                 one.arm, right, scores=dict(list(one.scores.items())[:rows]), adaptations=units
             )

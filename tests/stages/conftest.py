@@ -21,7 +21,7 @@ def texts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("texts")
     random = np.random.default_rng(0)
     task = [one_document(CELLS, random, 3) for _ in range(60)]
-    (folder / "steps.txt").write_text("\n\n".join(task), encoding="utf-8")
+    (folder / "cells.txt").write_text("\n\n".join(task), encoding="utf-8")
     kinds = random.permutation(["planted"] * PLANTED + ["court"] * POOL)
     vocabulary, records = {"planted": CELLS, "court": COURTS}, []
     for number, kind in enumerate(map(str, kinds)):

@@ -269,7 +269,7 @@ def test_the_tasks_own_text_is_trained_on_alone_or_beside_selected_text(
     assert alone.manifest["counts"]["documents_kept"] == 2
     assert alone.manifest["depends_on"]["weights"] is None
     assert mixed.manifest["counts"]["windows_of_task"] == alone.manifest["counts"]["examples"]
-    of_target = [one.manifest["depends_on"]["target"] for one in (alone, mixed)]
+    of_target = [one.manifest["depends_on"]["task"] for one in (alone, mixed)]
     assert of_target == [table_identity(task, DOCUMENTS)] * 2
     after = [one.manifest["losses"]["after"]["target_loss"] for one in (alone, mixed)]
     assert after[0] < after[1] < alone.manifest["losses"]["before"]["target_loss"]

@@ -68,9 +68,9 @@ def test_marked_texts_are_pooled_at_their_markers_and_so_labelled(relations, che
     finetune_stage(checkpoint, relations, settings, tmp_path / "out")
     assert metrics(tmp_path / "out")["settings"]["pooling"] == "markers"
     rows = label(tmp_path / "out-model", Path(relations).parent / "toy" / "test.jsonl")
-    table = finetune_seed.read_results(tmp_path / "out", finetune_seed.load_card(relations).target)[
-        0
-    ].outputs
+    table = finetune_seed.read_results(
+        tmp_path / "out", finetune_seed.load_card(relations).label_kind
+    )[0].outputs
     assert [row["probability"] for row in rows] == pytest.approx(table.max(1).tolist(), abs=1e-6)
     finetune_stage(
         checkpoint, relations, replace(settings, pooling="mean", save=False), tmp_path / "mean"

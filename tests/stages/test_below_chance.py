@@ -39,7 +39,7 @@ def command(texts, tmp_path):
     """Arguments of ``dana score``."""
     files = [
         "--task",
-        f"{texts}/steps.txt",
+        f"{texts}/cells.txt",
         "--pool",
         f"{texts}/pool.jsonl",
         "--encoder",
@@ -99,7 +99,7 @@ def test_a_ranking_prints_it_marked_and_no_scores_follow(command, tmp_path, prot
 def test_a_run_refuses_it_in_its_steps(texts, tmp_path, detector):
     settings = {
         "out": str(tmp_path),
-        "task": f"{texts}/steps.txt",
+        "task": f"{texts}/cells.txt",
         "pool": [f"{texts}/pool.jsonl"],
     }
     settings |= {
@@ -126,7 +126,7 @@ def test_a_run_refuses_it_in_its_steps(texts, tmp_path, detector):
 
 def test_python_refuses_it_and_takes_it_with_the_keyword(texts, tmp_path):
     out, fast = tmp_path / "run", {"encoder": SELECTION.encoder, "detector": "upside"}
-    both = f"{texts}/steps.txt", f"{texts}/pool.jsonl"
+    both = f"{texts}/cells.txt", f"{texts}/pool.jsonl"
     with pytest.raises(DataError, match=REFUSED):
         dana.score(*both, out=out, **fast)
     table = dana.score(*both, out=out, allow_below_chance=True, **fast)

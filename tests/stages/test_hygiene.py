@@ -292,7 +292,7 @@ def test_what_cannot_be_read_is_named_and_the_command_line_takes_several_tasks(c
 def test_one_planted_document_is_found_in_real_text(dana_data, tmp_path):
     text = max((example.text for example in read_split(load_card("chemprot"), "test")), key=len)
     (tmp_path / "planted.txt").write_text(text, encoding="utf-8")
-    sources = [str(dana_data / "pool" / "tech_peps.jsonl.gz"), str(tmp_path / "planted.txt")]
+    sources = [str(dana_data / "general" / "tech_peps.jsonl.gz"), str(tmp_path / "planted.txt")]
     counts = pool_stage(sources, tmp_path / "out", cleaner=Cleaner(Hygiene(["chemprot"]))).manifest[
         "counts"
     ]

@@ -59,7 +59,7 @@ def test_a_task_of_a_kind_is_learnt_and_its_data_has_no_warning(run_of, kind):
         "seeds"
     ]
     assert not any(row["degenerate"] for row in results["seeds"])
-    assert results["kind"] == kind == read_manifest(out)["depends_on"]["target"]["kind"]
+    assert results["kind"] == kind == read_manifest(out)["depends_on"]["task"]["kind"]
     assert set(KINDS[kind].metrics) <= set(results["seeds"][0])
     check = check_task(str(card_of(out)))
     assert not [
@@ -74,7 +74,7 @@ def test_predictions_of_the_model_are_those_of_the_run(run_of, kind):
     seed = read_manifest(model_of(out))["seeds"]["seed"]
     run_rows = pq.read_table(out / "predictions.parquet", filters=[("seed", "==", seed)])
     rows = label(model_of(out), card_of(out).parent / "toy" / "test.jsonl")
-    target = load_card(str(card_of(out))).target
+    target = load_card(str(card_of(out))).label_kind
     outputs = target.outputs_from({name: run_rows[name] for name in run_rows.column_names})
     sizes = target.sizes(target.labels_from(run_rows["label"]))
     columns = pa.table(target.prediction_columns(outputs, sizes)).to_pylist()
@@ -126,13 +126,13 @@ def test_test_labels_are_not_looked_at_before_the_end(run_of, checkpoint, kind, 
 @by_kind
 def test_the_report_reads_it_and_compares_arms(run_of, kind):
     step = read_arm_result(run_of(kind) / "metrics.json", "dana")
-    worse = step.predictions.answers.copy()
+    worse = step.predictions.predicted.copy()
     worse[:, 0] = (
         worse[:, 1] if kind != "token_labels" else [(0,) * len(codes) for codes in worse[:, 0]]
     )
     scorer = step.predictions.kind.scorer
     [scores] = scorer(worse, step.predictions.labels, step.metric)(np.ones((1, 60)))
-    predictions = replace(step.predictions, answers=worse)
+    predictions = replace(step.predictions, predicted=worse)
     scores = dict(zip(step.scores, map(float, scores), strict=True))
     base = replace(step, arm="base", predictions=predictions, scores=scores)
     row = measure_pair(step, base)

@@ -118,7 +118,7 @@ def test_tables_hold_every_document_whatever_their_size(monkeypatch, count):
 
 
 def test_real_text_adds_up(dana_data, tmp_path):
-    pool = pool_stage([str(dana_data / "pool" / "tech_peps.jsonl.gz")], tmp_path / "out")
+    pool = pool_stage([str(dana_data / "general" / "tech_peps.jsonl.gz")], tmp_path / "out")
     documents = list(iterate_documents(pool.path))
     counts = pool.manifest["counts"]
     assert (counts["in"], counts["kept"], len(documents)) == (1134, 1134, 1134)

@@ -247,7 +247,7 @@ def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_an
     assert list(rows[0]) == pq.read_schema(out).names == COLUMNS, "the last: it collapsed"
     manifest = read_manifest(pairs_run / "out-model")
     assert (manifest["text_field"], manifest["text_pair_field"]) == ("premise", "hypothesis")
-    assert manifest["depends_on"]["target"]["text_pair"] == "hypothesis"
+    assert manifest["depends_on"]["task"]["text_pair"] == "hypothesis"
     assert "It reads pairs of texts" in (pairs_run / "out-model" / "README.md").read_text()
     pair = toy_pairs.rows(1, 9)[0]
     new = write_lines(

@@ -22,7 +22,7 @@ from dana.weighting.settings import WeighSettings
 
 
 def rank(texts, out, *flags):
-    names = ["--task", str(texts / "steps.txt"), "--pool", str(texts / "pool.jsonl")]
+    names = ["--task", str(texts / "cells.txt"), "--pool", str(texts / "pool.jsonl")]
     settings = ["--encoder", "hashing", "--set", "ranking.detectors=[knn,pca]", "ranking.seeds=2"]
     return main(["score", "--rank-only", *names, *settings, "--out", str(out), *flags])
 
@@ -82,7 +82,7 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
 ):
     monkeypatch.chdir(tmp_path)
     out = ["--out", str(tmp_path / "my run")]
-    names = ["--task", os.path.relpath(texts / "steps.txt"), "--pool"]
+    names = ["--task", os.path.relpath(texts / "cells.txt"), "--pool"]
     names.append(os.path.relpath(texts / "pool.jsonl"))
     assert (
         main(
@@ -102,7 +102,7 @@ def test_scoring_in_parts_is_pasted_from_hint_to_hint_and_refuses_other_texts(
     shard = next_command(capsys)[1:]
     assert shard == ["score", *out, "--shard", "1/1"]
     for part in (shard, ["score", *out, "--merge"]):
-        assert main([*part, "--pool", str(texts / "steps.txt")]) == 2
+        assert main([*part, "--pool", str(texts / "cells.txt")]) == 2
         assert "--pool" in capsys.readouterr().err
         assert main([*part, "--set", "hygiene.ngram=9", "hygiene.decontaminate=[chemprot]"]) == 2
         assert "--decontaminate ['chemprot']" in capsys.readouterr().err

@@ -33,9 +33,9 @@ def test_the_task_is_parted_into_fit_and_held_out_once_and_for_all(topics, texts
     assert not fit & held_out
     assert len(fit) + len(held_out) == 60
     assert 0 < len(held_out) <= 15
-    lines = (texts / "steps.txt").read_text(encoding="utf-8").split("\n\n")
-    (tmp_path / "steps.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
-    reverse = target_stage(str(tmp_path / "steps.txt"), tmp_path / "target")
+    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
+    (tmp_path / "cells.txt").write_text("\n\n".join(lines[::-1]), encoding="utf-8")
+    reverse = target_stage(str(tmp_path / "cells.txt"), tmp_path / "target")
     assert ids_of(reverse.path / "held_out") == held_out
 
 
@@ -166,7 +166,7 @@ def test_of_a_handful_of_documents_one_is_held_out_and_of_one_there_is_nothing_t
     assert not (tmp_path / "target").exists()
 
 
-def settings(texts, out, store, pool="pool.jsonl", task="steps.txt", **selection):
+def settings(texts, out, store, pool="pool.jsonl", task="cells.txt", **selection):
     selection = replace(SELECTION, store=store and str(store), **selection)
     return RunSettings(
         str(out), str(texts / task), [str(texts / pool)], detector="knn", selection=selection
@@ -177,7 +177,7 @@ def test_a_second_task_encodes_only_its_own_text(texts, tmp_path, encoder_texts)
     run_score(settings(texts, tmp_path / "one", tmp_path / "store"))
     assert len(encoder_texts) == len(set(encoder_texts)) > 500
     encoder_texts.clear()
-    lines = (texts / "steps.txt").read_text(encoding="utf-8").split("\n\n")
+    lines = (texts / "cells.txt").read_text(encoding="utf-8").split("\n\n")
     (tmp_path / "other.txt").write_text(
         "\n\n".join(line.replace("ell", "all") for line in lines), encoding="utf-8"
     )

@@ -160,7 +160,7 @@ def planted_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     random = np.random.default_rng(0)
     task = "\n\n".join(one_document(CELLS, random, 3) for _ in range(300))
-    (folder / "steps.txt").write_text(task, encoding="utf-8")
+    (folder / "cells.txt").write_text(task, encoding="utf-8")
     kinds = ["planted"] * 60 + ["court"] * 540
     records = [
         {

@@ -37,7 +37,7 @@ def random_examples(count=24, seed=0, weights=None):
     return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, SPECIAL_TOKENS)
 
 
-TEXTS = HeldOut({"task": random_examples(6, 11), "pool": random_examples(6, 12)}, HELDOUT)
+TEXTS = HeldOut({"target": random_examples(6, 11), "pool": random_examples(6, 12)}, HELDOUT)
 
 
 def bert(dropout=0.0, next_sentence=False):

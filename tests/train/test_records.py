@@ -98,7 +98,7 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
         examples,
         [MASKED],
         settings,
-        HeldOut({"task": examples, "pool": examples}, HELDOUT),
+        HeldOut({"target": examples, "pool": examples}, HELDOUT),
     ):
         now[0] += 1000  # the reader of the records saves
         records.append(record)
@@ -116,7 +116,7 @@ def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
     settings = TrainSettings(steps=1, batch_size=8, max_tokens=16, evaluations=0)
     special = random_examples(3)
     texts = {
-        "task": replace(special, stream=np.full_like(special.stream, 3)),
+        "target": replace(special, stream=np.full_like(special.stream, 3)),
         "pool": random_examples(1, 5),
     }
     examples = random_examples(weights=np.zeros(24))
@@ -144,5 +144,5 @@ def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):
     card = model_card(
         "b", {"weighting": "w"}, settings, records[::2], counts, {**notes, "warnings": []}
     )
-    assert "| task | nothing to measure" in card
+    assert "| target | nothing to measure" in card
     assert "nan" not in card.lower()

@@ -217,9 +217,7 @@ def fit_mixtures(
                 mixtures[k], likeliest[k] = mixture, len(rows) - 1
     table = pd.DataFrame(rows)
     return MixtureFits(
-        table.assign(selected=table.index.isin(likeliest.values())),
-        pd.DataFrame(assignments),
-        mixtures,
+        table.assign(kept=table.index.isin(likeliest.values())), pd.DataFrame(assignments), mixtures
     )
 
 

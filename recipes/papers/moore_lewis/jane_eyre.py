@@ -118,10 +118,10 @@ def rank(task: Sequence[str], pool: Sequence[str], score: str, seed: int) -> np.
     """Score the pool's sentences by cross-entropy or perplexity difference, float64; lower is closer to the task."""
     selector = SELECTORS.load("moore_lewis")(
         order=ORDER,
-        vocabulary="task",
+        vocabulary="target",
         min_count=MIN_COUNT,
         cutoff=CUTOFF,
-        background="task",
+        background="target",
         score=score,
     )
     return selector.fit(task, pool, seed).score(pool)

@@ -10,7 +10,7 @@ from dana.selectors.base import FittedSelector, Selector
 
 @dataclass(frozen=True)
 class FittedVocabulary(FittedSelector):
-    """The task's words, sorted."""
+    """The target's words, sorted."""
 
     words: list[str]
 

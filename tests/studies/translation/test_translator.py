@@ -267,7 +267,7 @@ def test_two_processes_give_the_translator_of_one(
     base, out = tmp_path / "base", tmp_path / "launched"
     inputs = [
         write_corpus(part, [row.text for row in iterate_documents(texts[split])])
-        for part, split in (("pool", "train"), ("task", "dev"), ("pool", "dev"))
+        for part, split in (("pool", "train"), ("task", "dev"), ("held_out", "dev"))
     ]
     model = new_translator(tokenizer, replace(settings, dropout=0.0))
     model.model.save_pretrained(base)

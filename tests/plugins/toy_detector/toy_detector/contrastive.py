@@ -22,7 +22,7 @@ class FittedAxis(OnDevice):
 
 @dataclass(frozen=True)
 class Axis:
-    """Place along the line from the task's mean to that of pool units; higher = more anomalous."""
+    """Place along the line from the target's mean to that of pool units; higher = more anomalous."""
 
     background: ClassVar[int] = 1000
     fitted_type: ClassVar[type] = FittedAxis

@@ -4,7 +4,7 @@ import numpy as np
 
 
 class CosineToMean:
-    """One minus the cosine to the mean of the task's embeddings; higher = more anomalous."""
+    """One minus the cosine to the mean of the target's embeddings; higher = more anomalous."""
 
     def fit(self, X):
         """Take the mean of X, shape (rows, dims)."""

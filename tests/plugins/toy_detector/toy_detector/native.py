@@ -22,7 +22,7 @@ class FittedToy(OnDevice):
 
 @dataclass(frozen=True)
 class Toy:
-    """Distance from the mean of the task's embeddings times a factor; higher = more anomalous."""
+    """Distance from the mean of the target's embeddings times a factor; higher = more anomalous."""
 
     factor: float = 1.0
     fitted_type: ClassVar[type] = FittedToy
