@@ -217,9 +217,9 @@ FILES = [
     ),
     (
         "weigh {run} --out {out}",
-        "part-00000.parquet",
+        "scores",
         remove("run/scores/part-00000.parquet"),
-        ArtifactError,
+        DataError,
     ),
     ("weigh {run} --out {out}", "pool", remove("run/pool"), ArtifactError),
     (AUTO, "ranking", text("run/ranking/__dana__/manifest.json", "[]"), ArtifactError),

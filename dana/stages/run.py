@@ -245,8 +245,9 @@ def _steps(
         fold = index if read.task in folds else 0
         if fold == index:
             yield from _task_steps(repeat, texts, selectors, fold)
-        yield from _weights(repeat, arms, selectors, tables, index, fold)
-        yield from _adapt_steps(repeat, arms, index, fold)
+        repeated_arms = _arms_to_run(repeat, quick)
+        yield from _weights(repeat, repeated_arms, selectors, tables, index, fold)
+        yield from _adapt_steps(repeat, repeated_arms, index, fold)
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
         }

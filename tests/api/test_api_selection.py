@@ -59,7 +59,7 @@ def test_the_artifacts_are_those_of_the_commands_to_the_byte(run, by_commands):
             files,
             manifests["ranking"]["chosen"],
             manifests["weights"]["given"],
-            {key: value for key, value in recipe.items() if key not in ("target", "pool")},
+            {key: value for key, value in recipe.items() if key not in ("task", "pool")},
         )
 
     assert content(run[0]) == content(by_commands)

@@ -125,7 +125,7 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(
     assert main(["plugins", "list", "detector"]) == 0
     lines = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
     assert lines["toy"].split()[2] == "toy-detector"
-    assert "Distance from the mean of the task's embeddings times a factor" in lines["toy"]
+    assert "Distance from the mean of the target's embeddings times a factor" in lines["toy"]
     assert lines["pca"].split()[2] == "dana-lm"
     assert "'a_package_that_is_not_there'" in lines["toy_broken"]
     assert "dana-lm, toy-detector" in lines["knn"], "both define it"

@@ -385,7 +385,7 @@ def test_what_is_not_finite_is_not_saved(examples, tiny_tokenizer, tmp_path):
         save_model(state, tiny_tokenizer, tmp_path / "spoilt")
     assert not (tmp_path / "spoilt").exists()
     with pytest.raises(
-        DanaError, match=r"step 0: the held-out loss is not finite \(task nan nats.*learning_rate"
+        DanaError, match=r"step 0: the held-out loss is not finite \(target nan nats.*learning_rate"
     ):
         next(train(state, examples, [MASKED], SETTINGS, TEXTS))
 

@@ -251,7 +251,7 @@ def test_with_all_weights_1_a_run_is_that_of_the_trainer_of_transformers(config,
         examples,
         [collator],
         settings,
-        HeldOut({"target": examples, "held_out": examples}, collator),
+        HeldOut({"target": examples, "pool": examples}, collator),
     )
     batch = examples.take(np.arange(7))
     rows = [batch.tokens[first:end].tolist() for first, end in pairwise(batch.offsets.tolist())]

@@ -163,7 +163,7 @@ def test_stopped_by_a_signal_it_resumes_bit_for_bit(tmp_path):
         learning_rate=1e-3,
         execution=Execution(save_every=0),
     )
-    heldout = HeldOut({"target": pairs(), "held_out": pairs(SIZES[:4])}, COLLATOR)
+    heldout = HeldOut({"target": pairs(), "pool": pairs(SIZES[:4])}, COLLATOR)
 
     def run(name, stop=0):
         state = new_state(marian(0.1), settings, budget=32)
