@@ -39,6 +39,7 @@ from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
 from dana.models.classifier import Classifier, mean_head_origin, new_classifier
 from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
+from dana.stages.join import logs_folder
 from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
 from dana.tasks.examples import (
     Example,
@@ -234,7 +235,7 @@ def seed_stage(
     """
     check_trackers(settings.trackers)
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
-    accelerator = make_accelerator(settings.trackers, out.with_name(f"{out.name}-logs"))
+    accelerator = make_accelerator(settings.trackers, logs_folder(out))
     precision = Precision.from_accelerator(accelerator).without_accelerate()
     name = arm_name(out, model)
     depends_on = shared.depends_on()

@@ -43,6 +43,19 @@ def seed_folder(out: Path, index: int, seed: int) -> Path:
     return unit_folder(out, index) / f"seed-{seed}"
 
 
+def logs_folder(seed: Path) -> Path:
+    """Return where trackers log a seed: ``ARM-logs`` beside the seeds in a run, else ``OUT-logs``.
+
+    Args:
+        seed: Folder of the seed.
+    """
+    unit = seed.parent
+    seeds = unit.parent
+    if seeds.name.endswith("-seeds"):
+        return seeds.with_name(f"{seeds.name.removesuffix('-seeds')}-logs")
+    return unit.with_name(f"{unit.name}-logs")
+
+
 def join_run(run: Path, arms: Collection[str] = ()) -> None:
     """Join, for every task of a run, the adaptations that all arms have whole, so that arms stay paired.
 

@@ -361,7 +361,7 @@ def estimate_purity(
     ):
         if count < minimum:
             return {
-                "unknown": f"{count} held-out task {noun}{besides}; an estimate needs {minimum}"
+                "unknown": f"{count} held-out target {noun}{besides}; an estimate needs {minimum}"
             }
     random = generator(settings.seed, "mixture")
     document = pool.document

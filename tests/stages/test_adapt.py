@@ -49,7 +49,7 @@ def weights_of(artifact):
 def unit_weights(write_weights):
     """Write weights: the first documents count, the others do not."""
     return lambda count, weight: write_weights(
-        [(f"corpus-{n}", 0, 0, 60, 0, weight) for n in range(count)]
+        [(f"pool-{n}", 0, 0, 60, 0, weight) for n in range(count)]
     )
 
 

@@ -21,7 +21,7 @@ from tests.stages.tiny_training import ADAPT, adapt
 def unit_weights(write_weights):
     """Write weights: the first documents count, ten others have weight 0."""
     return lambda count: write_weights(
-        [(f"corpus-{n}", 0, 0, 60, 0, float(n < count)) for n in range(count + 10)]
+        [(f"pool-{n}", 0, 0, 60, 0, float(n < count)) for n in range(count + 10)]
     )
 
 

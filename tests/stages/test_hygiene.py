@@ -113,15 +113,16 @@ def test_a_cleaned_pool_is_a_source_itself_and_so_is_a_users_removed_jsonl(cards
     assert pool_stage([str(tmp_path / "mine")], tmp_path / "three").manifest["counts"]["kept"] == 1
 
 
-def test_without_settings_artifacts_are_what_they_were(source, tmp_path):
-    pool = pool_stage([source], tmp_path / "out", cleaner=Cleaner(Hygiene(ngram=7)))
-    files = {"files": source_digests([source]), "order": ["pool.jsonl"], "on_bad_record": "fail"}
-    assert pool.manifest["depends_on"] == files
-    assert set(pool.manifest["counts"]) == {"in", "kept", "dropped", "rejected", "by_source"}
-    assert sorted(path.name for path in pool.path.iterdir()) == ["__dana__", "part-00000.parquet"]
-    task = target_stage(source, tmp_path / "target")
-    assert set(task.manifest["depends_on"]) == {"name", "files", "seed", "held_out"}
-    assert set(task.manifest["counts"]) == {"documents", "fit", "held_out", "held_out_unused"}
+def test_without_settings_artifacts_are_what_they_were(pool, tmp_path):
+    artifact = pool_stage([pool], tmp_path / "out", cleaner=Cleaner(Hygiene(ngram=7)))
+    files = {"files": source_digests([pool]), "order": ["pool.jsonl"], "on_bad_record": "fail"}
+    assert artifact.manifest["depends_on"] == files
+    assert set(artifact.manifest["counts"]) == {"in", "kept", "dropped", "rejected", "by_source"}
+    names = sorted(path.name for path in artifact.path.iterdir())
+    assert names == ["__dana__", "part-00000.parquet"]
+    target = target_stage(pool, tmp_path / "target")
+    assert set(target.manifest["depends_on"]) == {"name", "files", "seed", "held_out"}
+    assert set(target.manifest["counts"]) == {"documents", "fit", "held_out", "held_out_unused"}
 
 
 @pytest.mark.parametrize(("language", "ids"), [("de", ["d1"]), ("en", ["d0", "d1"])])

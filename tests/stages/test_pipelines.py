@@ -188,7 +188,7 @@ def test_trackers_get_the_losses_and_scores_of_every_seed_and_change_no_result(
             FinetuneSettings(**{**settings, "trackers": trackers}),
             tmp_path / name,
         )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out-logs", "plain", "tasks"]
+    assert [path.name for path in tmp_path.glob("*-logs")] == ["out-logs"]
     one, other = (
         pq.read_table(tmp_path / name / "predictions.parquet") for name in ("out", "plain")
     )

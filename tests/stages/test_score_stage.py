@@ -129,7 +129,9 @@ def test_too_small_a_task_is_refused_with_its_size(topics, tmp_path):
     )
     task = TargetText(target_stage(str(tmp_path / "small.txt"), tmp_path / "target"))
     selector = build_selector("detector", "knn", SELECTION)
-    with pytest.raises(DataError, match=r"the task has 1\d units; scoring needs at least 20"):
+    with pytest.raises(
+        DataError, match=r"the target text has 1\d units; scoring needs at least 20"
+    ):
         Scoring(task, topics[1], SELECTION, selector, tmp_path / "scores").run()
     assert not (tmp_path / "scores").exists()
     with pytest.raises(DataError, match="units"):

@@ -382,10 +382,10 @@ def test_text_that_was_not_scored_is_refused(planted_run, topics, tmp_path):
     with pytest.raises(ConfigError, match=r"was not made from .*pool; score this pool first"):
         weigh_stage(run / "scores", tmp_path / "pool", WeighSettings(), run / "weights")
     shutil.rmtree(run / "target")
-    with pytest.raises(ArtifactError, match="no task here"):
+    with pytest.raises(ArtifactError, match="no target here"):
         weigh_stage(run / "scores", run / "pool", auto, run / "weights")
     shutil.copytree(topics[2] / "target", run / "target")
-    with pytest.raises(ConfigError, match=r"was not made from .*task; score this task first"):
+    with pytest.raises(ConfigError, match=r"was not made from .*target; score"):
         weigh_stage(run / "scores", run / "pool", auto, run / "weights")
     assert not (run / "weights").exists()
 

@@ -167,8 +167,8 @@ def test_the_rest_of_the_training_texts_is_tested_and_in_no_text_to_fit_on(tmp_p
     ("keys", "says"),
     [
         ({"test": "rest"}, "train=None: must be the number to train on, as test=rest"),
-        ({"train": 5, "test": "all"}, "test='all': must be rest, or left out"),
-        ({"train": 0}, "train=0: must be 1 or more, without folds"),
+        ({"train": 5, "test": "all"}, "test='all': must be one of rest, or null"),
+        ({"train": 0}, "train=0: must be at least 1, or null"),
     ],
 )
 def test_a_wrong_division_is_refused(keys, says, tmp_path):

@@ -140,7 +140,7 @@ def test_blank_text_has_no_score_and_takes_no_place_in_a_shard(run, records, tmp
     assert [document.metadata for document in blank] == [{"dana_score": None, "dana_units": 0}] * 2
     join_scores(tmp_path / "parts", run, tmp_path / "joined")
     counts = manifest_of(tmp_path / "joined" / "pool")["counts"]
-    assert (counts["in"], counts["selected"], counts["dropped"]) == (8, 6, {"empty": 2})
+    assert (counts["in"], counts["kept"], counts["dropped"]) == (8, 6, {"empty": 2})
 
 
 def test_a_selector_that_is_missing_or_damaged_ends_before_any_document(run, tmp_path):
