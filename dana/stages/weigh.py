@@ -478,7 +478,9 @@ def _target_of(scores: Artifact, pool: Path) -> Path:
     """Return the folder of the task that was scored."""
     target = open_artifact(pool.parent / "target", "target")
     if target.fingerprint != scores.manifest["depends_on"]["target"]:
-        raise ConfigError(f"{scores.path} was not made from {target.path}; score this task first")
+        raise ConfigError(
+            f"{scores.path} was not made from {target.path}; score this target text first"
+        )
     return target.path
 
 

@@ -182,12 +182,11 @@ def test_a_dry_run_lists_the_steps_and_runs_none(inputs, tmp_path, capsys):
         "base",
         "baselines/toy",
         "adapt/pool",
-        "finetune/toy/base/0/seed-0",
-        "finetune/toy/pool/0/seed-0",
+        *(f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "pool") for seed in (0, 1)),
     ]
     assert [line.split() for line in lines] == [["missing", step] for step in steps]
-    assert "6 of 6 steps" in total
-    assert total.endswith("; 1 × training on 2 steps; 2 × fine-tuning"), total
+    assert "8 of 8 steps" in total
+    assert total.endswith("; 1 × training on 2 steps; 4 × fine-tuning"), total
     assert end.endswith("nothing was written")
     assert not (tmp_path / "run").exists()
 

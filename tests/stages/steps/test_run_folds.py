@@ -90,13 +90,11 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
     for arm in ("task", "both"):
         of_target = depends_on(folder / "arms" / arm / "adapted")["task"]
         assert of_target == table_identity(folder / "target" / "fit", DOCUMENTS)
-    task, pool = (
-        read_manifest(folder / "target")["fingerprint"],
-        read_manifest(run / "pool")["fingerprint"],
-    )
+    target = read_manifest(folder / "target")["fingerprint"]
+    pool = read_manifest(run / "pool")["fingerprint"]
     for scores in ("scores", "arms/random/scores", "arms/ranked/scores", "ranking"):
         inputs_of = depends_on(folder / scores)
-        assert (inputs_of["task"], inputs_of["pool"]) == (task, pool)
+        assert (inputs_of["target"], inputs_of["pool"]) == (target, pool)
     for arm, scores in (
         ("random", "arms/random/scores"),
         ("dana", "scores"),
