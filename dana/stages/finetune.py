@@ -17,7 +17,7 @@ from dana.stages.join import join_stage, seed_folder
 from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
 from dana.stages.steps.step import Step
-from dana.tasks.card import load_card
+from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import fold_count, read_splits
 from dana.tasks.tables import collapse_warning
 from dana.train.run import check_trackers
@@ -70,6 +70,7 @@ def plan_finetuning(
     task = shared.task
     folds = on_rank_0(lambda: fold_count(task, data))
     has_folds = folds > 1
+    on_rank_0(lambda: _check_data(task, data, 0 if has_folds else None))
     tuning = TaskRun(model, card, settings, out, f"{task.name}/{out.name}", data, labels)
     if settings.save and not has_folds and not remake:
         check_model_folder(tuning.model_folder(0, is_repeated=False), shared)
@@ -80,6 +81,15 @@ def plan_finetuning(
         steps += tuning.steps(index, seeds_of_fold, has_folds, is_repeated=has_folds)
         parts[index] = [seed_folder(out, index, seed) for seed in seeds_of_fold]
     return FinetuningPlan(out, steps, parts)
+
+
+def _check_data(task: TaskCard, data: str | None, fold: int | None) -> None:
+    """Read a task's data once before any step begins, so that bad data leaves nothing behind.
+
+    Raises:
+        DataError: If the data is missing or does not fit the card.
+    """
+    read_splits(task, data, fold)
 
 
 def finetune_stage(
