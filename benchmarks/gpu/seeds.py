@@ -59,7 +59,7 @@ def epoch_batches(split, size, seed, epochs):
             ids = np.zeros((size, width), np.int64)
             for at, row in enumerate(rows):
                 ids[at, : len(split.tokens[row])] = split.tokens[row]
-            yield torch.from_numpy(ids), torch.from_numpy(split.labels[rows].astype(np.int64))
+            yield torch.from_numpy(ids), torch.from_numpy(split.loss_labels[rows].astype(np.int64))
 
 
 class Net(torch.nn.Module):

@@ -19,7 +19,7 @@ def show(title, columns, chosen):
     widths = [max(len(line[index]) for line in table) for index in range(len(columns))]
     for line in table:
         print(
-            "  ".join(step.ljust(width) for step, width in zip(line, widths, strict=True)).rstrip()
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         )
 
 

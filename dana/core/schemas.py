@@ -194,15 +194,16 @@ def whole_documents(folder: Path, columns: list[str]) -> Iterator[pa.Table]:
     Raises:
         ArtifactError: If a part is damaged.
     """
-    rest: list[pa.Table] = []  # the last document read so far, which the next batch may go on with
+    # The last document read so far, which the next batch may go on with.
+    unfinished: list[pa.Table] = []
     for batch in read_rows(folder, columns):
-        rows = pa.concat_tables([*rest, pa.Table.from_batches([batch])])
+        rows = pa.concat_tables([*unfinished, pa.Table.from_batches([batch])])
         last = int(document_starts(rows)[-1]) if rows.num_rows else 0
         if last:
             yield rows.slice(0, last)
-        rest = [rows.slice(last)]
-    if rest and rest[0].num_rows:
-        yield rest[0]
+        unfinished = [rows.slice(last)]
+    if unfinished and unfinished[0].num_rows:
+        yield unfinished[0]
 
 
 def document_starts(rows: pa.Table) -> np.ndarray:

@@ -228,7 +228,7 @@ def _change_paths(values: dict[str, Any], change: Callable[[str], str]) -> None:
         if isinstance(value, str):
             section[key] = change(value)
         elif isinstance(value, list):
-            section[key] = [change(one) if isinstance(one, str) else one for one in value]
+            section[key] = [change(item) if isinstance(item, str) else item for item in value]
 
 
 def _below(folder: Path, text: str) -> str:

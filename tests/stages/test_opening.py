@@ -28,7 +28,7 @@ def folders(topics, checkpoint, tmp_path_factory):
     finetune_stage(checkpoint, card, replace(settings, save=True), made / "finetune")
     return {
         "pool": run / "pool",
-        "task": run / "target" / "fit",
+        "target": run / "target" / "fit",
         "scores": run / "scores",
         "weights": made / "weights",
         "held_out": made / "held_out",
@@ -40,7 +40,7 @@ def folders(topics, checkpoint, tmp_path_factory):
 @pytest.mark.parametrize("kind", ["pool", "target", "scores", "weights", "held_out", "finetune"])
 def test_each_folder_opens_without_dana(folders, kind, tmp_path):
     folder = folders[kind]
-    if kind == "task":  # its parts, fit and held_out, are folders of their own
+    if kind == "target":  # its parts, fit and held_out, are folders of their own
         assert read_manifest(folder.parent)["kind"] == kind
     else:
         assert read_manifest(folder)["kind"] == kind
