@@ -60,7 +60,7 @@ def test_the_steps_of_the_readme_on_a_fresh_folder(inputs):
     finetune = ("--model", run / "adapted", "--task", inputs.card, "--seeds", "2", "--out", results)
     quick = ("finetune.preset=quick", "finetune.epochs=1", "finetune.save=true")
     output = step(TORCHRUN, "finetune", *finetune, "--set", *quick)
-    assert output.count("finetune  written") == 1
+    assert output.count(f"finetune  written  {results} ") == 1
     assert len(json.loads((results / "metrics.json").read_text())["seeds"]) == 2
     step((*TORCHRUN, *DANA), "predict", f"{results}-model", inputs.pool, "--out", table, yaml=False)
     assert len(table.read_text().splitlines()) == 240

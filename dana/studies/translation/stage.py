@@ -197,7 +197,7 @@ def target_stage(pairs: Path, domains: list[str], split: str, folder: Path) -> A
         "domains": domains,
         "name": folder.name,
     }
-    return make(folder, "pool" if split == "train" else "task", depends_on, write)
+    return make(folder, "pool" if split == "train" else "target", depends_on, write)
 
 
 def centroids_stage(

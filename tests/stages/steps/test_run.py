@@ -137,7 +137,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     lengths = (weights["end"] - weights["start"]).groupby(weights["weight"] > 0).mean()
     assert lengths[True] < lengths[False], "the plug-in's scores decide"
     assert (
-        read_manifest(tmp_path / "run" / "arms" / "target" / "adapted")["counts"]["documents_in"]
+        read_manifest(tmp_path / "run" / "arms" / "task" / "adapted")["counts"]["documents_in"]
         == 120
     )
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob(MANIFEST)}
