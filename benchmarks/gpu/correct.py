@@ -304,8 +304,9 @@ def check_resume():
     """Take four steps at once, and two, save, load into a new model, two."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
+    from safetensors.torch import save_file
 
-    from dana.train.state import load_state, save_state
+    from dana.train.state import read_state, restore_state
 
     examples, collator = examples_of(128, 2000)
     batches = [
@@ -333,9 +334,9 @@ def check_resume():
     first = new_state(0)
     go(first, 0, 2)
     with tempfile.TemporaryDirectory() as folder:
-        save_state(first, Path(folder) / "state.safetensors")
+        save_file(read_state(first), Path(folder) / "state.safetensors")
         second = new_state(1)
-        load_state(second, Path(folder) / "state.safetensors")
+        restore_state(second, Path(folder) / "state.safetensors")
     go(second, 2, 4)
     pairs = zip(whole.model.parameters(), second.model.parameters(), strict=True)
     gap = max(float((one - other).detach().abs().max()) for one, other in pairs)
