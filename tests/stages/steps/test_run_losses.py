@@ -155,4 +155,4 @@ def test_a_decoder_goes_from_plain_text_to_a_verdict(decoder, repository_texts, 
     parts = read_manifest(tmp_path / "run" / "finetune" / "target" / "dana")["parts"]
     assert len({*parts.values()}) == 3, "an adaptation each"
     losses = pd.read_csv(tmp_path / "run" / "results.csv").query("metric == 'bits_per_character'")
-    assert sorted({*losses["task"]}) == ["pool", "task"]
+    assert sorted({*losses["task"]}) == ["pool", "target"]
