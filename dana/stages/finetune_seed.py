@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,7 @@ log = get_logger(__name__)
 Splits = dict[str, list[Example]]
 
 WEIGHTS = "weights.safetensors"  # of a seed, until the model of the best seed is written
-RATE_FACTORS = (
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-)  # that `learning_rate: auto` tries: multiples of the checkpoint's
+RATE_FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the checkpoint's rate, that `learning_rate: auto` tries
 RATE_SEED = 0  # of these trials, whatever the seeds of the results are
 
 
@@ -133,8 +129,12 @@ class Finetuning:
             RawFiles(out),
         )
 
-    def depends_on(self) -> dict[str, Any]:
-        """Return what decides the result of any seed: model, task, its data, hyper-parameters."""
+    @cached_property
+    def origin(self) -> dict[str, Any]:
+        """What decides the result of any seed: model, task, its data, hyper-parameters.
+
+        Files are hashed once, before they are read; :meth:`RawFiles.check_unchanged` compares later.
+        """
         task = {name: getattr(self.task, name) for name in DECISIVE}
         task |= {"id": self.task.id or "id"}
         task |= self.task.partition
@@ -238,12 +238,12 @@ def seed_stage(
     accelerator = make_accelerator(settings.trackers, logs_folder(out))
     precision = Precision.from_accelerator(accelerator).without_accelerate()
     name = arm_name(out, model)
-    depends_on = shared.depends_on()
-    depends_on["preset"]["seeds"] = [seed]
+    preset = {**shared.origin["preset"], "seeds": [seed]}
+    depends_on = {**shared.origin, "preset": preset}
 
     def write(draft: Draft) -> None:
+        splits, inputs = _read_inputs(shared)
         job = _with_rate(shared, rate)
-        splits, inputs = _read_inputs(job)
         with tracker_run(accelerator, name, job.preset, f"seed-{seed}") as track:
             classifier, result = job.run(seed, inputs, precision, name, track)
         details = {
@@ -320,7 +320,7 @@ def rate_stage(
         )
         draft.notes["learning_rate"] = best
 
-    return make(out, "learning_rate", {**shared.depends_on(), "rates": rates}, write)
+    return make(out, "learning_rate", {**shared.origin, "rates": rates}, write)
 
 
 def model_stage(
@@ -354,12 +354,12 @@ def model_stage(
     results = [result for folder in seeds for result in read_results(folder, kind)]
     best = max(results, key=lambda result: job.task.sign * result.dev_score)  # the first of a tie
     folder = seeds[results.index(best)]
-    depends_on = {**job.depends_on(), "seed": best.seed}
+    depends_on = {**job.origin, "seed": best.seed}
     check_model_folder(out, job)
 
     def write(draft: Draft) -> None:
+        splits, inputs = _read_inputs(job)
         trained = _with_rate(job, rate)
-        splits, inputs = _read_inputs(trained)
         result = best
         if (folder / WEIGHTS).is_file():
             classifier = new_classifier(
@@ -407,7 +407,7 @@ def check_model_folder(folder: Path, job: Finetuning) -> None:
         raise ArtifactError(f"{folder}: not empty and not made by dana; choose another folder")
     old = dict(open_artifact(folder, "classifier").manifest["depends_on"])
     old.pop("seed", None)
-    differences = list(list_differences(old, job.depends_on()))
+    differences = list(list_differences(old, job.origin))
     if differences:
         raise Contradiction(folder, differences)
 
@@ -453,7 +453,7 @@ _last_inputs: dict[str, tuple[Splits, dict[str, EncodedSplit]]] = {}
 
 def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
     """Read and encode all splits, or return those of the seed before if they are the same."""
-    key = fingerprint({**job.depends_on(), "fold": job.fold, "markers": job.markers})
+    key = fingerprint({**job.origin, "fold": job.fold, "markers": job.markers})
     if key not in _last_inputs:
         splits = job.read()
         job.raw_files.check_unchanged()
