@@ -84,7 +84,7 @@ def run_evaluate(
     require_shared_steps(settings.jobs)
     plans = plan_evaluate(checkpoints, settings, remake)
     steps = [step for plan in plans for step in plan.steps]
-    run = Run(Path(settings.out), (*steps, *_floor_cells(settings)))
+    run = Run(Path(settings.out), (*steps, *_baseline_steps(settings)))
     refuse_mixed_precision(run)
     execute(run, settings.jobs, remake=remake)
     origins = {checkpoint.name: checkpoint.origin or checkpoint.model for checkpoint in checkpoints}
@@ -138,7 +138,7 @@ def plan_evaluate(
     return plans
 
 
-def _floor_cells(settings: RunSettings) -> Iterator[Step]:
+def _baseline_steps(settings: RunSettings) -> Iterator[Step]:
     """Yield the steps of the baselines, one per card."""
     if not settings.baseline_names:
         return

@@ -42,7 +42,6 @@ class TaskRun:
         name: ``TASK/ARM``, the middle of the names of its steps.
         data: Folder of the card's data.
         labels: Columns of the table of results.
-        after: Names of steps that must be finished first.
     """
 
     model: str | OutputOf
@@ -52,7 +51,6 @@ class TaskRun:
     name: str
     data: str | None = None
     labels: Mapping[str, str] | None = None
-    after: tuple[str, ...] = ()
 
     def steps(
         self, index: int, seeds: Iterable[int], has_folds: bool, is_repeated: bool = True
@@ -76,15 +74,14 @@ class TaskRun:
         folder = unit_folder(self.out, index)
         if _finds_rate(self.card, self.settings):
             arguments = {**shared, "out": folder / "rate"}
-            yield Step(f"rate/{name}", RATE_STAGE, arguments, self.after, is_alone=True)
+            yield Step(f"rate/{name}", RATE_STAGE, arguments, is_alone=True)
             shared["rate"] = OutputOf(f"rate/{name}")
         steps = [
             Step(
                 f"finetune/{name}/seed-{seed}",
                 SEED_STAGE,
                 {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)},
-                self.after,
-                self.labels or {},
+                labels=self.labels or {},
                 is_alone=True,
             )
             for seed in seeds

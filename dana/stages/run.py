@@ -256,7 +256,7 @@ def _steps(
             for step in loss_steps(repeat, arm_name, OutputOf(model), index):
                 results.append(step.name)
                 yield step
-        tunings = list(_finetune_cells(settings, cards, models, index, folds))
+        tunings = list(_finetune_steps(settings, cards, models, index, folds))
         results += [step.name for step in tunings]
         yield from tunings
         if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < limit:
@@ -266,7 +266,7 @@ def _steps(
             )
 
 
-def _finetune_cells(
+def _finetune_steps(
     settings: RunSettings,
     cards: Mapping[str, str],
     models: Mapping[str, str],
