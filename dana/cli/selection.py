@@ -167,15 +167,16 @@ def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
     Raises:
         ConfigError: Names the flag or key.
     """
+    from dana.core.config import flatten
     from dana.core.errors import ConfigError
     from dana.core.settings import load
-    from dana.stages.recipe import by_full_name, read_run_recipe, recipe_values
+    from dana.stages.recipe import read_run_recipe, recipe_values
     from dana.stages.settings import RunSettings
 
     folder = Path(settings.out)
     former = load(RunSettings, read_run_recipe(folder))
-    prepared = by_full_name(recipe_values(former, folder))
-    for key, value in by_full_name(recipe_values(settings, folder)).items():
+    prepared = dict(flatten(recipe_values(former, folder)))
+    for key, value in flatten(recipe_values(settings, folder)):
         is_of_texts = key.partition(".")[0] in OF_TEXTS
         if is_of_texts and prepared.get(key) != value:
             name = args.flags.get(key, key)

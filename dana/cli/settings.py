@@ -28,9 +28,9 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
         ConfigError: If a setting is unknown, its value is not allowed, or the command does not use
             its section.
     """
-    from dana.core.config import merge_sections
+    from dana.core.config import flatten, merge_sections
     from dana.core.settings import load
-    from dana.stages.recipe import by_full_name, read_recipe, read_run_recipe
+    from dana.stages.recipe import read_recipe, read_run_recipe
     from dana.stages.settings import RunSettings, load_settings
 
     recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
@@ -38,7 +38,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
     overrides = [f"{key}={_as_text(value)}" for key, value in _flags(args).items()]
     overrides += args.overrides
-    args.explicit = {override.partition("=")[0] for override in overrides} | {*by_full_name(values)}
+    args.explicit = {override.partition("=")[0] for override in overrides}
+    args.explicit |= {key for key, _ in flatten(values)}
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
         of_folder = read_run_recipe(folder, args.explicit)

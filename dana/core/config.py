@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +104,12 @@ def assign(target: dict[str, Any], path: Sequence[str], value: Any, override: st
         target[key] = dict(target.get(key) or {})
         target = target[key]
     target[path[-1]] = value
+
+
+def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested objects with their dotted keys; a list is a leaf."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix or "all", value

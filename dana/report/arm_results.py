@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from dana.core.artifacts import MANIFEST
+from dana.core.config import flatten
 from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
-from dana.report.files import RESULTS, flatten, read_columns, read_object, reading
+from dana.report.files import RESULTS, read_columns, read_object, reading
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from dana.core.config import flatten
 from dana.report.analysis import Analysis, analyse
-from dana.report.files import flatten
 from dana.report.headline import headline
 from dana.report.page import Column, Finding, Report, Section, Table, number, text_columns
 from dana.report.provenance import versions

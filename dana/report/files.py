@@ -110,12 +110,3 @@ def recorded_seconds(folder: Path) -> float:
             max((line.get("seconds", 0) for line in training_lines(folder / TRAINING)), default=0)
         )
     return 0.0
-
-
-def flatten(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested objects with their dotted keys; a list is a leaf."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from flatten(inner, f"{where}.{key}" if where else str(key))
-    else:
-        yield where or "all", value

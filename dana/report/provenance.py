@@ -7,9 +7,8 @@ from typing import Any
 import pandas as pd
 
 from dana.core.artifacts import GIVEN
-from dana.core.config import RECIPE
+from dana.core.config import RECIPE, flatten
 from dana.core.schemas import NESTED
-from dana.report.files import flatten
 from dana.report.page import Column, Table, decimals, number, percent, shares, text_columns
 from dana.report.run import RunFrames
 

@@ -185,17 +185,6 @@ def leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
-def by_full_name(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the settings in a recipe by their full names, such as ``weigh.beta``."""
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= by_full_name(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
 def settings_of_call(
     settings: RunSettings, names: Collection[str], sections: Collection[str]
 ) -> dict[str, Any]:
