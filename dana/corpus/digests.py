@@ -25,7 +25,7 @@ BEGIN;
 class DigestStore:
     """A dictionary from digests to values that moves to a temporary SQLite file when it grows. Close it after use.
 
-    It takes at most 140 MB of memory, and some 35 bytes of disk a digest.
+    It takes some 170 MB of memory at most, and 30 bytes of disk a digest.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
