@@ -22,6 +22,7 @@ from dana.models.folder import (
 from dana.models.heads import positions_of
 from dana.models.known_text import FILE, read_known_text
 from dana.stages.texts import held_out_folders
+from dana.stages.training import folder_text
 from dana.train.evaluation import HeldOut
 from dana.train.execution import make_accelerator
 from dana.train.hf_trainer import load_model
@@ -107,7 +108,9 @@ def average_stage(
         state, best = prepare(model, settings, make_accelerator()), alpha
         if alpha == AUTO:
             require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")
-            heldout = heldout_examples(texts, settings.make_objective(), tokenizer, settings)
+            heldout_texts = {name: folder_text(folder, tokenizer) for name, folder in texts.items()}
+            objective_of_model = settings.make_objective()
+            heldout = heldout_examples(heldout_texts, objective_of_model, tokenizer, settings)
             losses = {
                 candidate: _losses(_average(state, weights, candidate), heldout)
                 for candidate in GRID

@@ -3,8 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from scipy.spatial.distance import jensenshannon
 
@@ -12,7 +14,7 @@ from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, read_manifes
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.models.folder import model_identity
 from dana.models.known_text import read_known_text
-from dana.stages.training import TrainingData
+from dana.stages.training import TrainingData, folder_text
 from dana.train.execution import make_accelerator
 from dana.train.loop import prepare
 from dana.train.run import base_losses, heldout_examples
@@ -66,12 +68,10 @@ def gate_stage(
     }
 
     def write(draft: Draft | None) -> None:
-        language_model = objective.prepare_model(model, settings.seed)
-        tokenizer, documents = language_model.tokenizer, read_known_text(model)
-        heldout = heldout_examples({"pool": pool_heldout}, objective, tokenizer, settings)
-        examples, _ = data.examples(tokenizer, heldout.collator.special_tokens, settings.max_tokens)
-        state = prepare(language_model.model, settings, make_accelerator())
-        losses = base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
+        documents = read_known_text(model)
+        losses = {}
+        if not objective.has_own_head:
+            losses = _losses_of_base(model, data, settings)
         if draft is not None:
             share_of_pool = read_manifest(weights).get("in_domain", {}).get("pool", {}).get("value")
             share = None if documents is None else data.overlap(documents)[0]
@@ -81,6 +81,19 @@ def gate_stage(
     return make_on_all_ranks(
         out, "gate", {**depends_on, "settings": of_loss | objective.decisive()}, write
     )
+
+
+def _losses_of_base(model: str, data: TrainingData, settings: AdaptSettings) -> dict[str, Any]:
+    """Measure the loss of the base on the selected text and on random text of the pool."""
+    objective = settings.make_objective()
+    language_model = objective.prepare_model(model, settings.seed)
+    tokenizer = language_model.tokenizer
+    pool = folder_text(data.pool_heldout, tokenizer)
+    heldout = heldout_examples({"pool": pool}, objective, tokenizer, settings)
+    make = partial(objective.heldout_examples, tokenizer=tokenizer, max_tokens=settings.max_tokens)
+    examples, _ = data.examples(tokenizer, make)
+    state = prepare(language_model.model, settings, make_accelerator())
+    return base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
 
 
 def word_distance(first: Path, second: Path) -> float:

@@ -33,6 +33,7 @@ from dana.core.schemas import (
     read_table,
     table_identity,
 )
+from dana.corpus.units import Splitter, sentences
 from dana.models.adapters import add_adapter
 from dana.models.folder import (
     check_checkpoint,
@@ -53,10 +54,11 @@ from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
-from dana.train.examples import Examples, SpecialTokens, build_examples
+from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import prepare
+from dana.train.objectives.base import Objective
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
 from dana.train.run import (
@@ -94,6 +96,7 @@ class TrainingData:
         mix: Shares of the mixture; empty trains on what has weights, or on the whole pool without
             weights.
         mixes: Those of each phase, of the same texts; empty for one phase.
+        language: ISO 639-1 code, for objectives that cut text without weights into sentences.
 
     Raises:
         ConfigError: If the mixture has selected text, and there are no weights.
@@ -105,6 +108,7 @@ class TrainingData:
     pool_heldout: Path
     mix: Mapping[str, float] = field(default_factory=dict)
     mixes: Sequence[Mapping[str, float]] = ()
+    language: str = "en"
 
     def __post_init__(self) -> None:
         selects = "selected" in self.mix if self.mix else self.weights is not None
@@ -147,39 +151,60 @@ class TrainingData:
         return {**fingerprints, "mix": dict(self.mix)}
 
     def examples(
-        self, tokenizer: Any, special_tokens: SpecialTokens, max_tokens: int
-    ) -> tuple[Examples, dict[str, int]]:
-        """Cut each part of the mixture into examples and join them.
+        self, tokenizer: Any, make: Callable[[TrainingText], tuple[ExampleSet, dict[str, int]]]
+    ) -> tuple[ExampleSet, dict[str, int]]:
+        """Make the examples of each part of the mixture and join them.
+
+        Args:
+            tokenizer: Tokenizer of the model.
+            make: Makes the examples of one part
+                (:meth:`dana.train.objectives.base.Objective.examples`).
 
         Returns:
             The examples, and counts: of the first part those of
-            :func:`dana.train.examples.build_examples`, of the others the windows.
+            :meth:`dana.train.objectives.base.Objective.examples`, of the others the number of
+            examples.
 
         Raises:
-            DataError: See :func:`dana.train.examples.build_examples`.
+            DataError: See :meth:`dana.train.objectives.base.Objective.examples`.
             ConfigError: Likewise.
         """
         exclude = self.heldout_ids()
-        pool = cache(lambda: Tokens.open(pack_stage(self.pool, tokenizer).path))
+        pool_tokens = cache(lambda: Tokens.open(pack_stage(self.pool, tokenizer).path))
 
-        def tokens_of(name: str) -> Tokens:
+        def text_of(name: str) -> TrainingText:
             if name == "task":
-                return Tokens.from_documents(iterate_documents(self.task), tokenizer)
-            return pool()
+                return replace(folder_text(self.task, tokenizer, self.language), exclude=exclude)
+            weights = self.weights if name == "selected" else None
+            return TrainingText(
+                pool_tokens(),
+                weights,
+                partial(iterate_documents, self.pool),
+                self._sentences,
+                exclude,
+            )
 
-        parts: dict[str, Examples] = {}
+        parts: dict[str, ExampleSet] = {}
         counts: dict[str, int] = {}
         for name in self.mix:
-            weights = self.weights if name == "selected" else None
-            examples, part_counts = build_examples(
-                tokens_of(name), weights, special_tokens, max_tokens, exclude
-            )
+            examples, part_counts = make(text_of(name))
             parts[name] = examples
             if counts:
                 counts[f"windows_of_{name}"] = len(examples)
             else:
                 counts = part_counts
-        return Examples.mixture(parts, *(self.mixes or [self.mix])), counts
+        return ExampleSet.mixture(parts, *(self.mixes or [self.mix])), counts
+
+    def heldout_texts(self, tokenizer: Any) -> dict[str, TrainingText]:
+        """Tokenise the held-out documents, by name: target and pool."""
+        folders = {"target": self.target_heldout, "pool": self.pool_heldout}
+        return {
+            name: folder_text(folder, tokenizer, self.language) for name, folder in folders.items()
+        }
+
+    @property
+    def _sentences(self) -> Splitter:
+        return partial(sentences, language=self.language)
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads at least a part of."""
@@ -224,6 +249,16 @@ class TrainingData:
         return ids
 
 
+def folder_text(folder: Path, tokenizer: Any, language: str = "en") -> TrainingText:
+    """Tokenise a folder of documents in memory, all of weight 1."""
+    return TrainingText(
+        Tokens.from_documents(iterate_documents(folder), tokenizer),
+        None,
+        partial(iterate_documents, folder),
+        partial(sentences, language=language),
+    )
+
+
 def weighted_examples(
     data: TrainingData, tokenizer: Any, objective: str, max_tokens: int
 ) -> Examples:
@@ -241,8 +276,13 @@ def weighted_examples(
     """
     data.input_fingerprints()
     data.hold_out()
-    special_tokens = OBJECTIVES.create(objective).collator(tokenizer, 0).special_tokens
-    return data.examples(tokenizer, special_tokens, max_tokens)[0]
+    maker = OBJECTIVES.create(objective)
+    allowed = "one that trains tokens: your own loop gets windows of text"
+    require(not maker.has_own_head, "objective", objective, allowed)
+    make = partial(maker.examples, tokenizer=tokenizer, max_tokens=max_tokens, seed=0)
+    examples, _ = data.examples(tokenizer, make)
+    assert isinstance(examples, Examples)
+    return examples
 
 
 @dataclass(frozen=True)
@@ -344,10 +384,9 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     collators = [
         phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()
     ]
-    examples, counts = data.examples(tokenizer, collators[0].special_tokens, settings.max_tokens)
-    folders = {"target": data.target_heldout, "pool": data.pool_heldout}
-    heldout = heldout_examples(folders, objective, tokenizer, settings)
-    if data.weights:
+    examples, counts = data.examples(tokenizer, _maker(objective, tokenizer, settings))
+    heldout = heldout_examples(data.heldout_texts(tokenizer), objective, tokenizer, settings)
+    if data.weights and isinstance(examples, Examples):
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
@@ -361,6 +400,15 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         note_weights(draft)
 
 
+def _maker(
+    objective: Objective, tokenizer: Any, settings: TrainSettings
+) -> Callable[[TrainingText], tuple[ExampleSet, dict[str, int]]]:
+    """Return the function that makes training examples of a text."""
+    return partial(
+        objective.examples, tokenizer=tokenizer, max_tokens=settings.max_tokens, seed=settings.seed
+    )
+
+
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
     """Note the share of the text that the base was trained on; store the keys of all text read."""
     draft.notes["known_to_base"], keys = data.overlap(documents)
@@ -371,7 +419,7 @@ def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) ->
     np.save(draft.path / FILE, keys)
 
 
-def _describe(draft: Draft, job: TrainingJob, examples: Examples, records: list[Record]) -> None:
+def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: list[Record]) -> None:
     """Write ``training.jsonl`` and ``README.md``; note speed, first and last held-out losses."""
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
     speed = speed_of(records)
@@ -572,7 +620,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     def write(draft: Draft | None) -> None:
         tokenizer = language_model.tokenizer
         collator = objective.collator(tokenizer, settings.seed)
-        examples, counts = data.examples(tokenizer, collator.special_tokens, settings.max_tokens)
+        examples, counts = data.examples(tokenizer, _maker(objective, tokenizer, settings))
         loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
         trained_model = prepare(language_model.model, settings, make_accelerator())
         save_model(trained_model, tokenizer, draft.path if draft else None)
@@ -590,7 +638,9 @@ def held_out_losses(
     """Measure the loss of a model on folders of documents, by name, in nats a predicted token, with fixed masks."""
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
-    heldout = heldout_examples(folders, objective, language_model.tokenizer, settings)
+    tokenizer = language_model.tokenizer
+    texts = {name: folder_text(folder, tokenizer) for name, folder in folders.items()}
+    heldout = heldout_examples(texts, objective, tokenizer, settings)
     state = prepare(language_model.model, settings, make_accelerator())
     return heldout.mean_losses(state.module, state.shape, state.accelerator)
 

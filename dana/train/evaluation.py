@@ -8,10 +8,12 @@ import numpy as np
 import torch
 
 from dana.core.rng import derive_seed, hash_uniform
-from dana.train.examples import Examples
+from dana.train.examples import Examples, ExampleSet
 from dana.train.execution import total
+from dana.train.joint import collect_vectors
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
+from dana.train.objectives.batch import ACCURACY, JointBatch, StepBatch
 
 SEED = 20211
 BASE_TOKENS = 20_000  # most tokens of the selected and of the random text of the base's test
@@ -23,16 +25,25 @@ class HeldoutLoss(NamedTuple):
     Attributes:
         mean: None where no token can be predicted.
         standard_error: None for fewer than two examples.
+        accuracy: Share of the labels that are predicted right; None where it is not measured.
+        guess: Accuracy of guessing; None where none is measured.
     """
 
     mean: float | None
     standard_error: float | None
+    accuracy: float | None = None
+    guess: float | None = None
 
     def __str__(self) -> str:
-        return "nothing to measure" if self.mean is None else f"{self.mean:.4f} nats"
+        if self.mean is None:
+            return "nothing to measure"
+        text = f"{self.mean:.4f} nats"
+        if self.accuracy is None or self.guess is None:
+            return text
+        return f"{text} ({self.accuracy:.1%} right, guessing {self.guess:.1%})"
 
 
-def heldout_sample(examples: Examples, max_tokens: int) -> Examples:
+def heldout_sample(examples: Any, max_tokens: int) -> Any:
     """Sample examples pseudo-randomly, by weight, the same on every call, up to `max_tokens` tokens; at least one.
 
     References:
@@ -54,7 +65,7 @@ class HeldOut:
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """
 
-    texts: Mapping[str, Examples]
+    texts: Mapping[str, ExampleSet]
     collator: Collator
 
     def with_selected(self, examples: Examples, evaluation_tokens: int) -> "HeldOut":
@@ -80,19 +91,31 @@ class HeldOut:
 
 def measure_loss(
     module: torch.nn.Module,
-    examples: Examples,
+    examples: ExampleSet,
     collator: Collator,
     shape: BatchLayout,
     accelerator: Any,
     check_in: Callable[[], None] = lambda: None,
 ) -> HeldoutLoss:
     """Measure the mean held-out loss of a model, arguments as in :func:`example_losses`."""
-    return _ratio(*example_losses(module, examples, collator, shape, accelerator, check_in))
+    step = heldout_step(examples, collator)
+    sums, others = _sums(module, step, shape, accelerator, check_in)
+    loss = _ratio(sums, step.counts)
+    if ACCURACY not in others:
+        return loss
+    accuracy = others[ACCURACY] / step.loss_counts[ACCURACY]
+    return loss._replace(accuracy=accuracy, guess=step.guess)
+
+
+def heldout_step(examples: ExampleSet, collator: Collator) -> StepBatch:
+    """Make one step of all held-out examples."""
+    batch = examples.take(np.arange(len(examples)))
+    return collator.step_batch(batch, 0, "token_count")
 
 
 def example_losses(
     module: torch.nn.Module,
-    examples: Examples,
+    examples: ExampleSet,
     collator: Collator,
     shape: BatchLayout,
     accelerator: Any,
@@ -113,24 +136,44 @@ def example_losses(
         Of each example the sum of its losses, in nats, and the number of its predicted tokens;
         shape (examples,).
     """
-    batch = examples.take(np.arange(len(examples)))
-    step = collator.step_batch(batch, 0, "token_count")
-    rank = accelerator.process_index
-    world = accelerator.num_processes
-    sums = torch.zeros(len(examples), dtype=torch.float64)
+    step = heldout_step(examples, collator)
+    return _sums(module, step, shape, accelerator, check_in)[0], step.counts
+
+
+def _sums(
+    module: torch.nn.Module,
+    step: StepBatch,
+    shape: BatchLayout,
+    accelerator: Any,
+    check_in: Callable[[], None],
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Sum the first kind of losses by example, and each further kind over all of them."""
+    kinds = list(step.loss_counts)
     was_training = module.training
     module.eval()
     try:
         # Not inference_mode: ZeRO-3 keeps what it gathers here for the next training step.
         with torch.no_grad():
+            if isinstance(step, JointBatch):
+                vectors = collect_vectors(module, step, shape, accelerator, check_in)
+                losses = step.joint_losses(vectors).cpu().double()
+                first, *others = losses.split(list(step.loss_counts.values()))
+                other_sums = [float(part.sum()) for part in others]
+                return first.numpy(), dict(zip(kinds[1:], other_sums, strict=True))
+            rank = accelerator.process_index
+            world = accelerator.num_processes
+            sums = torch.zeros(step.counts.size, dtype=torch.float64)
+            further = torch.zeros(len(kinds), dtype=torch.float64)
             for rows in micro_batches(step.lengths, shape, rank, world):
                 check_in()
                 micro = step.micro(rows, shape).to(accelerator.device)
-                losses = micro.losses(module)[: micro.owners.numel()]
-                sums.index_add_(0, micro.owners.cpu(), losses.cpu().double())
+                parts = micro.losses(module).cpu().double().split(micro.sizes)
+                sums.index_add_(0, micro.owners.cpu(), parts[0])
+                further += torch.stack([part.sum() for part in parts])
     finally:
         module.train(was_training)
-    return total(accelerator, sums).numpy(), step.counts
+    further = total(accelerator, further)
+    return total(accelerator, sums).numpy(), dict(zip(kinds[1:], further[1:].tolist(), strict=True))
 
 
 def _ratio(sums: np.ndarray, counts: np.ndarray) -> HeldoutLoss:

@@ -5,13 +5,14 @@ No window crosses a gap between selected units or the end of a document, and no 
 discarded.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
-from dana.core.schemas import document_starts, whole_documents
+from dana.core.schemas import Document, document_starts, whole_documents
 from dana.train.tokens import DocumentSpan, Tokens
 
 
@@ -83,21 +84,115 @@ class SpecialTokens:
         return self.before.size + self.middle.size + self.after.size
 
 
+class ExampleSet(ABC):
+    """The examples of a training: what the plan counts and orders, and a step takes.
+
+    An objective makes them (:meth:`dana.train.objectives.base.Objective.examples`). A frozen
+    dataclass with these attributes.
+
+    Attributes:
+        ids: uint64 of shape (examples,). The same text has the same id, and so the same place in
+            the epoch's order, in every arm.
+        weights: float32 of shape (examples,), mean λ of each.
+        special_tokens: Special tokens of every text.
+        parts: Number of examples of each part of a mixture, in order; empty for one.
+        shares: For each phase of the run, the share of the examples to draw of each part, which may
+            be 0.
+    """
+
+    ids: np.ndarray
+    weights: np.ndarray
+    special_tokens: SpecialTokens
+    parts: tuple[int, ...]
+    shares: tuple[tuple[Fraction, ...], ...]
+
+    def __len__(self) -> int:
+        return self.ids.size
+
+    @abstractmethod
+    def lengths_in(self, epoch: int) -> np.ndarray:
+        """Count the tokens that the model reads of each example in an epoch, special tokens included.
+
+        Returns:
+            int64 of shape (examples,).
+        """
+
+    @abstractmethod
+    def take(self, indices: np.ndarray, epochs: np.ndarray | int = 0) -> Batch:
+        """Copy examples by index, in that order, with their special tokens, into one batch.
+
+        Args:
+            indices: Shape (examples,).
+            epochs: Shape (examples,), or one for all: epoch of each example, from 0.
+        """
+
+    @abstractmethod
+    def rows(self, indices: np.ndarray) -> Self:
+        """Select examples by index, in that order, without copying text; the result has no parts."""
+
+    @classmethod
+    @abstractmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Join examples with the same special tokens, without copying text; the result has no parts."""
+
+    @staticmethod
+    def mixture(parts: Mapping[str, Any], *mixes: Mapping[str, float]) -> Any:
+        """Join the parts of a mixture.
+
+        Args:
+            parts: Examples by name, all of one kind and with the same special tokens.
+            mixes: For each phase, the share of the tokens of text of the parts in it, above 0;
+                divided by the part's mean length it gives the share of the examples, here to a
+                millionth of the largest.
+        """
+        examples = list(parts.values())
+        if len(examples) == 1:
+            return examples[0]
+        sizes = tuple(len(part) for part in examples)
+        shares = tuple(_shares_of_examples(parts, mix) for mix in mixes)
+        return replace(examples[0].join(examples), parts=sizes, shares=shares)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """int64 of shape (examples,), tokens of each in the first epoch, special tokens included."""
+        return self.lengths_in(0)
+
+    @property
+    def first_part(self) -> Self:
+        """The examples of a mixture's first part; all, where there is one."""
+        if not self.parts:
+            return self
+        return self.rows(np.arange(self.parts[0]))
+
+
+def _shares_of_examples(
+    parts: Mapping[str, ExampleSet], mix: Mapping[str, float]
+) -> tuple[Fraction, ...]:
+    """Return the share of the examples of each part, of which `mix` gives shares of the tokens of text."""
+    rates = {}
+    for name, part in parts.items():
+        if name in mix:
+            mean_text = (part.lengths - part.special_tokens.size).mean()
+            rates[name] = mix[name] / mean_text
+    largest = max(rates.values())
+    millionths = {name: max(1, round(rate / largest * 10**6)) for name, rate in rates.items()}
+    total = sum(millionths.values())
+    return tuple(Fraction(millionths.get(name, 0), total) for name in parts)
+
+
 @dataclass(frozen=True)
-class Examples:
-    """Training examples as spans of a token stream, which is not copied and may be mapped from disk.
+class Examples(ExampleSet):
+    """Windows of a token stream, which is not copied and may be mapped from disk.
 
     Attributes:
         stream: Integers of shape (tokens,), without special tokens.
         starts: int64 of shape (examples,), position of each example's text in the stream.
         sizes: int64 of shape (examples,), tokens of text in each.
-        ids: uint64 of shape (examples,), a hash of document id and character position: the same
-            text has the same id, and so the same masks and rank in the epoch's order, in every arm.
+        ids: A hash of document id and character position.
         weights: float32 of shape (examples,), λ > 0.
-        special_tokens: Special tokens of every example.
-        parts: Number of examples of each part of a mixture, in order; empty for one.
-        shares: For each phase of the run, the share of the examples to draw of each part, which may
-            be 0.
+        special_tokens: See :class:`ExampleSet`.
+        parts: See :class:`ExampleSet`.
+        shares: See :class:`ExampleSet`.
     """
 
     stream: "np.ndarray | JoinedStream"
@@ -109,49 +204,23 @@ class Examples:
     parts: tuple[int, ...] = ()
     shares: tuple[tuple[Fraction, ...], ...] = ()
 
-    def __len__(self) -> int:
-        return self.ids.size
+    def lengths_in(self, epoch: int) -> np.ndarray:
+        return self.sizes + self.special_tokens.size
 
     @classmethod
-    def mixture(cls, parts: Mapping[str, "Examples"], *mixes: Mapping[str, float]) -> "Examples":
-        """Join the parts of a mixture.
-
-        Args:
-            parts: Examples by name, all with the same special tokens.
-            mixes: For each phase, the share of the tokens of text of the parts in it, above 0;
-                divided by the part's mean length it gives the share of the examples, here to a
-                millionth of the largest.
-        """
-        if len(parts) == 1:
-            return next(iter(parts.values()))
-        examples = list(parts.values())
-        stream = JoinedStream([part.stream for part in examples])
-        starts = [part.starts + edge for part, edge in zip(examples, stream.edges, strict=False)]
+    def join(cls, parts: Sequence["Examples"]) -> "Examples":
+        stream = JoinedStream([part.stream for part in parts])
+        starts = [part.starts + edge for part, edge in zip(parts, stream.edges, strict=False)]
         return cls(
             stream,
             np.concatenate(starts),
-            np.concatenate([part.sizes for part in examples]),
-            np.concatenate([part.ids for part in examples]),
-            np.concatenate([part.weights for part in examples]),
-            examples[0].special_tokens,
-            tuple(len(part) for part in examples),
-            tuple(_shares_of_examples(parts, mix) for mix in mixes),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+            parts[0].special_tokens,
         )
 
-    @property
-    def first_part(self) -> "Examples":
-        """The examples of a mixture's first part; all, where there is one."""
-        if not self.parts:
-            return self
-        return self.rows(np.arange(self.parts[0]))
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """int64 of shape (examples,), tokens of each, special tokens included."""
-        return self.sizes + self.special_tokens.size
-
     def rows(self, indices: np.ndarray) -> "Examples":
-        """Select examples by index, in that order, without copying text."""
         return Examples(
             self.stream,
             self.starts[indices],
@@ -161,35 +230,46 @@ class Examples:
             self.special_tokens,
         )
 
-    def take(self, indices: np.ndarray) -> Batch:
-        """Copy examples by index, in that order, with their special tokens, into one batch."""
+    def take(self, indices: np.ndarray, epochs: np.ndarray | int = 0) -> Batch:
         sizes = self.sizes[indices]
-        frame = self.special_tokens
-        offsets = np.concatenate([[0], np.cumsum(sizes + frame.size)]).astype(np.int64)
-        index_in_text = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        tokens = np.empty(int(offsets[-1]), dtype=np.int32)
-        text = self.stream[np.repeat(self.starts[indices], sizes) + index_in_text]
-        positions = np.repeat(offsets[:-1] + frame.before.size, sizes) + index_in_text
-        if frame.middle.size:
-            halves = (sizes + 1) // 2
-            positions[index_in_text >= np.repeat(halves, sizes)] += frame.middle.size
-            between = offsets[:-1] + frame.before.size + halves
-            tokens[between[:, None] + np.arange(frame.middle.size)] = frame.middle
-        tokens[positions] = text
-        tokens[offsets[:-1, None] + np.arange(frame.before.size)] = frame.before
-        tokens[offsets[1:, None] - frame.after.size + np.arange(frame.after.size)] = frame.after
+        tokens, offsets = frame_texts(self.stream, self.starts[indices], sizes, self.special_tokens)
         return Batch(tokens, offsets, self.ids[indices], self.weights[indices])
 
 
-def _shares_of_examples(
-    parts: Mapping[str, Examples], mix: Mapping[str, float]
-) -> tuple[Fraction, ...]:
-    """Return the share of the examples of each part, of which `mix` gives shares of the tokens of text."""
-    rates = {name: mix[name] / part.sizes.mean() for name, part in parts.items() if name in mix}
-    largest = max(rates.values())
-    millionths = {name: max(1, round(rate / largest * 10**6)) for name, rate in rates.items()}
-    total = sum(millionths.values())
-    return tuple(Fraction(millionths.get(name, 0), total) for name in parts)
+def frame_texts(
+    stream: "np.ndarray | JoinedStream",
+    starts: np.ndarray,
+    sizes: np.ndarray,
+    special_tokens: SpecialTokens,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Copy spans of a token stream end to end, each with its special tokens.
+
+    Args:
+        stream: Integers of shape (tokens,).
+        starts: int64 of shape (texts,), first token of each text.
+        sizes: int64 of shape (texts,), its tokens.
+        special_tokens: Special tokens of every text.
+
+    Returns:
+        int32 of shape (tokens,); and int64 of shape (texts + 1,), where each text begins in it.
+    """
+    offsets = np.concatenate([[0], np.cumsum(sizes + special_tokens.size)]).astype(np.int64)
+    index_in_text = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    tokens = np.empty(int(offsets[-1]), dtype=np.int32)
+    text = stream[np.repeat(starts, sizes) + index_in_text]
+    before = special_tokens.before
+    middle = special_tokens.middle
+    after = special_tokens.after
+    positions = np.repeat(offsets[:-1] + before.size, sizes) + index_in_text
+    if middle.size:
+        halves = (sizes + 1) // 2
+        positions[index_in_text >= np.repeat(halves, sizes)] += middle.size
+        between = offsets[:-1] + before.size + halves
+        tokens[between[:, None] + np.arange(middle.size)] = middle
+    tokens[positions] = text
+    tokens[offsets[:-1, None] + np.arange(before.size)] = before
+    tokens[offsets[1:, None] - after.size + np.arange(after.size)] = after
+    return tokens, offsets
 
 
 class JoinedStream:
@@ -249,6 +329,27 @@ def read_weights(weights: Path) -> Iterator[UnitWeights]:
         for doc_id, (first, after) in zip(doc_ids, bounds, strict=True):
             span = slice(first, after)
             yield UnitWeights(doc_id, unit[span], start[span], end[span], weight[span])
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """The text of one part of a mixture, from which an objective makes examples.
+
+    Attributes:
+        tokens: Its tokenised documents.
+        weights: Folder of the weights of their units in pool order
+            (:data:`dana.core.schemas.WEIGHTS`); rows of weight 0 or segment -1 are left out. None
+            gives all text weight 1.
+        documents: Returns the documents themselves, in the same order.
+        sentences: Cuts a document's text into the character spans of its sentences.
+        exclude: Ids of documents to leave out.
+    """
+
+    tokens: Tokens
+    weights: Path | None
+    documents: Callable[[], Iterable[Document]]
+    sentences: Callable[[str], list[tuple[int, int]]]
+    exclude: Collection[str] = ()
 
 
 def weighted_documents(

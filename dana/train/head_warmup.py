@@ -9,7 +9,7 @@ from torch import Tensor
 from dana.core.device import find_device
 from dana.core.logging import get_logger, monitor
 from dana.models.language_model import LanguageModel
-from dana.train.examples import Examples
+from dana.train.examples import ExampleSet
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import micro_loss
@@ -26,7 +26,7 @@ WARMUP_SHARE = 0.1  # share of the steps
 
 def warm_up_head(
     language_model: LanguageModel,
-    examples: Examples,
+    examples: ExampleSet,
     collator: Collator,
     settings: TrainSettings,
     warmup: HeadWarmup,

@@ -17,11 +17,12 @@ from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed, torch_seed
 from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, HeldoutLoss, measure_loss
-from dana.train.examples import Examples
+from dana.train.examples import ExampleSet
 from dana.train.execution import gather_tensor, is_deepspeed, total
+from dana.train.joint import joint_backward, sum_by_kind
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import StepBatch, micro_loss
+from dana.train.objectives.batch import ACCURACY, JointBatch, StepBatch, micro_loss
 from dana.train.plan import Plan
 from dana.train.planner import explain_out_of_memory
 from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory
@@ -50,9 +51,14 @@ class TrainingState:
     shape: BatchLayout
 
     @property
+    def inner_module(self) -> Any:
+        """The module, unwrapped: the model, and heads that are not part of it."""
+        return self.accelerator.unwrap_model(self.module)
+
+    @property
     def model(self) -> Any:
         """The transformers model, unwrapped."""
-        return self.accelerator.unwrap_model(self.module).model
+        return self.inner_module.model
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,12 @@ def prepare(
     shape = shape or BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
-        module, settings.learning_rate, settings.weight_decay, settings.betas, settings.eps
+        module,
+        settings.learning_rate,
+        settings.weight_decay,
+        settings.betas,
+        settings.eps,
+        getattr(module, "rate_factors", {}),
     )
     if is_deepspeed(accelerator):  # the recipe decides these, not Accelerate's YAML
         config = accelerator.state.deepspeed_plugin.deepspeed_config
@@ -122,7 +133,7 @@ def prepare(
 
 def train(
     state: TrainingState,
-    examples: Examples,
+    examples: ExampleSet,
     collators: Sequence[Collator],
     settings: TrainSettings,
     heldout: HeldOut,
@@ -163,7 +174,8 @@ def train(
         def load_step(index: int) -> StepBatch:
             step = plan[index]
             collator = collators[plan.phase_of(index)]
-            return collator.step_batch(examples.take(step.rows), step.epochs, settings.denominator)
+            batch = examples.take(step.rows, step.epochs)
+            return collator.step_batch(batch, step.epochs, settings.denominator)
 
         def submit(index: int) -> Future[StepBatch] | None:
             return prefetcher.submit(load_step, index) if index < len(plan) else None
@@ -190,7 +202,7 @@ def train(
             token_count = batch.examples.tokens.size
             tokens += token_count
             example_count += len(batch.examples)
-            bar.set_postfix(loss=outcome.plain_loss, refresh=False)
+            bar.set_postfix(_bar_values(outcome, rate), refresh=False)
             bar.update(token_count)
             speed = None
             if batch.scale.total:
@@ -207,6 +219,15 @@ def train(
                 phase=_phase_in_records(plan, index),
                 **vars(outcome),
             )
+
+
+def _bar_values(outcome: StepOutcome, rate: float) -> dict[str, float | None]:
+    """Return what the progress bar shows of a step."""
+    values = {"loss": outcome.plain_loss, "rate": rate}
+    other_losses = outcome.other_losses or {}
+    if ACCURACY in other_losses:
+        values[ACCURACY] = other_losses[ACCURACY]
+    return values
 
 
 def _phase_in_records(plan: Plan, step: int) -> int | None:
@@ -266,7 +287,7 @@ def take_step(
     accelerator = state.accelerator
     optimizer = state.optimizer
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("rate_factor", 1.0)
     loss, *sums = total(accelerator, _backward(state, batch, index, settings)).tolist()
     clip_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
     if isinstance(clip_norm, torch.Tensor):
@@ -294,11 +315,14 @@ def _backward(
     accelerator = state.accelerator
     module = state.module
     rank = accelerator.process_index
-    world = accelerator.num_processes
     module.train()
+    seed = derive_seed(settings.seed, "dropout", index, rank)
+    if isinstance(batch, JointBatch):
+        return joint_backward(module, batch, state.shape, accelerator, seed)
+    world = accelerator.num_processes
     passes = []
     micros = micro_batches(batch.lengths, state.shape, rank, world)
-    with torch_seed(derive_seed(settings.seed, "dropout", index, rank), accelerator.device):
+    with torch_seed(seed, accelerator.device):
         for number, rows in enumerate(micros):
             accelerator.sync_gradients = number == len(micros) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
@@ -316,9 +340,7 @@ def _backward(
     sums = torch.zeros(1 + len(batch.loss_counts), dtype=torch.float64)
     # After all passes: reading a loss waits for the device.
     for losses, coefficients, sizes in passes:
-        plain = losses.cpu().double()
-        weighted_sum = (plain * coefficients.cpu()).sum() / batch.scale.total
-        sums += torch.stack([weighted_sum, *(part.sum() for part in plain.split(sizes))])
+        sums += sum_by_kind(losses, coefficients, sizes, batch.scale.total)
     return sums
 
 
@@ -330,7 +352,9 @@ def _evaluate(
             raise Preemption(f"stopped by a signal while evaluating after step {step}")
 
     def measure(name: str) -> HeldoutLoss:
-        text = heldout.texts[name]
+        text = heldout.texts.get(name)
+        if text is None:
+            return HeldoutLoss(None, None)
         return measure_loss(
             state.module, text, heldout.collator, state.shape, state.accelerator, check_in
         )
@@ -344,4 +368,15 @@ def _evaluate(
             f"step {step}: the held-out loss is not finite ({losses}); try a lower learning_rate"
         )
     log.info("step %d: held-out loss: target %s, pool %s", step, target, pool)
-    return EvaluationRecord(step, tokens, *target, *pool)
+    return EvaluationRecord(
+        step,
+        tokens,
+        target.mean,
+        target.standard_error,
+        pool.mean,
+        pool.standard_error,
+        target_accuracy=target.accuracy,
+        target_guess=target.guess,
+        pool_accuracy=pool.accuracy,
+        pool_guess=pool.guess,
+    )

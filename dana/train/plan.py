@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.rng import derive_seed, hash_uniform
-from dana.train.examples import Examples
+from dana.train.examples import ExampleSet
 from dana.train.settings import TrainSettings
 
 
@@ -54,8 +54,7 @@ class Phase(Sequence[Step]):
     """The steps of one phase of a run.
 
     Args:
-        lengths: Shape (examples,), tokens of each.
-        ids: uint64 of shape (examples,).
+        examples: What the phase trains on.
         settings: Budget, step size, rates and seed of the phase.
         parts: Number of examples and share of the examples to draw of each part of a mixture, in
             order; empty for one.
@@ -64,19 +63,19 @@ class Phase(Sequence[Step]):
 
     def __init__(
         self,
-        lengths: np.ndarray,
-        ids: np.ndarray,
+        examples: ExampleSet,
         settings: TrainSettings,
         parts: Sequence[tuple[int, Fraction]] = (),
         before: "Phase | None" = None,
     ) -> None:
-        parts = parts or [(ids.size, Fraction(1))]
+        parts = parts or [(len(examples), Fraction(1))]
         self.settings = settings
+        self._examples_a_step = settings.examples_a_step
         self._shares = [share for _, share in parts]
         self._firsts = [0, *accumulate(count for count, _ in parts)]
         if before is None:
             self._streams = [
-                _Stream(lengths[first:end], ids[first:end], settings.seed)
+                _Stream(examples.rows(np.arange(first, end)), settings.seed)
                 for first, end in pairwise(self._firsts)
             ]
         else:
@@ -96,7 +95,7 @@ class Phase(Sequence[Step]):
         if settings.batch_tokens is not None:
             self._steps = self._tokens_before(self._end - 1) // settings.batch_tokens + 1
         else:
-            self._steps = -(-self._end // settings.batch_size)
+            self._steps = -(-self._end // self._examples_a_step)
 
     def __len__(self) -> int:
         return self._steps
@@ -134,7 +133,7 @@ class Phase(Sequence[Step]):
 
     def _start(self, step: int) -> int:
         if self.settings.batch_tokens is None:
-            return step * self.settings.batch_size
+            return step * self._examples_a_step
         return self._examples_before(step * self.settings.batch_tokens)
 
     def _counts(self, position: Any) -> list[Any]:
@@ -180,7 +179,7 @@ class Plan(Sequence[Step]):
         self.firsts = [0, *accumulate(len(phase) for phase in phases)]
 
     @classmethod
-    def from_settings(cls, examples: Examples, settings: TrainSettings) -> "Plan":
+    def from_settings(cls, examples: ExampleSet, settings: TrainSettings) -> "Plan":
         """Plan the phases of a run over its examples."""
         phases: list[Phase] = []
         for index, phase_settings in enumerate(settings.by_phase()):
@@ -188,7 +187,7 @@ class Plan(Sequence[Step]):
             if examples.parts:
                 parts = list(zip(examples.parts, examples.shares[index], strict=True))
             before = phases[-1] if phases else None
-            phase = Phase(examples.lengths, examples.ids, phase_settings, parts, before)
+            phase = Phase(examples, phase_settings, parts, before)
             phases.append(phase)
         return cls(phases)
 
@@ -238,16 +237,15 @@ def _first_position(target: int, guess: int, count: Callable[[int], int]) -> int
 class _Stream:
     """Examples in endless epochs, each epoch in its own order."""
 
-    def __init__(self, lengths: np.ndarray, ids: np.ndarray, seed: int) -> None:
-        self._lengths = lengths
-        self._ids = ids
+    def __init__(self, examples: ExampleSet, seed: int) -> None:
+        self._examples = examples
         self._seed = seed
-        self._tokens_of_epoch = int(lengths.sum())
         self._first = 0  # examples before the stream, and their tokens
         self._skipped = 0
+        self._tokens_before_epoch = [0]  # for as many epochs as were asked for
         self._cached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        self.size: int = ids.size
-        self.mean: float = self._tokens_of_epoch / ids.size
+        self.size: int = len(examples)
+        self.mean: float = self._tokens_before(1) / self.size
 
     def rows(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look up the examples at positions of the stream, and the epoch of each."""
@@ -262,7 +260,7 @@ class _Stream:
     def tokens(self, count: int) -> int:
         """Count the tokens of the first `count` examples."""
         epoch, row = divmod(self._first + count, self.size)
-        tokens = epoch * self._tokens_of_epoch - self._skipped
+        tokens = self._tokens_before(epoch) - self._skipped
         if row:
             _, starts = self._order(epoch)
             tokens += int(starts[row])
@@ -275,11 +273,20 @@ class _Stream:
         stream._skipped = self._skipped + self.tokens(count)
         return stream
 
+    def _tokens_before(self, epoch: int) -> int:
+        """Count the tokens of all epochs before one."""
+        totals = self._tokens_before_epoch
+        while len(totals) <= epoch:
+            lengths = self._examples.lengths_in(len(totals) - 1)
+            totals.append(totals[-1] + int(lengths.sum()))
+        return totals[epoch]
+
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Return an epoch's order, and the token at which each of its examples starts."""
         if epoch not in self._cached:
-            order = epoch_order(self._ids, self._seed, epoch)
-            starts = np.cumsum(self._lengths[order]) - self._lengths[order]
+            order = epoch_order(self._examples.ids, self._seed, epoch)
+            lengths = self._examples.lengths_in(epoch)[order]
+            starts = np.cumsum(lengths) - lengths
             newest = list(self._cached.items())[-1:]  # a step may reach over two epochs
             self._cached = {**dict(newest), epoch: (order, starts)}
         return self._cached[epoch]

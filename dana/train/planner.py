@@ -17,7 +17,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.models.folder import running
 from dana.models.varlen import NAME, has_kernel, register
-from dana.train.examples import Examples
+from dana.train.examples import ExampleSet
 from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.plan import Plan
@@ -27,7 +27,7 @@ log = get_logger(__name__)
 
 
 def choose_execution(
-    model: Any, examples: Examples, settings: TrainSettings, accelerator: Any
+    model: Any, examples: ExampleSet, settings: TrainSettings, accelerator: Any
 ) -> tuple[BatchLayout, list[str]]:
     """Choose layout and precision, and set the model's attention up for it; all ranks follow rank 0.
 
@@ -54,14 +54,15 @@ def choose_execution(
         register()
         model.set_attn_implementation(NAME)
     plan = Plan.from_settings(examples, settings)
-    lengths = examples.lengths[plan[0].rows]
+    first_step = plan[0]
+    lengths = np.diff(examples.take(first_step.rows, first_step.epochs).offsets)
     ranks = accelerator.num_processes
     passes = len(micro_batches(lengths, shape, 0, ranks))
     source = f"default of {precision.device.type}"
     if precision.from_launcher:
         source = "set by the launch (no = fp32)"
     reasons = [
-        f"batch     {lengths.size} examples a step = {ranks} rank(s) x {passes} "
+        f"batch     {first_step.rows.size} examples a step = {ranks} rank(s) x {passes} "
         f"micro-batch(es) of at most {shape.budget} tokens, {len(plan)} steps",
         f"precision {precision.name}: {source}",
         f"layout    {layout}: {why}",

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from dana.train.objectives.batch import ACCURACY
+
 
 @dataclass(frozen=True)
 class StepRecord:
@@ -27,8 +29,8 @@ class StepRecord:
             are equal.
         seconds: Seconds since the first step began.
         kind: ``step``.
-        other_losses: Unweighted mean nats of each further kind of loss; in the line under
-            ``NAME_loss``.
+        other_losses: Unweighted mean nats of each further kind of loss, in the line under
+            ``NAME_loss``; and ``accuracy``, the share of right predictions.
         skipped: True if the gradient was not finite and the model was not updated; in the line only
             if true.
         tokens_per_second: Tokens per second of this step over all ranks, with special tokens,
@@ -61,6 +63,7 @@ class EvaluationRecord:
 
     Losses are None if no token can be predicted, standard errors also for a single example. The
     phase is that of the step before, and None, and not in the line, in a run without phases.
+    Accuracies, and those of guessing, are in the line where the objective measures them.
     """
 
     step: int
@@ -71,6 +74,10 @@ class EvaluationRecord:
     pool_loss_se: float | None
     kind: str = "evaluation"
     phase: int | None = None
+    target_accuracy: float | None = None
+    target_guess: float | None = None
+    pool_accuracy: float | None = None
+    pool_guess: float | None = None
 
 
 Record = StepRecord | EvaluationRecord
@@ -88,7 +95,8 @@ def values_of(record: Record) -> dict[str, Any]:
             value = None
         values[field.name] = value
     for kind, loss in values.pop("other_losses", {}).items():
-        values[f"{kind}_loss"] = loss if math.isfinite(loss) else None
+        name = kind if kind == ACCURACY else f"{kind}_loss"
+        values[name] = loss if math.isfinite(loss) else None
     return values
 
 
@@ -105,7 +113,7 @@ def from_line(line: str) -> Record:
     other_losses = {
         name.removesuffix("_loss"): value
         for name, value in entries.items()
-        if name.endswith("_loss") and name not in values
+        if (name.endswith("_loss") or name == ACCURACY) and name not in values
     }
     if other_losses:
         values["other_losses"] = other_losses

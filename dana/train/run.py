@@ -12,12 +12,11 @@ from typing import Any
 from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
-from dana.core.schemas import iterate_documents
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
 from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
-from dana.train.examples import Examples, build_examples
+from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import describe_launch
 from dana.train.head_warmup import warm_up_head
 from dana.train.loop import TrainingState, prepare, train
@@ -27,7 +26,6 @@ from dana.train.planner import choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.state import export_model
-from dana.train.tokens import Tokens
 
 log = get_logger(__name__)
 
@@ -40,16 +38,27 @@ MANY_EPOCHS = (
 
 
 def heldout_examples(
-    folders: Mapping[str, Path], objective: Objective, tokenizer: Any, settings: TrainSettings
+    texts: Mapping[str, TrainingText],
+    objective: Objective,
+    tokenizer: Any,
+    settings: TrainSettings,
 ) -> HeldOut:
-    """Sample at most ``evaluation_tokens`` tokens of each folder, the same for every run."""
-    collator = objective.heldout_collator(tokenizer)
-    texts = {}
-    for name, folder in folders.items():
-        tokens = Tokens.from_documents(iterate_documents(folder), tokenizer)
-        examples, _ = build_examples(tokens, None, collator.special_tokens, settings.max_tokens)
-        texts[name] = heldout_sample(examples, settings.evaluation_tokens)
-    return HeldOut(texts, collator)
+    """Sample at most ``evaluation_tokens`` tokens of each text, the same for every run.
+
+    A text without an example, such as one of single sentences for an objective that needs
+    documents, is left out, and it is said.
+    """
+    samples = {}
+    for name, text in texts.items():
+        try:
+            examples, _ = objective.heldout_examples(text, tokenizer, settings.max_tokens)
+        except DataError as error:
+            if not objective.has_own_head:
+                raise
+            log.warning("held-out %s text is not measured: %s", name, error)
+            continue
+        samples[name] = heldout_sample(examples, settings.evaluation_tokens)
+    return HeldOut(samples, objective.heldout_collator(tokenizer))
 
 
 def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
     return {"base_losses": means_and_errors}
 
 
-def describe_examples(examples: Examples, plan: Plan) -> dict[str, Any]:
+def describe_examples(examples: ExampleSet, plan: Plan) -> dict[str, Any]:
     """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit."""
     weights = examples.first_part.weights
     size = effective_sample_size(weights)
@@ -185,7 +194,7 @@ class TrainingRun:
     def train(
         self,
         language_model: LanguageModel,
-        examples: Examples,
+        examples: ExampleSet,
         collators: Sequence[Collator],
         heldout: HeldOut,
     ) -> tuple[TrainingState, list[Record], dict[str, Any]]:
@@ -238,7 +247,7 @@ class TrainingRun:
         return state, policy.records, notes
 
     def _begin(
-        self, language_model: LanguageModel, examples: Examples, collator: Collator
+        self, language_model: LanguageModel, examples: ExampleSet, collator: Collator
     ) -> dict[str, Any]:
         """Warm up a new head, and return notes on it for the manifest."""
         if not language_model.new:

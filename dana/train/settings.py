@@ -77,8 +77,8 @@ class TrainSettings:
 
     objective: str = "masked"
     """What the model learns to predict, a spec of a class in the entry-point group dana.objectives:
-    masked:mask_rate=0.15,whole_word=false, next_sentence, which has the same parameters, causal or
-    translation:smoothing=0.1."""
+    masked:mask_rate=0.15,whole_word=false, next_sentence, which has the same parameters,
+    position:sentences=2, crops:temperature=0.05, causal or translation:smoothing=0.1."""
     steps: Amount | None = None
     """Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous."""
     tokens: Amount | None = None
@@ -86,8 +86,9 @@ class TrainSettings:
     epochs: Annotated[Float, Field(gt=0, le=1_000_000)] | None = None
     """Or stop after so many passes over the selected text. Without steps, tokens and epochs: one
     epoch."""
-    batch_size: Amount = 256
-    """Examples in an optimizer step, over all ranks. The paper uses 256."""
+    batch_size: Amount | None = None
+    """Examples in an optimizer step, over all ranks. null is the objective's: 256, as in the paper,
+    or 64 documents for position and crops."""
     batch_tokens: Amount | None = None
     """Or tokens in an optimizer step."""
     max_tokens: Annotated[Int, Field(ge=3, le=MOST)] = 256
@@ -158,6 +159,11 @@ class TrainSettings:
         """
         return OBJECTIVES.create(self.objective)
 
+    @property
+    def examples_a_step(self) -> int:
+        """Examples in an optimizer step, where it is not set in tokens."""
+        return self.batch_size or self.make_objective().batch_size
+
     def by_phase(self) -> "Sequence[TrainSettings]":
         """Return the settings of each phase of the run: here of the only one."""
         return [self]
@@ -184,6 +190,7 @@ class TrainSettings:
             for name, value in asdict(self).items()
             if name not in others and value != []
         }
+        values["batch_size"] = self.examples_a_step
         return values | self.make_objective().decisive()
 
 

@@ -39,7 +39,7 @@ def read_state(state: TrainingState) -> dict[str, Tensor]:
     if is_deepspeed(state.accelerator):
         _link_moments(state)
     tensors: dict[str, Tensor] = {}
-    for name, parameter in trained_parameters(state.model):
+    for name, parameter in trained_parameters(state.inner_module):
         for key, value in _gather(state, parameter).items():
             if state.accelerator.is_main_process:
                 tensors[f"{key}.{name}"] = value.detach().cpu().contiguous()
@@ -56,7 +56,7 @@ def restore_state(state: TrainingState, path: Path) -> None:
         _link_moments(state)
     with safe_open(path, "pt") as file:
         names = set(file.keys())
-        for name, parameter in trained_parameters(state.model):
+        for name, parameter in trained_parameters(state.inner_module):
             keys = [key for key in (*MOMENTS, "step") if f"{key}.{name}" in names]
             # Copies: safetensors shares the file's memory, and Adam changes its state in place.
             kept = {key: file.get_tensor(f"{key}.{name}").clone() for key in keys}

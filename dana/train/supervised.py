@@ -5,8 +5,9 @@ weighted text over several ranks is in :mod:`dana.train.loop`.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,8 +24,11 @@ def make_optimizer(
     weight_decay: float,
     betas: Sequence[float] = (0.9, 0.999),
     eps: float = 1e-8,
+    rate_factors: Mapping[str, float] | None = None,
 ) -> torch.optim.Optimizer:
     """Make a fused AdamW over the parameters that require a gradient; vectors (biases, norms) have no weight decay.
+
+    Each of its groups has a ``rate_factor``, by which the training multiplies the learning rate.
 
     Args:
         model: The model to train.
@@ -32,15 +36,27 @@ def make_optimizer(
         weight_decay: Weight decay of matrices.
         betas: Decay rates of the running means of the gradient and of its square.
         eps: Added to the denominator.
+        rate_factors: Rate factors of parameters, by the prefix of their names; others have 1.
     """
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
-    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
-    groups = []
-    if matrices:
-        groups.append({"params": matrices, "weight_decay": weight_decay})
-    if vectors:
-        groups.append({"params": vectors, "weight_decay": 0.0})
+    members: dict[tuple[float, bool], list[torch.nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        rate_factor = 1.0
+        for prefix, factor in (rate_factors or {}).items():
+            if name.startswith(prefix):
+                rate_factor = factor
+        is_vector = parameter.ndim <= 1
+        members.setdefault((rate_factor, is_vector), []).append(parameter)
+    groups: list[dict[str, Any]] = []
+    for (rate_factor, is_vector), parameters in sorted(members.items(), key=itemgetter(0)):
+        groups.append(
+            {
+                "params": parameters,
+                "weight_decay": 0.0 if is_vector else weight_decay,
+                "rate_factor": rate_factor,
+            }
+        )
     return torch.optim.AdamW(
         groups, lr=learning_rate, betas=(betas[0], betas[1]), eps=eps, fused=True
     )

@@ -167,6 +167,13 @@ GENERATOR = np.random.default_rng(0)
 LENGTHS = GENERATOR.integers(3, 20, 37)
 IDS = GENERATOR.integers(0, 2**63, 37).astype(np.uint64)
 FRAME = SpecialTokens(np.array([1]), np.array([2]))
+
+
+def windows(lengths, ids):
+    """Examples of so many tokens each, special ones included."""
+    sizes = np.asarray(lengths) - FRAME.size
+    starts = np.cumsum(sizes) - sizes
+    return Examples(np.zeros(sizes.sum(), int), starts, sizes, ids, np.ones(sizes.size), FRAME)
 SELECTED, POOL = 12, 25  # the parts of a mixture
 
 by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
@@ -174,7 +181,7 @@ by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 5
 
 def plan(share=None, **settings):
     parts = () if share is None else ((SELECTED, 1 - Fraction(share)), (POOL, Fraction(share)))
-    return Phase(LENGTHS, IDS, TrainSettings(max_tokens=20, **settings), parts)
+    return Phase(windows(LENGTHS, IDS), TrainSettings(max_tokens=20, **settings), parts)
 
 
 def stream(steps):
@@ -202,7 +209,7 @@ def test_epochs_follow_each_other_each_in_its_own_order():
     assert [row for _, row in stream(plan(steps=4, batch_size=8, seed=1))] == epoch_order(
         IDS, 1, 0
     )[:32].tolist()
-    assert stream(Phase(np.array([5]), IDS[:1], TrainSettings(steps=3, batch_size=2))) == [
+    assert stream(Phase(windows([5], IDS[:1]), TrainSettings(steps=3, batch_size=2))) == [
         (at, 0) for at in range(6)
     ]
     subset = np.array([30, 2, 17, 5, 9, 11])
@@ -227,8 +234,7 @@ def test_no_step_of_a_token_budget_is_empty(tokens):
         [30, 30, 30, 30]
     )  # 4 start before token 118, the last at 90: a step of 60 would be the third
     steps = Phase(
-        lengths,
-        np.arange(4, dtype=np.uint64),
+        windows(lengths, np.arange(4, dtype=np.uint64)),
         TrainSettings(max_tokens=30, batch_tokens=60, tokens=tokens),
     )
     assert all(step.rows.size for step in steps)
@@ -276,7 +282,7 @@ def test_every_part_of_three_has_its_share_of_every_beginning():
     rows = [
         row
         for _, row in stream(
-            Phase(LENGTHS, IDS, TrainSettings(steps=30, batch_size=8, max_tokens=20), parts)
+            Phase(windows(LENGTHS, IDS), TrainSettings(steps=30, batch_size=8, max_tokens=20), parts)
         )
     ]
     for first, end, share in ((0, 5, 0.5), (5, 12, 0.2), (12, 37, 0.3)):
@@ -437,7 +443,7 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
         own = [(epoch, row - first) for epoch, row in rows if (row < SELECTED) == (first == 0)]
         assert (
             own
-            == stream(Phase(size, ids, TrainSettings(steps=99, batch_size=8, max_tokens=20)))[
+            == stream(Phase(windows(size, ids), TrainSettings(steps=99, batch_size=8, max_tokens=20)))[
                 : len(own)
             ]
         )
@@ -467,4 +473,4 @@ def test_the_parts_have_their_own_epochs():
             {row for _, row in pairs}
         )
     alone = TrainSettings(max_tokens=20, batch_size=8, steps=10)
-    assert selection == stream(Phase(LENGTHS[:SELECTED], IDS[:SELECTED], alone))
+    assert selection == stream(Phase(windows(LENGTHS[:SELECTED], IDS[:SELECTED]), alone))

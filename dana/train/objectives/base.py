@@ -9,7 +9,7 @@ import numpy as np
 from dana.core.registry import origin_of
 from dana.models.language_model import LanguageModel, load_language_model
 from dana.train import LAYOUTS
-from dana.train.examples import Batch, SpecialTokens
+from dana.train.examples import Batch, ExampleSet, SpecialTokens, TrainingText, build_examples
 from dana.train.objectives.batch import StepBatch
 
 
@@ -62,9 +62,15 @@ class Objective(ABC):
 
     Attributes:
         layouts: The layouts of :data:`dana.train.LAYOUTS` that keep its examples apart.
+        batch_size: Examples of an optimizer step, where the settings give no number. DANA: 256.
+        has_own_head: Whether its head is made for the training and left out of the saved model, as
+            of an objective that trains the vectors of texts. Nothing can then be measured with the
+            base, or with the saved model.
     """
 
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
+    batch_size: ClassVar[int] = 256
+    has_own_head: ClassVar[bool] = False
 
     @abstractmethod
     def auto_class(self, config: Any) -> Any:
@@ -96,6 +102,34 @@ class Objective(ABC):
 
         The held-out loss is the mean of the first kind of loss in these batches, in nats.
         """
+
+    def examples(
+        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
+    ) -> tuple[ExampleSet, dict[str, int]]:
+        """Make training examples of a text: by default windows of neighbouring selected units.
+
+        Args:
+            text: Tokenised documents and the weights of their units.
+            tokenizer: A fast Hugging Face tokenizer.
+            max_tokens: Most tokens of an example, special tokens included.
+            seed: Seed of the run.
+
+        Returns:
+            The examples, and counts for the manifest.
+
+        Raises:
+            DataError: If the weights do not fit the text, or no example remains.
+            ConfigError: If `max_tokens` is too small for the tokenizer.
+        """
+        special_tokens = self.collator(tokenizer, seed).special_tokens
+        return build_examples(text.tokens, text.weights, special_tokens, max_tokens, text.exclude)
+
+    def heldout_examples(
+        self, text: TrainingText, tokenizer: Any, max_tokens: int
+    ) -> tuple[ExampleSet, dict[str, int]]:
+        """Make held-out examples; like :meth:`heldout_collator` without settings or seed."""
+        special_tokens = self.heldout_collator(tokenizer).special_tokens
+        return build_examples(text.tokens, text.weights, special_tokens, max_tokens, text.exclude)
 
     @abstractmethod
     def card_terms(self) -> ModelCardTerms:

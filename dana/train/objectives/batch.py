@@ -15,6 +15,7 @@ References:
     DANA, equation 1, for ``batch``.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,9 @@ def micro_loss(
 
 
 IGNORED = -100  # label of positions without a loss, as in torch and transformers
+# A kind of loss of which each value is 1 for a label that is predicted right, else 0; measured, not
+# trained, so its coefficients are 0.
+ACCURACY = "accuracy"
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,11 @@ class StepBatch:
         """Number of losses of each kind in the step, over all ranks; ``tokens`` first."""
         return {"tokens": int(self.counts.sum())}
 
+    @property
+    def guess(self) -> float | None:
+        """Accuracy of guessing the labels of the step; None where no accuracy is measured."""
+        return None
+
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
         """Make the tensors of some of the step's examples.
 
@@ -208,3 +217,27 @@ class StepBatch:
             torch.from_numpy(owners),
             torch.from_numpy(coefficients),
         )
+
+
+@dataclass(frozen=True)
+class JointBatch(StepBatch):
+    """A step whose losses depend on the outputs of all its texts together, such as contrastive ones.
+
+    Its module returns one vector for each row of :meth:`micro`, float32 of shape (rows, width).
+    :mod:`dana.train.joint` collects the vectors of the step from all passes and ranks.
+    """
+
+    @abstractmethod
+    def joint_losses(self, vectors: "Tensor") -> "Tensor":
+        """Compute all losses of the step from all its vectors.
+
+        Args:
+            vectors: float32 of shape (rows of the step, width), in their order.
+
+        Returns:
+            Losses in nats by kind, in the order of :attr:`loss_counts`.
+        """
+
+    @abstractmethod
+    def joint_coefficients(self) -> np.ndarray:
+        """Return the coefficient c of each of :meth:`joint_losses`."""

@@ -1,0 +1,473 @@
+"""Make training examples of documents: their selected sentences, of which every epoch reads some pieces.
+
+A piece is a sentence, or a run of neighbouring ones. Which pieces an epoch reads is a pure function
+of (seed, epoch, document id), so it does not depend on ranks, workers or the order of the
+documents.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dana.core.config import require
+from dana.core.errors import DataError
+from dana.core.logging import monitor
+from dana.core.rng import derive_seed, document_key, hash_uniform, unit_keys_of
+from dana.train.examples import (
+    Batch,
+    ExampleSet,
+    JoinedStream,
+    SpecialTokens,
+    TrainingText,
+    UnitWeights,
+    frame_texts,
+    weighted_documents,
+)
+from dana.train.tokens import DocumentSpan
+
+FEWEST_SENTENCES = 4  # of a document that is an example
+EPOCH_STRIDE = np.uint64(0xC2B2AE3D27D4EB4F)  # an odd number: each epoch has its own keys
+
+
+@dataclass(frozen=True)
+class PieceBatch(Batch):
+    """Pieces of documents end to end in memory; see :class:`dana.train.examples.Batch`.
+
+    Attributes:
+        owners: int64 of shape (pieces,), ascending: index of each piece's document in the step.
+        numbers: int64 of shape (pieces,), position p of its first sentence in the document, from 0.
+        totals: int64 of shape (pieces,), sentences n of the whole document.
+        text: int32 of shape (tokens,), all selected sentences of the documents, end to end, without
+            special tokens.
+        text_offsets: int64 of shape (documents + 1,), where each document begins in it.
+    """
+
+    owners: np.ndarray
+    numbers: np.ndarray
+    totals: np.ndarray
+    text: np.ndarray
+    text_offsets: np.ndarray
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return self.text_offsets.size - 1
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of some documents, as rows of their table of sentences.
+
+    Attributes:
+        owners: int64 of shape (pieces,), ascending: index of the document among those asked for.
+        firsts: int64 of shape (pieces,), row of the piece's first sentence.
+        lasts: int64 of shape (pieces,), row of its last.
+    """
+
+    owners: np.ndarray
+    firsts: np.ndarray
+    lasts: np.ndarray
+
+
+@dataclass(frozen=True)
+class SentenceTable:
+    """The selected sentences of some documents, end to end.
+
+    Attributes:
+        owners: int64 of shape (sentences,), ascending: index of the document among those asked for.
+        rows: int64 of shape (sentences,), row in the documents' table of sentences.
+        firsts: int64 of shape (documents,), position of each document's first sentence here.
+        counts: int64 of shape (documents,), its number of sentences.
+    """
+
+    owners: np.ndarray
+    rows: np.ndarray
+    firsts: np.ndarray
+    counts: np.ndarray
+
+
+class Draw(ABC):
+    """Decides which pieces of a document an epoch reads. A frozen dataclass, pure."""
+
+    @abstractmethod
+    def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
+        """Draw pieces of some documents.
+
+        Args:
+            documents: All documents.
+            indices: Shape (documents,), those to draw from.
+            epochs: Shape (documents,), epoch of each.
+        """
+
+    @abstractmethod
+    def fits(self, documents: "Documents") -> np.ndarray:
+        """Return a mask of the documents that have enough selected sentences to draw from."""
+
+
+@dataclass(frozen=True)
+class DrawSentences(Draw):
+    """Draw single sentences.
+
+    Attributes:
+        seed: Draws of two seeds are independent.
+        count: Sentences of each document, or as many as it has; None takes all.
+    """
+
+    seed: int
+    count: int | None
+
+    def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
+        table = documents.sentences_of(indices)
+        if self.count is None:
+            return Pieces(table.owners, table.rows, table.rows)
+        keys = documents.keys(indices, epochs)[table.owners]
+        keys = unit_keys_of(keys, documents.numbers[table.rows])
+        draws = hash_uniform(derive_seed(self.seed, "sentences"), keys)
+        order = np.lexsort((draws, table.owners))
+        rank_in_document = np.arange(order.size) - table.firsts[table.owners]
+        drawn = np.sort(order[rank_in_document < self.count])
+        return Pieces(table.owners[drawn], table.rows[drawn], table.rows[drawn])
+
+    def fits(self, documents: "Documents") -> np.ndarray:
+        return np.diff(documents.firsts) >= 1
+
+
+@dataclass(frozen=True)
+class DrawCrops(Draw):
+    """Draw two disjoint pieces of two neighbouring sentences each, in random order.
+
+    The first is drawn among the pieces that another one is disjoint from, the second among these
+    others.
+
+    Attributes:
+        seed: Draws of two seeds are independent.
+    """
+
+    seed: int
+
+    def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
+        table = documents.sentences_of(indices)
+        starts, near, before = self._starts(documents, table)
+        owners = table.owners[starts]
+        counts = np.bincount(owners, minlength=indices.size)
+        firsts = np.cumsum(counts) - counts
+        index_in_document = np.arange(starts.size) - firsts[owners]
+        others = counts[owners] - near
+        eligible = np.flatnonzero(others > 0)
+        eligible_counts = np.bincount(owners[eligible], minlength=indices.size)
+        eligible_firsts = np.cumsum(eligible_counts) - eligible_counts
+
+        keys = documents.keys(indices, epochs)
+        first_draws = hash_uniform(derive_seed(self.seed, "crops", "first"), keys)
+        first = eligible[eligible_firsts + (first_draws * eligible_counts).astype(np.int64)]
+        second_draws = hash_uniform(derive_seed(self.seed, "crops", "second"), keys)
+        second_index = (second_draws * others[first]).astype(np.int64)
+        # Skip the first piece, and those that overlap it.
+        is_after = second_index >= index_in_document[first] - before[first]
+        second_index = second_index + np.where(is_after, near[first], 0)
+        second = firsts + second_index
+        rows = table.rows[starts[np.stack([first, second], axis=1).ravel()]]
+        return Pieces(np.repeat(np.arange(indices.size), 2), rows, rows + 1)
+
+    def fits(self, documents: "Documents") -> np.ndarray:
+        table = documents.sentences_of(np.arange(len(documents)))
+        starts, near, _ = self._starts(documents, table)
+        owners = table.owners[starts]
+        counts = np.bincount(owners, minlength=len(documents))
+        has_other = np.zeros(len(documents), dtype=bool)
+        has_other[owners[counts[owners] > near]] = True
+        return has_other
+
+    @staticmethod
+    def _starts(
+        documents: "Documents", table: SentenceTable
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Find the sentences that begin a piece.
+
+        Returns:
+            Positions of these sentences in the table; for each, the number of pieces that overlap
+            it, itself included; and 1 if the piece before overlaps it, else 0.
+        """
+        numbers = documents.numbers[table.rows]
+        follows = (np.diff(numbers) == 1) & (np.diff(table.owners) == 0)
+        starts = np.flatnonzero(follows)
+        is_next = (np.diff(numbers[starts]) == 1) & (np.diff(table.owners[starts]) == 0)
+        before = np.append(False, is_next)[: starts.size].astype(np.int64)
+        after = np.append(is_next, False)[: starts.size].astype(np.int64)
+        return starts, 1 + before + after, before
+
+
+@dataclass(frozen=True)
+class Documents(ExampleSet):
+    """Documents as spans of a token stream, which is not copied and may be mapped from disk.
+
+    Attributes:
+        stream: Integers of shape (tokens,), without special tokens.
+        firsts: int64 of shape (documents + 1,), row of each document's first sentence.
+        starts: int64 of shape (sentences,), position of each selected sentence in the stream.
+        sizes: int64 of shape (sentences,), its tokens, at least 1.
+        numbers: int64 of shape (sentences,), its position p in the whole document, from 0.
+        sentence_weights: float64 of shape (sentences,), λ > 0.
+        totals: int64 of shape (documents,), sentences n of the whole document.
+        ids: A hash of the document's id.
+        special_tokens: See :class:`dana.train.examples.ExampleSet`.
+        draw: Decides which pieces an epoch reads.
+        room: Most tokens of text in a piece, which is cut there.
+        parts: See :class:`dana.train.examples.ExampleSet`.
+        shares: See :class:`dana.train.examples.ExampleSet`.
+    """
+
+    stream: "np.ndarray | JoinedStream"
+    firsts: np.ndarray
+    starts: np.ndarray
+    sizes: np.ndarray
+    numbers: np.ndarray
+    sentence_weights: np.ndarray
+    totals: np.ndarray
+    ids: np.ndarray
+    special_tokens: SpecialTokens
+    draw: Draw
+    room: int
+    parts: tuple[int, ...] = ()
+    shares: tuple[tuple[Fraction, ...], ...] = ()
+
+    @property
+    def weights(self) -> np.ndarray:  # type: ignore[override]
+        """float32 of shape (documents,), mean λ of each document's sentences."""
+        sums = np.add.reduceat(self.sentence_weights, self.firsts[:-1])
+        return (sums / np.diff(self.firsts)).astype(np.float32)
+
+    def lengths_in(self, epoch: int) -> np.ndarray:
+        indices = np.arange(len(self))
+        pieces = self.draw.pieces(self, indices, np.full(len(self), epoch))
+        lengths = self._sizes_of(pieces) + self.special_tokens.size
+        return np.bincount(pieces.owners, lengths, len(self)).astype(np.int64)
+
+    def take(self, indices: np.ndarray, epochs: np.ndarray | int = 0) -> PieceBatch:
+        pieces = self.draw.pieces(self, indices, np.broadcast_to(epochs, indices.shape))
+        sizes = self._sizes_of(pieces)
+        starts = self.starts[pieces.firsts]
+        tokens, offsets = frame_texts(self.stream, starts, sizes, self.special_tokens)
+        numbers = self.numbers[pieces.firsts]
+        ids = unit_keys_of(self.ids[indices][pieces.owners], numbers)
+        totals = self.totals[indices][pieces.owners]
+        weights = self._weights_of(pieces).astype(np.float32)
+        text, text_offsets = self._text_of(indices)
+        return PieceBatch(
+            tokens, offsets, ids, weights, pieces.owners, numbers, totals, text, text_offsets
+        )
+
+    def rows(self, indices: np.ndarray) -> "Documents":
+        table = self.sentences_of(indices)
+        return Documents(
+            self.stream,
+            np.append(table.firsts, table.rows.size),
+            self.starts[table.rows],
+            self.sizes[table.rows],
+            self.numbers[table.rows],
+            self.sentence_weights[table.rows],
+            self.totals[indices],
+            self.ids[indices],
+            self.special_tokens,
+            self.draw,
+            self.room,
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence["Documents"]) -> "Documents":
+        stream = JoinedStream([part.stream for part in parts])
+        starts = [part.starts + edge for part, edge in zip(parts, stream.edges, strict=False)]
+        counts = np.concatenate([np.diff(part.firsts) for part in parts])
+        return cls(
+            stream,
+            np.append(0, np.cumsum(counts)),
+            np.concatenate(starts),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.numbers for part in parts]),
+            np.concatenate([part.sentence_weights for part in parts]),
+            np.concatenate([part.totals for part in parts]),
+            np.concatenate([part.ids for part in parts]),
+            parts[0].special_tokens,
+            parts[0].draw,
+            parts[0].room,
+        )
+
+    def sentences_of(self, indices: np.ndarray) -> SentenceTable:
+        """Collect the selected sentences of some documents."""
+        counts = self.firsts[indices + 1] - self.firsts[indices]
+        firsts = np.cumsum(counts) - counts
+        owners = np.repeat(np.arange(indices.size), counts)
+        index_in_document = np.arange(owners.size) - firsts[owners]
+        rows = self.firsts[indices][owners] + index_in_document
+        return SentenceTable(owners, rows, firsts, counts)
+
+    def keys(self, indices: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+        """Hash documents in their epochs, uint64 of shape (documents,), for draws."""
+        with np.errstate(over="ignore"):
+            return self.ids[indices] + epochs.astype(np.uint64) * EPOCH_STRIDE
+
+    def _text_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Copy all selected sentences of some documents; see :class:`PieceBatch`."""
+        table = self.sentences_of(indices)
+        nothing = np.zeros(0, dtype=np.int32)
+        text, offsets = frame_texts(
+            self.stream,
+            self.starts[table.rows],
+            self.sizes[table.rows],
+            SpecialTokens(nothing, nothing),
+        )
+        return text, offsets[np.append(table.firsts, table.rows.size)]
+
+    def _sizes_of(self, pieces: Pieces) -> np.ndarray:
+        """Count the tokens of text in each piece."""
+        ends = self.starts[pieces.lasts] + self.sizes[pieces.lasts]
+        return np.minimum(ends - self.starts[pieces.firsts], self.room)
+
+    def _weights_of(self, pieces: Pieces) -> np.ndarray:
+        """Average the weights of the tokens of each piece, of one or two sentences."""
+        first_sizes = self.sizes[pieces.firsts]
+        last_sizes = self.sizes[pieces.lasts]
+        first_weights = self.sentence_weights[pieces.firsts]
+        last_weights = self.sentence_weights[pieces.lasts]
+        total = first_weights * first_sizes + last_weights * last_sizes
+        return total / (first_sizes + last_sizes)
+
+
+def build_documents(
+    text: TrainingText, special_tokens: SpecialTokens, max_tokens: int, draw: Draw
+) -> tuple[Documents, dict[str, int]]:
+    """Make examples of the documents of a text that have at least four sentences.
+
+    The sentences are the units of the weights; without weights the text is cut into sentences.
+
+    Args:
+        text: Documents and weights.
+        special_tokens: Special tokens of every piece.
+        max_tokens: Most tokens of a piece, special tokens included; longer ones are cut.
+        draw: Decides which pieces an epoch reads.
+
+    Returns:
+        The examples, and counts of documents (in = kept + left out for lack of weight + too short
+        + excluded), sentences, sentences cut at `max_tokens`, and tokens.
+
+    Raises:
+        DataError: If the weights do not fit the pool, or no example remains.
+        ConfigError: If `max_tokens` is too small for the tokenizer.
+    """
+    fewest = special_tokens.size + 1
+    require(max_tokens >= fewest, "max_tokens", max_tokens, f"at least {fewest} for this tokenizer")
+    counts: Counter[str] = Counter(
+        documents_in=0,
+        documents_kept=0,
+        documents_left_out=0,
+        documents_too_short=0,
+        documents_excluded=0,
+    )
+    starts: list[np.ndarray] = []
+    sizes: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
+    weights: list[np.ndarray] = []
+    sentence_counts: list[int] = []
+    totals: list[int] = []
+    ids: list[int] = []
+    rows = _documents_with_units(text)
+    for document, units in monitor(rows, what="cut into sentences", unit="documents"):
+        counts["documents_in"] += 1
+        if document.doc_id in text.exclude:
+            counts["documents_excluded"] += 1
+            continue
+        if units is None or not (units.weight > 0).any():
+            counts["documents_left_out"] += 1
+            continue
+        total = int(units.unit[-1]) + 1
+        if total < FEWEST_SENTENCES:
+            counts["documents_too_short"] += 1
+            continue
+        last = text.tokens.last[document.first : document.after]
+        token_starts, token_sizes = _token_spans(document, units, last)
+        is_selected = (units.weight > 0) & (token_sizes > 0)
+        if not is_selected.any():
+            counts["documents_too_short"] += 1
+            continue
+        starts.append(token_starts[is_selected])
+        sizes.append(token_sizes[is_selected])
+        numbers.append(units.unit[is_selected].astype(np.int64))
+        weights.append(units.weight[is_selected].astype(np.float64))
+        sentence_counts.append(int(is_selected.sum()))
+        totals.append(total)
+        ids.append(document_key(document.doc_id))
+    if not ids:
+        raise _no_example(text, counts)
+    documents = Documents(
+        text.tokens.ids,
+        np.append(0, np.cumsum(sentence_counts)),
+        np.concatenate(starts),
+        np.concatenate(sizes),
+        np.concatenate(numbers),
+        np.concatenate(weights),
+        np.array(totals),
+        np.array(ids, dtype=np.uint64),
+        special_tokens,
+        draw,
+        max_tokens - special_tokens.size,
+    )
+    fits = draw.fits(documents)
+    counts["documents_too_short"] += int((~fits).sum())
+    if not fits.any():
+        raise _no_example(text, counts)
+    if not fits.all():
+        documents = documents.rows(np.flatnonzero(fits))
+    counts["documents_kept"] = len(documents)
+    counts["sentences"] = int(documents.sizes.size)
+    counts["sentences_cut"] = int((documents.sizes > documents.room).sum())
+    counts["tokens_text"] = int(documents.sizes.sum())
+    return documents, dict(counts)
+
+
+def _documents_with_units(text: TrainingText) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:
+    """Yield every document with its units and their weights; None if none of it has a weight."""
+    if text.weights is not None:
+        yield from weighted_documents(text.tokens, text.weights)
+        return
+    for span, document in zip(text.tokens.documents(), text.documents(), strict=True):
+        sentences = text.sentences(document.text)
+        if not sentences:
+            yield span, None
+            continue
+        bounds = np.array(sentences)
+        unit = np.arange(len(sentences))
+        yield span, UnitWeights(span.doc_id, unit, bounds[:, 0], bounds[:, 1], np.ones(unit.size))
+
+
+def _token_spans(
+    document: DocumentSpan, units: UnitWeights, last: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the tokens of each unit: the position of the first in the stream, and their number.
+
+    Raises:
+        DataError: If a unit ends after the document.
+    """
+    longest = int(units.end.max())
+    if longest > document.characters:
+        raise DataError(
+            f"weights of {document.doc_id!r} reach character {longest}, "
+            f"but it has {document.characters}"
+        )
+    firsts = np.searchsorted(last, units.start.astype(last.dtype))
+    afters = np.searchsorted(last, units.end.astype(last.dtype))
+    return document.first + firsts, afters - firsts
+
+
+def _no_example(text: TrainingText, counts: Counter[str]) -> DataError:
+    """Return the error of a text without an example, which says what does work on it."""
+    return DataError(
+        f"{text.weights or 'the text'}: none of {counts['documents_in']:,} documents has enough "
+        f"neighbouring sentences ({counts['documents_too_short']:,} have fewer than "
+        f"{FEWEST_SENTENCES}, or too few are selected; {counts['documents_left_out']:,} without "
+        f"selected text, {counts['documents_excluded']:,} held out); select more text, or train on "
+        "text of single sentences with objective=masked"
+    )
