@@ -10,6 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
 from dana.core.rng import torch_seed
 from dana.models.varlen import NAME, register
+from dana.train.documents import Documents
 from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
@@ -35,6 +36,29 @@ def random_examples(count=24, seed=0, weights=None):
     ids = generator.integers(0, 2**63, count).astype(np.uint64)
     weights = (np.ones(count) if weights is None else weights).astype(np.float32)
     return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, SPECIAL_TOKENS)
+
+
+def random_documents(count=24, seed=0, draw=None, weights=None, gaps=0.0, sentences=None, room=12):
+    """Documents of 4 to 9 sentences of 1 to 6 random tokens, of which a share is not selected."""
+    generator = np.random.default_rng(seed)
+    totals = generator.integers(4, 10, count) if sentences is None else np.full(count, sentences)
+    rows = [
+        (document, number)
+        for document, total in enumerate(totals)
+        for number in range(total)
+        if number == 0 or generator.random() >= gaps
+    ]
+    owners, numbers = np.array(rows).T
+    sizes = generator.integers(1, 7, numbers.size)
+    # The text that is not selected lies between the sentences.
+    starts = np.cumsum(sizes) - sizes + 3 * np.arange(numbers.size) * (gaps > 0)
+    stream = generator.integers(5, VOCABULARY, int(starts[-1] + sizes[-1])).astype(np.uint16)
+    ids = generator.integers(0, 2**63, count).astype(np.uint64)
+    weights = np.ones(numbers.size) if weights is None else weights(numbers.size)
+    firsts = np.append(0, np.cumsum(np.bincount(owners, minlength=count)))
+    return Documents(
+        stream, firsts, starts, sizes, numbers, weights, totals, ids, SPECIAL_TOKENS, draw, room
+    )
 
 
 TEXTS = HeldOut({"target": random_examples(6, 11), "pool": random_examples(6, 12)}, HELDOUT)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from dana.core.config import require
 from dana.models.folder import running
-from dana.models.pooling import read_pooling
+from dana.models.pooling import Pooling, read_pooling
+from dana.models.varlen import NAME
 from dana.train.layout import BatchLayout, lay_out
 
 HEAD_RATE = 10.0  # learning rate of a new head, as a multiple of the model's
@@ -40,7 +41,8 @@ class TextVectors(nn.Module):
         self.config = model.config  # DeepSpeed reads the hidden size here
         # and FSDP the layers that it cuts at
         self._no_split_modules = getattr(model, "_no_split_modules", None)
-        self.pooling = read_pooling(model.config.name_or_path)
+        origin = model.config.name_or_path  # empty for a model from scratch
+        self.pooling = read_pooling(origin) if origin else Pooling()
         self._freeze_others()
 
     def forward(
@@ -56,17 +58,24 @@ class TextVectors(nn.Module):
 
     def _freeze_others(self) -> None:
         """Stop training parameters that the vectors do not depend on, found by reading a few tokens."""
-        parameters = [value for value in self.model.parameters() if value.requires_grad]
-        was_training = self.model.training
-        self.model.eval()
-        device = self.model.device
-        words = self.model.get_input_embeddings().weight.shape[0]
+        model = self.model
+        parameters = [value for value in model.parameters() if value.requires_grad]
+        was_training = model.training
+        is_unpadded = model.config._attn_implementation == NAME
+        layout = "unpadded" if is_unpadded else "padded"
+        shape = BatchLayout.from_config(model.config, TRIAL_TOKENS, layout)
+        words = model.get_input_embeddings().weight.shape[0]
         # Special tokens stand at the ends of a vocabulary.
-        ids = (torch.arange(TRIAL_TOKENS, device=device) + words // 2)[None]
-        with torch.enable_grad(), running(self.model):
-            states = self.model.base_model(input_ids=ids, attention_mask=torch.ones_like(ids))[0]
-            gradients = torch.autograd.grad(states.sum(), parameters, allow_unused=True)
-        self.model.train(was_training)
+        tokens = np.arange(TRIAL_TOKENS) + words // 2
+        inputs = text_inputs(tokens, np.array([0, TRIAL_TOKENS]), np.array([0]), shape)
+        for name, value in inputs.items():
+            if isinstance(value, Tensor):
+                inputs[name] = value.to(model.device)
+        model.eval()
+        with torch.enable_grad():
+            vectors = TextVectors.forward(self, **inputs)
+            gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
+        model.train(was_training)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.requires_grad_(gradient is not None)
 
