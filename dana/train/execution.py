@@ -7,6 +7,7 @@ refused here.
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,15 @@ def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
 def gather_tensor(tensor: Tensor) -> Tensor:
     """Gather the shards of a tensor from all ranks; return other tensors as they are. Collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gathered(parameters: Sequence[torch.nn.Parameter]) -> AbstractContextManager[Any]:
+    """Return a context in which parameters that ZeRO-3 has cut up are whole. Collective."""
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    from deepspeed.runtime.zero import GatheredParameters
+
+    return GatheredParameters(list(parameters))
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:

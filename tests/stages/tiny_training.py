@@ -20,6 +20,9 @@ PRETRAIN = PretrainSettings(
 # to 1e-6.
 ADAPT = AdaptSettings(steps=4, learning_rate=2e-5, head_warmup=HeadWarmup(3, 8), **BATCH)
 PAIRS = replace(ADAPT, objective="next_sentence")
+POSITION = replace(ADAPT, objective="position")
+# The temperature multiplies the rounding of a cosine by 20, so the rate is lower still.
+CROPS = replace(ADAPT, objective="crops", learning_rate=5e-6)
 
 
 def adapt(model, inputs, out, settings=ADAPT, weights=None):

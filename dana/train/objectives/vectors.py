@@ -12,6 +12,7 @@ from dana.core.config import require
 from dana.models.folder import running
 from dana.models.pooling import Pooling, read_pooling
 from dana.models.varlen import NAME
+from dana.train.execution import gathered
 from dana.train.layout import BatchLayout, lay_out
 
 HEAD_RATE = 10.0  # learning rate of a new head, as a multiple of the model's
@@ -72,7 +73,7 @@ class TextVectors(nn.Module):
             if isinstance(value, Tensor):
                 inputs[name] = value.to(model.device)
         model.eval()
-        with torch.enable_grad():
+        with gathered(parameters), torch.enable_grad():
             vectors = TextVectors.forward(self, **inputs)
             gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
         model.train(was_training)
