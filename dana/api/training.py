@@ -85,6 +85,7 @@ def adapt(
                 ready.adapt,
                 run / "adapted",
                 given,
+                ready.selection.language,
             )
 
         return load_model(call_remaking(train, remake).path)

@@ -181,7 +181,9 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     def adapt() -> "Artifact":
         weights = None if args.unweighted else args.weights or folder / "weights"
         given = settings_of_call(settings, args.explicit, ["model", "adapt"])
-        return adapt_stage(str(settings.model), pool, weights, *texts, settings.adapt, out, given)
+        language = settings.selection.language
+        model = str(settings.model)
+        return adapt_stage(model, pool, weights, *texts, settings.adapt, out, given, language)
 
     if not is_new:
         require(

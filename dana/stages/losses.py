@@ -17,6 +17,7 @@ from dana.core.schemas import DOCUMENTS, Document, iterate_documents, table_iden
 from dana.finetuning.results import ADAPTATION, METRICS, PREDICTIONS
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.language_model import check_length
+from dana.stages.training import require_saved_head
 from dana.tasks.kinds.text_loss import TextLoss
 from dana.train.evaluation import SEED, example_losses
 from dana.train.examples import build_examples
@@ -60,6 +61,7 @@ def loss_stage(
         DataError: If fewer than two texts have a token to predict.
     """
     check_checkpoint(model)
+    require_saved_head(settings)
     objective = settings.make_objective()
     preset: dict[str, Any] = {name: getattr(settings, name) for name in OF_LOSS} | {
         "seeds": [index]

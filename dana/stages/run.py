@@ -45,7 +45,12 @@ from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
 from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
-from dana.stages.training import TrainingData, head_stage, pretrain_stage
+from dana.stages.training import (
+    TrainingData,
+    head_stage,
+    pretrain_stage,
+    require_saved_head,
+)
 from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import is_text, read_splits, subset
@@ -236,6 +241,9 @@ def _steps(
     yield Step("base", f"{__name__}:base_model", base, ("texts",))
     names = {read.task: CARD_NAME} if settings.harvest is not None else {}
     texts_alone = _has_texts_alone(read)
+    for arm in arms if texts_alone else ():
+        if arm.mix:
+            require_saved_head(arm.adapt)
     cards = {} if texts_alone else cards_by_name(read.cards or [read.task], names)
     limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
     for card, path in cards.items() if settings.baseline_names else ():
@@ -422,10 +430,13 @@ def _adapt_steps(
             "settings": arm.adapt,
             **held_out,
         }
+        if arm.adapt.make_objective().has_own_head:
+            arguments["language"] = settings.selection.language
         selection = arm.selector, arm.detector, arm.weigh
         if arm.selects and not is_control(arm.name) and selection not in selections:
             selections.append(selection)
             gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
+            gate.pop("language", None)
             yield Step(
                 f"gate/{arm.name}{ending}", "dana.stages.gate:gate_stage", gate, after, labels
             )

@@ -57,7 +57,7 @@ from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
 from dana.train.head_warmup import warm_up_head
-from dana.train.loop import prepare
+from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import checkpoint_gradients
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
@@ -321,6 +321,19 @@ def _check_scores(weights: Path) -> None:
         )
 
 
+def _check_units(weights: Path, settings: TrainSettings) -> None:
+    """Check that an objective that reads sentences gets weights of sentences.
+
+    Raises:
+        ConfigError: If the weights are of windows.
+    """
+    scores = read_manifest(weights.parent / "scores").get("depends_on", {})
+    units = scores.get("selection", {}).get("units", "sentence")
+    if settings.make_objective().has_own_head:
+        allowed = f"masked: it reads sentences, and {weights} are weights of units={units}"
+        require(units == "sentence", "objective", settings.objective, allowed)
+
+
 def run_job(
     job: TrainingJob,
     origin: dict[str, Any],
@@ -348,6 +361,8 @@ def run_job(
     accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
+    if job.settings.make_objective().has_own_head:
+        depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
     checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on, launch)
 
@@ -388,11 +403,16 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     heldout = heldout_examples(data.heldout_texts(tokenizer), objective, tokenizer, settings)
     if data.weights and isinstance(examples, Examples):
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
+    if settings.final == "best" and "target" not in heldout.texts:
+        allowed = "last: the held-out target text has no documents to measure"
+        require(False, "final", settings.final, allowed)
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
     save_model(trained_model, tokenizer, draft.path if draft else None)
     if draft is not None:
+        if objective.has_own_head:
+            notes["untrained"] = _untrained(trained_model)
         draft.counts |= counts
         draft.seeds["seed"] = settings.seed
         draft.notes |= notes
@@ -407,6 +427,18 @@ def _maker(
     return partial(
         objective.examples, tokenizer=tokenizer, max_tokens=settings.max_tokens, seed=settings.seed
     )
+
+
+def _untrained(state: TrainingState) -> list[str]:
+    """List the parameters of a saved model that its training left as they were, and log their number."""
+    names = [name for name, value in state.model.named_parameters() if not value.requires_grad]
+    if names:
+        log.info(
+            "heads     %d parameters were not trained, such as %s: they are those of the base",
+            len(names),
+            names[0],
+        )
+    return names
 
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
@@ -482,6 +514,7 @@ def adapt_stage(
     settings: AdaptSettings,
     out: Path,
     given: Mapping[str, Any] | None = None,
+    language: str = "en",
 ) -> Artifact:
     """Continue pre-training a model, and write a Hugging Face folder that loads without dana.
 
@@ -499,18 +532,23 @@ def adapt_stage(
         settings: Settings of the training.
         out: Folder for the model.
         given: Settings that the call gave beside the run's recipe, for the manifest.
+        language: ISO 639-1 code, for objectives that cut text without weights into sentences.
 
     Raises:
         ArtifactError: If an input is missing or damaged, or `out` holds something else.
         ConfigError: If the model has too few positions for ``max_tokens`` or no head for the
-            objective, or fewer processes joined than were launched.
+            objective, the objective cannot train on the units of the weights, or fewer processes
+            joined than were launched.
     """
     check_checkpoint(model)
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
-    data = TrainingData(pool, weights, target_heldout, pool_heldout, settings.total_mix, mixes)
+    data = TrainingData(
+        pool, weights, target_heldout, pool_heldout, settings.total_mix, mixes, language
+    )
     if data.weights is not None:
         _check_scores(data.weights)
+        _check_units(data.weights, settings)
     load = partial(_load_to_adapt, model, settings)
     job = TrainingJob(
         base=model_name(model),
@@ -635,14 +673,30 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 def held_out_losses(
     model: str, folders: dict[str, Path], settings: AdaptSettings
 ) -> dict[str, float | None]:
-    """Measure the loss of a model on folders of documents, by name, in nats a predicted token, with fixed masks."""
+    """Measure the loss of a model on folders of documents, by name, in nats a predicted token, with fixed masks.
+
+    Raises:
+        ConfigError: If the objective's head is not part of the model.
+    """
     objective = settings.make_objective()
+    require_saved_head(settings)
     language_model = objective.prepare_model(model, settings.seed)
     tokenizer = language_model.tokenizer
     texts = {name: folder_text(folder, tokenizer) for name, folder in folders.items()}
     heldout = heldout_examples(texts, objective, tokenizer, settings)
     state = prepare(language_model.model, settings, make_accelerator())
     return heldout.mean_losses(state.module, state.shape, state.accelerator)
+
+
+def require_saved_head(settings: TrainSettings) -> None:
+    """Check that losses can be measured of a saved model.
+
+    Raises:
+        ConfigError: If the objective's head is not part of it.
+    """
+    allowed = "masked: its head is not saved, so a saved model has no such loss to measure"
+    is_saved = not settings.make_objective().has_own_head
+    require(is_saved, "objective", settings.objective, allowed)
 
 
 def publish_stage(folder: Path, name: str, kind: str = "model") -> str:

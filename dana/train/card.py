@@ -8,7 +8,11 @@ from dana.train.records import EvaluationRecord
 from dana.train.settings import TrainSettings
 
 OPENING = "Load it with `{}.from_pretrained` or `AutoModel.from_pretrained`"
+VECTORS = "Load it with `AutoModel.from_pretrained`"
 ADAPTER = "Load the base with `{}.from_pretrained`, then this folder with `peft.PeftModel.from_pretrained`"
+UNTRAINED = """The vectors of texts were trained; the head for language modelling was not, and no longer fits them.
+
+"""
 TEMPLATE = """---
 {licence}library_name: transformers
 pipeline_tag: {terms.pipeline}
@@ -34,7 +38,7 @@ that rises is forgetting.
 |---|---|---|---|
 {losses}
 
-{opening}; dana is not needed.
+{heads}{opening}; dana is not needed.
 Every step is in `training.jsonl`, everything it was made from in `__dana__/manifest.json`.
 """
 
@@ -72,6 +76,8 @@ def model_card(
     values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
     phases = settings.by_phase()
     opening = ADAPTER if getattr(settings, "adapter", None) else OPENING
+    if terms.auto_class == "AutoModel":
+        opening = VECTORS
     values |= {"opening": opening.format(terms.auto_class)}
     values |= {
         "objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)
@@ -83,7 +89,8 @@ def model_card(
     losses = "\n".join(
         _losses(text, evaluations[0], evaluations[-1]) for text in ("target", "pool")
     )
-    return TEMPLATE.format(**values, losses=losses)
+    heads = UNTRAINED if notes.get("untrained") else ""
+    return TEMPLATE.format(**values, losses=losses, heads=heads)
 
 
 def _in_turn(values: Iterable[str]) -> str:
@@ -94,12 +101,18 @@ def _in_turn(values: Iterable[str]) -> str:
 def _losses(text: str, *records: EvaluationRecord) -> str:
     before, after = (getattr(record, f"{text}_loss") for record in records)
     if before is None or after is None:
-        return f"| {text} | nothing to measure: no token that can be predicted | | |"
-    pairs = [
-        (loss, getattr(record, f"{text}_loss_se"))
-        for loss, record in zip((before, after), records, strict=True)
-    ]
-    cells = [
-        f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}" for loss, error in pairs
-    ]
+        return f"| {text} | nothing to measure | | |"
+    cells = [_cell(text, record) for record in records]
     return f"| {text} | {' | '.join(cells)} | {after - before:+.4f} |"
+
+
+def _cell(text: str, record: EvaluationRecord) -> str:
+    """Describe the loss of a text, and the accuracy where there is one."""
+    loss = getattr(record, f"{text}_loss")
+    error = getattr(record, f"{text}_loss_se")
+    accuracy = getattr(record, f"{text}_accuracy")
+    guess = getattr(record, f"{text}_guess")
+    cell = f"{loss:.4f}" if error is None else f"{loss:.4f} ± {error:.4f}"
+    if accuracy is None:
+        return cell
+    return f"{cell}, {accuracy:.1%} right (guessing {guess:.1%})"

@@ -325,6 +325,13 @@ def read_weights(weights: Path) -> Iterator[UnitWeights]:
         start = rows["start"].to_numpy()
         end = rows["end"].to_numpy()
         weight = np.where(rows["segment"].to_numpy() < 0, 0, rows["weight"].to_numpy())
+        is_bad = ~(np.isfinite(weight) & (weight >= 0))
+        if is_bad.any():
+            row = int(is_bad.argmax())
+            raise DataError(
+                f"{weights}: the weight of {rows['doc_id'][row].as_py()!r}, unit {unit[row]}, is "
+                f"{weight[row]}; it must be a number of at least 0"
+            )
         bounds = pairwise([*starts.tolist(), rows.num_rows])
         for doc_id, (first, after) in zip(doc_ids, bounds, strict=True):
             span = slice(first, after)

@@ -77,9 +77,9 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
         losses["random"],
     )
     means_and_errors = {}
-    for name, (mean, standard_error) in losses.items():
-        means_and_errors[name] = mean
-        means_and_errors[f"{name}_se"] = standard_error
+    for name, loss in losses.items():
+        means_and_errors[name] = loss.mean
+        means_and_errors[f"{name}_se"] = loss.standard_error
     return {"base_losses": means_and_errors}
 
 
@@ -168,6 +168,18 @@ def go_on(state: TrainingState, records: Sequence[Record]) -> bool:
     return False
 
 
+def _no_loss(settings: TrainSettings) -> DataError:
+    """Return the error of a run in which no step had a loss."""
+    if settings.make_objective().has_own_head:
+        return DataError(
+            f"objective={settings.objective} had nothing to learn from: each step has one document, "
+            "or documents that repeat each other; select more text, or raise batch_size"
+        )
+    return DataError(
+        "no step had a token to predict: the tokenizer knows no word of the text; take another one"
+    )
+
+
 @dataclass(frozen=True)
 class TrainingRun:
     """One training run, the same on every rank.
@@ -238,10 +250,7 @@ class TrainingRun:
                     break
         losses = [record.loss for record in policy.records if isinstance(record, StepRecord)]
         if not any(losses):
-            raise DataError(
-                "no step had a token to predict: the tokenizer knows no word of the text; "
-                "take another one"
-            )
+            raise _no_loss(settings)
         policy.finish(state)
         finish_trackers(self.accelerator)
         return state, policy.records, notes

@@ -254,6 +254,9 @@ class AdaptSettings(TrainSettings):
             from dana.models.adapters import Adapter
 
             Adapter.from_spec(self.adapter)
+            if self.make_objective().has_own_head:
+                remedy = f"null: objective={self.objective} trains all weights"
+                raise SettingError("adapter", self.adapter, remedy)
         if self.phases:
             self._check_phases()
 
@@ -335,6 +338,9 @@ class PretrainSettings(TrainSettings):
         from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
+        if self.make_objective().has_own_head:
+            remedy = "masked: a new model has no vectors of texts yet; train those afterwards"
+            raise SettingError("objective", self.objective, remedy)
         if self.architecture not in ARCHITECTURES:
             names = ", ".join(ARCHITECTURES)
             raise SettingError("architecture", self.architecture, f"one of {names}")

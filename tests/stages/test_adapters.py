@@ -29,6 +29,7 @@ from dana.models.adapters import CONFIG, WEIGHTS, Adapter, add_adapter, write_ad
 from dana.models.folder import load_backbone, load_config, load_tokenizer, model_identity
 from dana.models.known_text import FILE, read_known_text
 from dana.stages.fold import fold_stage
+from dana.stages.training import folder_text
 from dana.train import run
 from dana.train.evaluation import measure_loss
 from dana.train.execution import make_accelerator
@@ -99,7 +100,8 @@ def adapted(decoder, texts, tmp_path_factory):
 def loss(model, texts, tokenizer):
     """Mean nats a token of the held-out target text, by the model's own forward pass."""
     settings = replace(SETTINGS, adapter=None)
-    heldout = heldout_examples({"task": texts[1]}, settings.make_objective(), tokenizer, settings)
+    held_out = {"task": folder_text(texts[1], tokenizer)}
+    heldout = heldout_examples(held_out, settings.make_objective(), tokenizer, settings)
     state = prepare(model, settings, make_accelerator(), BatchLayout())
     return measure_loss(
         state.module, heldout.texts["task"], heldout.collator, state.shape, state.accelerator

@@ -56,7 +56,9 @@ def pieces_of(tiny_tokenizer):
     def call(documents, epoch=0):
         batch = documents.take(np.arange(len(documents)), epoch)
         found = [[] for _ in range(len(documents))]
-        for owner, row in zip(batch.owners, np.split(batch.tokens, batch.offsets[1:-1]), strict=True):
+        for owner, row in zip(
+            batch.owners, np.split(batch.tokens, batch.offsets[1:-1]), strict=True
+        ):
             text = tiny_tokenizer.decode(row, skip_special_tokens=True)
             found[owner].append(text.replace(" ", "").replace(".", "").replace("?", ""))
         return found
@@ -128,7 +130,10 @@ def test_crops_need_two_disjoint_pairs_of_neighbours(build):
 
 
 def test_units_beyond_the_document_are_refused(build):
-    rows = [(doc_id, unit, start, end + 90, 0, 1.0) for doc_id, unit, start, end, _, _ in unit_rows("c-0", [1] * 4)]
+    rows = [
+        (doc_id, unit, start, end + 90, 0, 1.0)
+        for doc_id, unit, start, end, _, _ in unit_rows("c-0", [1] * 4)
+    ]
     with pytest.raises(DataError, match="'c-0' reach character"):
         build([TEXT], rows)
 
@@ -147,9 +152,10 @@ def test_a_draw_of_sentences_is_of_distinct_ones_and_depends_on_the_document_alo
         assert len(set(batch.numbers[mine].tolist())) == mine.sum()
         alone = documents.rows(np.array([document])).take(np.array([0]), epoch)
         assert alone.numbers.tolist() == batch.numbers[mine].tolist()
-        assert alone.tokens.tolist() == batch.tokens[
-            batch.offsets[:-1][mine][0] : batch.offsets[1:][mine][-1]
-        ].tolist()
+        assert (
+            alone.tokens.tolist()
+            == batch.tokens[batch.offsets[:-1][mine][0] : batch.offsets[1:][mine][-1]].tolist()
+        )
     lengths = np.bincount(batch.owners, np.diff(batch.offsets), 12)
     assert documents.lengths_in(epoch).tolist() == lengths.tolist()
 

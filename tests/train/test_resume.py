@@ -218,7 +218,9 @@ def test_the_best_weights_are_restored_at_the_end(train, tmp_path):
     assert Checkpoints(tmp_path / "best", {"name": "best"}).open("best").step == best
     state = load_file(tmp_path / "best" / "best.safetensors")
     names = [name for name, _ in bert().named_parameters()]
-    assert torch.equal(weights, torch.cat([state[f"parameter.model.{name}"].flatten() for name in names]))
+    assert torch.equal(
+        weights, torch.cat([state[f"parameter.model.{name}"].flatten() for name in names])
+    )
 
 
 ACCELERATOR = {

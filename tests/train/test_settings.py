@@ -174,6 +174,8 @@ def windows(lengths, ids):
     sizes = np.asarray(lengths) - FRAME.size
     starts = np.cumsum(sizes) - sizes
     return Examples(np.zeros(sizes.sum(), int), starts, sizes, ids, np.ones(sizes.size), FRAME)
+
+
 SELECTED, POOL = 12, 25  # the parts of a mixture
 
 by_size = pytest.mark.parametrize("size", [{"batch_size": 8}, {"batch_tokens": 50}])
@@ -282,7 +284,9 @@ def test_every_part_of_three_has_its_share_of_every_beginning():
     rows = [
         row
         for _, row in stream(
-            Phase(windows(LENGTHS, IDS), TrainSettings(steps=30, batch_size=8, max_tokens=20), parts)
+            Phase(
+                windows(LENGTHS, IDS), TrainSettings(steps=30, batch_size=8, max_tokens=20), parts
+            )
         )
     ]
     for first, end, share in ((0, 5, 0.5), (5, 12, 0.2), (12, 37, 0.3)):
@@ -443,9 +447,9 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
         own = [(epoch, row - first) for epoch, row in rows if (row < SELECTED) == (first == 0)]
         assert (
             own
-            == stream(Phase(windows(size, ids), TrainSettings(steps=99, batch_size=8, max_tokens=20)))[
-                : len(own)
-            ]
+            == stream(
+                Phase(windows(size, ids), TrainSettings(steps=99, batch_size=8, max_tokens=20))
+            )[: len(own)]
         )
     for phase, wanted in zip(plan.phases, (200, 300, 900), strict=True):
         tokens = [int(examples.lengths[row]) for _, row in stream(phase)]

@@ -214,9 +214,9 @@ def test_held_out_groups_are_fixed():
     collator = replace(COLLATOR, group=3)
     batch = step_of(examples, collator=collator)
     group = np.arange(7) // 3
-    assert batch.is_negative.tolist() == (
-        (group[:, None] == group) & ~np.eye(7, dtype=bool)
-    ).tolist()
+    assert (
+        batch.is_negative.tolist() == ((group[:, None] == group) & ~np.eye(7, dtype=bool)).tolist()
+    )
     assert batch.guess == pytest.approx((6 / 3 + 1) / 7)
     state = new_state(bert(), SETTINGS, budget=50)
     loss = measure_loss(state.module, examples, collator, state.shape, make_accelerator())
@@ -238,7 +238,9 @@ def test_held_out_groups_are_fixed():
 
 
 def test_a_single_document_has_nothing_to_learn_from():
-    outcome, gradient = gradient_of_step(new_state(bert(), SETTINGS), step_of(documents(1)), SETTINGS)
+    outcome, gradient = gradient_of_step(
+        new_state(bert(), SETTINGS), step_of(documents(1)), SETTINGS
+    )
     assert outcome.loss == pytest.approx(0, abs=1e-6)
     assert not gradient.any()
 

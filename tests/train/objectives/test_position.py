@@ -52,9 +52,7 @@ def reference_loss(module, batch, denominator):
         ids = torch.from_numpy(batch.tokens[first:last]).long()[None]
         vector = module.model.bert(input_ids=ids)[0][0].mean(0)
         losses.append(module.head(vector))
-    labels = [
-        int(5 * (p + 0.5) / n) for p, n in zip(batch.numbers, batch.totals, strict=True)
-    ]
+    labels = [int(5 * (p + 0.5) / n) for p, n in zip(batch.numbers, batch.totals, strict=True)]
     each = cross_entropy(torch.stack(losses), torch.tensor(labels), reduction="none")
     weights = torch.from_numpy(batch.weights)
     total = float(weights.sum()) if denominator == "weight_sum" else len(labels)
@@ -182,17 +180,17 @@ def test_held_out_accuracy_stands_beside_that_of_guessing():
         hits = (state.module.eval()(**inputs).argmax(1).numpy() == labels).mean()
     assert loss.accuracy == pytest.approx(hits)
     unweighted = replace(examples, sentence_weights=np.ones(examples.sizes.size))
-    expected = reference_loss(
-        state.inner_module, unweighted.take(np.arange(8)), "token_count"
-    )
+    expected = reference_loss(state.inner_module, unweighted.take(np.arange(8)), "token_count")
     assert loss.mean == pytest.approx(float(expected.detach()), abs=1e-6)
     assert f"{hits:.1%} right, guessing" in str(loss)
 
 
 def test_all_sentences_or_some(tiny_tokenizer):
     assert OBJECTIVES.create("position") == Position(sentences=2)
-    assert OBJECTIVES.create("position:sentences=0").card_terms().objective.endswith(
-        "all sentences of each document a pass"
+    assert (
+        OBJECTIVES.create("position:sentences=0")
+        .card_terms()
+        .objective.endswith("all sentences of each document a pass")
     )
     with pytest.raises(ConfigError, match="sentences=-1"):
         Position(sentences=-1)
