@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -74,7 +75,7 @@ log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
 MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
-BYTES_A_UNIT = 70  # at the peak, of documents of nine units
+BYTES_A_UNIT = 40  # at the peak, of documents of nine units
 SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
 KEYS = ("doc_id", "unit")  # columns that a table of groups must have
 GROUP = "group"  # default column of a table of groups
@@ -219,7 +220,7 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
         Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail;
         and its weight in [0, 1], float32 of shape (units,).
     """
-    scored = Pool.from_tables([scores])
+    scored = Pool.from_tables([scores], scores.num_rows)
     weights = weigh_pool(scored, settings)
     segment = _numbered_segments(scored, weights, settings)
     return segment.astype(np.int32), weights.weight.astype(np.float32)
@@ -234,9 +235,9 @@ def read_pool(scores: Path) -> Pool:
     units = count_rows(scores)
     if units == 0:
         raise DataError(f"{scores}: holds no units to weigh")
-    gigabytes = units * BYTES_A_UNIT / 1e9
-    log.info("weights   weighing %s units needs about %.2g GB of memory", f"{units:,}", gigabytes)
-    return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]))
+    megabytes = math.ceil(units * BYTES_A_UNIT / 1e6)
+    log.info("weights   weighing %s units needs about %s MB of memory", f"{units:,}", megabytes)
+    return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]), units)
 
 
 def _unit_texts(scores: Path, pool: Path, mask: np.ndarray) -> list[str]:
@@ -255,8 +256,10 @@ def _write_weights(
     scores: Path, scored: Pool, weights: Weights, settings: WeighSettings, draft: Draft
 ) -> None:
     """Write the weights beside the columns of the scores, and their counts for the manifest."""
+    draft.notes |= weights.notes
+    draft.notes["effective_sample_size"] = effective_sample_size(weights.weight)
     segment = _numbered_segments(scored, weights, settings)
-    weight = weights.weight.astype(np.float32)
+    weight = weights.weight.astype(np.float32, copy=False)
 
     def tables() -> Iterator[pa.Table]:
         row = 0
@@ -281,8 +284,6 @@ def _write_weights(
         },
         "by_source": count_by_source(draft.path),
     }
-    draft.notes |= weights.notes
-    draft.notes["effective_sample_size"] = effective_sample_size(weights.weight)
 
 
 def count_by_source(weights: Path) -> dict[str, dict[str, float]]:

@@ -20,7 +20,9 @@ def standardise(score: np.ndarray) -> np.ndarray:
     moments = Moments.from_scores(score)
     if moments.std == 0:
         return np.zeros_like(score, dtype=np.float64)
-    return (score - moments.mean) / moments.std
+    standard = score - moments.mean
+    standard /= moments.std
+    return standard
 
 
 def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarray:
@@ -31,7 +33,9 @@ def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarr
         sharpness: C >= 0; 0 gives 0.5 to all, a large one about 1 where Ā < α.
         midpoint: α; the standardised score that gets 0.5.
     """
-    return expit(sharpness * (midpoint - standard))
+    exponent = midpoint - standard
+    exponent *= sharpness
+    return expit(exponent, out=exponent)
 
 
 def segment_ids(
@@ -62,12 +66,20 @@ def segment_ids(
 
 def segment_sizes(segment: np.ndarray) -> np.ndarray:
     """Count the units of each segment, int64 of shape (segments,)."""
-    return np.bincount(segment + 1)[1:]  # DROPPED + 1 is 0
+    return _sums(1, segment, np.int64)
 
 
 def segment_sums(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
     """Sum values over the units of each segment, float64 of shape (segments,)."""
-    return np.bincount(segment + 1, weights=values)[1:]
+    return _sums(values, segment, np.float64)
+
+
+def _sums(values: np.ndarray | int, segment: np.ndarray, dtype: type) -> np.ndarray:
+    """Sum values over the units of each segment, in the order of the units."""
+    segments = int(segment.max(initial=DROPPED)) + 1
+    sums: np.ndarray = np.zeros(segments + 1, dtype)
+    np.add.at(sums, segment, values)
+    return sums[:segments]  # DROPPED is the last index
 
 
 def segment_means(score: np.ndarray, segment: np.ndarray) -> np.ndarray:
@@ -132,7 +144,8 @@ class Components:
         sizes = segment_sizes(segment).astype(np.float64)
         units = sizes.sum()
         groups = sizes.size
-        residuals = score - of_units(means, segment, 0.0)
+        residuals = of_units(means, segment, 0.0)
+        np.subtract(score, residuals, out=residuals)
         residuals[segment == DROPPED] = 0.0
         within = 0.0
         if units > groups:

@@ -259,7 +259,7 @@ def local_mean(
         Mean weight around each query, float64 of shape (n,).
     """
     order = np.argsort(values, kind="stable")
-    weight_before = np.append(0, np.cumsum(weights[order]))
+    weight_before = np.append(0, np.cumsum(weights[order], dtype=np.float64))
     rank = np.searchsorted(values[order], positions)
     half = max(1, round(share * values.size / 2))
     first = np.clip(rank - half, 0, values.size - 1)
@@ -366,12 +366,14 @@ def estimate_purity(
     random = generator(settings.seed, "mixture")
     document = pool.document
     sample = sample_documents(document, LARGEST_POOL, random)
-    value = weights.value[sample]
+    value = pool.score[sample]
+    if weights.ranked_means is not None:
+        value = of_units(weights.ranked_means, weights.segment[sample], np.inf)
     of_target = UnitScores(
         ranking_values(target, settings, weights.components), document_numbers(target)
     )
     of_pool = UnitScores(value, np.unique(document[sample], return_inverse=True)[1])
-    selected_share = float(weights.weight.sum()) / pool.units
+    selected_share = float(weights.weight.sum(dtype=np.float64)) / pool.units
     target_weight = local_mean(value, weights.weight[sample], of_target.score)
     estimate = in_domain(of_target, target_weight, of_pool, selected_share, random)
     if not estimate.tells_apart:

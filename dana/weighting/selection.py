@@ -58,36 +58,35 @@ class Pool:
     doc_ids: pa.ChunkedArray
 
     @classmethod
-    def from_tables(cls, tables: Iterable[pa.Table | pa.RecordBatch]) -> "Pool":
+    def from_tables(cls, tables: Iterable[pa.Table | pa.RecordBatch], units: int) -> "Pool":
         """Collect the scores of all units; a document may go on in the next table.
 
         Args:
             tables: Columns ``doc_id``, ``unit`` and ``score``, rows of a document adjacent.
+            units: Number of rows of all tables.
 
         Raises:
             DataError: If a score is not finite or beyond ±1e100. Names the first such row.
         """
-        scores = []
-        document_starts = []
+        score = np.empty(units)
+        document_starts = [np.empty(0, dtype=np.int64)]
         doc_ids: list[pa.Array] = []
         last_doc_id = None
         row = 0
         for table in tables:
+            end = row + table.num_rows
+            score[row:end] = table["score"].to_numpy()
+            _check_finite(score[row:end], row)
             starts = find_document_starts(table)
             names = pa.array(table["doc_id"].take(pa.array(starts)).to_pylist())
             if names[0].as_py() == last_doc_id and table["unit"][0].as_py() != 0:
                 starts = starts[1:]
                 names = names[1:]
-            scores.append(table["score"].to_numpy())
             document_starts.append(row + starts)
             doc_ids.append(names)
             last_doc_id = table["doc_id"][-1].as_py()
-            row += table.num_rows
-        if not row:
-            return cls(np.empty(0), np.empty(0, dtype=np.int64), pa.chunked_array([], pa.string()))
-        score = np.concatenate(scores)
-        _check_finite(score)
-        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids))
+            row = end
+        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids, pa.string()))
 
     @property
     def units(self) -> int:
@@ -121,12 +120,12 @@ def find_document_starts(table: pa.Table | pa.RecordBatch) -> np.ndarray:
     return np.flatnonzero(is_new | (table["unit"].to_numpy() == 0))
 
 
-def _check_finite(score: np.ndarray) -> None:
+def _check_finite(score: np.ndarray, first_row: int) -> None:
     is_bad = ~(np.abs(score) <= LARGEST_SCORE)
     if is_bad.any():
         row = int(is_bad.argmax())
         problem = f"beyond ±{LARGEST_SCORE:g}" if np.isfinite(score[row]) else "not finite"
-        raise DataError(f"scores[{row}] is {score[row]:.3g}, {problem}")
+        raise DataError(f"scores[{first_row + row}] is {score[row]:.3g}, {problem}")
 
 
 @dataclass(frozen=True)
@@ -185,17 +184,17 @@ class Weights:
 
     Attributes:
         segment: Segment of each unit, shape (units,), numbered over the pool; DROPPED for none.
-        value: float64 of shape (units,), the score or segment mean that decides each unit's
-            weight; infinite for a dropped tail.
-        weight: float64 of shape (units,), in [0, 1].
+        weight: Float of shape (units,), in [0, 1].
+        ranked_means: float64 of shape (segments,), the mean that decides a segment's weight; None
+            where each unit's score decides its own.
         components: Variance components that shrank the means of segments, if any.
         counts: Segments read and selected, for the manifest.
         notes: Midpoint or variance components, for the manifest.
     """
 
     segment: np.ndarray
-    value: np.ndarray
     weight: np.ndarray
+    ranked_means: np.ndarray | None = None
     components: Components | None = None
     counts: dict[str, Any] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
@@ -236,18 +235,17 @@ def weigh_pool(
     if settings.policy == "sigmoid":
         weight, midpoint = continuous_weights(pool.score, settings)
         segment = pool.segment_ids(settings)
-        return Weights(segment, pool.score, weight, notes={"midpoint": midpoint})
+        return Weights(segment, weight, notes={"midpoint": midpoint})
     if segments is None:
         segments = cut_segments(pool, settings)
     is_selected = np.zeros(segments.sizes.size, dtype=bool)
     is_selected[select_segments(pool, segments, settings, tokens, groups)] = True
-    value = of_units(segments.ranked_means, segments.ids, np.inf)
-    weight = of_units(is_selected, segments.ids, False).astype(np.float64)
+    weight = of_units(is_selected, segments.ids, False).astype(np.float32)
     counts = {"segments": {"in": is_selected.size, "selected": int(is_selected.sum())}}
     notes = {}
     if segments.components is not None:
         notes["shrunk"] = asdict(segments.components)
-    return Weights(segments.ids, value, weight, segments.components, counts, notes)
+    return Weights(segments.ids, weight, segments.ranked_means, segments.components, counts, notes)
 
 
 def continuous_weights(score: np.ndarray, settings: WeighSettings) -> tuple[np.ndarray, float]:
@@ -414,8 +412,11 @@ def segment_in_document(pool: Pool, segment: np.ndarray) -> np.ndarray:
         pool: The units.
         segment: Segment of each unit, numbered over the pool and cut at every document's end.
     """
-    first_of_document = segment[pool.document_starts]
-    return np.where(segment == DROPPED, DROPPED, segment - first_of_document[pool.document])
+    sizes = np.diff(pool.document_starts, append=pool.units)
+    number = np.repeat(segment[pool.document_starts], sizes)
+    np.subtract(segment, number, out=number)
+    number[segment == DROPPED] = DROPPED
+    return number
 
 
 def selected_runs(weight: np.ndarray, document_starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -540,9 +541,9 @@ def write_selected_text(
     is_end[first] = True
     is_end[last] = True
     ends = read_units(scores, ["doc_id", "source", "unit", "start", "end"], is_end)
-    row_of_end = np.cumsum(is_end) - 1
-    runs = ends.take(pa.array(row_of_end[first]))
-    last_units = ends.select(["unit", "end"]).take(pa.array(row_of_end[last]))
+    end_rows = np.flatnonzero(is_end)
+    runs = ends.take(pa.array(np.searchsorted(end_rows, first)))
+    last_units = ends.select(["unit", "end"]).take(pa.array(np.searchsorted(end_rows, last)))
     runs = runs.set_column(runs.schema.get_field_index("end"), "end", last_units["end"])
     runs = runs.append_column("last_unit", last_units["unit"])
     texts = Texts(pool)

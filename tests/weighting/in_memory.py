@@ -83,7 +83,7 @@ def spread(order, clusters, amounts, settings, shares):
 
 def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
-    pool = Pool.from_tables([table])
+    pool = Pool.from_tables([table], table.num_rows)
     tokens = table["tokens"].to_numpy() if "tokens" in table.column_names else None
     groups = None if shares is None else UnitGroups(table["group"].to_numpy(), shares)
     result = weigh_pool(pool, settings, tokens, groups)

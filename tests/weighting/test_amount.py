@@ -120,7 +120,7 @@ def amount_of(
     )
     order = random.permutation(like + others)
     texts = np.array([pool[row] for row in order])
-    table = Pool.from_tables([score_table(texts.tolist(), scores[order])])
+    table = Pool.from_tables([score_table(texts.tolist(), scores[order])], len(texts))
     held_out_table = SCORES.empty_table()
     if target:
         held_out_table = score_table(target, random.normal(0, 1, held_out))
@@ -179,7 +179,7 @@ def test_random_cuts_are_whole_segments(monkeypatch):
         lambda *arguments: orders.append(arguments[1:3]) or perplexity_curve(*arguments),
     )
     texts = np.array(sentences(COURTS, 280, random))
-    pool = Pool.from_tables([score_table(texts.tolist(), random.normal(size=280), 14)])
+    pool = Pool.from_tables([score_table(texts.tolist(), random.normal(size=280), 14)], 280)
     task_texts = sentences(CELLS, 40, random)
     target = score_table(task_texts, random.normal(size=40))
     settings = WeighSettings(gamma=4, min_tail=4)  # of 14 units 12 are in segments

@@ -56,7 +56,7 @@ def assert_as_in_memory(table, values):
             apply_policy(table, settings, shares)
         return
     result = apply_policy(table, settings, shares)
-    assert weight.tobytes() == result.weight.tobytes()
+    assert weight.tobytes() == result.weight.astype(np.float64).tobytes()
     within = (
         segment
         if settings.stream
@@ -84,9 +84,9 @@ def test_weights_of_many_units_are_those_of_the_formulas(values):
 
 def test_a_pool_is_the_same_in_one_table_and_in_several():
     table = random_pool(0, 300)
-    whole = Pool.from_tables([table])
+    whole = Pool.from_tables([table], 300)
     for rows in (1, 7, 100):
-        parts = Pool.from_tables(table.slice(row, rows) for row in range(0, 300, rows))
+        parts = Pool.from_tables((table.slice(row, rows) for row in range(0, 300, rows)), 300)
         np.testing.assert_array_equal(parts.score, whole.score)
         np.testing.assert_array_equal(parts.document_starts, whole.document_starts)
         assert parts.doc_ids.to_pylist() == whole.doc_ids.to_pylist()

@@ -67,7 +67,8 @@ def table(tmp_path):
 
 def select(folder, path, pool="pool"):
     """Write the text of six units of ten, by chance; returns their weights and the number of lines."""
-    scored = Pool.from_tables([read_table(folder / "scores")])
+    scores = read_table(folder / "scores")
+    scored = Pool.from_tables([scores], scores.num_rows)
     weight = (np.random.default_rng(1).random(scored.units) < 0.6) * 1.0
     return weight, write_selected_text(path, folder / "scores", folder / pool, scored, weight)
 
