@@ -15,6 +15,7 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.models.folder import model_identity
 from dana.models.known_text import read_known_text
 from dana.stages.training import TrainingData, folder_text
+from dana.train.examples import Examples
 from dana.train.execution import make_accelerator
 from dana.train.loop import prepare
 from dana.train.run import base_losses, heldout_examples
@@ -92,6 +93,7 @@ def _losses_of_base(model: str, data: TrainingData, settings: AdaptSettings) -> 
     heldout = heldout_examples({"pool": pool}, objective, tokenizer, settings)
     make = partial(objective.heldout_examples, tokenizer=tokenizer, max_tokens=settings.max_tokens)
     examples, _ = data.examples(tokenizer, make)
+    assert isinstance(examples, Examples)  # of an objective without a head of its own
     state = prepare(language_model.model, settings, make_accelerator())
     return base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
 

@@ -423,7 +423,7 @@ def _adapt_steps(
         if not arm.mix:
             continue
         folder, labels = folder_of_fold(out, index) / "arms" / arm.name, {"arm": arm.name}
-        arguments = {
+        arguments: dict[str, Any] = {
             "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
             "pool": out / "pool",
             "weights": OutputOf(f"weigh/{arm.name}{ending}") if arm.selects else None,

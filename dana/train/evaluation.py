@@ -73,6 +73,7 @@ class HeldOut:
         limit = min(BASE_TOKENS, evaluation_tokens)
         selection = heldout_sample(examples.first_part, limit)
         pool = self.texts["pool"]
+        assert isinstance(pool, Examples)
         # Less context predicts worse.
         sizes = np.minimum(pool.sizes, np.resize(selection.sizes, len(pool)))
         random = heldout_sample(replace(pool, sizes=sizes), limit)

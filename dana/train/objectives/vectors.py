@@ -1,7 +1,7 @@
 """Train the vectors of texts: the module that pools hidden states, and what its forward passes read."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,7 +50,7 @@ class TextVectors(nn.Module):
         self, input_ids: Tensor, where: Tensor, text: Tensor, texts: int, **attention: Any
     ) -> Tensor:
         """Compute vectors, float32 of shape (texts, width); see :func:`text_inputs`."""
-        autocast = nullcontext()
+        autocast: AbstractContextManager[Any] = nullcontext()
         if self.bf16:
             autocast = torch.autocast(input_ids.device.type, torch.bfloat16)
         with running(self.model), autocast:
