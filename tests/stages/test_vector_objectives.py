@@ -1,0 +1,188 @@
+"""Adapting by position and crops: what is written, what decides it, what is refused, and stopping on the way."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM
+
+from dana.core.artifacts import MANIFEST, read_json
+from dana.core.errors import ConfigError, DataError
+from dana.core.settings import load
+from dana.stages.losses import loss_stage
+from dana.train.settings import AdaptSettings, Execution, PretrainSettings
+from tests.conftest import write_documents
+from tests.stages.tiny_training import CROPS, POSITION, adapt, records
+
+both = pytest.mark.parametrize("settings", [POSITION, CROPS], ids=["position", "crops"])
+
+
+def unit_rows(documents, weight, units=4):
+    """Rows of weights for the first sentences of documents, of ten characters each."""
+    return [
+        (f"pool-{number}", unit, 10 * unit, 10 * unit + 9, 0, weight)
+        for number in range(documents)
+        for unit in range(units)
+    ]
+
+
+@both
+def test_the_folder_has_the_bases_architecture_and_says_what_was_not_trained(
+    adapted_to, base, settings
+):
+    folder = adapted_to(settings).path
+    before = AutoModelForMaskedLM.from_pretrained(base)
+    after, report = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert AutoModel.from_pretrained(folder).config.model_type == "bert"
+    notes = read_json(folder / MANIFEST)["untrained"]
+    assert "cls.predictions.transform.dense.weight" in notes
+    trained = dict(before.named_parameters())
+    for name, value in after.named_parameters():
+        assert torch.equal(value, trained[name]) == (name in notes), name
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "the head for language modelling was not" in card
+    assert re.search(r"\| pool \| .* right \(guessing \d+\.\d%\)", card)
+
+
+@both
+def test_lines_of_the_log_have_the_accuracy_beside_that_of_guessing(adapted_to, settings):
+    folder = adapted_to(settings).path
+    assert all(0 <= line["accuracy"] <= 1 for line in records(folder, "step"))
+    for line in records(folder, "evaluation"):
+        for text in ("target", "pool"):
+            assert 0 <= line[f"{text}_accuracy"] <= 1
+            assert 0 < line[f"{text}_guess"] <= 1
+    first = records(folder, "evaluation")[0]
+    if settings is POSITION:
+        assert first["pool_loss"] == pytest.approx(math.log(5), abs=1e-6)
+
+
+def test_training_teaches_where_a_sentence_stands(base, inputs, tmp_path):
+    settings = replace(POSITION, steps=40, learning_rate=1e-3, objective="position:sentences=0")
+    folder = adapt(base, inputs, tmp_path / "out", settings).path
+    before, after = (records(folder, "evaluation")[place] for place in (0, -1))
+    first, *_, last = (line["loss"] for line in records(folder, "step"))
+    assert last < first
+    assert before["pool_accuracy"] != after["pool_accuracy"]
+
+
+@both
+def test_a_killed_run_goes_on_to_the_same_bytes(base, inputs, tmp_path, settings, monkeypatch):
+    settings = replace(settings, execution=Execution(save_every=1))
+    whole = adapt(base, inputs, tmp_path / "whole", settings).path
+
+    class Killed(BaseException):
+        pass
+
+    steps = []
+
+    def kill(accelerator, record):
+        steps.append(record.step)
+        if record.step == 3:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dana.train.run.track", kill)
+        with pytest.raises(Killed):
+            adapt(base, inputs, tmp_path / "cut", settings)
+    assert not (tmp_path / "cut").exists()
+    cut = adapt(base, inputs, tmp_path / "cut", settings).path
+    names = ["model.safetensors", "config.json"]
+    assert [(whole / name).read_bytes() for name in names] == [
+        (cut / name).read_bytes() for name in names
+    ]
+
+
+@both
+def test_target_text_of_single_sentences_has_no_loss(base, inputs, tmp_path, settings):
+    pool, _, held_out = inputs
+    target = write_documents(tmp_path / "target", ["A single sentence."] * 3)
+    folder = adapt(base, (pool, target, held_out), tmp_path / "out", settings).path
+    line = records(folder, "evaluation")[-1]
+    assert line["target_loss"] is None
+    assert "target_accuracy" not in line
+    assert line["pool_loss"] > 0
+    with pytest.raises(ConfigError, match=r"final=.best.: must be last"):
+        adapt(base, (pool, target, held_out), tmp_path / "best", replace(settings, final="best"))
+    assert not (tmp_path / "best").exists()
+
+
+@both
+@pytest.mark.parametrize(
+    ("texts", "error"),
+    [
+        (["One sentence."] * 9, "objective=masked"),
+        ([""] * 9, "objective=masked"),
+    ],
+)
+def test_a_pool_without_documents_is_refused(base, inputs, tmp_path, settings, texts, error):
+    pool = write_documents(tmp_path / "pool", texts)
+    with pytest.raises(DataError, match=error):
+        adapt(base, (pool, *inputs[1:]), tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_crops_of_one_document_or_of_copies_have_nothing_to_learn(base, inputs, tmp_path, count):
+    text = (
+        "Alpha beta gamma delta. Epsilon zeta eta theta. Iota kappa lambda. Mu nu xi omicron. Pi."
+    )
+    pool = write_documents(tmp_path / "pool", [text] * count)
+    with pytest.raises(DataError, match="nothing to learn from"):
+        adapt(base, (pool, *inputs[1:]), tmp_path / "out", CROPS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_document_is_enough_for_position(base, inputs, tmp_path):
+    text = "Alpha beta gamma. Delta epsilon zeta. Eta theta iota. Kappa lambda mu."
+    pool = write_documents(tmp_path / "pool", [text])
+    folder = adapt(base, (pool, *inputs[1:]), tmp_path / "out", POSITION).path
+    assert len(records(folder, "step")) == 4
+
+
+@both
+@pytest.mark.parametrize(
+    ("weight", "error"), [(math.nan, "is nan; it must be a number"), (0.0, "without selected text")]
+)
+def test_bad_weights_are_refused(base, inputs, write_weights, tmp_path, settings, weight, error):
+    weights = write_weights(unit_rows(5, weight))
+    with pytest.raises(DataError, match=error):
+        adapt(base, inputs, tmp_path / "out", settings, weights)
+    assert not (tmp_path / "out").exists()
+
+
+@both
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"adapter": "lora:r=2"}, "adapter=.lora:r=2.: must be null"),
+        ({"phases": [{"tokens": 9, "mask_rate": 0.2}], "steps": None}, "has no mask rate"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, values, error):
+    kept = {"objective": settings.objective, "steps": 4}
+    with pytest.raises(ConfigError, match=error):
+        load(AdaptSettings, {**kept, **values})
+
+
+@both
+def test_models_from_scratch_losses_and_windows_are_refused(
+    base, inputs, tmp_path, tiny_tokenizer, settings
+):
+    with pytest.raises(ConfigError, match="objective"):
+        load(PretrainSettings, {"objective": settings.objective})
+    with pytest.raises(ConfigError, match="no such loss to measure"):
+        loss_stage(str(base), inputs[1], "target", settings, 0, tmp_path / "loss")
+    assert not (tmp_path / "loss").exists()
+
+
+@both
+def test_the_step_is_64_documents_unless_it_is_set(settings):
+    assert AdaptSettings(objective=settings.objective).examples_a_step == 64
+    assert AdaptSettings(objective=settings.objective, batch_size=9).examples_a_step == 9
+    assert AdaptSettings().examples_a_step == 256
+    assert AdaptSettings().decisive() == AdaptSettings(batch_size=256).decisive()
