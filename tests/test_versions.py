@@ -17,7 +17,10 @@ from dana.detectors.neighbours import FittedKNearestNeighbours, KNearestNeighbou
 from dana.detectors.pyod import as_detector
 from dana.selectors.base import SelectorContext
 from dana.selectors.build import create_selector
+from dana.train.documents import Documents, DrawCrops, DrawSentences
 from dana.train.examples import Examples
+from dana.train.objectives.batch import JointBatch
+from dana.train.objectives.crops import Crops
 from dana.weighting.settings import POLICIES, WeighSettings
 from tests import toy_task
 from tests.weighting.in_memory import apply_policy
@@ -85,6 +88,8 @@ VARIANTS = {
     "hashing": ["dims=24,words=1"],
     "masked": ["whole_word=true", "mask_rate=0.5"],
     "next_sentence": ["mask_rate=0.5"],
+    "position": ["sentences=0"],
+    "crops": ["temperature=0.1"],
     "transformer": [
         "{folder}",
         "{folder},pooling=cls",
@@ -185,9 +190,39 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
         examples = Examples(
             stream, np.cumsum(sizes) - sizes, sizes, ids, weights, collator.special_tokens
         )
-        batch = collator.step_batch(examples.take(np.arange(4)), np.array([0, 1, 0, 2]), "batch")
+        if objective.has_own_head:
+            examples = documents(objective, collator.special_tokens, seed, name == "held out")
+        epochs = np.array([0, 1, 0, 2])
+        batch = collator.step_batch(examples.take(np.arange(4), epochs), epochs, "batch")
         outcome[name] = [*batch.inputs, *batch.labels, *batch.owners]
+        if isinstance(batch, JointBatch):
+            vectors = torch.from_numpy(normal(seed, len(batch.examples), 4))
+            outcome[name] += batch.joint_losses(vectors).tolist()
     return outcome
+
+
+def documents(objective, special_tokens, seed: int, is_held_out: bool) -> Documents:
+    """Four documents of 5 to 8 sentences, read as the objective reads them."""
+    counts = np.array([5, 6, 7, 8])
+    total = int(counts.sum())
+    sizes = 2 + np.arange(total) % 4
+    if isinstance(objective, Crops):
+        draw = DrawCrops(seed)
+    else:
+        draw = DrawSentences(seed, None if is_held_out else objective.sentences or None)
+    return Documents(
+        (5 + np.arange(sizes.sum()) * 7 % 60).astype(np.int32),
+        np.append(0, np.cumsum(counts)),
+        np.cumsum(sizes) - sizes,
+        sizes,
+        np.concatenate([np.arange(count) for count in counts]),
+        (1 + np.arange(total) % 3) / 3,
+        counts,
+        np.arange(4, dtype=np.uint64) + 7,
+        special_tokens,
+        draw,
+        40,
+    )
 
 
 COMPUTATIONS: dict[str, Callable] = {
