@@ -23,6 +23,11 @@ SMALL = {
         "--tests",
         "tests/weighting/test_formulas.py",
     ],
+    "objectives": [
+        "runs/objectives",
+        *("--tasks", "rct_sample", "--objectives", "position", "--rates", "1e-3"),
+        *("--steps", "5", "--adaptations", "1"),
+    ],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],
