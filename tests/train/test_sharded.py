@@ -100,7 +100,9 @@ def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(exam
     reference, _ = run(examples, steps=6, budget=64)
     tensors = load_file(tmp_path / "end" / "last.safetensors")
     for name, value in reference.module.model.named_parameters():
-        torch.testing.assert_close(tensors[f"parameter.{name}"], value.detach(), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            tensors[f"parameter.model.{name}"], value.detach(), atol=1e-6, rtol=0
+        )
     moments = reference.optimizer.state_dict()["state"]
     assert len(moments) * 2 == sum(name.startswith("exp_avg") for name in tensors)
     assert {float(value) for name, value in tensors.items() if name.startswith("step.")} == {6.0}
@@ -115,7 +117,7 @@ def test_saved_on_two_ranks_and_taken_up_again_it_is_what_one_process_makes(exam
     )
     assert not report["missing_keys"]
     for name, value in model.named_parameters():
-        assert torch.equal(value, tensors[f"parameter.{name}"]), name
+        assert torch.equal(value, tensors[f"parameter.model.{name}"]), name
 
 
 if __name__ == "__main__":
