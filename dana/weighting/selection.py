@@ -86,7 +86,9 @@ class Pool:
             doc_ids.append(names)
             last_doc_id = table["doc_id"][-1].as_py()
             row = end
-        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids, pa.string()))
+        # The ids of a caller's own table may be numbers.
+        id_type = doc_ids[0].type if doc_ids else pa.string()
+        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids, id_type))
 
     @property
     def units(self) -> int:
