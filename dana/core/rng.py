@@ -14,8 +14,10 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-# Odd, so that the keys of one document's units are all different (Weyl sequence).
+# Odd, so that the keys of one document's units are all different (Weyl sequence). The strides of
+# units and epochs are unrelated, so that every (unit, epoch) pair has its own key.
 UNIT_STRIDE = np.uint64(0x9E3779B97F4A7C15)
+EPOCH_STRIDE = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 def derive_seed(root: int, *labels: str | int) -> int:
@@ -82,3 +84,14 @@ def unit_keys_of(documents: np.ndarray | np.uint64, numbers: np.ndarray) -> np.n
     """Compute :func:`unit_keys` from the keys of the units' documents (:func:`document_key`)."""
     with np.errstate(over="ignore"):
         return documents + numbers.astype(np.uint64) * UNIT_STRIDE
+
+
+def epoch_keys(ids: np.ndarray, epochs: np.ndarray | int) -> np.ndarray:
+    """Hash ids and their epochs to one key each, so that every epoch draws anew.
+
+    Args:
+        ids: uint64 of any shape.
+        epochs: Epoch of each, from 0, of the same shape; or one for all.
+    """
+    with np.errstate(over="ignore"):
+        return ids.astype(np.uint64) + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE

@@ -6,8 +6,8 @@ them. Decoders predict at nearly every position: their logits are computed in ch
 """
 
 import sys
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -54,13 +54,13 @@ def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(logits.float(), labels, reduction="none")
 
 
-class SelectedLogits(nn.Module):
-    """A language model that returns logits at selected positions.
+class WrappedModel(nn.Module):
+    """A transformers model, in a module whose ``forward`` returns what an objective needs.
 
     It is a module, not a function, because data parallelism and ZeRO hook into ``forward``.
 
     Args:
-        model: A transformers model with a language-model head.
+        model: The model.
         bf16: Compute in bfloat16 by autocast.
     """
 
@@ -73,6 +73,19 @@ class SelectedLogits(nn.Module):
             model, "_no_split_modules", None
         )  # and FSDP the layers that it cuts at
 
+    @contextmanager
+    def computing(self, device: torch.device) -> Iterator[None]:
+        """Put this around the call of the model: it sets the precision, and explains errors."""
+        autocast: AbstractContextManager[Any] = nullcontext()
+        if self.bf16:
+            autocast = torch.autocast(device.type, torch.bfloat16)
+        with running(self.model), autocast:
+            yield
+
+
+class SelectedLogits(WrappedModel):
+    """A language model, with its head, that returns logits at selected positions."""
+
     def forward(
         self, input_ids: Tensor, where: Tensor, labels: Tensor | None = None, **attention: Any
     ) -> Any:
@@ -84,10 +97,7 @@ class SelectedLogits(nn.Module):
             labels: int64 of shape (selected,), tokens to predict; None for the logits.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
         """
-        autocast = (
-            torch.autocast(input_ids.device.type, torch.bfloat16) if self.bf16 else nullcontext()
-        )
-        with running(self.model), autocast:
+        with self.computing(input_ids.device):
             if labels is None:
                 return self.answer(input_ids, where, attention)
             return self.losses(input_ids, where, labels, attention)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dana.core.config import require
 from dana.core.rng import derive_seed, torch_seed
 from dana.models.folder import load_tokenizer, load_with_head
@@ -74,6 +76,12 @@ def dropouts(config: Any) -> dict[str, float]:
         name for name in numbers if "dropout" in name or name.endswith("_pdrop")
     ]  # their name in GPT-2
     return {name: numbers[name] for name in names if not any(head in name for head in heads)}
+
+
+def ordinary_tokens(model: Any, count: int) -> np.ndarray:
+    """Return ids of tokens to try a model on, from the middle of its vocabulary: special tokens stand at its ends."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    return np.arange(count) + vocabulary // 2
 
 
 def check_length(config: Any, max_tokens: int) -> None:

@@ -109,8 +109,9 @@ def average_stage(
         if alpha == AUTO:
             require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")
             heldout_texts = {name: folder_text(folder, tokenizer) for name, folder in texts.items()}
-            objective_of_model = settings.make_objective()
-            heldout = heldout_examples(heldout_texts, objective_of_model, tokenizer, settings)
+            heldout = heldout_examples(
+                heldout_texts, settings.make_objective(), tokenizer, settings
+            )
             losses = {
                 candidate: _losses(_average(state, weights, candidate), heldout)
                 for candidate in GRID

@@ -430,16 +430,15 @@ def _adapt_steps(
             "settings": arm.adapt,
             **held_out,
         }
-        if arm.adapt.make_objective().has_own_head:
-            arguments["language"] = settings.selection.language
         selection = arm.selector, arm.detector, arm.weigh
         if arm.selects and not is_control(arm.name) and selection not in selections:
             selections.append(selection)
             gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
-            gate.pop("language", None)
             yield Step(
                 f"gate/{arm.name}{ending}", "dana.stages.gate:gate_stage", gate, after, labels
             )
+        if arm.adapt.make_objective().cuts_sentences:
+            arguments["language"] = settings.selection.language
         stage = "dana.stages.training:adapt_stage"
         yield Step(
             f"adapt/{arm.name}{ending}",

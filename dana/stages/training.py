@@ -33,7 +33,7 @@ from dana.core.schemas import (
     read_table,
     table_identity,
 )
-from dana.corpus.units import Splitter, sentences
+from dana.corpus.units import sentences
 from dana.models.adapters import add_adapter
 from dana.models.folder import (
     check_checkpoint,
@@ -180,7 +180,7 @@ class TrainingData:
                 pool_tokens(),
                 weights,
                 partial(iterate_documents, self.pool),
-                self._sentences,
+                partial(sentences, language=self.language),
                 exclude,
             )
 
@@ -201,10 +201,6 @@ class TrainingData:
         return {
             name: folder_text(folder, tokenizer, self.language) for name, folder in folders.items()
         }
-
-    @property
-    def _sentences(self) -> Splitter:
-        return partial(sentences, language=self.language)
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads at least a part of."""
@@ -279,8 +275,7 @@ def weighted_examples(
     maker = OBJECTIVES.create(objective)
     allowed = "one that trains tokens: your own loop gets windows of text"
     require(not maker.has_own_head, "objective", objective, allowed)
-    make = partial(maker.examples, tokenizer=tokenizer, max_tokens=max_tokens, seed=0)
-    examples, _ = data.examples(tokenizer, make)
+    examples, _ = data.examples(tokenizer, _maker(maker, tokenizer, max_tokens, 0))
     assert isinstance(examples, Examples)
     return examples
 
@@ -329,7 +324,7 @@ def _check_units(weights: Path, settings: TrainSettings) -> None:
     """
     scores = read_manifest(weights.parent / "scores").get("depends_on", {})
     units = scores.get("selection", {}).get("units", "sentence")
-    if settings.make_objective().has_own_head:
+    if settings.make_objective().cuts_sentences:
         allowed = f"masked: it reads sentences, and {weights} are weights of units={units}"
         require(units == "sentence", "objective", settings.objective, allowed)
 
@@ -361,7 +356,7 @@ def run_job(
     accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
     depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
-    if job.settings.make_objective().has_own_head:
+    if job.settings.make_objective().cuts_sentences:
         depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
     checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on, launch)
@@ -399,13 +394,14 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     collators = [
         phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()
     ]
-    examples, counts = data.examples(tokenizer, _maker(objective, tokenizer, settings))
+    make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
+    examples, counts = data.examples(tokenizer, make)
     heldout = heldout_examples(data.heldout_texts(tokenizer), objective, tokenizer, settings)
     if data.weights and isinstance(examples, Examples):
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
-    if settings.final == "best" and "target" not in heldout.texts:
-        allowed = "last: the held-out target text has no documents to measure"
-        require(False, "final", settings.final, allowed)
+    can_choose = settings.final != "best" or "target" in heldout.texts
+    allowed = "last: the held-out target text has no documents to measure"
+    require(can_choose, "final", settings.final, allowed)
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
@@ -421,12 +417,10 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
 
 
 def _maker(
-    objective: Objective, tokenizer: Any, settings: TrainSettings
+    objective: Objective, tokenizer: Any, max_tokens: int, seed: int
 ) -> Callable[[TrainingText], tuple[ExampleSet, dict[str, int]]]:
     """Return the function that makes training examples of a text."""
-    return partial(
-        objective.examples, tokenizer=tokenizer, max_tokens=settings.max_tokens, seed=settings.seed
-    )
+    return partial(objective.examples, tokenizer=tokenizer, max_tokens=max_tokens, seed=seed)
 
 
 def _untrained(state: TrainingState) -> list[str]:
@@ -505,7 +499,7 @@ def _weighting(weights: Path | None) -> str:
     return read_manifest(weights).get("depends_on", {}).get("settings", {}).get("policy", "given")
 
 
-def adapt_stage(
+def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
     model: str,
     pool: Path,
     weights: Path | None,
@@ -658,7 +652,8 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     def write(draft: Draft | None) -> None:
         tokenizer = language_model.tokenizer
         collator = objective.collator(tokenizer, settings.seed)
-        examples, counts = data.examples(tokenizer, _maker(objective, tokenizer, settings))
+        make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
+        examples, counts = data.examples(tokenizer, make)
         loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
         trained_model = prepare(language_model.model, settings, make_accelerator())
         save_model(trained_model, tokenizer, draft.path if draft else None)

@@ -89,7 +89,9 @@ def model_card(
     losses = "\n".join(
         _losses(text, evaluations[0], evaluations[-1]) for text in ("target", "pool")
     )
-    heads = UNTRAINED if notes.get("untrained") else ""
+    # A pooler for sentence pairs is no head for language modelling.
+    has_head = any("pooler" not in name for name in notes.get("untrained", []))
+    heads = UNTRAINED if has_head else ""
     return TEMPLATE.format(**values, losses=losses, heads=heads)
 
 

@@ -13,10 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import monitor
-from dana.core.rng import derive_seed, document_key, hash_uniform, unit_keys_of
+from dana.core.rng import derive_seed, document_key, epoch_keys, hash_uniform, unit_keys_of
 from dana.train.examples import (
     Batch,
     ExampleSet,
@@ -24,13 +23,14 @@ from dana.train.examples import (
     SpecialTokens,
     TrainingText,
     UnitWeights,
+    check_ends,
     frame_texts,
+    room_for_text,
     weighted_documents,
 )
 from dana.train.tokens import DocumentSpan
 
 FEWEST_SENTENCES = 4  # of a document that is an example
-EPOCH_STRIDE = np.uint64(0xC2B2AE3D27D4EB4F)  # an odd number: each epoch has its own keys
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,29 @@ class PieceBatch(Batch):
         owners: int64 of shape (pieces,), ascending: index of each piece's document in the step.
         numbers: int64 of shape (pieces,), position p of its first sentence in the document, from 0.
         totals: int64 of shape (pieces,), sentences n of the whole document.
-        text: int32 of shape (tokens,), all selected sentences of the documents, end to end, without
-            special tokens.
-        text_offsets: int64 of shape (documents + 1,), where each document begins in it.
+        source: The documents that the step is of.
+        indices: int64 of shape (documents,), which of them.
     """
 
     owners: np.ndarray
     numbers: np.ndarray
     totals: np.ndarray
-    text: np.ndarray
-    text_offsets: np.ndarray
+    source: "Documents"
+    indices: np.ndarray
 
     @property
     def documents(self) -> int:
         """Number of documents."""
-        return self.text_offsets.size - 1
+        return self.indices.size
+
+    def text(self) -> tuple[np.ndarray, np.ndarray]:
+        """Copy all selected sentences of the documents, end to end, without special tokens.
+
+        Returns:
+            int32 of shape (tokens,); and int64 of shape (documents + 1,), where each document
+            begins in it.
+        """
+        return self.source.text_of(self.indices)
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,7 @@ class DrawSentences(Draw):
         table = documents.sentences_of(indices)
         if self.count is None:
             return Pieces(table.owners, table.rows, table.rows)
-        keys = documents.keys(indices, epochs)[table.owners]
+        keys = epoch_keys(documents.ids[indices], epochs)[table.owners]
         keys = unit_keys_of(keys, documents.numbers[table.rows])
         draws = hash_uniform(derive_seed(self.seed, "sentences"), keys)
         order = np.lexsort((draws, table.owners))
@@ -161,7 +169,7 @@ class DrawCrops(Draw):
         eligible_counts = np.bincount(owners[eligible], minlength=indices.size)
         eligible_firsts = np.cumsum(eligible_counts) - eligible_counts
 
-        keys = documents.keys(indices, epochs)
+        keys = epoch_keys(documents.ids[indices], epochs)
         first_draws = hash_uniform(derive_seed(self.seed, "crops", "first"), keys)
         first = eligible[eligible_firsts + (first_draws * eligible_counts).astype(np.int64)]
         second_draws = hash_uniform(derive_seed(self.seed, "crops", "second"), keys)
@@ -256,9 +264,8 @@ class Documents(ExampleSet):
         ids = unit_keys_of(self.ids[indices][pieces.owners], numbers)
         totals = self.totals[indices][pieces.owners]
         weights = self._weights_of(pieces).astype(np.float32)
-        text, text_offsets = self._text_of(indices)
         return PieceBatch(
-            tokens, offsets, ids, weights, pieces.owners, numbers, totals, text, text_offsets
+            tokens, offsets, ids, weights, pieces.owners, numbers, totals, self, indices
         )
 
     def rows(self, indices: np.ndarray) -> "Documents":
@@ -305,13 +312,8 @@ class Documents(ExampleSet):
         rows = self.firsts[indices][owners] + index_in_document
         return SentenceTable(owners, rows, firsts, counts)
 
-    def keys(self, indices: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """Hash documents in their epochs, uint64 of shape (documents,), for draws."""
-        with np.errstate(over="ignore"):
-            return self.ids[indices] + epochs.astype(np.uint64) * EPOCH_STRIDE
-
-    def _text_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Copy all selected sentences of some documents; see :class:`PieceBatch`."""
+    def text_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Copy all selected sentences of some documents; see :meth:`PieceBatch.text`."""
         table = self.sentences_of(indices)
         nothing = np.zeros(0, dtype=np.int32)
         text, offsets = frame_texts(
@@ -358,8 +360,7 @@ def build_documents(
         DataError: If the weights do not fit the pool, or no example remains.
         ConfigError: If `max_tokens` is too small for the tokenizer.
     """
-    fewest = special_tokens.size + 1
-    require(max_tokens >= fewest, "max_tokens", max_tokens, f"at least {fewest} for this tokenizer")
+    room = room_for_text(special_tokens, max_tokens)
     counts: Counter[str] = Counter(
         documents_in=0,
         documents_kept=0,
@@ -413,7 +414,7 @@ def build_documents(
         np.array(ids, dtype=np.uint64),
         special_tokens,
         draw,
-        max_tokens - special_tokens.size,
+        room,
     )
     fits = draw.fits(documents)
     counts["documents_too_short"] += int((~fits).sum())
@@ -451,12 +452,7 @@ def _token_spans(
     Raises:
         DataError: If a unit ends after the document.
     """
-    longest = int(units.end.max())
-    if longest > document.characters:
-        raise DataError(
-            f"weights of {document.doc_id!r} reach character {longest}, "
-            f"but it has {document.characters}"
-        )
+    check_ends(document, units)
     firsts = np.searchsorted(last, units.start.astype(last.dtype))
     afters = np.searchsorted(last, units.end.astype(last.dtype))
     return document.first + firsts, afters - firsts

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import ACCURACY, JointBatch, StepBatch
 
 SEED = 20211
+Set = TypeVar("Set", bound=ExampleSet)
 BASE_TOKENS = 20_000  # most tokens of the selected and of the random text of the base's test
 
 
@@ -43,7 +44,7 @@ class HeldoutLoss(NamedTuple):
         return f"{text} ({self.accuracy:.1%} right, guessing {self.guess:.1%})"
 
 
-def heldout_sample(examples: Any, max_tokens: int) -> Any:
+def heldout_sample(examples: Set, max_tokens: int) -> Set:
     """Sample examples pseudo-randomly, by weight, the same on every call, up to `max_tokens` tokens; at least one.
 
     References:

@@ -382,6 +382,30 @@ def weighted_documents(
         )
 
 
+def check_ends(document: DocumentSpan, units: UnitWeights) -> None:
+    """Check that units end within their document.
+
+    Raises:
+        DataError: If one does not.
+    """
+    if units.end.size and units.end.max() > document.characters:
+        raise DataError(
+            f"weights of {document.doc_id!r} reach character {units.end.max()}, "
+            f"but it has {document.characters}"
+        )
+
+
+def room_for_text(special_tokens: SpecialTokens, max_tokens: int) -> int:
+    """Return the most tokens of text in an example of at most `max_tokens`.
+
+    Raises:
+        ConfigError: If there is no room for a token of text.
+    """
+    fewest = special_tokens.size + 1
+    require(max_tokens >= fewest, "max_tokens", max_tokens, f"at least {fewest} for this tokenizer")
+    return max_tokens - special_tokens.size
+
+
 def selected_runs(
     document: DocumentSpan, units: UnitWeights, last: np.ndarray
 ) -> list[tuple[int, np.ndarray]]:
@@ -399,11 +423,7 @@ def selected_runs(
     Raises:
         DataError: If a unit ends after the document.
     """
-    if units.end.size and units.end.max() > document.characters:
-        raise DataError(
-            f"weights of {document.doc_id!r} reach character {units.end.max()}, "
-            f"but it has {document.characters}"
-        )
+    check_ends(document, units)
     selected = np.flatnonzero(units.weight > 0)
     if not selected.size:
         return []
@@ -446,9 +466,7 @@ def build_examples(
         DataError: If the weights do not fit the pool, or no example remains.
         ConfigError: If `max_tokens` is too small for the tokenizer.
     """
-    fewest = special_tokens.size + 1
-    require(max_tokens >= fewest, "max_tokens", max_tokens, f"at least {fewest} for this tokenizer")
-    room = max_tokens - special_tokens.size
+    room = room_for_text(special_tokens, max_tokens)
     counts: Counter[str] = Counter(
         documents_in=0, documents_kept=0, documents_left_out=0, documents_excluded=0
     )

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from dana.core.rng import derive_seed, torch_seed
-from dana.train.execution import total
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.objectives.batch import JointBatch, micro_loss
+from dana.train.objectives.batch import JointBatch, micro_loss, sum_by_kind
 
 
 def joint_backward(
@@ -70,8 +69,7 @@ def joint_backward(
     )
     accelerator.sync_gradients = True
     if keeps_graphs:
-        # An idle rank passed a text too, whose vector is left out: its gradient is zero.
-        accelerator.backward(loss + 0 * sum(part.sum() for part in parts))
+        accelerator.backward(loss)
     else:
         (gradient,) = torch.autograd.grad(loss, vectors)
         for number, own_micro in enumerate(micros):
@@ -115,29 +113,11 @@ def collect_vectors(
     return _collect(torch.cat(parts), np.concatenate(micros), batch.lengths.size, accelerator)
 
 
-def sum_by_kind(
-    losses: Tensor, coefficients: Tensor, sizes: Sequence[int], denominator: float
-) -> Tensor:
-    """Sum losses weighted by their coefficients over Z, and plainly by kind; float64 of shape (1 + kinds,).
-
-    Args:
-        losses: Shape (losses,), by kind.
-        coefficients: Coefficient c of each.
-        sizes: Number of losses of each kind.
-        denominator: Z.
-    """
-    plain = losses.cpu().double()
-    weighted_sum = (plain * coefficients.cpu()).sum() / denominator
-    return torch.stack([weighted_sum, *(part.sum() for part in plain.split(list(sizes)))])
-
-
 def _collect(own: Tensor, rows: np.ndarray, count: int, accelerator: Any) -> Tensor:
     """Collect the vectors of all ranks, shape (count, width), from those of this rank's rows."""
     everything = own.new_zeros(count, own.shape[1])
     everything[torch.from_numpy(rows).to(own.device)] = own
-    if accelerator.num_processes == 1:
-        return everything
-    return total(accelerator, everything).to(own.device)
+    return accelerator.reduce(everything)
 
 
 def _padded_tokens(batch: JointBatch, micros: Sequence[np.ndarray]) -> int:

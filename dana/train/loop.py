@@ -19,10 +19,16 @@ from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, HeldoutLoss, measure_loss
 from dana.train.examples import ExampleSet
 from dana.train.execution import gather_tensor, is_deepspeed, total
-from dana.train.joint import joint_backward, sum_by_kind
+from dana.train.joint import joint_backward
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import ACCURACY, JointBatch, StepBatch, micro_loss
+from dana.train.objectives.batch import (
+    ACCURACY,
+    JointBatch,
+    StepBatch,
+    micro_loss,
+    sum_by_kind,
+)
 from dana.train.plan import Plan
 from dana.train.planner import explain_out_of_memory
 from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory

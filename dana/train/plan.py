@@ -74,10 +74,11 @@ class Phase(Sequence[Step]):
         self._shares = [share for _, share in parts]
         self._firsts = [0, *accumulate(count for count, _ in parts)]
         if before is None:
-            self._streams = [
-                _Stream(examples.rows(np.arange(first, end)), settings.seed)
-                for first, end in pairwise(self._firsts)
-            ]
+            in_parts = [examples]
+            if len(parts) > 1:
+                spans = pairwise(self._firsts)
+                in_parts = [examples.rows(np.arange(first, end)) for first, end in spans]
+            self._streams = [_Stream(part, settings.seed) for part in in_parts]
         else:
             self._streams = before.rest()
         # Of the examples that are of none of the later parts, the share of each part but the first.

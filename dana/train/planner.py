@@ -16,10 +16,12 @@ from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.models.folder import running
+from dana.models.language_model import ordinary_tokens
 from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import ExampleSet
 from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, lay_out, micro_batches
+from dana.train.objectives.batch import move_tensors
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
 
@@ -112,15 +114,11 @@ def keeps_apart(model: Any) -> bool:
 
     Its attention implementation stays as it was.
     """
-    words = model.get_input_embeddings().weight.shape[0]
-    # Special tokens stand at the ends of a vocabulary.
-    ids = (torch.arange(8, device=model.device) + words // 2)[None]
+    ids = torch.from_numpy(ordinary_tokens(model, 8)).to(model.device)[None]
     lengths = [5, 3]
     shape = BatchLayout.from_config(model.config, 8, "unpadded")
     _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), shape)
-    for key, value in attention.items():
-        if isinstance(value, torch.Tensor):
-            attention[key] = value.to(model.device)
+    attention = move_tensors(attention, model.device)
     network = model.base_model
     was_training = model.training
     implementation = model.config._attn_implementation

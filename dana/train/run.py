@@ -53,7 +53,7 @@ def heldout_examples(
         try:
             examples, _ = objective.heldout_examples(text, tokenizer, settings.max_tokens)
         except DataError as error:
-            if not objective.has_own_head:
+            if not objective.cuts_sentences:
                 raise
             log.warning("held-out %s text is not measured: %s", name, error)
             continue

@@ -2,14 +2,15 @@
 
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from dana.core.artifacts import MANIFEST, read_json
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.settings import load
 from dana.stages.losses import loss_stage
 from dana.train.settings import AdaptSettings, Execution, PretrainSettings
@@ -46,6 +47,25 @@ def test_the_folder_has_the_bases_architecture_and_says_what_was_not_trained(
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "the head for language modelling was not" in card
     assert re.search(r"\| pool \| .* right \(guessing \d+\.\d%\)", card)
+
+
+def test_the_card_of_a_base_without_a_head_names_none(base, inputs, tmp_path):
+    backbone = tmp_path / "backbone"
+    AutoModel.from_pretrained(base).save_pretrained(backbone)
+    AutoTokenizer.from_pretrained(base).save_pretrained(backbone)
+    folder = adapt(backbone, inputs, tmp_path / "out", POSITION).path
+    assert read_json(folder / MANIFEST)["untrained"] == ["pooler.dense.weight", "pooler.dense.bias"]
+    assert "the head for language modelling" not in (folder / "README.md").read_text("utf-8")
+    assert type(AutoModel.from_pretrained(folder)).__name__ == "BertModel"
+
+
+def test_a_checkpoint_of_an_unknown_class_is_refused(base, inputs, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(base, damaged)
+    config = damaged / "config.json"
+    config.write_text(config.read_text("utf-8").replace("BertForMaskedLM", "BertForNothing"))
+    with pytest.raises(ArtifactError, match="BertForNothing"):
+        adapt(damaged, inputs, tmp_path / "out", POSITION)
 
 
 @both

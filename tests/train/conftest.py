@@ -38,6 +38,10 @@ def random_examples(count=24, seed=0, weights=None):
     return Examples(stream, np.cumsum(sizes) - sizes, sizes, ids, weights, SPECIAL_TOKENS)
 
 
+def some_weights(count):
+    return np.random.default_rng(9).uniform(0.1, 1, count)
+
+
 def random_documents(count=24, seed=0, draw=None, weights=None, gaps=0.0, sentences=None, room=12):
     """Documents of 4 to 9 sentences of 1 to 6 random tokens, of which a share is not selected."""
     generator = np.random.default_rng(seed)

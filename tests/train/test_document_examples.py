@@ -206,15 +206,15 @@ def test_a_mixture_of_documents_keeps_the_text_of_each():
     second = parts["task"].take(np.array([1]), 1)
     assert one.tokens.tolist() == [*first.tokens, *second.tokens]
     assert mixture.first_part.ids.tolist() == parts["selected"].ids.tolist()
-    assert one.text.tolist() == [*first.text, *second.text]
+    assert one.text()[0].tolist() == [*first.text()[0], *second.text()[0]]
 
 
 def test_the_text_of_a_step_is_all_of_its_documents():
     documents = random_documents(5, 0, DrawSentences(0, 1))
-    batch = documents.take(np.array([3, 1]))
+    text_of_step, offsets = documents.take(np.array([3, 1])).text()
     for place, document in enumerate((3, 1)):
         rows = slice(documents.firsts[document], documents.firsts[document + 1])
         spans = zip(documents.starts[rows], documents.sizes[rows], strict=True)
         text = np.concatenate([documents.stream[start : start + size] for start, size in spans])
-        found = batch.text[batch.text_offsets[place] : batch.text_offsets[place + 1]]
+        found = text_of_step[offsets[place] : offsets[place + 1]]
         assert found.tolist() == text.tolist()

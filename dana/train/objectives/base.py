@@ -66,11 +66,14 @@ class Objective(ABC):
         has_own_head: Whether its head is made for the training and left out of the saved model, as
             of an objective that trains the vectors of texts. Nothing can then be measured with the
             base, or with the saved model.
+        cuts_sentences: Whether its examples are sentences of documents, so that windows as units
+            and text of single sentences do not work.
     """
 
     layouts: ClassVar[tuple[str, ...]] = LAYOUTS
     batch_size: ClassVar[int] = 256
     has_own_head: ClassVar[bool] = False
+    cuts_sentences: ClassVar[bool] = False
 
     @abstractmethod
     def auto_class(self, config: Any) -> Any:

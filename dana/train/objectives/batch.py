@@ -16,6 +16,7 @@ References:
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,10 +86,43 @@ def micro_loss(
     return (losses * coefficients).sum() * (world * accumulation / total)
 
 
+def sum_by_kind(
+    losses: "Tensor", coefficients: "Tensor", sizes: Sequence[int], denominator: float
+) -> "Tensor":
+    """Sum losses weighted by their coefficients over Z, and plainly by kind; float64 of shape (1 + kinds,).
+
+    Args:
+        losses: Shape (losses,), by kind.
+        coefficients: Coefficient c of each.
+        sizes: Number of losses of each kind.
+        denominator: Z.
+    """
+    import torch
+
+    plain = losses.cpu().double()
+    weighted_sum = (plain * coefficients.cpu()).sum() / denominator
+    return torch.stack([weighted_sum, *(part.sum() for part in plain.split(list(sizes)))])
+
+
 IGNORED = -100  # label of positions without a loss, as in torch and transformers
 # A kind of loss of which each value is 1 for a label that is predicted right, else 0; measured, not
 # trained, so its coefficients are 0.
 ACCURACY = "accuracy"
+
+
+def move_tensors(values: dict[str, Any], device: "torch.device") -> dict[str, Any]:
+    """Copy the tensors of a dictionary, and of those in it, to a device; other values stay."""
+    from torch import Tensor
+
+    moved: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            moved[name] = move_tensors(value, device)
+        elif isinstance(value, Tensor):
+            moved[name] = value.to(device, non_blocking=True)
+        else:
+            moved[name] = value
+    return moved
 
 
 @dataclass(frozen=True)
@@ -110,16 +144,7 @@ class MicroBatch:
 
     def to(self, device: "torch.device") -> "MicroBatch":
         """Copy all tensors to a device."""
-        from torch import Tensor
-
-        def move(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: move(part) for name, part in value.items()}
-            if isinstance(value, Tensor):
-                return value.to(device, non_blocking=True)
-            return value
-
-        return replace(self, **move(vars(self)))
+        return replace(self, **move_tensors(vars(self), device))
 
     @property
     def sizes(self) -> list[int]:

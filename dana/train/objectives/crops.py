@@ -14,7 +14,7 @@ and as a negative.
 The loss needs the vectors of the whole step: see :mod:`dana.train.joint`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,20 +22,23 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.models.language_model import LanguageModel
-from dana.train.documents import Documents, DrawCrops, PieceBatch, build_documents
-from dana.train.examples import Batch, SpecialTokens, TrainingText
+from dana.core.rng import UNIT_STRIDE
+from dana.train.documents import DrawCrops, PieceBatch
+from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout
-from dana.train.objectives.base import Collator, ModelCardTerms, Objective
+from dana.train.objectives.base import Collator, ModelCardTerms
 from dana.train.objectives.batch import ACCURACY, JointBatch, MicroBatch, loss_scale
-from dana.train.objectives.vectors import TextVectors, encoder_class, text_inputs
+from dana.train.objectives.masked import HELDOUT_SEED
+from dana.train.objectives.vectors import (
+    DOCUMENTS_A_STEP,
+    TextVectors,
+    VectorObjective,
+    text_inputs,
+)
 
-DOCUMENTS_A_STEP = 64
-HELDOUT_SEED = 20211
 TEMPERATURE = 0.05
 RUN = 4  # tokens of a run, by which near-repeats are found
 NEAR = 0.5  # share of the runs of the shorter of two near-repeats that the other has, too
-RUN_STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
 
 def near_repeats(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -56,7 +59,9 @@ def near_repeats(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     hashes = np.zeros(max(0, tokens.size - RUN + 1), dtype=np.uint64)
     with np.errstate(over="ignore"):
         for place in range(RUN):
-            hashes = hashes * RUN_STRIDE + tokens[place : place + hashes.size].astype(np.uint64) + 1
+            hashes = (
+                hashes * UNIT_STRIDE + tokens[place : place + hashes.size].astype(np.uint64) + 1
+            )
     run_owners = owners[: hashes.size]
     is_whole = run_owners == owners[RUN - 1 :][: hashes.size]
     _, runs = np.unique(hashes[is_whole], return_inverse=True)
@@ -154,7 +159,7 @@ class CropsCollator(Collator):
         assert isinstance(batch, PieceBatch)
         documents = batch.documents
         weights = batch.weights.reshape(documents, 2).mean(1)
-        is_negative = ~near_repeats(batch.text, batch.text_offsets)
+        is_negative = ~near_repeats(*batch.text())
         np.fill_diagonal(is_negative, False)
         if self.group is not None:
             group = np.arange(documents) // self.group
@@ -174,7 +179,7 @@ class CropsCollator(Collator):
 
 
 @dataclass(frozen=True)
-class Crops(Objective):
+class Crops(VectorObjective):
     """Find the other piece of the same document among those of the other documents of the step.
 
     Attributes:
@@ -184,18 +189,8 @@ class Crops(Objective):
     temperature: float = TEMPERATURE
     version: ClassVar[int] = 1
 
-    batch_size: ClassVar[int] = DOCUMENTS_A_STEP
-    has_own_head: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         require(0 < self.temperature <= 1, "temperature", self.temperature, "in (0, 1]")
-
-    def auto_class(self, config: Any) -> Any:
-        return encoder_class(config, "crops")
-
-    def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
-        # Heads that the checkpoint lacks are not used, and so not warmed up.
-        return replace(super().prepare_model(model, seed, dropout), new=frozenset())
 
     def module(self, model: Any, bf16: bool = False) -> TextVectors:
         return TextVectors(model, bf16)
@@ -206,16 +201,11 @@ class Crops(Objective):
     def heldout_collator(self, tokenizer: Any) -> CropsCollator:
         return CropsCollator(SpecialTokens.from_tokenizer(tokenizer), group=DOCUMENTS_A_STEP)
 
-    def examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
-    ) -> tuple[Documents, dict[str, int]]:
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        return build_documents(text, special_tokens, max_tokens, DrawCrops(seed))
+    def draw(self, seed: int) -> DrawCrops:
+        return DrawCrops(seed)
 
-    def heldout_examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int
-    ) -> tuple[Documents, dict[str, int]]:
-        return self.examples(text, tokenizer, max_tokens, HELDOUT_SEED)
+    def heldout_draw(self) -> DrawCrops:
+        return DrawCrops(HELDOUT_SEED)
 
     def card_terms(self) -> ModelCardTerms:
         return ModelCardTerms(

@@ -15,7 +15,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
-from dana.core.rng import derive_seed, hash_uniform
+from dana.core.rng import derive_seed, epoch_keys, hash_uniform, unit_keys_of
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
@@ -23,9 +23,6 @@ from dana.train.objectives.batch import IGNORED, StepBatch
 # Devlin et al. 2019, section 3.1: 80 % become [MASK], 10 % another token, 10 % stay as they are.
 AS_MASK_TOKEN = 0.8
 AS_MASK_OR_OTHER = 0.9
-# Two unrelated odd strides give every (position, epoch) pair of an example its own key.
-POSITION_STRIDE = np.uint64(0x9E3779B97F4A7C15)
-EPOCH_STRIDE = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,7 @@ def mask(
     """
     lengths = np.diff(offsets)
     positions = np.arange(tokens.size) - np.repeat(offsets[:-1], lengths)
-    with np.errstate(over="ignore"):
-        examples = ids.astype(np.uint64) + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE
-        keys = np.repeat(examples, lengths) + positions.astype(np.uint64) * POSITION_STRIDE
+    keys = unit_keys_of(np.repeat(epoch_keys(ids, epochs), lengths), positions)
     chance = hash_uniform(derive_seed(masking.seed, "mask", "choose"), keys)
     if masking.parts is not None:
         # A word's chance is that of its first token.

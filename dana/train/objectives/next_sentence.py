@@ -18,14 +18,14 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.logging import get_logger
-from dana.core.rng import derive_seed, hash_uniform
+from dana.core.rng import derive_seed, epoch_keys, hash_uniform
 from dana.models.heads import SelectedLogits, token_losses
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.base import ModelCardTerms
 from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale
-from dana.train.objectives.masked import EPOCH_STRIDE, MaskedCollator, MaskedTokens, Masking, mask
+from dana.train.objectives.masked import MaskedCollator, MaskedTokens, Masking, mask
 
 # The labels of BERT.
 FOLLOWS = 0
@@ -70,9 +70,7 @@ def pair(batch: Batch, special_tokens: SpecialTokens, epochs: np.ndarray | int, 
     lengths = np.diff(batch.offsets)
     sizes = lengths - special_tokens.size
     heads = special_tokens.before.size + (sizes + 1) // 2 + special_tokens.middle.size
-    with np.errstate(over="ignore"):
-        keys = batch.ids + np.asarray(epochs).astype(np.uint64) * EPOCH_STRIDE
-    chance = hash_uniform(derive_seed(seed, "next sentence"), keys)
+    chance = hash_uniform(derive_seed(seed, "next sentence"), epoch_keys(batch.ids, epochs))
     swaps = np.flatnonzero((chance < 0.5) & (sizes >= 2))
     swaps = swaps[np.argsort(chance[swaps], kind="stable")]
     second = np.arange(len(batch))  # source of each example's second half

@@ -5,7 +5,7 @@ what tasks ask about the role of a sentence: background, method, result. The hea
 vector that the checkpoint pools, before any normalisation.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,17 +14,15 @@ from torch import Tensor, nn
 
 from dana.core.config import require
 from dana.models.heads import token_losses
-from dana.models.language_model import LanguageModel
-from dana.train.documents import Documents, DrawSentences, PieceBatch, build_documents
-from dana.train.examples import Batch, SpecialTokens, TrainingText
+from dana.train.documents import DrawSentences, PieceBatch
+from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout
-from dana.train.objectives.base import Collator, ModelCardTerms, Objective
+from dana.train.objectives.base import Collator, ModelCardTerms
 from dana.train.objectives.batch import ACCURACY, MicroBatch, StepBatch
-from dana.train.objectives.vectors import HEAD_RATE, TextVectors, encoder_class, text_inputs
+from dana.train.objectives.masked import HELDOUT_SEED
+from dana.train.objectives.vectors import HEAD_RATE, TextVectors, VectorObjective, text_inputs
 
 BINS = 5
-HELDOUT_SEED = 20211
-DOCUMENTS_A_STEP = 64
 
 
 class PositionLogits(TextVectors):
@@ -102,7 +100,7 @@ class PositionCollator(Collator):
 
 
 @dataclass(frozen=True)
-class Position(Objective):
+class Position(VectorObjective):
     """Predict in which fifth of its document a sentence stands.
 
     Attributes:
@@ -112,18 +110,8 @@ class Position(Objective):
     sentences: int = 2
     version: ClassVar[int] = 1
 
-    batch_size: ClassVar[int] = DOCUMENTS_A_STEP
-    has_own_head: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         require(self.sentences >= 0, "sentences", self.sentences, "0 for all, or a number")
-
-    def auto_class(self, config: Any) -> Any:
-        return encoder_class(config, "position")
-
-    def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
-        # Heads that the checkpoint lacks are not used, and so not warmed up.
-        return replace(super().prepare_model(model, seed, dropout), new=frozenset())
 
     def module(self, model: Any, bf16: bool = False) -> PositionLogits:
         return PositionLogits(model, bf16)
@@ -134,19 +122,11 @@ class Position(Objective):
     def heldout_collator(self, tokenizer: Any) -> PositionCollator:
         return self.collator(tokenizer, HELDOUT_SEED)
 
-    def examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
-    ) -> tuple[Documents, dict[str, int]]:
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        draw = DrawSentences(seed, self.sentences or None)
-        return build_documents(text, special_tokens, max_tokens, draw)
+    def draw(self, seed: int) -> DrawSentences:
+        return DrawSentences(seed, self.sentences or None)
 
-    def heldout_examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int
-    ) -> tuple[Documents, dict[str, int]]:
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        draw = DrawSentences(HELDOUT_SEED, None)
-        return build_documents(text, special_tokens, max_tokens, draw)
+    def heldout_draw(self) -> DrawSentences:
+        return DrawSentences(HELDOUT_SEED, None)
 
     def card_terms(self) -> ModelCardTerms:
         count = f"{self.sentences} sentences" if self.sentences else "all sentences"

@@ -1,33 +1,37 @@
-"""Train the vectors of texts: the module that pools hidden states, and what its forward passes read."""
+"""Train the vectors of texts: the module that pools hidden states, what it reads, what its objectives share."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dana.core.config import require
-from dana.models.folder import running
+from dana.core.errors import ArtifactError
+from dana.models.heads import WrappedModel
+from dana.models.language_model import LanguageModel, ordinary_tokens
 from dana.models.pooling import Pooling, read_pooling
 from dana.models.varlen import NAME
+from dana.train.documents import Documents, Draw, build_documents
+from dana.train.examples import SpecialTokens, TrainingText
 from dana.train.execution import gathered
 from dana.train.layout import BatchLayout, lay_out
+from dana.train.objectives.base import Objective
+from dana.train.objectives.batch import move_tensors
 
+DOCUMENTS_A_STEP = 64
 HEAD_RATE = 10.0  # learning rate of a new head, as a multiple of the model's
 TRIAL_TOKENS = 4  # read once to find out which parameters the vectors depend on
 
 
-class TextVectors(nn.Module):
+class TextVectors(WrappedModel):
     """A model that returns the vectors of texts, pooled as its checkpoint says, before any normalisation.
 
     Parameters that the vectors do not depend on, such as those of a head for language modelling,
     are not trained: they stay as they are.
-
-    Args:
-        model: A transformers encoder.
-        bf16: Compute hidden states in bfloat16 by autocast.
 
     Attributes:
         rate_factors: Multiples of the learning rate, by the prefix of a parameter's name.
@@ -36,12 +40,7 @@ class TextVectors(nn.Module):
     rate_factors: ClassVar[Mapping[str, float]] = {}
 
     def __init__(self, model: Any, bf16: bool = False) -> None:
-        super().__init__()
-        self.model = model
-        self.bf16 = bf16
-        self.config = model.config  # DeepSpeed reads the hidden size here
-        # and FSDP the layers that it cuts at
-        self._no_split_modules = getattr(model, "_no_split_modules", None)
+        super().__init__(model, bf16)
         origin = model.config.name_or_path  # empty for a model from scratch
         self.pooling = read_pooling(origin) if origin else Pooling()
         self._freeze_others()
@@ -50,10 +49,7 @@ class TextVectors(nn.Module):
         self, input_ids: Tensor, where: Tensor, text: Tensor, texts: int, **attention: Any
     ) -> Tensor:
         """Compute vectors, float32 of shape (texts, width); see :func:`text_inputs`."""
-        autocast: AbstractContextManager[Any] = nullcontext()
-        if self.bf16:
-            autocast = torch.autocast(input_ids.device.type, torch.bfloat16)
-        with running(self.model), autocast:
+        with self.computing(input_ids.device):
             states = self.model.base_model(input_ids=input_ids, **attention)[0]
         return self.pooling.pool(states.flatten(0, 1)[where], text, texts)
 
@@ -65,20 +61,72 @@ class TextVectors(nn.Module):
         is_unpadded = model.config._attn_implementation == NAME
         layout = "unpadded" if is_unpadded else "padded"
         shape = BatchLayout.from_config(model.config, TRIAL_TOKENS, layout)
-        words = model.get_input_embeddings().weight.shape[0]
-        # Special tokens stand at the ends of a vocabulary.
-        tokens = np.arange(TRIAL_TOKENS) + words // 2
+        tokens = ordinary_tokens(model, TRIAL_TOKENS)
         inputs = text_inputs(tokens, np.array([0, TRIAL_TOKENS]), np.array([0]), shape)
-        for name, value in inputs.items():
-            if isinstance(value, Tensor):
-                inputs[name] = value.to(model.device)
         model.eval()
         with gathered(parameters), torch.enable_grad():
-            vectors = TextVectors.forward(self, **inputs)
+            vectors = TextVectors.forward(self, **move_tensors(inputs, model.device))
             gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
         model.train(was_training)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.requires_grad_(gradient is not None)
+
+
+class VectorObjective(Objective):
+    """An objective that trains the vectors of sentences, or of pieces of some, in documents.
+
+    A subclass says which pieces of a document an epoch reads, and brings collators and a module.
+    """
+
+    batch_size: ClassVar[int] = DOCUMENTS_A_STEP
+    has_own_head: ClassVar[bool] = True
+    cuts_sentences: ClassVar[bool] = True
+
+    @abstractmethod
+    def draw(self, seed: int) -> Draw:
+        """Return what decides which pieces an epoch of training reads."""
+
+    @abstractmethod
+    def heldout_draw(self) -> Draw:
+        """Return what decides which pieces of held-out documents are read."""
+
+    def auto_class(self, config: Any) -> Any:
+        """Return the class of transformers of an encoder's checkpoint, with the heads that it has.
+
+        Raises:
+            ConfigError: If the model is a decoder, or no text encoder.
+        """
+        import transformers
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
+        )
+
+        kind = config.model_type
+        is_encoder = kind in ENCODERS and not getattr(config, "is_decoder", False)
+        hint = f"causal for a model of type {kind}: only encoders have vectors of texts to train"
+        require(is_encoder, "objective", type(self).__name__.lower(), hint)
+        names = config.architectures or ["AutoModel"]
+        if not hasattr(transformers, names[0]):
+            raise ArtifactError(
+                f"architectures={names} in its config.json: no class of transformers"
+            )
+        return getattr(transformers, names[0])
+
+    def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:
+        # Heads that the checkpoint lacks are not used, and so not warmed up.
+        return replace(super().prepare_model(model, seed, dropout), new=frozenset())
+
+    def examples(
+        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
+    ) -> tuple[Documents, dict[str, int]]:
+        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        return build_documents(text, special_tokens, max_tokens, self.draw(seed))
+
+    def heldout_examples(
+        self, text: TrainingText, tokenizer: Any, max_tokens: int
+    ) -> tuple[Documents, dict[str, int]]:
+        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
+        return build_documents(text, special_tokens, max_tokens, self.heldout_draw())
 
 
 def text_inputs(
@@ -103,26 +151,3 @@ def text_inputs(
         "texts": rows.size,
         **attention,
     }
-
-
-def encoder_class(config: Any, objective: str) -> Any:
-    """Return the class of transformers of an encoder's checkpoint, with the heads that it has.
-
-    Args:
-        config: Configuration of the model.
-        objective: Name of the objective, for the error.
-
-    Raises:
-        ConfigError: If the model is a decoder, or no text encoder.
-    """
-    import transformers
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
-    )
-
-    kind = config.model_type
-    is_encoder = kind in ENCODERS and not getattr(config, "is_decoder", False)
-    hint = f"causal for a model of type {kind}: only encoders have vectors of texts to train"
-    require(is_encoder, "objective", objective, hint)
-    names = config.architectures or []
-    return getattr(transformers, names[0]) if names else transformers.AutoModel

@@ -1,8 +1,10 @@
 """Two pieces of one document among those of others: loss and gradient, the same for any cut."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from math import exp, log
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from dana.train import DENOMINATORS
 from dana.train.documents import DrawCrops
 from dana.train.evaluation import measure_loss
 from dana.train.execution import make_accelerator
+from dana.train.joint import collect_vectors, joint_backward
+from dana.train.layout import BatchLayout
 from dana.train.objectives.crops import Crops, CropsCollator, near_repeats, pair_losses
 from dana.train.settings import TrainSettings
 from tests.train.conftest import (
@@ -23,15 +27,12 @@ from tests.train.conftest import (
     gradient_of_step,
     new_state,
     random_documents,
+    some_weights,
     use_varlen,
 )
 
 SETTINGS = TrainSettings(objective="crops", max_tokens=16, batch_size=6, steps=3, clip=1e9)
 COLLATOR = CropsCollator(SPECIAL_TOKENS)
-
-
-def some_weights(count):
-    return np.random.default_rng(9).uniform(0.1, 1, count)
 
 
 def documents(count=8, weights=some_weights):
@@ -122,6 +123,48 @@ def test_a_second_pass_has_the_dropout_of_the_first(monkeypatch):
     torch.testing.assert_close(other_gradient, gradient, atol=1e-6, rtol=1e-4)
     without = gradient_of_step(new_state(bert(), SETTINGS, budget=50), batch, SETTINGS)
     assert abs(without[0].loss - one.loss) > 1e-3, "dropout does something"
+
+
+class OneOfRanks:
+    """Stands in for Accelerate on one of several ranks; what the others add to a sum is given."""
+
+    device = torch.device("cpu")
+    gradient_accumulation_steps = 1
+
+    def __init__(self, rank, ranks, vectors):
+        self.process_index = rank
+        self.num_processes = ranks
+        self.vectors = vectors
+
+    def reduce(self, own):
+        is_mine = own.any(1)
+        torch.testing.assert_close(own[is_mine], self.vectors[is_mine])
+        return self.vectors.clone()
+
+    def no_sync(self, module):
+        return nullcontext()
+
+    def backward(self, loss):
+        loss.backward()
+
+
+@pytest.mark.parametrize(("ranks", "budget"), [(2, 512), (3, 40), (6, 512)])
+def test_ranks_share_the_gradient_of_a_step_and_an_idle_one_adds_nothing(ranks, budget):
+    batch = step_of(documents(2))  # four pieces
+    shape = BatchLayout(budget=budget)
+    outcome, gradient = gradient_of_step(new_state(bert(), SETTINGS), batch, SETTINGS)
+    module = new_state(bert(), SETTINGS).inner_module.train()
+    alone = SimpleNamespace(process_index=0, num_processes=1, device="cpu", reduce=lambda own: own)
+    with torch.no_grad():
+        vectors = collect_vectors(module, batch, shape, alone, lambda: None)
+    sums = 0
+    for rank in range(ranks):
+        accelerator = OneOfRanks(rank, ranks, vectors)
+        sums += joint_backward(module, batch, shape, accelerator, seed=0)
+    trained = [value for value in module.parameters() if value.requires_grad]
+    shared = torch.cat([value.grad.flatten() for value in trained]) / ranks
+    torch.testing.assert_close(shared, gradient, atol=1e-6, rtol=1e-4)
+    assert float(sums[0]) == pytest.approx(outcome.loss, abs=1e-6)
 
 
 def test_passes_that_fit_run_once(monkeypatch):

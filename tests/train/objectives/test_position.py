@@ -25,16 +25,13 @@ from tests.train.conftest import (
     new_state,
     parameters,
     random_documents,
+    some_weights,
     steps,
     use_varlen,
 )
 
 SETTINGS = TrainSettings(objective="position", max_tokens=16, batch_size=6, steps=3, clip=1e9)
 COLLATOR = PositionCollator(SPECIAL_TOKENS)
-
-
-def some_weights(count):
-    return np.random.default_rng(9).uniform(0.1, 1, count)
 
 
 def documents(count=12, weights=some_weights, sentences=2):
