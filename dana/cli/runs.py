@@ -80,7 +80,7 @@ def _quickstart(args: argparse.Namespace) -> None:
     text to find, compares selectors, selects, and shows sources and five passages within two
     minutes. Then it adapts the small model that ships with dana, once on the selected and once on
     as much random text, fine-tunes all three eight times and writes runs/quickstart/report.html.
-    About six minutes on two cores. Run it again to resume.
+    Six to nine minutes on two cores. Run it again to resume.
     """
     from dana.stages.harvest import OWN_TEXT, RECIPE
     from dana.stages.run import run_recipe
