@@ -34,6 +34,7 @@ SMALL = {
     "scoring": ["--copies", "1", "--documents", "2000"],
     "train_causal": ["--model", "runs/decoder", "--rounds", "1"],
     "train_mlm": ["--size", "tiny", "--rounds", "1"],
+    "train_vectors": ["--steps", "5", "--rounds", "1"],
     "weigh_memory": ["--units", "1e5"],
 }
 
