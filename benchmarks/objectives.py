@@ -103,7 +103,7 @@ def planned(args: argparse.Namespace) -> Iterator[Adaptation]:
     """Yield all adaptations, the short ones first."""
     indices = range(args.adaptations)
     for steps, index, task, model in product(args.steps, indices, args.tasks, args.models):
-        for objective, rate, arm in product(args.objectives, args.rates, ARMS):
+        for objective, rate, arm in product(args.objectives, args.rates, args.arms):
             yield Adaptation(task, model, objective, arm, rate, steps, index)
 
 
@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["rct_sample", "ag_news"])
     parser.add_argument("--models", nargs="+", default=["dana-mini"])
     parser.add_argument("--objectives", nargs="+", default=["position", "crops"])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--rates", nargs="+", type=float, default=[1e-4, 3e-4, 1e-3])
     parser.add_argument("--steps", nargs="+", type=int, default=[50, 150, 500])
     parser.add_argument("--adaptations", type=int, default=2)
