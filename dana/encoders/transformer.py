@@ -27,14 +27,15 @@ from dana.core.logging import tick
 from dana.core.workers import prefetch
 from dana.models.folder import load_own_tokenizer, model_identity, running
 from dana.models.heads import positions_of
+from dana.models.pooling import read_pooling
 
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "max")
 DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class TransformerEncoder:
-    """Mean over a text's real tokens, or its classification token, of one hidden layer of any ``AutoModel``.
+    """Pool one hidden layer of any ``AutoModel`` over a text's real tokens, or take its classification token.
 
     Texts are padded on the right, whatever the tokenizer's default: no real token attends to
     padding, and positions start at the first real token.
@@ -42,7 +43,8 @@ class TransformerEncoder:
     Attributes:
         model: A Hub name or a folder with safetensors weights.
         pooling: ``mean`` over every token but padding, or ``cls``, the classification token: the
-            first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused.
+            first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused;
+            or ``max`` over every token but padding.
         layer: Hidden layer, 0 for the embeddings; -1 is the last.
         max_tokens: Length to which texts are truncated, special tokens included; at most the
             model's positions.
@@ -50,6 +52,7 @@ class TransformerEncoder:
         device: ``auto`` uses CUDA if available.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
             that support it; vectors then differ by about 1e-2 of their norm.
+        normalize: Whether each vector is divided by its norm.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
@@ -62,6 +65,7 @@ class TransformerEncoder:
     batch_tokens: int = 8192
     device: str = "auto"
     dtype: str = "float32"
+    normalize: bool = False
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -97,7 +101,11 @@ class TransformerEncoder:
         return 0 if empty_text[0] == token else -1
 
     def identity(self) -> dict[str, Any]:
-        names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
+        names = ["pooling", "layer", "max_tokens"]
+        if self.dtype != "float32":
+            names.append("dtype")
+        if self.normalize:
+            names.append("normalize")
         parameters = {name: getattr(self, name) for name in names}
         return {"encoder": "transformer", "weights": model_identity(self.model), **parameters}
 
@@ -127,10 +135,12 @@ class TransformerEncoder:
             for batch in batches:
                 vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
                 tick(len(batch.rows))
+        if self.normalize:
+            return torch.nn.functional.normalize(vectors, dim=1)
         return vectors
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
-        """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
+        """Pool the hidden states of a batch, (size, dims): one token, or the mean or maximum over a text."""
         needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
         with (
             running(network),
@@ -144,8 +154,25 @@ class TransformerEncoder:
         if position is not None:
             columns = 0 if position == 0 else batch.mask.sum(1) - 1
             return states[torch.arange(len(states), device=states.device), columns]
+        if self.pooling == "max":
+            is_padding = batch.mask.unsqueeze(-1) == 0
+            return states.masked_fill(is_padding, -torch.inf).amax(1)
         mask = batch.mask.unsqueeze(-1).to(states.dtype)
         return (states * mask).sum(1) / mask.sum(1)
+
+
+def own_encoder(model: str, max_tokens: int = 256) -> TransformerEncoder:
+    """Make the encoder that a checkpoint's own files describe: its pooling, and its normalisation.
+
+    Args:
+        model: A Hub name, a model that ships with dana, or a folder with safetensors weights.
+        max_tokens: Length to which texts are truncated, special tokens included.
+
+    Raises:
+        ArtifactError: If the checkpoint has a module that is not supported.
+    """
+    own = read_pooling(model)
+    return TransformerEncoder(model, own.mode, max_tokens=max_tokens, normalize=own.normalize)
 
 
 # Of the published model.safetensors, which a third party's package ships.

@@ -207,6 +207,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "texts": labels,
         "notes": labelled.notes,
     }
+    grouping = {"group": "group"} if "group" in labelled.texts else {}
     return {
         "name": folder.resolve().name,
         "title": "Made by dana init",
@@ -216,6 +217,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "splits": {},
         "data": {"file": Path(TEXTS).stem},
         "folds": "fold",
+        **grouping,
         "made_from": made_from,
     }
 
