@@ -82,7 +82,8 @@ PROBE = [
     Flag("--task", "cards", "names or YAML files of task cards", MANY),
     *CARDS,
     *FINETUNE[3:6],
-    *plain_flags("sizes+ draws max_tokens", "probe."),
+    Flag("--sizes", "probe.sizes", options={"nargs": "+", "type": int}),
+    *plain_flags("draws max_tokens", "probe."),
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]

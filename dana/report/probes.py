@@ -88,7 +88,7 @@ def read_probes(path: Path) -> tuple[ProbeResult, ...]:
         ArtifactError: If a file is damaged.
     """
     arms: dict[tuple[str, str], dict[int, Path]] = {}
-    for file in sorted(path.glob("probe/*/*/*/metrics.json")):
+    for file in sorted(path.glob("probe/*/*/*/probe.json")):
         task, arm, index = file.parts[-4:-1]
         if re.fullmatch(r"\d+", index):
             arms.setdefault((task, arm), {})[int(index)] = file
@@ -168,7 +168,7 @@ def read_retrieval(path: Path) -> list[dict[str, Any]]:
         ArtifactError: If a file is damaged.
     """
     rows = []
-    for file in sorted(path.glob("retrieval/*/*/metrics.json")):
+    for file in sorted(path.glob("retrieval/*/*/retrieval.json")):
         with reading(file):
             for text, scores in read_object(file)["texts"].items():
                 if scores is not None:

@@ -39,7 +39,7 @@ from dana.finetuning.probe import (
     probe_scores,
     text_keys,
 )
-from dana.finetuning.results import METRICS, PREDICTIONS
+from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
@@ -48,6 +48,8 @@ from dana.tasks.kinds.base import Kind
 
 log = get_logger(__name__)
 
+PROBE_FILE = "probe.json"
+RETRIEVAL_FILE = "retrieval.json"
 ALL = "all"  # the size of all training texts
 LINEAR = "linear"
 NEIGHBOURS = "neighbours"
@@ -81,7 +83,7 @@ def probe_stage(
         model: Folder with safetensors, or Hub name.
         card: A task card's name or YAML file.
         settings: Sizes and draws.
-        out: Folder for ``metrics.json`` (a row per size) and ``predictions.parquet`` (a row per
+        out: Folder for ``probe.json`` (a row per size) and ``predictions.parquet`` (a row per
             size, draw and test text).
         texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
         data: Folder of the card's data.
@@ -122,7 +124,10 @@ def probe_stage(
             "fold": fold,
             "groups_in_test": apart,
         }
-        write_json(draft.path / METRICS, {**_head(task), **details, **metrics})
+        write_json(draft.path / PROBE_FILE, {**_head(task), **details, **metrics})
+        means = {row["size"]: row["mean"] for row in metrics["sizes"]}
+        means[NEIGHBOURS] = metrics["neighbours"]["mean"]
+        draft.notes["metrics"] = {f"{task.metric}_{name}": mean for name, mean in means.items()}
         pq.write_table(table, draft.path / PREDICTIONS, compression="zstd")
         draft.counts = {"train": len(train), "test": len(test), "in_group_of_test": apart}
         draft.notes[RAW_FILES] = raw_files.records()
@@ -178,7 +183,7 @@ def _probe(
     test: list[Example],
     settings: ProbeSettings,
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Encode both texts, fit and predict; returns the predictions, and the entries of ``metrics.json``."""
+    """Encode both texts, fit and predict; returns the predictions, and the entries of ``probe.json``."""
     kind = task.label_kind
     vectors = encoder.encode(joined_texts([*train, *test])).cpu().numpy()
     labels = kind.gather([example.label for example in (*train, *test)])
@@ -263,7 +268,7 @@ def retrieval_stage(
         model: Folder with safetensors, or Hub name.
         texts: Folder of held-out documents (:data:`dana.core.schemas.DOCUMENTS`) by the name of the text.
         settings: ``documents``, the number of documents, ``max_tokens`` and ``seed`` are used.
-        out: Folder for ``metrics.json``: for each text the number of documents, MRR@10 and nDCG@10;
+        out: Folder for ``retrieval.json``: for each text the number of documents, MRR@10 and nDCG@10;
             null with fewer than 20 documents of two sentences, and why.
         language: Language of the texts, ISO 639-1.
 
@@ -303,7 +308,13 @@ def retrieval_stage(
             words = ", ".join(f"{measure} {value:.4f}" for measure, value in scores.items())
             log.info("retrieval %s text: %s among %d documents", name, words, len(pieces))
         content = {"model": model_name(model), "settings": of_retrieval, "texts": found}
-        write_json(draft.path / METRICS, content)
+        write_json(draft.path / RETRIEVAL_FILE, content)
+        measured = {name: scores for name, scores in found.items() if scores}
+        draft.notes["metrics"] = {
+            f"{name}_{measure}": value
+            for name, scores in measured.items()
+            for measure, value in scores.items()
+        }
 
     return make(out, "retrieval", depends_on, write)
 

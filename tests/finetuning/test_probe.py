@@ -53,7 +53,7 @@ def test_a_draw_has_the_shares_of_the_labels_and_contains_the_smaller_ones():
 
 
 def test_draws_and_folds_do_not_depend_on_the_order_of_the_texts():
-    vectors, labels, keys = cloud()
+    _, labels, keys = cloud()
     strata = strata_of(labels, THREE)
     groups = np.arange(300) // 4
     order = np.random.default_rng(1).permutation(300)
@@ -61,8 +61,6 @@ def test_draws_and_folds_do_not_depend_on_the_order_of_the_texts():
     assert set(keys[order][draw_labels(keys[order], strata[order], 60, 3)]) == drawn
     numbers = fold_numbers(keys, strata, groups)
     assert np.array_equal(fold_numbers(keys[order], strata[order], groups[order]), numbers[order])
-    for side in (keys, keys[order]):  # equal texts are told apart by their ids alone
-        assert len(set(side.tolist())) == 300
 
 
 def test_the_key_of_a_text_depends_on_no_other_text():
