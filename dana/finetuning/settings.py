@@ -146,8 +146,8 @@ class ProbeSettings:
     """The frozen probe: a linear model on the vectors of a checkpoint that is not trained on the task."""
 
     enabled: Bool = False
-    """Probe the base and every adapted model of a run. Off in a recipe without the section, so that
-    runs that were made before it stay as they are; dana init and the quickstart turn it on."""
+    """Probe the base and every adapted model of a run. Off by default, so that recipes without the
+    section make what they always made; dana init turns it on."""
     sizes: Annotated[list[Count], Field(min_length=1)] = field(
         default_factory=lambda: [50, 100, 200, 500]
     )

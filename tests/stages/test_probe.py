@@ -242,7 +242,15 @@ def test_a_sentence_finds_the_rest_of_its_document(checkpoint, tmp_path):
 def test_killed_it_leaves_nothing_half_written_and_goes_on(checkpoint, tmp_path):
     card = toy_task.write_task(tmp_path)
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "dana", "probe", "--model", "base=dana-mini", f"toy={checkpoint}"]
+    words = [
+        sys.executable,
+        "-m",
+        "dana",
+        "probe",
+        "--model",
+        "base=dana-mini",
+        f"toy={checkpoint}",
+    ]
     words += ["--task", str(card), "--out", str(out), "--sizes", "12"]
     process = subprocess.Popen(words)
     while process.poll() is None and not list(out.glob("probe/toy/*/0")):
