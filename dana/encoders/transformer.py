@@ -27,7 +27,7 @@ from dana.core.logging import tick
 from dana.core.workers import prefetch
 from dana.models.folder import load_own_tokenizer, model_identity, running
 from dana.models.heads import positions_of
-from dana.models.pooling import read_pooling
+from dana.models.pooling import Pooling, read_pooling
 
 POOLINGS = ("mean", "cls", "max")
 DTYPES = ("float32", "bfloat16")
@@ -52,7 +52,6 @@ class TransformerEncoder:
         device: ``auto`` uses CUDA if available.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
             that support it; vectors then differ by about 1e-2 of their norm.
-        normalize: Whether each vector is divided by its norm.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
@@ -65,7 +64,6 @@ class TransformerEncoder:
     batch_tokens: int = 8192
     device: str = "auto"
     dtype: str = "float32"
-    normalize: bool = False
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -101,11 +99,7 @@ class TransformerEncoder:
         return 0 if empty_text[0] == token else -1
 
     def identity(self) -> dict[str, Any]:
-        names = ["pooling", "layer", "max_tokens"]
-        if self.dtype != "float32":
-            names.append("dtype")
-        if self.normalize:
-            names.append("normalize")
+        names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
         parameters = {name: getattr(self, name) for name in names}
         return {"encoder": "transformer", "weights": model_identity(self.model), **parameters}
 
@@ -135,8 +129,6 @@ class TransformerEncoder:
             for batch in batches:
                 vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
                 tick(len(batch.rows))
-        if self.normalize:
-            return torch.nn.functional.normalize(vectors, dim=1)
         return vectors
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
@@ -161,18 +153,38 @@ class TransformerEncoder:
         return (states * mask).sum(1) / mask.sum(1)
 
 
-def own_encoder(model: str, max_tokens: int = 256) -> TransformerEncoder:
-    """Make the encoder that a checkpoint's own files describe: its pooling, and its normalisation.
+@dataclass(frozen=True)
+class OwnEncoder:
+    """The encoder that a checkpoint's own files describe: its pooling, and its normalisation.
 
-    Args:
-        model: A Hub name, a model that ships with dana, or a folder with safetensors weights.
-        max_tokens: Length to which texts are truncated, special tokens included.
-
-    Raises:
-        ArtifactError: If the checkpoint has a module that is not supported.
+    Attributes:
+        encoder: Pools the last hidden layer.
+        pooling: What the files say.
     """
-    own = read_pooling(model)
-    return TransformerEncoder(model, own.mode, max_tokens=max_tokens, normalize=own.normalize)
+
+    encoder: TransformerEncoder
+    pooling: Pooling
+
+    @classmethod
+    def of_model(cls, model: str, max_tokens: int = 256) -> "OwnEncoder":
+        """Read how a checkpoint pools; see :func:`dana.models.pooling.read_pooling`.
+
+        Args:
+            model: A Hub name, a model that ships with dana, or a folder with safetensors weights.
+            max_tokens: Length to which texts are truncated, special tokens included.
+
+        Raises:
+            ArtifactError: If the checkpoint has a module that is not supported.
+        """
+        pooling = read_pooling(model)
+        return cls(TransformerEncoder(model, pooling.mode, max_tokens=max_tokens), pooling)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Encode texts as :meth:`TransformerEncoder.encode`, each of norm 1 if the checkpoint says so."""
+        vectors = self.encoder.encode(texts)
+        if self.pooling.normalize:
+            return torch.nn.functional.normalize(vectors, dim=1)
+        return vectors
 
 
 # Of the published model.safetensors, which a third party's package ships.

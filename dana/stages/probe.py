@@ -22,7 +22,7 @@ from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.documents import source_digests
 from dana.corpus.units import sentences
-from dana.encoders.transformer import TransformerEncoder, own_encoder
+from dana.encoders.transformer import OwnEncoder
 from dana.finetuning.neighbours import (
     choose_number,
     nearest_rows,
@@ -98,7 +98,7 @@ def probe_stage(
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
     check_checkpoint(model)
-    encoder = own_encoder(model, settings.max_tokens)
+    encoder = OwnEncoder.of_model(model, settings.max_tokens)
     raw_files = RawFiles(out)
     files = task.files(data, SPLITS)
     origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
@@ -106,7 +106,7 @@ def probe_stage(
     origin["data"] = source_digests(files, raw_files.digest)
     depends_on = {
         "model": model_identity(model, raw_files.digest),
-        "pooling": {"mode": encoder.pooling, "normalize": encoder.normalize},
+        "pooling": asdict(encoder.pooling),
         "task": origin,
         "max_train": texts.max_train,
         "fold": fold,
@@ -177,7 +177,7 @@ def group_numbers(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _probe(
-    encoder: TransformerEncoder,
+    encoder: OwnEncoder,
     task: TaskCard,
     train: list[Example],
     test: list[Example],
@@ -276,7 +276,7 @@ def retrieval_stage(
         ArtifactError: If model or texts are missing.
     """
     check_checkpoint(model)
-    encoder = own_encoder(model, settings.max_tokens)
+    encoder = OwnEncoder.of_model(model, settings.max_tokens)
     of_retrieval = {
         "documents": settings.documents,
         "seed": settings.seed,
@@ -285,7 +285,7 @@ def retrieval_stage(
     }
     depends_on = {
         "model": model_identity(model),
-        "pooling": {"mode": encoder.pooling, "normalize": encoder.normalize},
+        "pooling": asdict(encoder.pooling),
         "texts": {name: table_identity(Path(path), DOCUMENTS) for name, path in texts.items()},
         "settings": of_retrieval,
         "version": VERSION,
