@@ -106,7 +106,7 @@ def read_probes(path: Path) -> tuple[ProbeResult, ...]:
 def _read_arm(arm: str, files: Sequence[Path]) -> list[ProbeResult]:
     """Read the probes of all adaptations, or folds, of one arm."""
     metrics = [read_object(file) for file in files]
-    results = []
+    results: list[ProbeResult] = []
     if not files:
         return results
     first = metrics[0]

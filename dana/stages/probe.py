@@ -292,7 +292,7 @@ def retrieval_stage(
     }
 
     def write(draft: Draft) -> None:
-        found = {}
+        found: dict[str, dict[str, float] | None] = {}
         for name, path in texts.items():
             pieces = cut_documents(Path(path), settings.documents, language, settings.seed)
             draft.counts[name] = len(pieces)
