@@ -166,7 +166,7 @@ def _describe_tests(labelled: LabelledTexts) -> str:
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
     power = smallest_difference(tests, count, questions=2)
     found = describe_difference(power, 2)
-    by_probe = smallest_difference(tests, count, questions=2, probe=True)
+    by_probe = smallest_difference(tests, count, probe=True)  # whose p is not adjusted
     if by_probe < 1:
         found += f", by the probe of about {by_probe:.2g}"
     return f"{tests:,} texts, {split}; {found}"
