@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import toy_task
 
+import dana
 from dana.cli.main import main
 from dana.core.artifacts import run_manifests
 from dana.core.errors import ConfigError
@@ -261,3 +262,11 @@ def test_killed_it_leaves_nothing_half_written_and_goes_on(checkpoint, tmp_path)
         assert {"probe.json", "predictions.parquet"} <= {path.name for path in folder.iterdir()}
     subprocess.run(words, check=True)
     assert len(list(out.glob("probe/toy/*/0/probe.json"))) == 2
+
+
+def test_the_python_function_gives_the_rows_of_the_command(checkpoint, tmp_path):
+    card = toy_task.write_task(tmp_path)
+    table = dana.probe({"base": checkpoint}, card, sizes=[12], draws=2, max_tokens=24, quiet=True)
+    assert list(table["measure"]) == ["12 labels", "all 120 labels", "neighbours"]
+    with pytest.raises(ConfigError, match=r"dana.probe: unknown keyword 'drawz'"):
+        dana.probe({"base": checkpoint}, card, drawz=2)
