@@ -14,8 +14,9 @@ POWER = 0.8  # probability of deciding the smallest difference that can be shown
 # Assumed before any run (docs/results/verdicts.md): what two arms' predictions disagree on, and how
 # adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
-# The same of the frozen probe, averaged over ten draws of 100 to 500 labels (docs/guide/probe.md).
-PROBE_DISAGREEMENT, PROBE_DEVIATION = 0.05, 0.005
+# The same of the frozen probe, for 200 labels or more, from what docs/guide/probe.md measured.
+PROBE_DISAGREEMENT = 0.03
+PROBE_DEVIATION = 0.006
 FIRST_LOOK = 3  # units; two say too little of how they vary
 LARGEST_Z = 8.0  # beyond it a p is not told from 0
 
@@ -356,8 +357,9 @@ def smallest_difference(
 ) -> float:
     """Estimate before any run the smallest difference of accuracies that can be shown, as :meth:`TwoLevel.detectable`.
 
-    Assumes that two arms disagree on a fifth of the texts and that adaptations deviate by .0125; by
-    the probe, whose draws of labels average much of that out, on a twentieth and by .005.
+    Assumes that two arms disagree on a fifth of the texts and that adaptations deviate by .0125. By
+    the probe, whose draws of labels average much of that out, it assumes that a text's part of the
+    difference has a variance of .03 and that adaptations deviate by .006.
 
     Args:
         texts: Number of texts that are tested.
