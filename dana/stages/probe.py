@@ -104,13 +104,14 @@ def probe_stage(
     origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
     origin |= {"id": task.id or "id", "group": task.group, **task.partition}
     origin["data"] = source_digests(files, raw_files.digest)
+    of_probe = {name: getattr(settings, name) for name in OF_PROBE}
     depends_on = {
         "model": model_identity(model, raw_files.digest),
         "pooling": asdict(encoder.pooling),
         "task": origin,
         "max_train": texts.max_train,
         "fold": fold,
-        "settings": {name: getattr(settings, name) for name in OF_PROBE},
+        "settings": of_probe,
         "version": VERSION,
     }
 
@@ -120,7 +121,7 @@ def probe_stage(
         table, metrics = _probe(encoder, task, train, test, settings)
         details = {
             "model": model_name(model),
-            "settings": asdict(settings),
+            "settings": of_probe,
             "fold": fold,
             "groups_in_test": apart,
         }
