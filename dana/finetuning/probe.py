@@ -24,6 +24,7 @@ USUAL_STRENGTH = 1e-2  # where the texts are too few to choose
 FOLDS = 3
 RANGES = 5  # of numbers, by which draws and folds are stratified
 MOST_STEPS = 500  # of L-BFGS
+LEAST_PROBABILITY = 1e-9  # in a loss, also of a class that no fitted text has
 NO_PROBE = "each word has a label, and a probe sees one vector a text"
 
 
@@ -35,7 +36,7 @@ class LabelledVectors:
         vectors: Shape (texts, width).
         labels: Labels of shape (texts,), as the kind represents them.
         kind: Kind of the labels.
-        metric: Metric of the task, by which the penalty is chosen.
+        metric: Metric of the task.
         keys: Keys of the texts, from :func:`text_keys`.
         groups: Number of each text's group; a group is fitted to or predicted, never both. None if
             each text is alone.
@@ -183,18 +184,19 @@ def probe_scores(
 def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None = None) -> float:
     """Choose the inverse strength of the penalty by cross-validation within samples of training texts.
 
+    The log loss chooses (the squared error, of numbers). The metric of so few texts is too coarse:
+    it took a constant prediction for the best of 50 labels, and too weak a penalty with 500.
+
     Args:
         texts: The training texts.
-        samples: Rows of one draw of labels each, all of one size; scores are averaged over them.
+        samples: Rows of one draw of labels each, all of one size; losses are summed over them.
             None takes all texts as one sample.
 
     Returns:
-        The strength with the best score; of equals the strongest penalty. The usual one where no
+        The strength with the least loss; of equals the strongest penalty. The usual one where no
         sample can be divided.
     """
-    kind = texts.kind
-    sign = -1 if kind.metrics[texts.metric] == "lower" else 1
-    scores = np.zeros(len(STRENGTHS))
+    losses = np.zeros(len(STRENGTHS))
     is_measured = False
     for sample in [np.arange(len(texts.labels))] if samples is None else samples:
         part = texts.rows(sample)
@@ -202,13 +204,9 @@ def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None
         if len(set(numbers.tolist())) < 2 or len(set(part.strata.tolist())) < 2:
             continue
         is_measured = True
-        predictions = np.empty((len(STRENGTHS), len(sample)), dtype=part.labels.dtype)
         for train, test in _sides(numbers):
-            path = _path(part.vectors, part.labels, kind, train, test, STRENGTHS)
-            for number, predicted in enumerate(path):
-                predictions[number, test] = predicted
-        scores += [sign * kind.score(row, part.labels, part.metric) for row in predictions]
-    return STRENGTHS[int(scores.argmax())] if is_measured else USUAL_STRENGTH
+            losses += _losses(part.vectors, part.labels, part.kind, train, test)
+    return STRENGTHS[int(losses.argmin())] if is_measured else USUAL_STRENGTH
 
 
 def cross_validated(
@@ -276,6 +274,38 @@ def _path(
         yield from _logistic_path(fitted, labels[train], others, strengths)
 
 
+def _losses(
+    vectors: np.ndarray, labels: np.ndarray, kind: Kind, train: np.ndarray, test: np.ndarray
+) -> np.ndarray:
+    """Sum the losses of test rows after a fit to the others, for each of :data:`STRENGTHS`."""
+    fitted, others = _standardise(vectors[train], vectors[test])
+    if not kind.has_labels:
+        path = _ridge_path(fitted, labels[train], others, STRENGTHS)
+        return np.array([np.square(predicted - labels[test]).sum() for predicted in path])
+    if kind.dtype is not object:
+        return _log_losses(fitted, labels[train], others, labels[test])
+    targets = kind.loss_labels(labels.tolist()).astype(np.int64)
+    losses = np.zeros(len(STRENGTHS))
+    for target in targets.T:
+        losses += _log_losses(fitted, target[train], others, target[test])
+    return losses
+
+
+def _log_losses(
+    train: np.ndarray, targets: np.ndarray, test: np.ndarray, actual: np.ndarray
+) -> np.ndarray:
+    """Sum the log losses of logistic regression on test rows, for each of :data:`STRENGTHS`."""
+    if len(np.unique(targets)) < 2:
+        wrong = int((actual != targets[0]).sum())
+        return np.full(len(STRENGTHS), -wrong * np.log(LEAST_PROBABILITY))
+    losses = []
+    for model in _logistic_fits(train, targets, STRENGTHS):
+        probabilities = model.predict_proba(test) * (model.classes_ == actual[:, None])
+        of_actual = np.maximum(probabilities.sum(1), LEAST_PROBABILITY)
+        losses.append(-np.log(of_actual).sum())
+    return np.array(losses)
+
+
 def _standardise(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and scale both by the training rows; a constant column is only centred."""
     train = train.astype(np.float64)
@@ -293,6 +323,14 @@ def _logistic_path(
         for _ in strengths:
             yield np.full(len(test), targets[0])
         return
+    for model in _logistic_fits(train, targets, strengths):
+        yield model.predict(test)
+
+
+def _logistic_fits(
+    train: np.ndarray, targets: np.ndarray, strengths: Sequence[float]
+) -> Iterator[Any]:
+    """Yield logistic regression of two classes or more, fitted with one strength after the other."""
     from sklearn.linear_model import LogisticRegression
 
     model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True)
@@ -300,7 +338,7 @@ def _logistic_path(
         warnings.simplefilter("ignore")  # of the last digits of the weakest penalty
         for strength in strengths:
             model.set_params(C=strength)
-            yield model.fit(train, targets).predict(test)
+            yield model.fit(train, targets)
 
 
 def _ridge_path(

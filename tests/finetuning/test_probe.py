@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 from dana.finetuning.probe import (
     STRENGTHS,
@@ -151,6 +153,26 @@ def test_the_penalty_is_chosen_by_folds_that_keep_groups_together():
     apart = cross_validated(LabelledVectors(**{**texts.__dict__, "groups": groups}), repeats=1)
     assert (by_heart == labels).mean() > 0.8
     assert (apart == labels).mean() < 0.5
+
+
+def test_the_penalty_has_the_least_loss_in_folds():
+    vectors, labels, keys = cloud(60)
+    labels = np.where(np.arange(60) < 40, 0, labels)  # a constant prediction is often right
+    texts = LabelledVectors(vectors, labels, THREE, "micro_f1", keys)
+    numbers = fold_numbers(keys, strata_of(labels, THREE))
+    losses = []
+    for strength in STRENGTHS:
+        loss = 0.0
+        for number in range(3):
+            train = numbers != number
+            mean, scale = vectors[train].mean(0), vectors[train].std(0)
+            standard = (vectors - mean) / scale
+            model = LogisticRegression(C=strength, max_iter=500)
+            model.fit(standard[train], labels[train])
+            chances = model.predict_proba(standard[~train])
+            loss += log_loss(labels[~train], chances, labels=model.classes_, normalize=False)
+        losses.append(loss)
+    assert choose_strength(texts) == STRENGTHS[int(np.argmin(losses))]
 
 
 def test_cross_validation_gives_every_text_a_prediction_of_each_division():
