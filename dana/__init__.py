@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dana.api.training import adapt as adapt
     from dana.api.training import evaluate as evaluate
     from dana.api.training import finetune as finetune
+    from dana.api.training import probe as probe
     from dana.api.training import training_dataset as training_dataset
     from dana.core.errors import DanaError as DanaError
     from dana.scoring.saved_selector import load_selector as load_selector
@@ -35,6 +36,7 @@ _HOMES = {
     "adapt": "dana.api.training",
     "finetune": "dana.api.training",
     "evaluate": "dana.api.training",
+    "probe": "dana.api.training",
     "load_selector": "dana.scoring.saved_selector",
     "load_model": "dana.train.hf_trainer",
     "training_dataset": "dana.api.training",

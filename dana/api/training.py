@@ -20,10 +20,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from datasets import Dataset
 
+    from dana.stages.evaluate import Checkpoint
+
 Model = str | Path | tuple[Any, Any]
 ADAPT = ("adapt", "inputs", "hygiene", "on_bad_record", "data")
 FINETUNE = ("finetune", "data", "task_path")
 EVALUATE = (*FINETUNE, "jobs")
+PROBE = (
+    "probe",
+    "data",
+    "task_path",
+    "jobs",
+    "finetune.max_train",
+    "finetune.text_field",
+    "finetune.label_field",
+    "finetune.id_field",
+)
 
 
 @with_messages
@@ -197,44 +209,88 @@ def evaluate(
         ConfigError: For a wrong keyword or card, or a checkpoint that is unknown or named twice.
         DanaError: See :func:`dana.stages.evaluate.run_evaluate`.
     """
-    from dana.stages.evaluate import Checkpoint, run_evaluate
+    from dana.stages.evaluate import run_evaluate
 
-    cards = [tasks] if isinstance(tasks, str | Path) else list(tasks)
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder(out))
         ready = replace(
             settings_of("evaluate", None, settings, EVALUATE),
             out=str(folder),
-            cards=list(map(str, cards)),
+            cards=_card_names(tasks),
         )
-        is_valid = isinstance(models, Mapping) or (
-            isinstance(models, Sequence) and not isinstance(models, str)
+        return run_evaluate(_checkpoints(models, stack), ready, remake)
+
+
+@with_messages
+def probe(
+    models: Mapping[str, Model] | Sequence[Folder],
+    tasks: Folder | Sequence[Folder],
+    out: Folder | None = None,
+    remake: bool = False,
+    **settings: Any,
+) -> "pd.DataFrame":
+    """Probe the frozen vectors of checkpoints on labelled tasks, without training them.
+
+    Args:
+        models: As for :func:`evaluate`.
+        tasks: One or more task cards, by name or YAML file.
+        out: Folder of the run: ``probe/TASK/NAME``, ``report.html`` and its tables. None uses a temporary one.
+        remake: Whether results of other settings are replaced, instead of refused.
+        **settings: Keys of the section ``probe`` of a recipe (``sizes``, ``draws`` …), ``max_train`` and the fields of
+            the section ``finetune``, ``data``, ``task_path`` and ``jobs``.
+
+    Returns:
+        One row per task, checkpoint (``arm``) and ``measure``: ``metric``, ``labels``, ``draws``,
+        ``mean``, ``low`` and ``high`` (95 % interval over test texts, and folds) …
+
+    Raises:
+        ConfigError: For a wrong keyword or card, a checkpoint that is unknown or named twice, or a
+            task whose words have labels.
+        DanaError: See :func:`dana.stages.run_probe.run_probe`.
+    """
+    from dana.stages.run_probe import run_probe
+
+    with ExitStack() as stack:
+        folder = stack.enter_context(run_folder(out))
+        ready = replace(
+            settings_of("probe", None, settings, PROBE), out=str(folder), cards=_card_names(tasks)
         )
-        require(
-            is_valid,
-            "models",
-            models,
-            "a mapping of names to checkpoints, or a list of folders and Hub names",
-        )
-        if not isinstance(models, Mapping):
-            wrong = next(
-                (type(model).__name__ for model in models if not isinstance(model, str | Path)),
-                None,
-            )
-            require(
-                wrong is None,
-                "models",
-                wrong,
-                "folders and Hub names; a mapping gives others a name",
-            )
-            checkpoints = [Checkpoint.parse(str(model)) for model in models]
-            return run_evaluate(checkpoints, ready, remake)
-        pairs = models.items()
-        rows = [
+        return run_probe(_checkpoints(models, stack), ready, remake)
+
+
+def _card_names(tasks: Folder | Sequence[Folder]) -> list[str]:
+    """Return the cards that a call names."""
+    return [str(tasks)] if isinstance(tasks, str | Path) else [str(task) for task in tasks]
+
+
+def _checkpoints(
+    models: Mapping[str, Model] | Sequence[Folder], stack: ExitStack
+) -> "list[Checkpoint]":
+    """Name the checkpoints of a call; those in memory are saved until the stack ends."""
+    from dana.stages.evaluate import Checkpoint
+
+    is_valid = isinstance(models, Mapping) or (
+        isinstance(models, Sequence) and not isinstance(models, str)
+    )
+    require(
+        is_valid,
+        "models",
+        models,
+        "a mapping of names to checkpoints, or a list of folders and Hub names",
+    )
+    if isinstance(models, Mapping):
+        return [
             Checkpoint(name, stack.enter_context(saved_model(checkpoint)), _origin(checkpoint))
-            for name, checkpoint in pairs
+            for name, checkpoint in models.items()
         ]
-        return run_evaluate(rows, ready, remake)
+    for model in models:
+        require(
+            isinstance(model, str | Path),
+            "models",
+            type(model).__name__,
+            "folders and Hub names; a mapping gives others a name",
+        )
+    return [Checkpoint.parse(str(model)) for model in models]
 
 
 def _origin(model: Model) -> str | None:

@@ -1,4 +1,4 @@
-"""The commands that train models and use them: ``dana adapt``, ``finetune``, ``predict`` and ``task``."""
+"""The commands that train models and use them: ``dana adapt``, ``finetune``, ``probe``, ``predict`` and ``task``."""
 
 import argparse
 import sys
@@ -11,6 +11,7 @@ from dana.cli.flags import (
     AddCommand,
     Flag,
     add_command,
+    add_dry_run,
     add_group,
     add_remake,
     local_folder,
@@ -77,6 +78,15 @@ FINETUNE = [
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]
+PROBE = [
+    Flag("--task", "cards", "names or YAML files of task cards", MANY),
+    *CARDS,
+    *FINETUNE[3:6],
+    Flag("--sizes", "probe.sizes", options={"nargs": "+", "type": int}),
+    *plain_flags("draws max_tokens", "probe."),
+    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
+    Flag("--out", "out", "folder of the result"),
+]
 READING = {
     "text_field": "field with the text, or a.b (default: the card's, or text)",
     "text_pair_field": "field with the second text, for a model of pairs (default: the card's)",
@@ -124,6 +134,12 @@ def add_tasks(add: AddCommand) -> None:
     finetune.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
     push = "also upload the model of --save, privately, as organisation/name"
     finetune.add_argument("--push-to-hub", metavar="NAME", help=push)
+    probe = add_command(add, "probe", _probe, PROBE, reads=("model", "finetune"), json=True)
+    probe.set_defaults(processes=True)
+    add_remake(probe)
+    add_dry_run(probe)
+    models = "checkpoints to probe: folders or Hub names, or NAME=MODEL"
+    probe.add_argument("--model", dest="models", nargs="+", metavar="MODEL", help=models)
     predict = add_command(add, "predict", _predict, settings=False, json=True)
     predict.add_argument(
         "model",
@@ -306,6 +322,40 @@ def _evaluate(
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
     return {"out": settings.out, "results": table.to_dict("records")}
+
+
+def _probe(args: argparse.Namespace) -> dict[str, Any]:
+    """Probe checkpoints on labelled tasks without training them: what do their vectors say?
+
+    The vectors are pooled as the checkpoint's modules.json says, else by the mean. A linear model
+    is fitted to 50, 100, 200, 500 and all labels, in ten draws that all checkpoints share, and
+    tested on all test texts; beside it the nearest labelled texts vote. Seconds for a small model
+    on 500 texts. A task whose words have labels has no probe.
+
+    Writes OUT/probe/TASK/NAME/FOLD, OUT/report.html and its tables. A checkpoint is named by the
+    last part of its path, or by NAME=MODEL; one that is named base is compared with the others,
+    draw by draw over test texts. The same command resumes. See docs/guide/probe.md.
+
+      dana probe --model base=dana-mini mine=runs/mine/adapted --task chemprot --out runs/probe
+    """
+    from dana.core.config import require
+    from dana.stages.evaluate import Checkpoint
+    from dana.stages.plan import plan_text
+    from dana.stages.run_probe import plan_probe, probe_text, run_probe
+
+    settings = settings_from(args)
+    models = args.models or [settings.model or ""]
+    require(all(models), "--model", models, "the checkpoint to probe: a folder or a Hub name")
+    require(bool(settings.cards), "--task", settings.cards, "at least one card")
+    checkpoints = [Checkpoint.parse(model) for model in models]
+    if args.dry_run:
+        print(plan_text(plan_probe(checkpoints, settings)))
+        return {"out": settings.out}
+    table = run_probe(checkpoints, settings, args.remake)
+    folder = Path(settings.out)
+    print(probe_text(folder))
+    print(f"\nwritten: {folder / 'report.html'}")
+    return {"out": folder, "results": table.to_dict("records")}
 
 
 def _predict(args: argparse.Namespace) -> dict[str, Any]:

@@ -14,6 +14,9 @@ POWER = 0.8  # probability of deciding the smallest difference that can be shown
 # Assumed before any run (docs/results/verdicts.md): what two arms' predictions disagree on, and how
 # adaptations vary.
 DISAGREEMENT, DEVIATION = 0.2, 0.0125
+# The same of the frozen probe, for 200 labels or more, from what docs/guide/probe.md measured.
+PROBE_DISAGREEMENT = 0.03
+PROBE_DEVIATION = 0.006
 FIRST_LOOK = 3  # units; two say too little of how they vary
 LARGEST_Z = 8.0  # beyond it a p is not told from 0
 
@@ -349,19 +352,27 @@ def two_level(values: np.ndarray, units: int = 1, folds: np.ndarray | None = Non
     )
 
 
-def smallest_difference(texts: int, folds: int, adaptations: int = 5, questions: int = 1) -> float:
+def smallest_difference(
+    texts: int, folds: int, adaptations: int = 5, questions: int = 1, probe: bool = False
+) -> float:
     """Estimate before any run the smallest difference of accuracies that can be shown, as :meth:`TwoLevel.detectable`.
 
-    Assumes that two arms disagree on a fifth of the texts and that adaptations deviate by .0125.
+    Assumes that two arms disagree on a fifth of the texts and that adaptations deviate by .0125. By
+    the probe, whose draws of labels average much of that out, it assumes that a text's part of the
+    difference has a variance of .03 and that adaptations deviate by .006.
 
     Args:
         texts: Number of texts that are tested.
         folds: Number of folds; 1 for a fixed split.
         adaptations: Number of adaptations on a fixed split.
         questions: As in :meth:`TwoLevel.detectable`.
+        probe: Whether the models are probed instead of fine-tuned.
     """
-    by_text, units = DISAGREEMENT / texts, folds if folds > 1 else adaptations
-    by_unit = DEVIATION**2 / units + (by_text if folds > 1 else 0.0)
+    disagreement = PROBE_DISAGREEMENT if probe else DISAGREEMENT
+    deviation = PROBE_DEVIATION if probe else DEVIATION
+    by_text = disagreement / texts
+    units = folds if folds > 1 else adaptations
+    by_unit = deviation**2 / units + (by_text if folds > 1 else 0.0)
     return TwoLevel(0.0, by_unit, by_text, units, texts, nested=folds > 1).detectable(questions)
 
 

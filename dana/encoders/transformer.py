@@ -27,14 +27,15 @@ from dana.core.logging import tick
 from dana.core.workers import prefetch
 from dana.models.folder import load_own_tokenizer, model_identity, running
 from dana.models.heads import positions_of
+from dana.models.pooling import Pooling, read_pooling
 
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "max")
 DTYPES = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
 class TransformerEncoder:
-    """Mean over a text's real tokens, or its classification token, of one hidden layer of any ``AutoModel``.
+    """Pool one hidden layer of any ``AutoModel`` over a text's real tokens, or take its classification token.
 
     Texts are padded on the right, whatever the tokenizer's default: no real token attends to
     padding, and positions start at the first real token.
@@ -42,7 +43,8 @@ class TransformerEncoder:
     Attributes:
         model: A Hub name or a folder with safetensors weights.
         pooling: ``mean`` over every token but padding, or ``cls``, the classification token: the
-            first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused.
+            first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused;
+            or ``max`` over every token but padding.
         layer: Hidden layer, 0 for the embeddings; -1 is the last.
         max_tokens: Length to which texts are truncated, special tokens included; at most the
             model's positions.
@@ -130,7 +132,7 @@ class TransformerEncoder:
         return vectors
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
-        """Pool the hidden states of a batch, (size, dims): the token at a position, or the mean over a text."""
+        """Pool the hidden states of a batch, (size, dims): one token, or the mean or maximum over a text."""
         needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
         with (
             running(network),
@@ -144,8 +146,45 @@ class TransformerEncoder:
         if position is not None:
             columns = 0 if position == 0 else batch.mask.sum(1) - 1
             return states[torch.arange(len(states), device=states.device), columns]
+        if self.pooling == "max":
+            is_padding = batch.mask.unsqueeze(-1) == 0
+            return states.masked_fill(is_padding, -torch.inf).amax(1)
         mask = batch.mask.unsqueeze(-1).to(states.dtype)
         return (states * mask).sum(1) / mask.sum(1)
+
+
+@dataclass(frozen=True)
+class OwnEncoder:
+    """The encoder that a checkpoint's own files describe: its pooling, and its normalisation.
+
+    Attributes:
+        encoder: Pools the last hidden layer.
+        pooling: What the files say.
+    """
+
+    encoder: TransformerEncoder
+    pooling: Pooling
+
+    @classmethod
+    def of_model(cls, model: str, max_tokens: int = 256) -> "OwnEncoder":
+        """Read how a checkpoint pools; see :func:`dana.models.pooling.read_pooling`.
+
+        Args:
+            model: A Hub name, a model that ships with dana, or a folder with safetensors weights.
+            max_tokens: Length to which texts are truncated, special tokens included.
+
+        Raises:
+            ArtifactError: If the checkpoint has a module that is not supported.
+        """
+        pooling = read_pooling(model)
+        return cls(TransformerEncoder(model, pooling.mode, max_tokens=max_tokens), pooling)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """Encode texts as :meth:`TransformerEncoder.encode`, each of norm 1 if the checkpoint says so."""
+        vectors = self.encoder.encode(texts)
+        if self.pooling.normalize:
+            return torch.nn.functional.normalize(vectors, dim=1)
+        return vectors
 
 
 # Of the published model.safetensors, which a third party's package ships.

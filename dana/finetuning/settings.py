@@ -1,4 +1,4 @@
-"""Define the settings of a fine-tuning: a preset of the task card, and values that override it."""
+"""Define the settings of a fine-tuning, a preset of the task card and values that override it, and of the probe."""
 
 from dataclasses import asdict, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from dana.core.config import require
+from dana.core.errors import SettingError
 from dana.core.settings import (
     Bool,
     Count,
@@ -138,3 +139,30 @@ class FinetuneSettings:
         names = (item.name for item in fields(Preset))
         overrides = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return {"steps": 0, **overrides} if "epochs" in overrides else overrides
+
+
+@settings_model
+class ProbeSettings:
+    """The frozen probe: a linear model on the vectors of a checkpoint that is not trained on the task."""
+
+    enabled: Bool = False
+    """Probe the base and every adapted model of a run. Off by default, so that recipes without the
+    section make what they always made; dana init turns it on."""
+    sizes: Annotated[list[Count], Field(min_length=1)] = field(
+        default_factory=lambda: [50, 100, 200, 500]
+    )
+    """Numbers of labelled texts to fit to. All texts are fitted to, too; a size that the task does
+    not have is left out."""
+    draws: Count = 10
+    """Draws of labelled texts of each size, the same for every model."""
+    seed: Int = 0
+    """Seed of the draws."""
+    max_tokens: Annotated[Int, Field(ge=3)] = 256
+    """Longer texts are truncated to so many tokens, or to the positions of the model."""
+    documents: CountOrZero = 1000
+    """Retrieval: a sentence of a held-out document finds the rest of it among so many; 0 leaves it
+    out."""
+
+    def __post_init__(self) -> None:
+        if len(set(self.sizes)) < len(self.sizes):
+            raise SettingError("sizes", self.sizes, "distinct")

@@ -65,6 +65,13 @@ def analyse(run: RunFrames) -> Analysis:
             tables.seed_table(run.results),
             tables.result_table([*run.results, *run.baselines]),
         ]
+    if run.probes:
+        candidates += [
+            tables.probe_table(run.probes),
+            tables.probe_difference_table(run.probes),
+        ]
+    if run.retrieval is not None:
+        candidates.append(tables.retrieval_table(run.retrieval))
     available = {table.name: table for table in candidates if table is not None}
     for table in [available[name] for name in COMPARED if run.missing and name in available]:
         available[table.name] = replace(table, grey=(True,) * len(table.frame))

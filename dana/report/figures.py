@@ -241,6 +241,43 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
     return Figure(f"seeds-{name}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
+def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
+    """Draw the score of frozen vectors over the number of labels, one line per arm.
+
+    Args:
+        probes: Frame of :func:`dana.report.tables.probe_table`.
+        task: Name of the task.
+    """
+    rows = probes[(probes["task"] == task) & (probes["method"] == "linear")]
+    styles = arm_styles(dict.fromkeys(rows["arm"]))
+
+    def paint(axes: "Axes") -> None:
+        for arm, (colour, marker) in styles.items():
+            part = rows[rows["arm"] == arm].sort_values("labels", kind="stable")
+            axes.plot(
+                part["labels"],
+                part["mean"],
+                color=colour,
+                marker=marker,
+                markersize=5,
+                linewidth=1.8,
+                label=arm,
+            )
+        axes.set_xscale("log")
+        ticks = sorted(set(rows["labels"]))
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.minorticks_off()
+        metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
+        axes.set(xlabel="labelled texts", ylabel=metrics)
+        axes.set_title(f"frozen vectors on {shorten(task)}", fontsize=10)
+        _legend(axes, 2, above=1.1)
+
+    alt = f"Score of frozen vectors on {task} over the number of labels, a line for each of: {', '.join(styles)}."
+    name = "".join(letter if letter.isalnum() else "-" for letter in task)
+    height = 3.0 + 0.22 * ((len(styles) + 1) // 2)
+    return Figure(f"probe-{name}", alt, (WIDTH, height), paint)
+
+
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
     """Select the rows of a forest plot: questions and comparisons with base or random text that have a number."""
     is_drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)

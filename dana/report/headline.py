@@ -29,6 +29,7 @@ STAGES |= {
     "selected_by_source": "text is selected, no model is trained",
     "separation": "text is scored, not selected",
 }
+STAGES |= {"probe": "models are probed, none is fine-tuned"}
 STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 

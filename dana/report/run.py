@@ -31,6 +31,7 @@ from dana.report.files import (
     training_lines,
 )
 from dana.report.page import Examples_
+from dana.report.probes import ProbeResult, read_probes, read_retrieval
 from dana.report.unit_texts import most_extreme
 
 EVALUATION = ("step", "tokens", "target_loss", "target_loss_se", "pool_loss", "pool_loss_se")
@@ -97,6 +98,8 @@ class RunFrames:
         evaluations: One row per arm and evaluation during training: arm and :data:`EVALUATION`.
         results: Results of every fine-tuned arm of every task, in the order of the tables.
         baselines: Results of simple models on every task.
+        probes: What probes of each size find in the frozen vectors of every arm.
+        retrieval: One row per arm, text and adaptation: how well a sentence finds its document.
         stages: Manifest of each committed artifact by its path in the folder.
         recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
         is_run: True if ``dana run`` made it rather than one command per step.
@@ -116,6 +119,8 @@ class RunFrames:
     evaluations: pd.DataFrame | None = None
     results: tuple[ArmResult, ...] = ()
     baselines: tuple[ArmResult, ...] = ()
+    probes: tuple[ProbeResult, ...] = ()
+    retrieval: pd.DataFrame | None = None
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     recipe: str = ""
     is_run: bool = False
@@ -141,6 +146,10 @@ def read_run(path: Path) -> RunFrames:
         run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path)
     )
     run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
+    probes = sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm)))
+    run = replace(run, probes=tuple(probes))
+    if rows := sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"])):
+        run = replace(run, retrieval=pd.DataFrame(rows))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
     missing, stale = (
         tuple(find_missing(run.stages, run.results, bool(run.stop))),
@@ -153,8 +162,11 @@ def read_run(path: Path) -> RunFrames:
         wall_seconds=_wall_seconds(path),
     )
     run = replace(run, missing=missing, stale=stale)
-    if run.ranking is None and run.scores is None and run.evaluations is None and not run.results:
-        problem = "nothing to report: no ranking/, scores/, adapted/ or finetune/ in this folder"
+    has_part = run.ranking is not None or run.scores is not None or run.evaluations is not None
+    if not (has_part or run.results or run.probes):
+        problem = (
+            "nothing to report: no ranking/, scores/, adapted/, probe/ or finetune/ in this folder"
+        )
         raise ArtifactError(
             f"{path}: {problem}; start with: dana score --task ... --pool ... --out DIR"
         )

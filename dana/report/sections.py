@@ -27,7 +27,10 @@ def build_report(run: RunFrames) -> Report:
     study_sections = [section for _, build in load_parts("sections") for section in build(run)]
     sections = [
         build(analysis) for build in (_results_section, _selection_section, _losses_section)
-    ] + study_sections
+    ]
+    if run.probes or run.retrieval is not None:
+        sections.append(_probe_section(analysis))
+    sections += study_sections
     sections += [build(analysis) for build in (_scores_section, _choice_section, _steps_section)]
     first_screen = headline(analysis), highlights(analysis), sections
     return Report(
@@ -109,6 +112,17 @@ def _results_section(analysis: Analysis) -> Section:
     return Section(title, results_finding(analysis), drawings, shown_tables)
 
 
+def _probe_section(analysis: Analysis) -> Section:
+    title = "What do the models' vectors say before any fine-tuning?"
+    drawings = []
+    for table in analysis.get("probe"):
+        drawings += [
+            figures.probe_curves(table.frame, task) for task in table.frame["task"].unique()
+        ]
+    shown = analysis.get("probe_differences", "probe", "retrieval")
+    return Section(title, probe_finding(analysis), tuple(drawings), shown)
+
+
 def _steps_section(analysis: Analysis) -> Section:
     title = "How was this run made, what did it cost, and how is it reproduced?"
     code = provenance.reproduction(analysis.run)
@@ -181,6 +195,26 @@ def losses_finding(table: Table) -> str:
         path = f"from {number(row.before)} to {number(row.after)} nats {changes}"
         text.append(f"On {name} text the loss of {row.arm} went {path}.")
     return " ".join(text)
+
+
+def probe_finding(analysis: Analysis) -> str:
+    """Describe the paired differences of frozen vectors with the most draws of labels, one line a pair and task."""
+    text = []
+    for table in analysis.get("probe_differences"):
+        rows = list(each(table.frame))
+        drawn = [row for row in rows if row.measure[0].isdigit()] or rows
+        for task in dict.fromkeys(row.task for row in drawn):
+            of_task = [row for row in drawn if row.task == task]
+            largest = max(row.labels for row in of_task)
+            for row in [row for row in of_task if row.labels == largest]:
+                value = number(row.mean, 4, sign=True)
+                interval = interval_text(row.low, row.high)
+                text.append(
+                    f"{row.arm} − {row.other} on {task}, {row.measure}: {value} "
+                    f"{tables.metric_name(row.metric)}, 95 % interval {interval}."
+                )
+    text.append("No verdict rests on these numbers: they are of vectors as they are.")
+    return "\n".join(text)
 
 
 def results_finding(analysis: Analysis) -> str:

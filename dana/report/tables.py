@@ -20,8 +20,9 @@ from dana.report.page import (
     shares,
     text_columns,
 )
+from dana.report.probes import ProbeResult
 from dana.report.run import Candidates, ScoreFrames
-from dana.report.verdicts import INCOMPARABLE, ArmComparison
+from dana.report.verdicts import INCOMPARABLE, ArmComparison, contrasts
 from dana.tasks.kinds import is_error
 
 FEWEST_BINS, MOST_BINS = 12, 60
@@ -377,3 +378,98 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         "of this size. Last, shares of the squared standard error."
     )
     return Table("variance", caption, pd.DataFrame(rows)[names + parts], columns, folded=True)
+
+
+def probe_table(probes: Sequence[ProbeResult]) -> Table:
+    """Tabulate the score of each arm's frozen vectors on each task, by the number of labels."""
+    rows = []
+    for result in probes:
+        estimate = result.estimate
+        low, high = estimate.interval
+        rows.append(
+            {
+                "task": result.task,
+                "metric": result.metric,
+                "arm": result.arm,
+                "measure": result.name,
+                "method": result.method,
+                "labels": result.labels,
+                "draws": result.draws,
+                "n": estimate.units,
+                "texts": estimate.texts,
+                "mean": estimate.mean,
+                "low": low,
+                "high": high,
+            }
+        )
+    columns = (*text_columns("task"), METRIC, *text_columns("arm", "measure"))
+    columns += (SEEDS, *decimals(4, "mean"))
+    columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
+    caption = (
+        "The vectors of each model as it is, not fine-tuned: a linear model fitted to so many labels, or the vote of "
+        "the nearest of all labelled texts by cosine. Means over draws of labels, which are the same for all arms. "
+        "n: adaptations or folds. Interval: over these and test texts."
+    )
+    return Table("probe", caption, pd.DataFrame(rows), columns)
+
+
+def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
+    """Tabulate the paired differences of arms by their frozen vectors; None without a pair."""
+    rows = []
+    by_measure: dict[tuple[str, str, str], dict[str, ProbeResult]] = {}
+    for result in probes:
+        key = result.task, result.method, result.size
+        by_measure.setdefault(key, {})[result.arm] = result
+    for arms in by_measure.values():
+        for arm, other in contrasts(list(arms)):
+            ours = arms[arm]
+            difference = ours.difference(arms[other])
+            if difference is None:
+                continue
+            low, high = difference.interval
+            rows.append(
+                {
+                    "task": ours.task,
+                    "metric": ours.metric,
+                    "measure": ours.name,
+                    "labels": ours.labels,
+                    "arm": arm,
+                    "other": other,
+                    "n": difference.units,
+                    "texts": difference.texts,
+                    "mean": difference.mean,
+                    "low": low,
+                    "high": high,
+                    "p": difference.p,
+                    "detectable": difference.detectable(),
+                }
+            )
+    if not rows:
+        return None
+    columns = (*text_columns("task", "measure"), DIFFERENCE, SEEDS)
+    columns += (*decimals(4, "mean", sign=True), INTERVAL, P, *decimals(4, "detectable"))
+    caption = (
+        "Differences on the same labels and test texts. n: adaptations or folds; with one, interval and p are over "
+        "texts alone and say nothing of another adaptation. p is not adjusted for the number of rows. The last column "
+        "is what would show in four of five reruns."
+    )
+    return Table("probe_differences", caption, pd.DataFrame(rows), columns)
+
+
+def retrieval_table(rows: pd.DataFrame) -> Table:
+    """Tabulate how well a sentence finds the rest of its document, by arm and text; means over adaptations."""
+    groups = rows.groupby(["text", "arm"], sort=False)
+    frame = groups.agg(
+        n=("documents", "size"),
+        documents=("documents", "max"),
+        mrr_10=("mrr_10", "mean"),
+        ndcg_10=("ndcg_10", "mean"),
+    ).reset_index()
+    columns = (TEXT, *text_columns("arm"), SEEDS, *decimals(0, "documents"))
+    columns += (Column("MRR@10", lambda row: number(row.mrr_10)),)
+    columns += (Column("nDCG@10", lambda row: number(row.ndcg_10)),)
+    caption = (
+        "Held-out documents: a sentence of each searches, by cosine, for the rest of its document among those of all. "
+        "n: adaptations. Text without enough documents of two sentences has no row."
+    )
+    return Table("retrieval", caption, frame, columns)

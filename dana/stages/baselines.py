@@ -17,15 +17,17 @@ from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.corpus.documents import source_digests
 from dana.encoders.base import encode, encoder_identity, has_vectors
+from dana.finetuning.probe import LabelledVectors, choose_strength, probe_scores, text_keys
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
+from dana.stages.probe import group_numbers, joined_texts
 from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds import DEFAULT
 
 log = get_logger(__name__)
 
-VERSION = 1  # of the numbers
+VERSIONS = {"majority": 1, "tfidf": 1, "vectors": 2}  # of the numbers of each baseline
 STRENGTHS = (0.1, 1.0, 10.0, 100.0)  # inverse strengths of the penalty, of which inner folds choose
 INNER_FOLDS = 3
 
@@ -46,7 +48,8 @@ def baselines_stage(
         out: Folder; each baseline gets ``NAME/metrics.json`` and ``NAME/predictions.parquet``.
         settings: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
         names: ``majority`` predictions always alike; ``tfidf`` and ``vectors`` are linear models (of
-            classes: logistic regression), left out where each word has a label.
+            classes: logistic regression), left out where each word has a label; ``vectors`` is the
+            probe of :mod:`dana.finetuning.probe` on all training texts.
         encoder: Spec of the encoder of ``vectors``, which are left out if it is not installed.
         data: Folder with the card's data.
         folds: Number of folds that are tested, the first ones; None for a card without.
@@ -65,6 +68,8 @@ def baselines_stage(
     inputs |= {"partition": task.partition, "folds": folds} if task.partition else {}
     identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None
 
+    version = max((VERSIONS[name] for name in names), default=1)
+
     def write(draft: Draft) -> None:
         splits = [read_splits(task, data, fold) for fold in (range(folds) if folds else [None])]
         for name in names:
@@ -73,7 +78,7 @@ def baselines_stage(
     return make(
         out,
         "baselines",
-        {**inputs, "baselines": names, "encoder": identity, "version": VERSION},
+        {**inputs, "baselines": names, "encoder": identity, "version": version},
         write,
     )
 
@@ -163,20 +168,39 @@ def _predict(
     )  # of one class in each inner fold
     if name == "majority" or len(set(labels)) < 2 or enough < INNER_FOLDS:
         return [counts[0][0] if task.label_kind.has_labels else fmean(labels)] * len(test)
-    texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
     if name == "vectors":
-        texts = [encode(ENCODERS.create(encoder), part, encoder).cpu().numpy() for part in texts]  # type: ignore[misc]
-    return _linear(name, task, texts[0], labels, texts[1])
+        return _probe(task, train, test, encoder)
+    texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
+    return _linear(task, texts[0], labels, texts[1])
 
 
-def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
-    """Fit a linear model, its penalty chosen by folds of the training texts, and predict the labels of test texts."""
+def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:
+    """Predict the labels of test texts by a probe of all training texts (:mod:`dana.finetuning.probe`)."""
+    kind = task.label_kind
+    train = [train[row] for row in np.argsort(text_keys(train), kind="stable")]
+    count = len(train)
+    texts = joined_texts([*train, *test])
+    vectors = encode(ENCODERS.create(encoder), texts, encoder).cpu().numpy()
+    labels = kind.gather([row.label for row in (*train, *test)])
+    groups = group_numbers(train)
+    known = LabelledVectors(
+        vectors[:count], labels[:count], kind, task.metric, text_keys(train), groups
+    )
+    rows = np.arange(len(labels))
+    strength = choose_strength(known)
+    predictions: list[Any] = probe_scores(
+        vectors, labels, kind, rows[:count], rows[count:], strength
+    ).tolist()
+    return predictions
+
+
+def _linear(task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
+    """Fit a linear model to words, its penalty chosen by folds of the training texts, and predict test texts."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
     model: Any = OneVsRestClassifier(LogisticRegression(max_iter=1000))
     grid: dict[str, Any] = {"onevsrestclassifier__estimator__C": STRENGTHS}
@@ -184,7 +208,7 @@ def _linear(name: str, task: TaskCard, train: Any, labels: list[Any], test: Any)
         model, grid = Ridge(), {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
     # The pattern keeps punctuation, so that no text is empty.
     words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
-    pipe = make_pipeline(words if name == "tfidf" else StandardScaler(), model)
+    pipe = make_pipeline(words, model)
     scoring = {"macro_f1": "f1_macro", "micro_f1": "f1_micro"}.get(task.metric)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with few texts

@@ -51,6 +51,7 @@ task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
 model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
+probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
 adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
 """
 
@@ -164,7 +165,11 @@ def _describe_tests(labelled: LabelledTexts) -> str:
     tests = int((fold >= 0).sum())
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
     power = smallest_difference(tests, count, questions=2)
-    return f"{tests:,} texts, {split}; {describe_difference(power, 2)}"
+    found = describe_difference(power, 2)
+    by_probe = smallest_difference(tests, count, probe=True)  # whose p is not adjusted
+    if by_probe < 1:
+        found += f", by the probe of about {by_probe:.2g}"
+    return f"{tests:,} texts, {split}; {found}"
 
 
 def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
@@ -207,6 +212,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "texts": labels,
         "notes": labelled.notes,
     }
+    grouping = {"group": "group"} if "group" in labelled.texts else {}
     return {
         "name": folder.resolve().name,
         "title": "Made by dana init",
@@ -216,6 +222,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "splits": {},
         "data": {"file": Path(TEXTS).stem},
         "folds": "fold",
+        **grouping,
         "made_from": made_from,
     }
 

@@ -37,6 +37,7 @@ from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.plan import summary_text
+from dana.stages.probe_steps import probe_steps
 from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.recipe import HARVESTED_POOL, HARVESTED_TASK, write_recipe
 from dana.stages.report import report_stage
@@ -264,6 +265,9 @@ def _steps(
             for step in loss_steps(repeat, arm_name, OutputOf(model), index):
                 results.append(step.name)
                 yield step
+        held_out = dict(zip(("target", "pool"), held_out_folders(out), strict=True))
+        held_out["target"] = held_out_folders(folder_of_fold(out, fold))[0]
+        yield from probe_steps(settings, cards, models, index, folds, held_out)
         tunings = list(_finetune_steps(settings, cards, models, index, folds))
         results += [step.name for step in tunings]
         yield from tunings

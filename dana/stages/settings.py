@@ -25,6 +25,7 @@ from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
+from dana.finetuning.settings import ProbeSettings
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.tasks.finder import add_to_task_path
@@ -116,6 +117,8 @@ class RunSettings:
     """Task cards to fine-tune on; empty takes `task`."""
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
     """The fine-tuning, the same for every arm."""
+    probe: ProbeSettings = field(default_factory=ProbeSettings)
+    """The frozen probe, the same for every arm."""
     seeds: RunSeeds = field(default_factory=RunSeeds)
     """How often an arm is adapted, and each adapted model fine-tuned."""
     baselines: str | list[str] = field(default_factory=lambda: list(BASELINES))

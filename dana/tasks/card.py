@@ -119,6 +119,9 @@ class TaskCard:
     folds: str | None = None
     """Field of a text's fold, beside file without {split}: an integer from 0; -1 for a text that
     only trains. Each fold is the test split once."""
+    group: str | None = None
+    """Field of a text's group, for example its author or document. The probe fits to a group or
+    predicts it, never both; fine-tuning follows the splits alone."""
     train: Count | None = None
     """Number of training texts to use, chosen by a hash of the id; None uses all."""
     test: Annotated[str, OneOf(("rest",))] | None = None

@@ -47,6 +47,7 @@ class Example:
         pair: The second text, normalised, not empty; None if the card has no ``text_pair``.
         words: The words of the text, if each has a label; else None.
         fold: Its fold, -1 if it only trains; None if the card has no ``folds``.
+        group: Its group; empty for a text that is alone, or if the card has no ``group``.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Example:
     pair: str | None = None
     words: tuple[str, ...] | None = None
     fold: int | None = None
+    group: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -253,13 +255,15 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
             raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
     except ValueError as error:
         raise DataError(f"{record.location}: {error}") from error
-    identifier = record.get(card.id or "id")
-    if identifier is None and field_at(record.fields, card.id or "id") is not MISSING:
+    given_id = record.get(card.id or "id")
+    if given_id is None and field_at(record.fields, card.id or "id") is not MISSING:
         raise DataError(
             f"{record.location}: the id is null; give one, or remove the field from all records"
         )
-    name = "" if identifier is None else normalise(str(identifier))
-    return replace(example, id=name or f"{split}-{record.line}", label=label, fold=fold)
+    name = "" if given_id is None else normalise(str(given_id))
+    group = "" if card.group is None else normalise(str(record.get(card.group) or ""))
+    identifier = name or f"{split}-{record.line}"
+    return replace(example, id=identifier, label=label, fold=fold, group=group)
 
 
 def _fold(field: str, value: Any) -> int:

@@ -58,7 +58,7 @@ class LabelledTexts(NamedTuple):
 
     Attributes:
         texts: One row per text: ``id``, ``text``, ``label`` and ``fold``, the number of the fold
-            that tests it, -1 for none.
+            that tests it, -1 for none; and ``group``, if a group was named.
         notes: What was recognised, what was left out and what looks odd, a sentence each.
         rows: Number of rows read.
         columns: Column of the text, of the label and, if it was named, of the group.
@@ -110,7 +110,10 @@ def read_labelled(
     rows["fold"] = (
         np.where(rows["test"], 0, -1) if test is not None else _fold_numbers(rows, folds, notes)
     )
-    texts = rows[["id", "text", "label", "fold"]].reset_index(drop=True)
+    kept = ["id", "text", "label", "fold"]
+    if "group" in columns:
+        kept.append("group")
+    texts = rows[kept].reset_index(drop=True)
     return LabelledTexts(texts, notes, count, columns)
 
 

@@ -11,6 +11,9 @@ from scipy import stats
 from scipy.special import ndtr, ndtri, stdtrit
 
 from dana.core.statistics import (
+    ALPHA,
+    PROBE_DEVIATION,
+    PROBE_DISAGREEMENT,
     TwoLevel,
     draw_groups,
     holm,
@@ -217,3 +220,22 @@ def test_small_levels_of_few_units_keep_their_error(share):
     rows = zip(random.normal(size=draws), by_unit, by_text, strict=True)
     decided = sum(TwoLevel(*map(float, row), units, texts).p <= level for row in rows) / draws
     assert decided <= 1.2 * level, "1.07 times at worst, standard error .06"
+
+
+def test_the_rule_finds_the_smallest_difference_of_a_probe_in_four_of_five_runs():
+    random = np.random.default_rng(0)
+    for texts, folds, stated in ((2000, 1, 0.014), (400, 5, 0.034)):
+        smallest = smallest_difference(texts, folds, probe=True)
+        assert smallest == pytest.approx(stated, abs=5e-4)
+        assert smallest < smallest_difference(texts, folds)
+        found = 0
+        for _ in range(300):
+            of_units = random.normal(0, PROBE_DEVIATION, 5)
+            of_texts = smallest + random.normal(0, PROBE_DISAGREEMENT**0.5, texts)
+            if folds == 1:
+                result = two_level(of_texts + of_units[:, None], 5)
+            else:
+                numbers = np.arange(texts) % folds
+                result = two_level((of_texts + of_units[numbers])[None], folds=numbers)
+            found += result.p <= ALPHA
+        assert 0.72 < found / 300 < 0.88

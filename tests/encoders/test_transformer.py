@@ -1,10 +1,12 @@
 """Transformer encoder over BERT, DistilBERT, RoBERTa, GPT-2 and XLNet: as one sentence at a time by transformers."""
 
+import json
 import string
 from functools import lru_cache
 
 import pytest
 import torch
+import toy_task
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
     AutoConfig,
@@ -18,7 +20,8 @@ from transformers import (
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders.cache import StoredEncoder
-from dana.encoders.transformer import TransformerEncoder, minilm
+from dana.encoders.transformer import OwnEncoder, TransformerEncoder, minilm
+from dana.models.pooling import Pooling
 
 LONGEST = 64  # positions, of those that have some
 TEXTS = ["A short one.", "x", "The sampler draws from the posterior until the chain has converged."]
@@ -174,3 +177,27 @@ def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
     assert encoder.identity() == {**small_minilm.identity(), "dtype": "bfloat16"}, (
         "stores made before stay valid"
     )
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "max"])
+def test_a_checkpoint_is_pooled_as_its_own_files_say(tmp_path, mode):
+    model = str(toy_task.write_checkpoint(tmp_path / "model"))
+    kinds = ("Transformer", "Pooling", "Normalize")
+    modules = [{"type": f"models.{kind}", "path": kind} for kind in kinds]
+    (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "model" / "Pooling").mkdir()
+    key = f"pooling_mode_{mode}_{'token' if mode == 'cls' else 'tokens'}"
+    (tmp_path / "model" / "Pooling" / "config.json").write_text(json.dumps({key: True}))
+    texts = ["one two three", "a much longer text with more words", "x"]
+    own = OwnEncoder.of_model(model, 16)
+    vectors = own.encode(texts)
+    assert vectors.norm(dim=1).tolist() == pytest.approx([1, 1, 1])
+    plain = TransformerEncoder(model, mode, max_tokens=16)
+    network = plain._network
+    for text, vector, whole in zip(texts, vectors, plain.encode(texts), strict=True):
+        tokens = torch.tensor([plain.tokenizer(text, truncation=True, max_length=16)["input_ids"]])
+        with torch.no_grad():
+            states = network(tokens).last_hidden_state[0]
+        pooled = Pooling(mode).pool(states, torch.zeros(len(states), dtype=torch.int64), 1)[0]
+        assert torch.allclose(whole, pooled, atol=1e-5)
+        assert torch.allclose(vector, pooled / pooled.norm(), atol=1e-5)

@@ -27,6 +27,7 @@ WORDS |= {
     "rate": "finding a learning rate for {1} on {0}",
     "model": "writing the classifier of {1} on {0}",
 }
+WORDS |= {"probe": "probing {1} on {0}", "retrieval": "searching by the vectors of {}"}
 WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
 
 

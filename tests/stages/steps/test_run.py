@@ -241,3 +241,62 @@ def test_looks_are_planned_from_the_third_adaptation_on_and_less_of_them_are_ref
         ConfigError, match=r"seeds.adaptations=3: must be above 3, as many as the first look has"
     ):
         recipe(inputs, tmp_path, seeds={**seeds, "adaptations": 3})
+
+
+PROBED = {"enabled": True, "sizes": [12], "draws": 2, "max_tokens": 24, "documents": 50}
+
+
+def test_a_run_probes_the_base_once_and_every_arm_of_each_adaptation(inputs, tmp_path):
+    settings = recipe(
+        inputs,
+        tmp_path / "run",
+        arms=["random", "dana"],
+        seeds={"adaptations": 2, "finetunings": 1},
+        probe=PROBED,
+        baselines="none",
+    )
+    names = [step.name for step in plan_run(settings).steps]
+    assert [name for name in names if name.startswith("probe/")] == [
+        "probe/toy/base",
+        "probe/toy/random/0",
+        "probe/toy/dana/0",
+        "probe/toy/random/1",
+        "probe/toy/dana/1",
+    ]
+    assert [name for name in names if name.startswith("retrieval/")] == [
+        "retrieval/base",
+        "retrieval/random/0",
+        "retrieval/dana/0",
+        "retrieval/random/1",
+        "retrieval/dana/1",
+    ]
+    off = recipe(inputs, tmp_path / "run", arms=["random", "dana"])
+    assert not [step for step in plan_run(off).steps if step.name.startswith(("probe", "retr"))]
+
+
+@pytest.mark.slow
+def test_arms_are_compared_by_their_vectors_draw_by_draw(inputs, tmp_path):
+    settings = recipe(
+        inputs,
+        tmp_path / "run",
+        selector="lexical",
+        arms=["random", "dana"],
+        seeds={"adaptations": 2, "finetunings": 1},
+        probe=PROBED,
+        baselines="none",
+    )
+    run_recipe(settings)
+    folder = tmp_path / "run" / "tables"
+    differences = pd.read_csv(folder / "probe_differences.csv")
+    probe = pd.read_csv(folder / "probe.csv").set_index(["arm", "measure"])["mean"]
+    pairs = differences[differences["measure"] == "12 labels"]
+    assert set(zip(pairs["arm"], pairs["other"], strict=True)) == {
+        ("dana", "base"),
+        ("dana", "random"),
+        ("random", "base"),
+    }
+    assert (pairs["n"] == 2).all()
+    for row in pairs.itertuples():
+        expected = probe[row.arm, "12 labels"] - probe[row.other, "12 labels"]
+        assert row.mean == pytest.approx(expected)
+        assert row.low <= row.mean <= row.high

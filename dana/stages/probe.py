@@ -1,0 +1,346 @@
+"""``dana probe``: fit a linear model to the frozen vectors of a checkpoint, and search by them.
+
+:func:`probe_stage` and :func:`retrieval_stage` are steps of a run; :mod:`dana.stages.probe_steps`
+plans them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dana.core.artifacts import Artifact, Draft, make, write_json
+from dana.core.config import require
+from dana.core.logging import get_logger
+from dana.core.raw_files import RAW_FILES, RawFiles
+from dana.core.rng import derive_seed, document_key, hash_uniform
+from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
+from dana.corpus.documents import source_digests
+from dana.corpus.units import sentences
+from dana.encoders.transformer import OwnEncoder
+from dana.finetuning.neighbours import (
+    choose_number,
+    nearest_rows,
+    ranks_of_own,
+    retrieval_scores,
+    vote,
+)
+from dana.finetuning.probe import (
+    NO_PROBE,
+    VERSION,
+    LabelledVectors,
+    choose_strength,
+    draw_labels,
+    probe_scores,
+    text_keys,
+)
+from dana.finetuning.results import PREDICTIONS
+from dana.finetuning.settings import FinetuneSettings, ProbeSettings
+from dana.models.folder import check_checkpoint, model_identity, model_name
+from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.examples import Example, read_splits, subset
+from dana.tasks.kinds.base import Kind
+
+log = get_logger(__name__)
+
+PROBE_FILE = "probe.json"
+RETRIEVAL_FILE = "retrieval.json"
+ALL = "all"  # the size of all training texts
+LINEAR = "linear"
+NEIGHBOURS = "neighbours"
+CHOOSING_DRAWS = 3  # of a size, that choose the penalty
+FEWEST_DOCUMENTS = 20  # fewer are too easy to search
+OF_PROBE = ("sizes", "draws", "seed", "max_tokens")  # settings that decide a probe
+
+
+def refuse_kind(task: TaskCard) -> None:
+    """Refuse a task that a probe cannot answer.
+
+    Raises:
+        ConfigError: If each word has a label.
+    """
+    what = f"a task whose texts have labels: in {task.name} {NO_PROBE}; use dana finetune"
+    require(not task.label_kind.per_word, "task", task.name, what)
+
+
+def probe_stage(
+    model: str,
+    card: str,
+    settings: ProbeSettings,
+    out: Path,
+    texts: FinetuneSettings | None = None,
+    data: str | None = None,
+    fold: int | None = None,
+) -> Artifact:
+    """Probe the frozen vectors of a checkpoint on a task: linear models on draws of labels, and neighbours.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        card: A task card's name or YAML file.
+        settings: Sizes and draws.
+        out: Folder for ``probe.json`` (a row per size) and ``predictions.parquet`` (a row per
+            size, draw and test text).
+        texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
+        data: Folder of the card's data.
+        fold: The fold that is tested, of a card with several.
+
+    Raises:
+        ConfigError: If the card is unknown, or each of its words has a label.
+        DataError: If the data is missing or does not fit the card.
+        ArtifactError: If the model cannot be used, or `out` holds another result.
+    """
+    texts = texts or FinetuneSettings()
+    task = texts.fields_of(load_card(card))
+    refuse_kind(task)
+    check_checkpoint(model)
+    encoder = OwnEncoder.of_model(model, settings.max_tokens)
+    raw_files = RawFiles(out)
+    files = task.files(data, SPLITS)
+    origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
+    origin |= {"id": task.id or "id", "group": task.group, **task.partition}
+    origin["data"] = source_digests(files, raw_files.digest)
+    of_probe = {name: getattr(settings, name) for name in OF_PROBE}
+    depends_on = {
+        "model": model_identity(model, raw_files.digest),
+        "pooling": asdict(encoder.pooling),
+        "task": origin,
+        "max_train": texts.max_train,
+        "fold": fold,
+        "settings": of_probe,
+        "version": VERSION,
+    }
+
+    def write(draft: Draft) -> None:
+        splits = read_splits(task, data, fold)
+        train, test, apart = _texts_apart(subset(splits["train"], texts.max_train), splits["test"])
+        table, metrics = _probe(encoder, task, train, test, settings)
+        details = {
+            "model": model_name(model),
+            "settings": of_probe,
+            "fold": fold,
+            "groups_in_test": apart,
+        }
+        write_json(draft.path / PROBE_FILE, {**_head(task), **details, **metrics})
+        means = {row["size"]: row["mean"] for row in metrics["sizes"]}
+        means[NEIGHBOURS] = metrics["neighbours"]["mean"]
+        draft.notes["metrics"] = {f"{task.metric}_{name}": mean for name, mean in means.items()}
+        pq.write_table(table, draft.path / PREDICTIONS, compression="zstd")
+        draft.counts = {"train": len(train), "test": len(test), "in_group_of_test": apart}
+        draft.notes[RAW_FILES] = raw_files.records()
+
+    return make(out, "probe", depends_on, write)
+
+
+def _head(task: TaskCard) -> dict[str, Any]:
+    return {
+        "task": task.name,
+        "metric": task.metric,
+        "direction": task.direction,
+        "kind": task.kind,
+        "labels": task.labels,
+    }
+
+
+def _texts_apart(
+    train: Sequence[Example], test: Sequence[Example]
+) -> tuple[list[Example], list[Example], int]:
+    """Order texts by their keys, so that the order of a file decides nothing, and keep groups on one side.
+
+    Returns:
+        Training texts without those whose group is tested; test texts; how many were left out.
+    """
+    tested = {example.group for example in test} - {""}
+    kept = [example for example in train if example.group not in tested]
+    ordered = [
+        [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
+        for examples in (kept, test)
+    ]
+    return ordered[0], ordered[1], len(train) - len(kept)
+
+
+def joined_texts(examples: Sequence[Example]) -> list[str]:
+    """Return what a linear model sees of each example: its text, or both texts of a pair, one after the other."""
+    return ["\n".join(example.texts) for example in examples]
+
+
+def group_numbers(examples: Sequence[Example]) -> np.ndarray:
+    """Number the groups of texts; a text without one is alone."""
+    names = [
+        f"group\x1f{example.group}" if example.group else f"row\x1f{row}"
+        for row, example in enumerate(examples)
+    ]
+    return np.unique(names, return_inverse=True)[1]
+
+
+def _probe(
+    encoder: OwnEncoder,
+    task: TaskCard,
+    train: list[Example],
+    test: list[Example],
+    settings: ProbeSettings,
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Encode both texts, fit and predict; returns the predictions, and the entries of ``probe.json``."""
+    kind = task.label_kind
+    vectors = encoder.encode(joined_texts([*train, *test])).cpu().numpy()
+    labels = kind.gather([example.label for example in (*train, *test)])
+    count = len(train)
+    keys = text_keys(train)
+    groups = group_numbers(train)
+    known = LabelledVectors(vectors[:count], labels[:count], kind, task.metric, keys, groups)
+    tests = np.arange(count, len(labels))
+    sizes = {str(size): size for size in sorted(settings.sizes) if size < count}
+    sizes[ALL] = count
+    rows = []
+    tables = []
+    for name, size in sizes.items():
+        draws = range(1 if name == ALL else settings.draws)
+        samples = [draw_labels(keys, known.strata, size, draw, settings.seed) for draw in draws]
+        strength = choose_strength(known, samples[:CHOOSING_DRAWS])
+        scores = []
+        for draw, sample in enumerate(samples):
+            predictions = probe_scores(vectors, labels, kind, sample, tests, strength)
+            scores.append(kind.score(predictions, labels[count:], task.metric))
+            tables.append(_table(kind, LINEAR, name, draw, test, labels[count:], predictions))
+        mean = fmean(scores)
+        row = {"size": name, "labels": size, "draws": len(draws), "strength": strength}
+        rows.append({**row, "mean": mean, "scores": scores})
+        log.info("probe     %s, %s labels: %s %.4f", task.name, name, task.metric, mean)
+    left_out = [size for size in settings.sizes if size >= count]
+    if left_out:
+        words = " and ".join(map(str, left_out))
+        log.info("probe     %s has %d training texts: %s left out", task.name, count, words)
+    number = choose_number(known)
+    found = nearest_rows(vectors[count:], known.vectors, number)
+    predictions = vote(known.labels, kind, found)
+    score = kind.score(predictions, labels[count:], task.metric)
+    tables.append(_table(kind, NEIGHBOURS, ALL, 0, test, labels[count:], predictions))
+    log.info("probe     %s, %d neighbours: %s %.4f", task.name, number, task.metric, score)
+    metrics = {
+        "train": count,
+        "test": len(test),
+        "sizes": rows,
+        "left_out": left_out,
+        "neighbours": {"number": number, "mean": score},
+    }
+    return pa.concat_tables(tables), metrics
+
+
+def _table(
+    kind: Kind,
+    method: str,
+    size: str,
+    draw: int,
+    test: Sequence[Example],
+    labels: np.ndarray,
+    predictions: np.ndarray,
+) -> pa.Table:
+    """Make the rows of one fit in ``predictions.parquet``."""
+    count = len(test)
+    column = pa.int32() if kind.has_labels else pa.float64()
+    if kind.dtype is object:
+        column = pa.list_(pa.int32())
+    return pa.table(
+        {
+            "method": pa.array([method] * count).dictionary_encode(),
+            "size": pa.array([size] * count).dictionary_encode(),
+            "draw": pa.array(np.full(count, draw), pa.int32()),
+            "id": pa.array([example.id for example in test]),
+            "label": pa.array(labels.tolist(), column),
+            "prediction": pa.array(predictions.tolist(), column),
+        }
+    )
+
+
+def retrieval_stage(
+    model: str,
+    texts: dict[str, str],
+    settings: ProbeSettings,
+    out: Path,
+    language: str = "en",
+) -> Artifact:
+    """Measure how well a sentence of a held-out document finds the rest of it among the other documents.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        texts: Folder of held-out documents (:data:`dana.core.schemas.DOCUMENTS`) by the name of the text.
+        settings: ``documents``, the number of documents, ``max_tokens`` and ``seed`` are used.
+        out: Folder for ``retrieval.json``: for each text the number of documents, MRR@10 and nDCG@10;
+            null with fewer than 20 documents of two sentences, and why.
+        language: Language of the texts, ISO 639-1.
+
+    Raises:
+        ArtifactError: If model or texts are missing.
+    """
+    check_checkpoint(model)
+    encoder = OwnEncoder.of_model(model, settings.max_tokens)
+    of_retrieval = {
+        "documents": settings.documents,
+        "seed": settings.seed,
+        "max_tokens": settings.max_tokens,
+        "language": language,
+    }
+    depends_on = {
+        "model": model_identity(model),
+        "pooling": asdict(encoder.pooling),
+        "texts": {name: table_identity(Path(path), DOCUMENTS) for name, path in texts.items()},
+        "settings": of_retrieval,
+        "version": VERSION,
+    }
+
+    def write(draft: Draft) -> None:
+        found: dict[str, dict[str, float] | None] = {}
+        for name, path in texts.items():
+            pieces = cut_documents(Path(path), settings.documents, language, settings.seed)
+            draft.counts[name] = len(pieces)
+            if len(pieces) < FEWEST_DOCUMENTS:
+                found[name] = None
+                reason = f"{len(pieces)} held-out documents of two sentences or more are too few"
+                log.info("retrieval %s text: %s", name, reason)
+                continue
+            flat = [piece for pair in pieces for piece in pair]
+            vectors = encoder.encode(flat).cpu().numpy()
+            scores = retrieval_scores(ranks_of_own(vectors[::2], vectors[1::2]))
+            found[name] = {"documents": len(pieces), **scores}
+            words = ", ".join(f"{measure} {value:.4f}" for measure, value in scores.items())
+            log.info("retrieval %s text: %s among %d documents", name, words, len(pieces))
+        content = {"model": model_name(model), "settings": of_retrieval, "texts": found}
+        write_json(draft.path / RETRIEVAL_FILE, content)
+        measured = {name: scores for name, scores in found.items() if scores}
+        draft.notes["metrics"] = {
+            f"{name}_{measure}": value
+            for name, scores in measured.items()
+            for measure, value in scores.items()
+        }
+
+    return make(out, "retrieval", depends_on, write)
+
+
+def cut_documents(folder: Path, count: int, language: str, seed: int) -> list[tuple[str, str]]:
+    """Cut documents into one sentence and the rest; which sentence, and which documents, a hash of the id decides.
+
+    Args:
+        folder: Folder of documents.
+        count: Number of documents; fewer, if there are fewer of at least two sentences.
+        language: Language of the texts.
+        seed: Seed of the choice.
+    """
+    rows = []
+    for document in iterate_documents(folder):
+        spans = sentences(document.text, language)
+        if len(spans) < 2:
+            continue
+        key = np.array([document_key(document.doc_id)], dtype=np.uint64)
+        rank = float(hash_uniform(derive_seed(seed, "retrieval", "document"), key)[0])
+        place = float(hash_uniform(derive_seed(seed, "retrieval", "sentence"), key)[0])
+        rows.append((rank, document.doc_id, document.text, spans, int(place * len(spans))))
+    pieces = []
+    for _, _, text, spans, chosen in sorted(rows)[:count]:
+        parts = [text[start:end] for start, end in spans]
+        rest = parts[:chosen] + parts[chosen + 1 :]
+        pieces.append((parts[chosen], " ".join(rest)))
+    return pieces

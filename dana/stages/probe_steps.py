@@ -1,0 +1,113 @@
+"""Plan the probes of a run: one step per task, arm and adaptation, and one per arm and adaptation that searches."""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from dana.finetuning.settings import FinetuneSettings
+from dana.stages.settings import RunSettings
+from dana.stages.steps.step import OutputOf, Step
+from dana.tasks.card import load_card
+
+PROBE = "probe"
+RETRIEVAL = "retrieval"
+OF_TEXTS = ("max_train", "text_field", "label_field", "id_field")
+
+
+def probe_step(
+    settings: RunSettings,
+    task: str,
+    card: str,
+    arm: str,
+    model: str | OutputOf,
+    index: int | None,
+    fold: int | None,
+) -> Step:
+    """Make the step ``probe/TASK/ARM[/ADAPTATION]``.
+
+    Args:
+        settings: Settings of the run.
+        task: Name of the task.
+        card: Its card.
+        arm: Name of the arm, or of a checkpoint.
+        model: Its model, or the step that makes it.
+        index: Index of the adaptation or fold; None for a model that is the same in all of them.
+        fold: Fold that is tested, of a card with folds.
+    """
+    ending = "" if index is None else f"/{index}"
+    texts = {name: getattr(settings.finetune, name) for name in OF_TEXTS}
+    arguments = {
+        "model": model,
+        "card": card,
+        "settings": settings.probe,
+        "out": Path(settings.out) / PROBE / task / arm / str(index or 0),
+        "texts": FinetuneSettings(**texts),
+        "data": settings.data,
+        "fold": fold,
+    }
+    return Step(
+        f"{PROBE}/{task}/{arm}{ending}",
+        "dana.stages.probe:probe_stage",
+        arguments,
+        labels={"task": task, "arm": arm},
+        is_alone=True,
+    )
+
+
+def probe_steps(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    models: Mapping[str, str],
+    index: int,
+    folds: Collection[str],
+    held_out: Mapping[str, Path],
+) -> Iterator[Step]:
+    """Yield the steps that probe each arm's model of one adaptation on each task, and search by it.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        models: Name of the step that makes each arm's model; the base is the same in all adaptations.
+        index: Index of the adaptation.
+        folds: Cards that have folds, of which the index is the one that is tested.
+        held_out: Folder of held-out documents by the name of the text.
+    """
+    if not settings.probe.enabled:
+        return
+    for task, card in cards.items():
+        has_folds = card in folds
+        if _is_per_word(card):
+            continue
+        for arm, maker in models.items():
+            is_same = maker == "base" and not has_folds
+            if is_same and index:
+                continue
+            number = None if is_same else index
+            fold = index if has_folds else None
+            yield probe_step(settings, task, card, arm, OutputOf(maker), number, fold)
+    if not settings.probe.documents:
+        return
+    for arm, maker in models.items():
+        is_same = maker == "base" and not folds
+        if is_same and index:
+            continue
+        ending = "" if is_same else f"/{index}"
+        yield Step(
+            f"{RETRIEVAL}/{arm}{ending}",
+            "dana.stages.probe:retrieval_stage",
+            {
+                "model": OutputOf(maker),
+                "texts": {name: str(folder) for name, folder in held_out.items()},
+                "settings": settings.probe,
+                "out": Path(settings.out) / RETRIEVAL / arm / str(index),
+                "language": settings.selection.language,
+            },
+            labels={"arm": arm},
+            is_alone=True,
+        )
+
+
+def _is_per_word(card: str) -> bool:
+    """Return whether each word of a task has a label; of a card that a step will write, it has not."""
+    if card.endswith(".yaml") and not Path(card).is_file():
+        return False
+    return load_card(card).label_kind.per_word
