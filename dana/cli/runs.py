@@ -51,6 +51,8 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
     )
+    objectives = "what the arms learn: masked, position (for roles) or crops (for topics)"
+    init.add_argument("--objective", help=f"{objectives} (default: masked)", default="masked")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
@@ -102,7 +104,7 @@ def _init(args: argparse.Namespace) -> None:
     """
     from dana.stages.init import init
 
-    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds")}
+    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "objective")}
     folder = init(args.table, args.pool, args.out, **options)
     print(next_command("run", folder, "--quick", note="then without --quick"))
 

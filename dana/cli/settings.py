@@ -30,7 +30,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     """
     from dana.core.config import flatten, merge_sections
     from dana.core.settings import load
-    from dana.stages.recipe import read_recipe, read_run_recipe
+    from dana.stages.recipe import read_recipe, read_run_recipe, remove_rivals
     from dana.stages.settings import RunSettings, load_settings
 
     recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
@@ -39,6 +39,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     overrides = [f"{key}={_as_text(value)}" for key, value in _flags(args).items()]
     overrides += args.overrides
     args.explicit = {override.partition("=")[0] for override in overrides}
+    remove_rivals(values, args.explicit)
     args.explicit |= {key for key, _ in flatten(values)}
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))

@@ -23,6 +23,7 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
+from dana.models.folder import load_own_tokenizer
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.plan import summary_text
@@ -32,6 +33,8 @@ from dana.stages.settings import load_settings
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.labelled import LabelledTexts, Table, list_names, read_labelled
 from dana.tasks.settings import Hygiene
+from dana.train.objectives.vectors import VectorObjective
+from dana.weighting.settings import PAPERS_BETA, Budget
 
 log = get_logger(__name__)
 
@@ -49,14 +52,26 @@ PLAN = """\
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
-model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
+model: {model}       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
+adapt: {adapt}
+weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
 """
+MODEL = "dana-mini"
+MASKED = "masked"
+OBJECTIVES = (MASKED, "position", "crops")
+MASKED_TOKENS = 1_000_000
+VECTOR_STEPS = 50  # of position and crops
+MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
+ADAPT = {
+    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05",
+    "position": f"objective: position, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
+    "crops": f"objective: crops, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
+}
 
 
-def init(
+def init(  # noqa: PLR0913, each is a flag of the command
     table: Table,
     pool: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
@@ -65,6 +80,7 @@ def init(
     group: str | None = None,
     test: Table | None = None,
     folds: int | None = None,
+    objective: str = MASKED,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
@@ -81,6 +97,7 @@ def init(
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
+        objective: What the arms learn: ``masked``, ``position`` or ``crops``.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -89,6 +106,7 @@ def init(
         ArtifactError: If the folder holds something else.
         DanaError: If the table or the pool cannot be used.
     """
+    require(objective in OBJECTIVES, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
     folder = _new_folder(table, out)
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
@@ -100,10 +118,13 @@ def init(
     _log_texts(labelled)
     survey = survey_pool(documents, [*labelled.texts["text"]])
     lines = _describe_survey(survey, round(size), len(documents))
+    budget, share = choose_budget(objective, documents, size)
+    lines.append(f"the arms select {_in_words(budget)} each, about {share:.0%} of it")
     for number, line in enumerate(lines):
         log.info(LINE, "" if number else "pool", line)
 
-    recipe = _recipe_text(folder, sources, inputs, [_describe_tests(labelled), *lines])
+    findings = [_describe_tests(labelled), *lines]
+    recipe = _recipe_text(folder, sources, inputs, findings, objective, budget)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -188,8 +209,54 @@ def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
     return lines
 
 
+def choose_budget(
+    objective: str, documents: Sequence[Document], size: float
+) -> tuple[Budget, float]:
+    """Choose how much text an arm selects: what its training reads, and at most a fifth of the pool.
+
+    Text that is selected and not read would make the selection coarser than it need be.
+
+    Args:
+        objective: One of :data:`OBJECTIVES`.
+        documents: A sample of the pool.
+        size: Number of documents of the pool, about.
+
+    Returns:
+        The budget: documents for position and crops, tokens for masked, which reads tokens; and
+        its share of the pool, about.
+    """
+    if objective == MASKED:
+        kind = "tokens"
+        read = MASKED_TOKENS
+        amount = size * _mean_tokens(documents)
+    else:
+        kind = "documents"
+        read = min(VECTOR_STEPS * VectorObjective.batch_size, MOST_DOCUMENTS)
+        amount = size
+    selected = max(1, min(read, round(PAPERS_BETA * amount)))
+    return Budget(selected, kind), min(1.0, selected / amount)
+
+
+def _mean_tokens(documents: Sequence[Document]) -> float:
+    """Return the mean number of tokens of a document, by some of a sample."""
+    some = documents[:: max(1, len(documents) // MOST_SCORED)]
+    tokenizer = load_own_tokenizer(MODEL).backend_tokenizer
+    tokenizer.no_truncation()
+    encodings = tokenizer.encode_batch_fast([document.text for document in some])
+    return max(1.0, sum(len(tokens) for tokens in encodings) / len(some))
+
+
+def _in_words(budget: Budget) -> str:
+    return f"{budget.amount:,.0f} {budget.kind}"
+
+
 def _recipe_text(
-    folder: Path, sources: Sequence[str], inputs: Inputs, findings: Sequence[str]
+    folder: Path,
+    sources: Sequence[str],
+    inputs: Inputs,
+    findings: Sequence[str],
+    objective: str,
+    budget: Budget,
 ) -> str:
     """Write the recipe, with what was found as comments."""
     paths = []
@@ -197,7 +264,16 @@ def _recipe_text(
         is_fixed = is_url(source) or Path(source).is_absolute()
         paths.append(source if is_fixed else os.path.relpath(source, folder))
     survey = "".join(f"# {line}\n" for line in findings)
-    recipe = PLAN.format(survey=survey, pool=json.dumps(paths, ensure_ascii=False))
+    weigh = f"budget: {budget.amount:.0f} {budget.kind}"
+    if budget.kind == "tokens":
+        weigh += f", tokenizer: {MODEL}"
+    recipe = PLAN.format(
+        survey=survey,
+        pool=json.dumps(paths, ensure_ascii=False),
+        model=MODEL,
+        adapt=f"{{{ADAPT[objective]}}}",
+        weigh=f"{{{weigh}}}",
+    )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
     return recipe

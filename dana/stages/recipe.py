@@ -109,11 +109,24 @@ def read_run_recipe(folder: Path, overrides: Collection[str] = ()) -> dict[str, 
         values["task"] = str(folder / HARVESTED_TASK)
         values["pool"] = [str(folder / HARVESTED_POOL)]
     load(RunSettings, values, origin=str(path))
-    for rivals in RIVALS:
-        if not rivals.isdisjoint(overrides):
-            for section, _, key in (rival.partition(".") for rival in rivals):
-                values.get(section, {}).pop(key, None)
+    remove_rivals(values, overrides)
     return values
+
+
+def remove_rivals(values: dict[str, Any], overrides: Collection[str]) -> None:
+    """Remove, in place, the settings of a recipe that exclude one that is given otherwise.
+
+    Args:
+        values: Values of the recipe.
+        overrides: Full names of the settings that are given otherwise.
+    """
+    for rivals in RIVALS:
+        if rivals.isdisjoint(overrides):
+            continue
+        for rival in rivals:
+            section, _, key = rival.partition(".")
+            if isinstance(values.get(section), dict):
+                values[section].pop(key, None)
 
 
 def write_recipe(settings: RunSettings, folder: Path) -> None:

@@ -12,11 +12,14 @@ from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.core.settings import load
-from dana.stages.init import FILES, survey_pool
+from dana.stages.init import FILES, choose_budget, survey_pool
 from dana.stages.recipe import read_recipe
 from dana.stages.run import _describe_tasks, plan_run
 from dana.stages.settings import RunSettings, load_settings
+from dana.stages.steps.run import Run
+from dana.stages.steps.runner import execute
 from dana.tasks.card import TaskCard
+from dana.weighting.settings import Budget
 from tests.toy_task import rows, write_checkpoint
 
 WORDS = [
@@ -222,6 +225,79 @@ def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkey
     assert Path("toy/recipe.yaml").read_text() == recipe, "what dana init wrote stays"
     with pytest.raises(ArtifactError, match="toy: holds"):
         dana.init("toy.csv", "pool")
+
+
+@pytest.mark.parametrize(
+    ("objective", "pool", "budget"),
+    [
+        ("masked", 1_000_000, "1000000 tokens"),
+        ("position", 40_000, "3200 documents"),
+        ("crops", 40_000, "3200 documents"),
+        ("crops", 100, "20 documents"),
+    ],
+)
+def test_no_more_is_selected_than_an_arm_reads(objective, pool, budget):
+    documents = [Document(str(n), "", draw(2, n)) for n in range(100)]
+    found, share = choose_budget(objective, documents, pool)
+    assert found == Budget.parse(budget)
+    assert 0 < share <= 0.2
+
+
+def test_no_more_is_selected_than_a_fifth_of_the_pool():
+    documents = [Document(str(n), "", draw(2, n)) for n in range(100)]
+    for objective in ("masked", "position", "crops"):
+        _, share = choose_budget(objective, documents, 100)
+        assert share == pytest.approx(0.2, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [("masked", "tokens"), ("position", "documents"), ("crops", "documents")],
+)
+def test_the_recipe_selects_as_much_as_is_said_and_the_run_selects_that(
+    objective, kind, home, caplog
+):
+    caplog.set_level("INFO", "dana")
+    records = [{"text": " ".join(draw(n % 3, 9 * n + m) for m in range(5))} for n in range(100)]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (home / "pool" / "all.jsonl").write_text(lines)
+    folder = dana.init("tickets.csv", "pool", objective=objective)
+    text = (folder / "recipe.yaml").read_text()
+    settings = load_settings(read_recipe(folder)[0])
+    assert settings.adapt.objective == objective
+    budget = settings.weigh.effective_budget
+    assert budget.kind == kind
+    said = f"the arms select {budget.amount:,.0f} {kind} each, about 20% of it"
+    assert said in text
+    assert said in caplog.text
+    settings = load_settings(
+        read_recipe(folder)[0], ["selector=lexical", f"model={write_checkpoint(home / 'model')}"]
+    )
+    run = plan_run(settings)
+    steps = tuple(
+        step
+        for step in run.steps
+        if step.name in ("texts", "score/dana", "weigh/dana", "score/random", "weigh/random")
+    )
+    execute(Run(run.folder, steps), 1)
+    for arm in ("random", "dana"):
+        [part] = (folder / "arms" / arm / "weights").glob("part-*.parquet")
+        weights = pd.read_parquet(part)
+        chosen = weights[weights["weight"] > 0]
+        if kind == "documents":
+            assert chosen["doc_id"].nunique() == budget.amount == 20
+        else:
+            assert 0.15 < len(chosen) / len(weights) <= 0.22
+
+
+def test_another_amount_on_the_command_line_takes_the_place_of_the_budget(home, capfd):
+    dana.init("tickets.csv", "pool", objective="position")
+    line = ["run", "tickets", "--dry-run", "--set", "selector=random"]
+    assert main([*line, "weigh.beta=0.1", "adapt.tokens=5000"]) == 0
+    assert "training on 5,000 tokens" in capfd.readouterr().out
+    assert main([*line, "weigh.beta=2"]) == 2
+    assert main(["init", "tickets.csv", "--pool", "pool", "--objective", "crop"]) == 2
+    assert "objective='crop': must be one of masked, position" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
