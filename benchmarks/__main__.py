@@ -28,6 +28,7 @@ SMALL = {
         *("--tasks", "rct_sample", "--objectives", "position", "--rates", "1e-3"),
         *("--steps", "5", "--adaptations", "1"),
     ],
+    "pilot": ["runs/pilot", "--tasks", "sst2", "--steps", "5", "--draws", "1"],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],

@@ -51,7 +51,7 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
     )
-    objectives = "what the arms learn: masked, position (for roles) or crops (for topics)"
+    objectives = "what the arms learn: masked, position (for roles), crops (for topics) or auto (a pilot chooses)"
     init.add_argument("--objective", help=f"{objectives} (default: masked)", default="masked")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)

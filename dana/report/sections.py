@@ -11,6 +11,7 @@ from dana.report import figures, provenance, tables
 from dana.report.analysis import Analysis, analyse
 from dana.report.headline import headline, highlights, loss_change, notes
 from dana.report.page import Report, Section, Table, each, interval_text, number, p_text, percent
+from dana.report.pilot import pilot_section
 from dana.report.run import RunFrames
 from dana.report.verdicts import INCOMPARABLE, SEED
 
@@ -30,6 +31,7 @@ def build_report(run: RunFrames) -> Report:
     ]
     if run.probes or run.retrieval is not None:
         sections.append(_probe_section(analysis))
+    sections += filter(None, [pilot_section(run)])
     sections += study_sections
     sections += [build(analysis) for build in (_scores_section, _choice_section, _steps_section)]
     first_screen = headline(analysis), highlights(analysis), sections

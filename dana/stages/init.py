@@ -60,7 +60,7 @@ weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
 """
 MODEL = "dana-mini"
 MASKED = "masked"
-OBJECTIVES = (MASKED, "position", "crops")
+OBJECTIVES = (MASKED, "position", "crops", "auto")
 MASKED_TOKENS = 1_000_000
 VECTOR_STEPS = 50  # of position and crops
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
@@ -68,6 +68,8 @@ ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05",
     "position": f"objective: position, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
     "crops": f"objective: crops, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
+    # 64 examples a step for masked tokens, too, if the pilot chooses them.
+    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, max_tokens: 128, learning_rate: 0.0003",
 }
 
 
@@ -97,7 +99,8 @@ def init(  # noqa: PLR0913, each is a flag of the command
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
-        objective: What the arms learn: ``masked``, ``position`` or ``crops``.
+        objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
+            ``dana run`` chooses by a pilot.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -222,7 +225,7 @@ def choose_budget(
         size: Number of documents of the pool, about.
 
     Returns:
-        The budget: documents for position and crops, tokens for masked, which reads tokens; and
+        The budget: tokens for masked, which reads tokens, else documents; and
         its share of the pool, about.
     """
     if objective == MASKED:

@@ -27,15 +27,20 @@ def _trainings(steps: Iterable[Step]) -> list[str]:
     """Describe the trainings of language models by their length, and count the fine-tunings."""
     lengths: Counter[str] = Counter()
     finetunings = 0
+    pilots = 0
     for step in steps:
         function = step.stage.rpartition(":")[2]
-        if function == "adapt_stage":
+        if function in ("adapt_stage", "adapt_chosen"):
             lengths[training_length(step.settings["settings"])] += 1
         elif function == "base_model" and step.settings["model"] is None:
             lengths[training_length(step.settings["pretrain"])] += 1
+        elif function == "pilot_stage":
+            pilots += 1
         elif function == "seed_stage":
             finetunings += 1
     parts = [f"{count} × training on {length}" for length, count in lengths.items()]
+    if pilots:
+        parts.insert(0, f"{pilots} × a pilot of the objectives")
     if finetunings:
         parts.append(f"{finetunings} × fine-tuning")
     return parts

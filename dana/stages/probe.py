@@ -117,7 +117,7 @@ def probe_stage(
 
     def write(draft: Draft) -> None:
         splits = read_splits(task, data, fold)
-        train, test, apart = _texts_apart(subset(splits["train"], texts.max_train), splits["test"])
+        train, test, apart = texts_apart(subset(splits["train"], texts.max_train), splits["test"])
         table, metrics = _probe(encoder, task, train, test, settings)
         details = {
             "model": model_name(model),
@@ -146,7 +146,7 @@ def _head(task: TaskCard) -> dict[str, Any]:
     }
 
 
-def _texts_apart(
+def texts_apart(
     train: Sequence[Example], test: Sequence[Example]
 ) -> tuple[list[Example], list[Example], int]:
     """Order texts by their keys, so that the order of a file decides nothing, and keep groups on one side.

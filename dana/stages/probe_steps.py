@@ -75,7 +75,7 @@ def probe_steps(
         return
     for task, card in cards.items():
         has_folds = card in folds
-        if _is_per_word(card):
+        if is_per_word(card):
             continue
         for arm, maker in models.items():
             is_same = maker == "base" and not has_folds
@@ -106,7 +106,7 @@ def probe_steps(
         )
 
 
-def _is_per_word(card: str) -> bool:
+def is_per_word(card: str) -> bool:
     """Return whether each word of a task has a label; of a card that a step will write, it has not."""
     if card.endswith(".yaml") and not Path(card).is_file():
         return False

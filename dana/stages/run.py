@@ -36,6 +36,8 @@ from dana.stages.finetune_steps import (
 from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
+from dana.stages.pilot import without_pilot
+from dana.stages.pilot_steps import pilot_name, pilot_steps
 from dana.stages.plan import summary_text
 from dana.stages.probe_steps import probe_steps
 from dana.stages.rank import RANKING, comparison_text, rank_stage
@@ -256,6 +258,7 @@ def _steps(
             yield from _task_steps(repeat, texts, selectors, fold)
         repeated_arms = _arms_to_run(repeat, quick)
         yield from _weights(repeat, repeated_arms, selectors, tables, index, fold)
+        yield from pilot_steps(repeat, repeated_arms, cards, index, fold, folds)
         yield from _adapt_steps(repeat, repeated_arms, index, fold)
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
@@ -333,8 +336,9 @@ def _task_steps(
 
 def _of_head(settings: RunSettings) -> AdaptSettings:
     """Return the settings of the arms that decide the base model."""
+    adapt = without_pilot(settings.adapt)
     of_base = OF_HEAD if settings.model else ()
-    return replace(AdaptSettings(), **{name: getattr(settings.adapt, name) for name in of_base})
+    return replace(AdaptSettings(), **{name: getattr(adapt, name) for name in of_base})
 
 
 def _weights(
@@ -438,12 +442,16 @@ def _adapt_steps(
         if arm.selects and not is_control(arm.name) and selection not in selections:
             selections.append(selection)
             gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
+            gate["settings"] = without_pilot(arm.adapt)
             yield Step(
                 f"gate/{arm.name}{ending}", "dana.stages.gate:gate_stage", gate, after, labels
             )
-        if arm.adapt.make_objective().cuts_sentences:
-            arguments["language"] = settings.selection.language
         stage = "dana.stages.training:adapt_stage"
+        if arm.adapt.is_auto:
+            stage = "dana.stages.pilot:adapt_chosen"
+            arguments["pilot"] = OutputOf(pilot_name(settings, index))
+        if without_pilot(arm.adapt).make_objective().cuts_sentences:
+            arguments["language"] = settings.selection.language
         yield Step(
             f"adapt/{arm.name}{ending}",
             stage,

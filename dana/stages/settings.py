@@ -123,6 +123,9 @@ class RunSettings:
     """How often an arm is adapted, and each adapted model fine-tuned."""
     baselines: str | list[str] = field(default_factory=lambda: list(BASELINES))
     """Simple models that an adapted one must beat: majority, tfidf, vectors; or none."""
+    pilot: Annotated[str, OneOf(("first", "every"))] = "first"
+    """With objective auto: first chooses for all folds or adaptations by the training texts of the
+    first, every chooses for each by its own."""
     jobs: Count = 1
     """Number of steps of the recipe that run in parallel, each in a process of its own."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
+AUTO = "auto"  # an objective that a pilot chooses
 OPTIMIZER = ("carry", "reset")
 PARTS = ("selected", "task", "pool")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
@@ -78,7 +79,8 @@ class TrainSettings:
     objective: str = "masked"
     """What the model learns to predict, a spec of a class in the entry-point group dana.objectives:
     masked:mask_rate=0.15,whole_word=false, next_sentence, which has the same parameters,
-    position:sentences=2, crops:temperature=0.05, causal or translation:smoothing=0.1."""
+    position:sentences=2, crops:temperature=0.05, causal or translation:smoothing=0.1; auto lets a
+    pilot of dana run choose (docs/guide/objectives.md)."""
     steps: Amount | None = None
     """Stop after so many optimizer steps. The paper: 50,000 discrete, 100,000 continuous."""
     tokens: Amount | None = None
@@ -133,6 +135,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         self._check_budget()
+        if self.is_auto:
+            return
         layouts = ("auto", *self.make_objective().layouts)
         if self.execution.layout not in layouts:
             allowed_values = f"{' or '.join(layouts)} with objective={self.objective}"
@@ -155,9 +159,17 @@ class TrainSettings:
 
         Raises:
             PluginError: If no objective has this name.
-            ConfigError: If a parameter is unknown or out of range.
+            ConfigError: If a parameter is unknown or out of range, or a pilot is still to choose.
         """
+        if self.is_auto:
+            remedy = "masked, position or crops: dana run alone pilots them on labels and chooses"
+            raise SettingError("objective", self.objective, remedy)
         return OBJECTIVES.create(self.objective)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether a pilot is to choose the objective."""
+        return self.objective == AUTO
 
     @property
     def examples_a_step(self) -> int:
@@ -250,6 +262,11 @@ class AdaptSettings(TrainSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mix("mix", self.mix)
+        if self.is_auto:
+            for key in ("adapter", "phases"):
+                if getattr(self, key):
+                    remedy = "null: objective=auto trains all weights, in one phase"
+                    raise SettingError(key, getattr(self, key), remedy)
         if self.adapter is not None:
             from dana.models.adapters import Adapter
 
@@ -338,7 +355,7 @@ class PretrainSettings(TrainSettings):
         from dana.models.language_model import ARCHITECTURES
 
         super().__post_init__()
-        if self.make_objective().has_own_head:
+        if self.is_auto or self.make_objective().has_own_head:
             remedy = "masked: a new model has no vectors of texts yet; train those afterwards"
             raise SettingError("objective", self.objective, remedy)
         if self.architecture not in ARCHITECTURES:

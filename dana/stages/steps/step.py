@@ -22,6 +22,7 @@ WORDS |= {
     "gate": "testing the base on {} text",
     "adapt": "adapting on {} text",
 }
+WORDS |= {"pilot": "trying objectives"}
 WORDS |= {"finetune": "fine-tuning {1} on {0}", "baselines": "computing the baselines of {}"}
 WORDS |= {
     "rate": "finding a learning rate for {1} on {0}",

@@ -1,0 +1,300 @@
+"""Pilot the objectives of an adaptation (``objective: auto``), and adapt by the one that was chosen.
+
+The rule is that of :mod:`dana.finetuning.pilot`.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest
+from dana.core.config import require
+from dana.core.errors import ConfigError, Contradiction, DataError
+from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger
+from dana.core.raw_files import RAW_FILES, RawFiles
+from dana.core.text_table import tabulate
+from dana.corpus.documents import source_digests
+from dana.encoders.transformer import OwnEncoder
+from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
+from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
+from dana.finetuning.settings import FinetuneSettings
+from dana.models.folder import check_checkpoint, model_identity
+from dana.report.pilot import pilot_text
+from dana.stages.probe import group_numbers, joined_texts, refuse_kind, texts_apart
+from dana.stages.training import TrainingData, adapt_stage
+from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.examples import Example, read_splits, subset
+from dana.train.settings import AdaptSettings
+
+log = get_logger(__name__)
+
+CANDIDATES = ("position", "crops", "masked")
+PILOT_STEPS = 25
+MAX_TOKENS = 256  # of a labelled text, as in the settings of the probe
+PREDICTIONS = "predictions.parquet"
+HEADLESS = "position"  # an objective that needs no head of the base
+
+
+def without_pilot(settings: AdaptSettings) -> AdaptSettings:
+    """Return settings for what must be done before a pilot has chosen: those of an objective without a head."""
+    return replace(settings, objective=HEADLESS) if settings.is_auto else settings
+
+
+def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
+    model: str,
+    pool: Path,
+    weights: Path | None,
+    target_heldout: Path,
+    pool_heldout: Path,
+    settings: AdaptSettings,
+    card: str,
+    out: Path,
+    texts: FinetuneSettings | None = None,
+    data: str | None = None,
+    fold: int | None = None,
+    language: str = "en",
+) -> Artifact:
+    """Train a model for a few steps by each candidate, probe the results on training texts, and choose.
+
+    Only labels of training texts are read. A candidate that cannot train this model on this text is
+    left out, which its row says. The trained candidates lie in ``OUT-candidates`` until the pilot is
+    whole, so that a stopped one goes on.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        pool: Folder of a pool artifact.
+        weights: Folder of its weights; None trains on all of it equally.
+        target_heldout: Folder of held-out target documents.
+        pool_heldout: Folder of held-out pool documents.
+        settings: Settings of the adaptation; a candidate has its own objective and steps.
+        card: A task card's name or YAML file.
+        out: Folder of the artifact. Its manifest has ``choice``, the metric and ``trials``, a row
+            for each candidate; ``predictions.parquet`` has those of every training text.
+        texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
+        data: Folder of the card's data.
+        fold: The fold that is tested, whose texts are not read, of a card with several.
+        language: ISO 639-1 code, for objectives that cut text without weights into sentences.
+
+    Raises:
+        ConfigError: If each word of the task has a label.
+        DataError: If there are too few training texts.
+        ArtifactError: If an input is missing, or `out` holds something else.
+    """
+    check_checkpoint(model)
+    texts = texts or FinetuneSettings()
+    task = texts.fields_of(load_card(card))
+    refuse_kind(task)
+    mix = settings.mix or {"selected" if weights else "pool": 1.0}
+    inputs = TrainingData(pool, weights, target_heldout, pool_heldout, mix, language=language)
+    on_rank_0(inputs.hold_out)
+    trainings = {name: candidate_settings(settings, name) for name in CANDIDATES}
+    origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
+    origin |= {"id": task.id or "id", "group": task.group, **task.partition}
+    raw_files = RawFiles(out)
+    origin["data"] = source_digests(task.files(data, SPLITS), raw_files.digest)
+    depends_on = {
+        "model": model_identity(model, raw_files.digest),
+        **inputs.identity(),
+        "candidates": {name: training.decisive() for name, training in trainings.items()},
+        "task": origin,
+        "max_train": texts.max_train,
+        "fold": fold,
+        "language": language,
+        "rule": {"standard_errors": STANDARD_ERRORS, "version": VERSION},
+    }
+    folder = Path(f"{out}-candidates")
+
+    def write(draft: Draft | None) -> None:
+        models = {NONE: model}
+        left_out: dict[str, str] = {}
+        for name, training in trainings.items():
+            try:
+                _check_head(model, training)
+                artifact = adapt_stage(
+                    model,
+                    pool,
+                    weights,
+                    target_heldout,
+                    pool_heldout,
+                    training,
+                    folder / name,
+                    language=language,
+                )
+            except (ConfigError, DataError) as error:
+                left_out[name] = str(error)
+                continue
+            models[name] = str(artifact.path)
+        if draft is None:
+            return
+        examples = _training_texts(task, data, fold, texts)
+        predictions, table = _predict(models, task, examples)
+        labels = task.label_kind.gather([example.label for example in examples])
+        trials = judge(predictions, labels, task.label_kind, task.metric)
+        draft.notes |= _notes(task, trials, left_out)
+        draft.counts |= {"texts": len(examples)}
+        draft.notes[RAW_FILES] = raw_files.records()
+        draft.seeds["seed"] = settings.seed
+        pq.write_table(table, draft.path / PREDICTIONS, compression="zstd")
+
+    artifact = make_on_all_ranks(out, "pilot", depends_on, write)
+    on_rank_0(lambda: shutil.rmtree(folder, ignore_errors=True))
+    log.info("pilot     %s\n%s", pilot_text(artifact.manifest), _table(artifact.manifest["trials"]))
+    return artifact
+
+
+def candidate_settings(settings: AdaptSettings, objective: str) -> AdaptSettings:
+    """Return the settings of a short training by one objective."""
+    return replace(
+        settings,
+        objective=objective,
+        steps=PILOT_STEPS,
+        tokens=None,
+        epochs=None,
+        evaluations=0,
+        eval_every=None,
+        final="last",
+    )
+
+
+def _check_head(model: str, settings: AdaptSettings) -> None:
+    """Check that a model has a trained head, if the objective trains one that is part of the model.
+
+    Raises:
+        ConfigError: If it has not.
+    """
+    objective = settings.make_objective()
+    if objective.has_own_head:
+        return
+    is_new = bool(objective.prepare_model(model, settings.seed).new)
+    is_stale = bool(read_manifest(Path(model)).get("untrained"))
+    what = f"one that needs no head: {model} brings no trained one for {settings.objective}"
+    require(not (is_new or is_stale), "objective", settings.objective, what)
+
+
+def _training_texts(
+    task: TaskCard, data: str | None, fold: int | None, texts: FinetuneSettings
+) -> list[Example]:
+    """Return the training texts, in an order that no file decides, without those of tested groups."""
+    splits = read_splits(task, data, fold)
+    examples, _, _ = texts_apart(subset(splits["train"], texts.max_train), splits["test"])
+    groups = len(set(group_numbers(examples).tolist()))
+    if groups < 2:
+        raise DataError(
+            f"{task.name}: objective=auto needs training texts of at least two groups to choose by; "
+            "name an objective"
+        )
+    return examples
+
+
+def _predict(
+    models: Mapping[str, str], task: TaskCard, examples: list[Example]
+) -> tuple[dict[str, np.ndarray], pa.Table]:
+    """Predict each text by probes of each candidate that were fitted to other texts."""
+    kind = task.label_kind
+    labels = kind.gather([example.label for example in examples])
+    keys = text_keys(examples)
+    groups = group_numbers(examples)
+    predictions = {}
+    tables = []
+    for name, model in models.items():
+        encoder = OwnEncoder.of_model(model, MAX_TOKENS)
+        vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
+        known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups)
+        predictions[name] = cross_validated(known)
+        for repeat, row in enumerate(predictions[name]):
+            columns = {
+                "objective": [name] * len(examples),
+                "repeat": [repeat] * len(examples),
+                "id": [example.id for example in examples],
+                "label": labels.tolist(),
+                "prediction": row.tolist(),
+            }
+            tables.append(pa.table(columns))
+    return predictions, pa.concat_tables(tables)
+
+
+def _notes(task: TaskCard, trials: list[Trial], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entries of the manifest."""
+    rows = [{**asdict(trial), "left_out": None} for trial in trials]
+    nothing = {"score": None, "gain": None, "error": None, "bar": None}
+    rows += [
+        {"objective": name, **nothing, "left_out": reason} for name, reason in left_out.items()
+    ]
+    return {
+        "choice": choose_objective(trials),
+        "task": task.name,
+        "metric": task.metric,
+        "steps": PILOT_STEPS,
+        "trials": rows,
+    }
+
+
+def _table(trials: list[dict[str, Any]]) -> str:
+    """Format the table of a pilot."""
+    rows = []
+    for trial in trials:
+        numbers = {
+            name: "" if trial[name] is None else f"{trial[name]:.4f}"
+            for name in ("score", "gain", "error", "bar")
+        }
+        note = f"left out: {trial['left_out']}" if trial["left_out"] else ""
+        rows.append({"objective": trial["objective"], **numbers, "": note})
+    return tabulate(rows)
+
+
+def adapt_chosen(  # noqa: PLR0913, a step of a recipe names its inputs one by one
+    pilot: Path,
+    model: str,
+    pool: Path,
+    weights: Path | None,
+    target_heldout: Path,
+    pool_heldout: Path,
+    settings: AdaptSettings,
+    out: Path,
+    language: str = "en",
+) -> Artifact | str:
+    """Adapt a model by the objective that a pilot chose, as :func:`dana.stages.training.adapt_stage` does.
+
+    Args:
+        pilot: Folder of the pilot.
+        model: Folder with safetensors, or Hub name.
+        pool: Folder of a pool artifact.
+        weights: Folder of its weights; None trains on all of it equally.
+        target_heldout: Folder of held-out target documents.
+        pool_heldout: Folder of held-out pool documents.
+        settings: Settings of the training, with the objective ``auto``.
+        out: Folder for the model.
+        language: ISO 639-1 code, for objectives that cut text without weights into sentences.
+
+    Returns:
+        The adapted model; if the pilot chose none, `model` as it is.
+
+    Raises:
+        ArtifactError: If the pilot chose none, and `out` holds a model that another choice made.
+    """
+    manifest = open_artifact(pilot, "pilot").manifest
+    choice = manifest["choice"]
+    if choice == NONE:
+        on_rank_0(lambda: _refuse_former(out, manifest))
+        log.info("adapt     no objective was chosen by %s: the model stays as it is", pilot)
+        return model
+    chosen = replace(settings, objective=choice)
+    return adapt_stage(
+        model, pool, weights, target_heldout, pool_heldout, chosen, out, language=language
+    )
+
+
+def _refuse_former(out: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse, or with --remake replace by nothing, a model that was adapted by another choice."""
+    former = read_manifest(out)
+    if not former:
+        return
+    there = former["depends_on"].get("settings", {}).get("objective")
+    raise Contradiction(out, [f"objective: {there} there, {manifest['choice']} now"])
