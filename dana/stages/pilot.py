@@ -37,6 +37,7 @@ log = get_logger(__name__)
 
 CANDIDATES = ("position", "crops", "masked")
 PILOT_STEPS = 25
+EVALUATION_TOKENS = 1_000  # nothing rests on the loss of a candidate
 MAX_TOKENS = 256  # of a labelled text, as in the settings of the probe
 PREDICTIONS = "predictions.parquet"
 HEADLESS = "position"  # an objective that needs no head of the base
@@ -158,6 +159,7 @@ def candidate_settings(settings: AdaptSettings, objective: str) -> AdaptSettings
         tokens=None,
         epochs=None,
         evaluations=0,
+        evaluation_tokens=EVALUATION_TOKENS,
         eval_every=None,
         final="last",
     )

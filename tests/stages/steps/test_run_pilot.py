@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, open_artifact, read_manifest
 from dana.core.errors import ConfigError, Contradiction
 from dana.core.settings import load
@@ -159,7 +160,7 @@ def test_the_pilot_sees_no_label_of_a_tested_text(inputs, tmp_path):
     assert set(frames[0].groupby(["objective", "id"]).size()) == {5}
 
 
-def test_candidates_that_cannot_train_are_left_out_and_said(tmp_path, caplog):
+def test_candidates_that_cannot_train_are_left_out_and_said(tmp_path, caplog, capfd):
     caplog.set_level("INFO", "dana")
     inputs = write_inputs(tmp_path / "inputs", sentences=1)
     manifest = predictions_of(inputs, tmp_path / "run").manifest
@@ -167,6 +168,12 @@ def test_candidates_that_cannot_train_are_left_out_and_said(tmp_path, caplog):
     assert set(left_out) == {"position", "crops"}
     assert "sentence" in left_out["position"]
     assert "left out: " in caplog.text
+    # dana adapt alone has no labels to choose by.
+    line = ["adapt", str(tmp_path / "run"), "--model", inputs["model"], "--objective", "auto"]
+    line += ["--weights", str(tmp_path / "run/arms/dana/weights"), "--steps", "2"]
+    assert main(line) == 2
+    assert "dana run alone pilots them on labels" in capfd.readouterr().err
+    assert not (tmp_path / "run/adapted").exists()
 
 
 def test_masked_is_no_candidate_without_a_trained_head(inputs, tmp_path):
@@ -256,6 +263,6 @@ def test_auto_alone_is_refused_with_what_to_do(inputs, tmp_path):
         plan_run(recipe({**inputs, "task": str(text)}, tmp_path / "run"))
     with pytest.raises(ConfigError, match="must be masked, position or crops"):
         AdaptSettings(objective="auto").make_objective()
-    words = write_task(tmp_path, kind="token_labels", metric="span_f1", labels=["a", "b"])
+    words = write_task(tmp_path, kind="token_labels", metric="span_f1", labels=["O", "B-x", "I-x"])
     with pytest.raises(ConfigError, match="each word of toy has a label"):
         plan_run(recipe({**inputs, "task": str(words)}, tmp_path / "run"))
