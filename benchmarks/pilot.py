@@ -181,17 +181,19 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     args = parser.parse_args()
     file = args.out / "pilot.csv"
-    table = pd.read_csv(file) if file.is_file() else pd.DataFrame({"task": []})
+    tables = [pd.read_csv(file)] if file.is_file() else []
+    done = {task for table in tables for task in table["task"]}
     for task in args.tasks:
-        if task in set(table["task"]):
+        if task in done:
             continue
-        table = pd.concat([table, measure_task(args, task)], ignore_index=True)
+        tables.append(measure_task(args, task))
+        table = pd.concat(tables, ignore_index=True)
         args.out.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".tmp")
         table.to_csv(draft, index=False)
         draft.replace(file)
         print(f"{task}: done", flush=True)
-    regrets = judge_errors(table)
+    regrets = judge_errors(pd.concat(tables, ignore_index=True))
     regrets.to_csv(args.out / "regret.csv", index=False)
     print(tabulate(regrets.to_dict("records")))
     rows = left_out(regrets)
