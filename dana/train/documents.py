@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from dana.core.errors import DataError
-from dana.core.logging import monitor
+from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed, document_key, epoch_keys, hash_uniform, unit_keys_of
 from dana.train.examples import (
     Batch,
@@ -29,6 +29,8 @@ from dana.train.examples import (
     weighted_documents,
 )
 from dana.train.tokens import DocumentSpan
+
+log = get_logger(__name__)
 
 FEWEST_SENTENCES = 4  # of a document that is an example
 
@@ -465,7 +467,28 @@ def build_documents(
     counts["sentences"] = int(documents.sizes.size)
     counts["sentences_cut"] = int((documents.sizes > documents.room).sum())
     counts["tokens_text"] = int(documents.sizes.sum())
+    _say_what_is_lost(counts, room)
     return documents, dict(counts)
+
+
+def _say_what_is_lost(counts: Counter[str], room: int) -> None:
+    """Log how many documents are too short, and how many sentences are cut."""
+    if counts["documents_too_short"]:
+        log.info(
+            "text      %s of %s documents are too short: fewer than %d sentences, or too few "
+            "neighbours are selected",
+            f"{counts['documents_too_short']:,}",
+            f"{counts['documents_in']:,}",
+            FEWEST_SENTENCES,
+        )
+    if counts["sentences_cut"]:
+        log.info(
+            "text      %s of %s sentences are longer than %d tokens, and cut there; raise "
+            "max_tokens to read more",
+            f"{counts['sentences_cut']:,}",
+            f"{counts['sentences']:,}",
+            room,
+        )
 
 
 def _documents_with_units(text: TrainingText) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:

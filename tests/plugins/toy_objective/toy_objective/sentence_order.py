@@ -1,6 +1,6 @@
 """Sentence order: two neighbouring sentences are read as they stand, or swapped; which of both?
 
-Lan et al. 2020, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations, section 3.1.
+Lan et al. 2020, ALBERT: A Lite BERT for self-supervised learning, section 3.1.
 """
 
 from dataclasses import dataclass
