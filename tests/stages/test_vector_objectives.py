@@ -1,23 +1,23 @@
 """Adapting by position and crops: what is written, what decides it, what is refused, and stopping on the way."""
 
-import json
 import math
 import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from dana.core.artifacts import MANIFEST, read_json
+from dana.core.artifacts import MANIFEST, make, read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.settings import load
 from dana.stages.losses import loss_stage
 from dana.train.settings import AdaptSettings, Execution, PretrainSettings
 from tests.conftest import write_documents
 from tests.stages.tiny_training import CROPS, POSITION, adapt, records
-from tests.stages.two_topics import write_weights_of
+from tests.stages.two_topics import CELLS, one_document, write_weights_of
 from tests.train.objectives.test_causal import gpt2
 
 both = pytest.mark.parametrize("settings", [POSITION, CROPS], ids=["position", "crops"])
@@ -237,10 +237,11 @@ def test_weights_of_each_policy_train(base, inputs, topics, tmp_path, settings, 
 
 @both
 def test_task_and_mixtures_train_where_the_target_text_comes_in_documents(
-    base, inputs, topics, tmp_path, settings
+    base, inputs, tmp_path, settings
 ):
+    random = np.random.default_rng(0)
     target = write_documents(tmp_path / "heldout", [DOCUMENT] * 2)
-    fit = write_documents(tmp_path / "fit", [f"{DOCUMENT} Pi rho {row}." for row in range(5)])
+    fit = write_documents(tmp_path / "fit", [one_document(CELLS, random, 6) for _ in range(5)])
     texts = (inputs[0], target, inputs[2])
     for name, mix in (("task", {"task": 1.0}), ("mixed", {"task": 0.5, "pool": 0.5})):
         folder = adapt(base, texts, tmp_path / name, replace(settings, mix=mix)).path
@@ -256,10 +257,8 @@ def test_task_and_mixtures_train_where_the_target_text_comes_in_documents(
 @both
 def test_weights_of_windows_are_refused(base, inputs, write_weights, tmp_path, settings):
     weights = write_weights(unit_rows(5, 1.0))
-    scores = weights.parent / "scores"
-    scores.mkdir()
-    selection = {"depends_on": {"selection": {"units": "window:256"}}}
-    (scores / MANIFEST).write_text(json.dumps(selection), encoding="utf-8")
+    depends_on = {"selection": {"units": "window:256"}}
+    make(weights.parent / "scores", "scores", depends_on, lambda draft: None)
     with pytest.raises(ConfigError, match=r"masked: it reads sentences.*units=window:256"):
         adapt(base, inputs, tmp_path / "out", settings, weights)
     assert not (tmp_path / "out").exists()
