@@ -20,7 +20,7 @@ from dana.core.artifacts import (
     write_text,
 )
 from dana.core.config import require
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, DataError
 from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -187,7 +187,13 @@ class TrainingData:
         parts: dict[str, ExampleSet] = {}
         counts: dict[str, int] = {}
         for name in self.mix:
-            examples, part_counts = make(text_of(name))
+            try:
+                examples, part_counts = make(text_of(name))
+            except DataError as error:
+                if name == "selected":
+                    raise
+                source = self.task if name == "task" else self.pool
+                raise DataError(f"mix={dict(self.mix)}: {name} ({source}): {error}") from error
             parts[name] = examples
             if counts:
                 counts[f"windows_of_{name}"] = len(examples)
