@@ -15,8 +15,8 @@ from dana.core.artifacts import Draft, fingerprint, list_differences, read_manif
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import check_sha256, file_digest
 from dana.core.logging import get_logger
+from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
-from dana.models.smollm2 import NAME, smollm2_folder
 
 log = get_logger(__name__)
 
@@ -50,19 +50,28 @@ MODEL_FILES += ["chat_template*"]
 
 
 def resolve_model(model: str) -> str:
-    """Return the folder of a model that ships with dana, or of ``smollm2``; any other folder or Hub name unchanged.
+    """Return the folder of a model that dana knows by name; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory has precedence.
+    Such names are that of the model that ships with dana, and ``minilm``, ``all-mpnet-base-v2`` and
+    ``smollm2``, which packages of the index hold. A folder of that name in the working directory
+    has precedence.
 
     Raises:
-        ArtifactError: If the weights are not the published ones.
+        ArtifactError: If the weights are not the published ones, or packages are missing.
+        PluginError: If the package of ``minilm`` is missing.
     """
-    if model == NAME and not Path(model).exists():
-        with quiet_transformers():
-            return str(smollm2_folder())
-    if Path(model).exists() or model not in SHIPPED:
+    if Path(model).exists():
         return model
-    return str(_shipped_folder(model))
+    if model == smollm2.NAME:
+        with quiet_transformers():
+            return str(smollm2.smollm2_folder())
+    if model == minilm.NAME:
+        return str(minilm.minilm_folder())
+    if model == mpnet.NAME:
+        return str(mpnet.mpnet_folder())
+    if model in SHIPPED:
+        return str(_shipped_folder(model))
+    return model
 
 
 @cache

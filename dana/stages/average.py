@@ -21,6 +21,7 @@ from dana.models.folder import (
 )
 from dana.models.heads import positions_of
 from dana.models.known_text import FILE, read_known_text
+from dana.models.pooling import read_pooling
 from dana.stages.texts import held_out_folders
 from dana.stages.training import folder_text
 from dana.train.evaluation import HeldOut
@@ -87,6 +88,7 @@ def average_stage(
         texts |= {f"{run}: task": task, f"{run}: pool": pool}
     for model in (first, second):
         check_checkpoint(model)
+        read_pooling(model)
     depends_on: dict[str, Any] = {
         "models": [model_identity(first), model_identity(second)],
         "alpha": alpha,

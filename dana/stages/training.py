@@ -50,6 +50,7 @@ from dana.models.language_model import (
     new_encoder,
     train_tokenizer,
 )
+from dana.models.pooling import read_pooling
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
@@ -535,6 +536,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
             joined than were launched.
     """
     check_checkpoint(model)
+    read_pooling(model)  # other modules are refused before any work
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
     data = TrainingData(
@@ -639,6 +641,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         Folder or Hub name of the model that every arm starts from.
     """
     check_checkpoint(model)
+    read_pooling(model)
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     if not language_model.new:

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
-from dana.core.files import sync, temp_dir, write_errno
+from dana.core.files import sync, sync_folder, temp_dir, write_errno
 from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
+from dana.models.pooling import copy_modules
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
 
@@ -222,6 +223,8 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
             model.config.dtype = torch.float32
             model.config.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    if model.config.name_or_path:  # empty for a model from scratch
+        copy_modules(model.config.name_or_path, folder)
 
 
 def export_model(state: TrainingState, tokenizer: Any, folder: Path) -> None:
@@ -237,9 +240,7 @@ def export_model(state: TrainingState, tokenizer: Any, folder: Path) -> None:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with temp_dir(folder) as draft:
                 save_model(state, tokenizer, draft)
-                for file in draft.iterdir():
-                    file.chmod(draft.stat().st_mode & 0o666)  # safetensors lets no one else read
-                    sync(file)
+                sync_folder(draft)
                 shutil.rmtree(folder, ignore_errors=True)
                 draft.rename(folder)
                 sync(folder.parent)
