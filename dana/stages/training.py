@@ -1,7 +1,7 @@
 """``dana adapt``: train a language model on a weighted pool and commit it as a folder."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +57,7 @@ from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
-from dana.train.head_warmup import warm_up_head
+from dana.train.head_warmup import HeadCheck, warm_up_head
 from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import checkpoint_gradients
@@ -644,7 +644,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     read_pooling(model)
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
-    if not language_model.new:
+    if not language_model.new or objective.has_own_head:
         return model
     head_settings = {
         name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")
@@ -657,12 +657,18 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         collator = objective.collator(tokenizer, settings.seed)
         make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
         examples, counts = data.examples(tokenizer, make)
-        loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
-        trained_model = prepare(language_model.model, settings, make_accelerator())
+        accelerator = make_accelerator()
+        texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
+        heldout = heldout_examples(texts, objective, tokenizer, settings)
+        check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
+        head = warm_up_head(
+            language_model, examples, collator, settings, settings.head_warmup, check
+        )
+        trained_model = prepare(language_model.model, settings, accelerator)
         save_model(trained_model, tokenizer, draft.path if draft else None)
         if draft is not None:
             draft.counts = counts
-            draft.notes["head_loss"] = loss
+            draft.notes["new_head"] = asdict(head) if head is not None else None
             note_weights(draft)
 
     return str(make_on_all_ranks(out, "model", depends_on, write).path)

@@ -63,12 +63,15 @@ class Execution:
 class HeadWarmup:
     """How a new head is trained before the run."""
 
-    steps: CountOrZero = 100
-    """Optimizer steps; 0 keeps its initial weights."""
+    steps: CountOrZero = 1000
+    """Most optimizer steps; 0 keeps its initial weights."""
     batch_size: Count = 32
     """Examples per step."""
     learning_rate: Positive = 1e-3
     """Peak learning rate."""
+    margin: Float = 0.3
+    """It ends as soon as the loss on held-out pool text is so many nats below that of guessing every
+    token by its frequency; a head that does not get there is refused."""
 
 
 @settings_model
