@@ -64,7 +64,11 @@ def write_run(base, inputs, out, settings, execution):
         if not (run / name).exists():
             (run / name).symlink_to(folder)
     execution = {"micro_batch_tokens": 256, "trackers": [], **execution}
-    values = {**asdict(settings), "head_warmup": {"steps": 3, "margin": -9.0}, "execution": execution}
+    values = {
+        **asdict(settings),
+        "head_warmup": {"steps": 3, "margin": -9.0},
+        "execution": execution,
+    }
     (run / "recipe.yaml").write_text(yaml.safe_dump({"adapt": values}))
     return [
         str(part)

@@ -174,7 +174,9 @@ def test_a_new_head_begins_as_guesses_by_frequency_and_must_get_below_them(
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
     check = HeadCheck(examples, collator, make_accelerator())
     _, head, (before, after) = warm_up(HeadWarmup(2, 8, 1e-6, margin=-1.5), check=check)
-    assert head.entropy == pytest.approx(after, abs=1.5), "the bias alone is near guesses by frequency"
+    assert head.entropy == pytest.approx(after, abs=1.5), (
+        "the bias alone is near guesses by frequency"
+    )
     assert after < before
     assert head.heldout_loss == pytest.approx(after, abs=0.5)
     _, head, _ = warm_up(HeadWarmup(1000, 8, margin=-1.5), check=check)
