@@ -88,7 +88,7 @@ def read_pooling(model: str) -> Pooling:
     Raises:
         ArtifactError: If it has a module that is not supported, or its files are damaged.
     """
-    folder = _folder_of_modules(model)
+    folder = folder_of_modules(model)
     if folder is None:
         return Pooling()
     modules = _read_modules(folder / MODULES)
@@ -108,7 +108,7 @@ def copy_modules(model: str, folder: Path) -> None:
         ArtifactError: As for :func:`read_pooling`.
     """
     read_pooling(model)
-    origin = _folder_of_modules(model)
+    origin = folder_of_modules(model)
     if origin is None:
         return
     shutil.copyfile(origin / MODULES, folder / MODULES)
@@ -122,7 +122,7 @@ def copy_modules(model: str, folder: Path) -> None:
             shutil.copyfile(origin / config, folder / config)
 
 
-def _folder_of_modules(model: str) -> Path | None:
+def folder_of_modules(model: str) -> Path | None:
     """Return the folder with the modules of a checkpoint, or of the base of adapters."""
     folder = resolve_model(model)
     while not (Path(folder) / MODULES).is_file():

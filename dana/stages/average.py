@@ -45,6 +45,7 @@ OF_PLACE = (
     "transformers_version",
     "dtype",
     "torch_dtype",
+    "architectures",  # not that of a head in a file of its own: classes are compared
 )  # keys of a configuration
 CARD = "---\n{licence}library_name: transformers\n---\n\n# {names}, averaged by dana\n\nThe first counts {alpha:g}.\n"
 
@@ -146,8 +147,14 @@ def _check_alike(first: str, second: str, ours: tuple[Any, Any], theirs: tuple[A
     configurations: list[Any] = [
         {**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (ours, theirs)
     ]
+    classes: list[Any] = [{"class": type(model).__name__} for model, _ in (ours, theirs)]
     tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (ours, theirs)]
-    for what, values in (("configuration", configurations), ("tokenizer", tokenizers)):
+    compared = (
+        ("architecture", classes),
+        ("configuration", configurations),
+        ("tokenizer", tokenizers),
+    )
+    for what, values in compared:
         if difference := next(list_differences(*values), None):
             raise ConfigError(
                 f"{second}: must be like {first}, but its {what} differs: {difference}"

@@ -34,10 +34,13 @@ from dana.core.schemas import (
     table_identity,
 )
 from dana.corpus.units import sentences
+from dana.models import head_file
 from dana.models.adapters import add_adapter
 from dana.models.folder import (
     check_checkpoint,
+    lacks_head,
     licence_line,
+    load_config,
     model_identity,
     model_name,
     note_weights,
@@ -290,7 +293,8 @@ class TrainingJob:
         load: Loads the model and its tokenizer; called only if there is work to do.
         data: Inputs.
         settings: Settings of the training.
-        head_warmup: Warm-up of a missing language-model head.
+        head_warmup: Warm-up of a new language-model head.
+        needs_head: Whether the model lacks a head, so that the warm-up decides the result.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
             (:func:`dana.models.known_text.read_known_text`).
@@ -302,6 +306,7 @@ class TrainingJob:
     data: TrainingData
     settings: TrainSettings
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
+    needs_head: bool = False
     licence: str = ""
     documents: np.ndarray | None = None
     after_evaluation: AfterEvaluation = go_on
@@ -356,7 +361,10 @@ def run_job(
     logs = out.parent / "logs"  # not in `out`, which is committed whole
     accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
-    depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
+    settings = job.settings.decisive()
+    if job.needs_head:
+        settings["head_warmup"] = asdict(job.head_warmup)
+    depends_on = {**origin, **job.data.identity(), "settings": settings}
     if job.settings.make_objective().cuts_sentences:
         depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
@@ -452,6 +460,8 @@ def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: lis
     speed = speed_of(records)
     draft.notes["speed"] = speed
     log.info("speed     %s tokens/s without evaluations and saving", speed.get("tokens_per_second"))
+    if (draft.path / head_file.FILE).is_file():
+        draft.notes["head_file"] = head_file.FILE
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = [record for record in records if isinstance(record, StepRecord)]
     skipped_count = sum(record.skipped for record in steps)
@@ -546,12 +556,15 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         _check_scores(data.weights)
         _check_units(data.weights, settings)
     load = partial(_load_to_adapt, model, settings)
+    objective = settings.make_objective()
+    auto_class = objective.auto_class(load_config(model))
     job = TrainingJob(
         base=model_name(model),
         load=load,
         data=data,
         settings=settings,
         head_warmup=settings.head_warmup,
+        needs_head=not objective.has_own_head and lacks_head(auto_class, model),
         licence=licence_line(model),
         documents=read_known_text(model),
     )

@@ -181,13 +181,14 @@ class TrainSettings:
         )
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
-        others = (
-            "execution",
-            "objective",
-            "mix",
-            *(["adapter"] if getattr(self, "adapter", None) is None else []),
-        )
+        """Return the settings that decide the result of any model.
+
+        Left out are the execution, the mixture (an input), an empty list, and the warm-up of a new
+        head, which decides only the result of a model without one.
+        """
+        others = ["execution", "objective", "mix", "head_warmup"]
+        if getattr(self, "adapter", None) is None:
+            others.append("adapter")
         values = {
             name: value
             for name, value in asdict(self).items()

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,6 @@ from dana.core.config import read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
 from dana.core.schemas import DOCUMENTS, table_identity
 from dana.core.settings import load
-from dana.models.pooling import read_pooling
-from dana.stages.average import average_stage
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.train import run
@@ -410,41 +407,3 @@ def test_a_new_head_that_is_no_better_than_guesses_is_refused_and_nothing_is_wri
     artifact = head_stage(backbone, data, ADAPT, tmp_path / "head")
     note = json.loads((Path(artifact) / MANIFEST).read_text())["new_head"]
     assert note["heldout_loss"] > 0 < note["entropy"]
-
-
-MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-]
-
-
-@pytest.fixture
-def sentence_base(base, tmp_path):
-    """The base, as sentence-transformers would have saved it with the pooling of the first token."""
-    folder = Path(shutil.copytree(base, tmp_path / "sentence-base"))
-    (folder / "modules.json").write_text(json.dumps(MODULES))
-    (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
-    return folder
-
-
-def test_a_model_has_the_modules_of_its_base_and_its_exports_too(inputs, sentence_base, tmp_path):
-    execution = replace(ADAPT.execution, export_every=2)
-    settings = replace(ADAPT, execution=execution)
-    artifact = adapt(sentence_base, inputs, tmp_path / "adapted", settings)
-    exports = [path for path in (tmp_path / "adapted-exports").iterdir() if path.is_dir()]
-    average = average_stage(str(sentence_base), str(artifact.path), 0.5, [], tmp_path / "average")
-    assert exports
-    for folder in (artifact.path, average.path, *exports):
-        assert json.loads((folder / "modules.json").read_text()) == MODULES
-        assert read_pooling(str(folder)).mode == "cls"
-
-
-def test_other_modules_are_refused_before_any_work(inputs, sentence_base, tmp_path, monkeypatch):
-    file = sentence_base / "modules.json"
-    file.write_text(file.read_text().replace("models.Pooling", "models.Dense"))
-    monkeypatch.setattr("dana.stages.training.run_job", None)
-    with pytest.raises(ArtifactError, match=r"module sentence_transformers\.models\.Dense is not"):
-        adapt(sentence_base, inputs, tmp_path / "adapted")
-    with pytest.raises(ArtifactError, match=r"models\.Dense is not"):
-        average_stage(str(sentence_base), str(sentence_base), 0.5, [], tmp_path / "average")
