@@ -55,7 +55,7 @@ PLAN = """\
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
-model: {model}       # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
+model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
 adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: {rate}, warmup: 0.05}}
@@ -215,12 +215,11 @@ def _recipe_text(
     survey = "".join(f"# {line}\n" for line in findings)
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
-    rate = SMALLEST_RATE if model == SMALLEST else RATE
     recipe = PLAN.format(
         survey=survey,
         pool=json.dumps(paths, ensure_ascii=False),
-        model=json.dumps(model, ensure_ascii=False) if model != SMALLEST else model,
-        rate=rate,
+        model=json.dumps(model, ensure_ascii=False),
+        rate=SMALLEST_RATE if model == SMALLEST else RATE,
     )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from dana.core.rng import torch_seed
+from dana.train.settings import HeadWarmup
 from tests.stages.tiny_training import (
     ADAPT,
     CROPS,
@@ -165,6 +166,24 @@ def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage
     )
     assert outcome.returncode == 0, outcome.stderr
     assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
+
+
+@pytest.mark.parametrize("launcher", ["2", "zero3"])
+def test_a_new_head_in_a_file_of_its_own_has_the_weights_of_one_process(
+    sentence_base, inputs, tmp_path, launcher
+):
+    settings = replace(ADAPT, head_warmup=HeadWarmup(3, margin=-9.0))
+    one = adapt(sentence_base, inputs, tmp_path / "one", settings).path
+    out = tmp_path / "launched"
+    arguments = write_run(sentence_base, inputs, out, settings, {})
+    outcome = launch(TWO if launcher == "2" else zero(3), ADAPT_RECIPE, *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    for name in ("model.safetensors", "head.safetensors"):
+        first = load_file(one / name)
+        second = load_file(out / name)
+        assert first.keys() == second.keys()
+        for key, value in first.items():
+            assert (second[key] - value).abs().max() < 1e-6, key
 
 
 @pytest.mark.parametrize("stage", [2, 3])

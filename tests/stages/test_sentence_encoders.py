@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForMaskedLM
 
 from dana.core.artifacts import MANIFEST, read_json
 from dana.core.errors import ArtifactError, ConfigError
@@ -19,36 +19,11 @@ from dana.stages.average import average_stage
 from dana.stages.fold import fold_stage
 from dana.stages.training import TrainingData, head_stage
 from dana.train.hf_trainer import load_model
-from tests.stages.tiny_training import ADAPT, CROPS, POSITION, adapt
-
-KINDS = ("Transformer", "Pooling", "Normalize")
-MODULES = [
-    {
-        "idx": index,
-        "name": str(index),
-        "path": f"{index}_{kind}" if index else "",
-        "type": f"sentence_transformers.models.{kind}",
-    }
-    for index, kind in enumerate(KINDS)
-]
+from tests.stages.tiny_training import ADAPT, CROPS, KINDS, MODULES, POSITION, adapt
 
 every_objective = pytest.mark.parametrize(
     "settings", [ADAPT, POSITION, CROPS], ids=["masked", "position", "crops"]
 )
-
-
-@pytest.fixture(scope="module")
-def sentence_base(base, tmp_path_factory):
-    """The small model as a sentence encoder: no head for masked tokens, a pooler, vectors of length 1."""
-    folder = tmp_path_factory.mktemp("sentence-base")
-    AutoModel.from_pretrained(base).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
-    (folder / "modules.json").write_text(json.dumps(MODULES))
-    (folder / "1_Pooling").mkdir()
-    (folder / "2_Normalize").mkdir()
-    pooling = {"pooling_mode": "cls", "embedding_dimension": 128}
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +122,7 @@ def test_an_average_has_encoder_and_head_and_both_models_need_one(
     models = [load_model(folder)[0] for folder in (with_head, adapted, average.path)]
     one, other, both = (model.get_output_embeddings().bias for model in models)
     torch.testing.assert_close(both, (one + other) / 2)
-    with pytest.raises(ConfigError, match="its architecture differs: class: .*BertForMaskedLM"):
+    with pytest.raises(ConfigError, match=r"its architecture differs: class: .*BertForMaskedLM"):
         average_stage(str(sentence_base), str(adapted), 0.5, [], tmp_path / "other")
 
 

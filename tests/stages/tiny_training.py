@@ -27,6 +27,18 @@ POSITION = replace(ADAPT, objective="position")
 # The temperature multiplies the rounding of a cosine by 20, so the rate is lower still.
 CROPS = replace(ADAPT, objective="crops", learning_rate=5e-6)
 
+# Of a base of sentence-transformers.
+KINDS = ("Transformer", "Pooling", "Normalize")
+MODULES = [
+    {
+        "idx": index,
+        "name": str(index),
+        "path": f"{index}_{kind}" if index else "",
+        "type": f"sentence_transformers.models.{kind}",
+    }
+    for index, kind in enumerate(KINDS)
+]
+
 
 def adapt(model, inputs, out, settings=ADAPT, weights=None):
     """Adapt a model on a pool, with its held-out task and pool texts."""
