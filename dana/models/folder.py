@@ -202,21 +202,25 @@ def lacks_head(auto_class: Any, model: str) -> bool:
     Raises:
         ArtifactError: If there is no such model.
     """
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
     load_config(model)
     folder = resolve_model(model)
-    if base := adapted_base(folder):
+    base = adapted_base(folder)
+    if base is not None:
         return lacks_head(auto_class, base)
+    device = None if is_deepspeed_zero3_enabled() else "meta"  # ZeRO-3 cuts weights up as it reads
     with loading(model):
         network, report = auto_class.from_pretrained(
             folder,
             output_loading_info=True,
-            device_map="meta",
+            device_map=device,
             use_safetensors=True,
             trust_remote_code=False,
         )
         missing = set(report["missing_keys"])
         missing -= load_head(network, folder, missing)
-    return bool(missing or report["mismatched_keys"])
+    return bool(missing)
 
 
 def _fold_into(network: Any, folder: str, base: str) -> None:

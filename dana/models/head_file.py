@@ -4,7 +4,8 @@ sentence-transformers opens such a folder without a warning, as its weights are 
 encoder alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +59,25 @@ def load_head(network: Any, folder: str, missing: Collection[str]) -> frozenset[
     import torch
     from safetensors.torch import load_file
 
-    loaded = set()
-    with torch.no_grad():
-        for name, value in load_file(file).items():
-            if name in missing:
-                parameter = network.get_parameter(name)
-                parameter.copy_(value)
-                loaded.add(id(parameter))
-    parameters = network.named_parameters(remove_duplicate=False)
-    return frozenset(name for name, value in parameters if id(value) in loaded)
+    tensors = {name: value for name, value in load_file(file).items() if name in missing}
+    parameters = {name: network.get_parameter(name) for name in tensors}
+    with torch.no_grad(), _whole(list(parameters.values())):
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+    loaded = set(map(id, parameters.values()))
+    all_names = network.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, value in all_names if id(value) in loaded)
+
+
+def is_cut(parameters: "Iterable[Tensor]") -> bool:
+    """Return whether ZeRO-3 has cut parameters up, which it does as they are loaded."""
+    return any(hasattr(parameter, "ds_id") for parameter in parameters)
+
+
+def _whole(parameters: "Collection[Tensor]") -> AbstractContextManager[Any]:
+    """Return a context in which parameters are whole and can be set."""
+    if not is_cut(parameters):
+        return nullcontext()
+    from deepspeed.runtime.zero import GatheredParameters
+
+    return GatheredParameters(list(parameters), modifier_rank=0)

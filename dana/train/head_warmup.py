@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from dana.core.device import find_device
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.logging import get_logger, monitor
+from dana.models.head_file import is_cut
 from dana.models.language_model import LanguageModel
 from dana.train.evaluation import measure_loss
 from dana.train.examples import ExampleSet
@@ -101,11 +102,17 @@ def warm_up_head(
 
     Raises:
         DataError: If the loss on held-out text is higher after all steps.
+        ConfigError: If ZeRO-3 has cut the model up.
     """
+    model = language_model.model
+    if is_cut(model.parameters()):
+        raise ConfigError(
+            "a new head cannot be trained under ZeRO-3: launch with ZeRO-1, ZeRO-2 or without "
+            "DeepSpeed, or take a base with a trained head"
+        )
     if warmup.steps == 0:
         log.info("the new head keeps its initial weights (head_warmup.steps=0)")
         return None
-    model = language_model.model
     frozen = [
         value
         for name, value in model.named_parameters(remove_duplicate=False)
