@@ -104,15 +104,15 @@ def warm_up_head(
         DataError: If the loss on held-out text is higher after all steps.
         ConfigError: If ZeRO-3 has cut the model up.
     """
+    if warmup.steps == 0:
+        log.info("the new head keeps its initial weights (head_warmup.steps=0)")
+        return None
     model = language_model.model
     if is_cut(model.parameters()):
         raise ConfigError(
             "a new head cannot be trained under ZeRO-3: launch with ZeRO-1, ZeRO-2 or without "
             "DeepSpeed, or take a base with a trained head"
         )
-    if warmup.steps == 0:
-        log.info("the new head keeps its initial weights (head_warmup.steps=0)")
-        return None
     frozen = [
         value
         for name, value in model.named_parameters(remove_duplicate=False)
