@@ -51,6 +51,11 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
     )
+    models = (
+        "model to adapt: a name or a folder; auto takes the strongest installed one that this "
+        "device adapts in five minutes (default: dana-mini)"
+    )
+    init.add_argument("--model", metavar="NAME", default="dana-mini", help=models)
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True)
@@ -102,7 +107,7 @@ def _init(args: argparse.Namespace) -> None:
     """
     from dana.stages.init import init
 
-    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds")}
+    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "model")}
     folder = init(args.table, args.pool, args.out, **options)
     print(next_command("run", folder, "--quick", note="then without --quick"))
 

@@ -23,8 +23,11 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
+from dana.models.folder import check_checkpoint
+from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
+from dana.stages.base import AUTO, SMALLEST, choose_base
 from dana.stages.plan import summary_text
 from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
@@ -43,20 +46,23 @@ MOST_READ = 20_000  # documents of the pool
 MOST_SCORED = 1_000
 LIKE = 0.9  # a document is like the texts if its score is below this quantile of texts in no fit
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
+# Learning rates, of the smallest base and of others.
+SMALLEST_RATE = "0.001"
+RATE = "0.0001"
 PLAN = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
-model: dana-mini       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
+model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05}}
+adapt: {{tokens: 1000000, batch_size: 32, max_tokens: 128, learning_rate: {rate}, warmup: 0.05}}
 """
 
 
-def init(
+def init(  # noqa: PLR0913, keywords of a public call
     table: Table,
     pool: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
@@ -65,6 +71,7 @@ def init(
     group: str | None = None,
     test: Table | None = None,
     folds: int | None = None,
+    model: str = SMALLEST,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
@@ -81,6 +88,9 @@ def init(
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
+        model: The model to adapt: a folder, a name that dana knows, or one of the Hub. ``auto``
+            chooses by the speed of this device (:func:`dana.stages.base.choose_base`); the recipe
+            then has the name of the choice.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -90,6 +100,9 @@ def init(
         DanaError: If the table or the pool cannot be used.
     """
     folder = _new_folder(table, out)
+    if model != AUTO:
+        check_checkpoint(model)
+        read_pooling(model)
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
     inputs = Inputs()
@@ -103,7 +116,10 @@ def init(
     for number, line in enumerate(lines):
         log.info(LINE, "" if number else "pool", line)
 
-    recipe = _recipe_text(folder, sources, inputs, [_describe_tests(labelled), *lines])
+    if model == AUTO:
+        model, _ = choose_base()
+        log.info(LINE, "model", f"{model}, which the recipe names from now on")
+    recipe = _recipe_text(folder, sources, inputs, [_describe_tests(labelled), *lines], model)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -189,7 +205,7 @@ def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
 
 
 def _recipe_text(
-    folder: Path, sources: Sequence[str], inputs: Inputs, findings: Sequence[str]
+    folder: Path, sources: Sequence[str], inputs: Inputs, findings: Sequence[str], model: str
 ) -> str:
     """Write the recipe, with what was found as comments."""
     paths = []
@@ -197,7 +213,14 @@ def _recipe_text(
         is_fixed = is_url(source) or Path(source).is_absolute()
         paths.append(source if is_fixed else os.path.relpath(source, folder))
     survey = "".join(f"# {line}\n" for line in findings)
-    recipe = PLAN.format(survey=survey, pool=json.dumps(paths, ensure_ascii=False))
+    if Path(model).is_dir() and not Path(model).is_absolute():
+        model = os.path.relpath(model, folder)
+    recipe = PLAN.format(
+        survey=survey,
+        pool=json.dumps(paths, ensure_ascii=False),
+        model=json.dumps(model, ensure_ascii=False),
+        rate=SMALLEST_RATE if model == SMALLEST else RATE,
+    )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
     return recipe
