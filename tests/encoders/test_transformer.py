@@ -144,9 +144,9 @@ def test_parameters_are_checked_by_name(model):
     for layer in (-5, 4):
         with pytest.raises(ConfigError, match=f"layer={layer}: "):
             TransformerEncoder(str(model), layer=layer).encode(TEXTS)
-    for parameter, values in (("pooling", "mean, cls"), ("dtype", "float32, bfloat16")):
-        with pytest.raises(ConfigError, match=f"{parameter}='max': must be one of {values}"):
-            ENCODERS.create(f"transformer:x,{parameter}=max")
+    for parameter, values in (("pooling", "mean, cls, max, auto"), ("dtype", "float32, bfloat16")):
+        with pytest.raises(ConfigError, match=f"{parameter}='half': must be one of {values}"):
+            ENCODERS.create(f"transformer:x,{parameter}=half")
 
 
 @pytest.fixture(scope="module")
