@@ -141,7 +141,7 @@ def main() -> None:
             shutil.copy(file, home / "queue")
     wheels(home / "whl")
     entry_points(home / "site")
-    from dana.encoders.transformer import minilm_folder
+    from dana.models.minilm import minilm_folder
 
     folder = minilm_folder()
     from transformers import AutoTokenizer

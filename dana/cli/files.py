@@ -28,7 +28,7 @@ def add_plugins(add: AddCommand) -> None:
         "kind", nargs="?", choices=KINDS, help=f"{', '.join(KINDS)} (default: all)"
     )
     check = add_command(group, "check", _check, settings=False)
-    check.add_argument("kind", choices=KINDS[:3], help=", ".join(KINDS[:3]))
+    check.add_argument("kind", choices=KINDS, help=", ".join(KINDS))
     check.add_argument("name", help="a name or spec, for example knn or knn:k=10")
 
 
@@ -58,7 +58,8 @@ def _check(args: argparse.Namespace) -> None:
     """Check one against the contract of its kind; print one line per check."""
     from dana.core.errors import PluginError
 
-    results = getattr(import_module("dana.selectors.checks"), f"check_{args.kind}")(args.name)
+    room = "train" if args.kind == "objective" else "selectors"
+    results = getattr(import_module(f"dana.{room}.checks"), f"check_{args.kind}")(args.name)
     print("\n".join(map(str, results)))
     failures = sum(not result.passed for result in results)
     if failures:

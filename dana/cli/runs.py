@@ -51,6 +51,11 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
     )
+    models = (
+        "model to adapt: a name or a folder; auto takes the strongest installed one that this "
+        "device adapts in five minutes (default: dana-mini)"
+    )
+    init.add_argument("--model", metavar="NAME", default="dana-mini", help=models)
     objectives = "what the arms learn: masked, position (for roles), crops (for topics) or auto (a pilot chooses)"
     init.add_argument("--objective", help=f"{objectives} (default: masked)", default="masked")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
@@ -104,7 +109,9 @@ def _init(args: argparse.Namespace) -> None:
     """
     from dana.stages.init import init
 
-    options = {name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "objective")}
+    options = {
+        name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "model", "objective")
+    }
     folder = init(args.table, args.pool, args.out, **options)
     print(next_command("run", folder, "--quick", note="then without --quick"))
 

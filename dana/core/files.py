@@ -174,17 +174,18 @@ def make_parent(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def folder_lock(path: Path) -> Iterator[None]:
+def folder_lock(path: Path, patience: float | None = None) -> Iterator[None]:
     """Hold the lock ``.NAME.lock`` of `path`, so that no other process writes it.
 
     The kernel frees the lock when its owner dies. The content of the lock file is for messages only.
 
     Args:
         path: The file or folder to write; its parent must exist.
+        patience: Seconds to wait for another process; None for :data:`PATIENCE`.
 
     Raises:
-        ArtifactError: If another process still holds the lock after :data:`PATIENCE`; names its id,
-            host and start.
+        ArtifactError: If another process still holds the lock after that time; names its id, host
+            and start.
     """
     from filelock import FileLock, Timeout  # a fiftieth of a second, which --help does not need
 
@@ -195,7 +196,7 @@ def folder_lock(path: Path) -> Iterator[None]:
             lock.acquire(timeout=0)
         except Timeout:
             log.info("waiting   for %s, which is writing %s", _owner(file), path)
-            lock.acquire(timeout=PATIENCE)
+            lock.acquire(timeout=PATIENCE if patience is None else patience)
     except Timeout as error:
         message = f"{path}: {_owner(file)} is writing it; wait for it or stop it"
         raise ArtifactError(message) from error

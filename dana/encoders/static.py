@@ -19,9 +19,9 @@ from torch import Tensor
 from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError
-from dana.encoders.transformer import minilm_folder
 from dana.encoders.words import pool_rows
 from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
+from dana.models.minilm import minilm_folder
 
 TEXTS_AT_ONCE = 8192
 MAX_CACHED_WORDS = 1 << 17  # about 40 MB

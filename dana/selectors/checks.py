@@ -12,7 +12,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.errors import DanaError, DataError
+from dana.core.checks import CheckResult, expect, run_checks
+from dana.core.errors import DataError
 from dana.core.registry import DETECTORS, ENCODERS, origin_of, plugin_errors
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, split_documents
@@ -40,25 +41,6 @@ CONTEXT = SelectorContext(encoder="hashing:dims=64")  # nothing is downloaded
 ANOTHER = SelectorContext(detector="pca", encoder="hashing:dims=32", geometry="l2", pool_share=0.1)
 
 
-@dataclass(frozen=True)
-class CheckResult:
-    """Result of one check.
-
-    Attributes:
-        name: Name of the check.
-        passed: Whether it holds, or the component is exempt.
-        detail: What is wrong, or the reason of the exemption.
-    """
-
-    name: str
-    passed: bool
-    detail: str = ""
-
-    def __str__(self) -> str:
-        detail = f": {self.detail}" if self.detail else ""
-        return f"{'ok' if self.passed else 'FAILED':<7} {self.name.replace('_', ' ')}{detail}"
-
-
 def check_detector(candidate: Any) -> list[CheckResult]:
     """Run every check of detectors.
 
@@ -71,7 +53,9 @@ def check_detector(candidate: Any) -> list[CheckResult]:
         ConfigError: If a parameter of the spec is out of range.
     """
     component = DETECTORS.create(candidate) if isinstance(candidate, str) else candidate
-    return _run(DetectorChecks, as_detector(component), getattr(component, "exemptions", {}))
+    detector = as_detector(component)
+    exemptions = getattr(component, "exemptions", {})
+    return run_checks(DetectorChecks, lambda: DetectorChecks(detector), exemptions)
 
 
 def check_encoder(candidate: Any) -> list[CheckResult]:
@@ -82,7 +66,8 @@ def check_encoder(candidate: Any) -> list[CheckResult]:
     """
     encoder = ENCODERS.create(candidate) if isinstance(candidate, str) else candidate
     encoder_identity(encoder)  # fails if its checkpoint is missing
-    return _run(EncoderChecks, encoder, getattr(encoder, "exemptions", {}))
+    exemptions = getattr(encoder, "exemptions", {})
+    return run_checks(EncoderChecks, lambda: EncoderChecks(encoder), exemptions)
 
 
 def check_selector(candidate: Any) -> list[CheckResult]:
@@ -93,42 +78,8 @@ def check_selector(candidate: Any) -> list[CheckResult]:
     )
     with plugin_errors("selector", str(candidate), selector):
         selector.identity()  # fails if a component that its parameters name is missing
-    return _run(SelectorChecks, selector, getattr(selector, "exemptions", {}))
-
-
-def checks_of(kind: type["Checks"]) -> list[str]:
-    """List the names of the checks of a kind."""
-    return [name.removeprefix("check_") for name in dir(kind) if name.startswith("check_")]
-
-
-def _run(kind: type["Checks"], component: Any, exempt: Mapping[str, str]) -> list[CheckResult]:
-    """Run each check on a new case, without those that the component is exempt from."""
-    names = checks_of(kind)
-    unknown = sorted(exempt.keys() - set(names))
-    results = [
-        CheckResult(name, False, "exempt from a check that does not exist") for name in unknown
-    ]
-    for name in names:
-        if name in exempt:
-            results.append(CheckResult(name, True, f"exempt: {exempt[name]}"))
-            continue
-        try:
-            getattr(kind(component), f"check_{name}")()
-            results.append(CheckResult(name, True))
-        except Exception as error:  # a plug-in may raise anything
-            detail = (
-                f"{error}"
-                if isinstance(error, AssertionError | DanaError)
-                else f"{type(error).__name__}: {error}"
-            )
-            results.append(CheckResult(name, False, detail))
-    return results
-
-
-def expect(holds: bool, message: str) -> None:
-    """Raise an AssertionError with the message unless the condition holds."""
-    if not holds:
-        raise AssertionError(message)
+    exemptions = getattr(selector, "exemptions", {})
+    return run_checks(SelectorChecks, lambda: SelectorChecks(selector), exemptions)
 
 
 def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1e-5) -> None:

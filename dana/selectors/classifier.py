@@ -20,7 +20,7 @@ from dana.core.logging import monitor
 from dana.core.registry import ENCODERS
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.corpus.unit_stream import Units
-from dana.encoders.transformer import TransformerEncoder, batches_on, minilm_folder, padded_batch
+from dana.encoders.transformer import TransformerEncoder, batches_on, padded_batch
 from dana.models.folder import (
     load_complete,
     load_own_tokenizer,
@@ -29,6 +29,7 @@ from dana.models.folder import (
     running,
 )
 from dana.models.heads import positions_of
+from dana.models.minilm import minilm_folder
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised

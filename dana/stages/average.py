@@ -21,6 +21,7 @@ from dana.models.folder import (
 )
 from dana.models.heads import positions_of
 from dana.models.known_text import FILE, read_known_text
+from dana.models.pooling import read_pooling
 from dana.stages.texts import held_out_folders
 from dana.stages.training import folder_text
 from dana.train.evaluation import HeldOut
@@ -44,6 +45,7 @@ OF_PLACE = (
     "transformers_version",
     "dtype",
     "torch_dtype",
+    "architectures",  # not that of a head in a file of its own: classes are compared
 )  # keys of a configuration
 CARD = "---\n{licence}library_name: transformers\n---\n\n# {names}, averaged by dana\n\nThe first counts {alpha:g}.\n"
 
@@ -87,6 +89,7 @@ def average_stage(
         texts |= {f"{run}: task": task, f"{run}: pool": pool}
     for model in (first, second):
         check_checkpoint(model)
+        read_pooling(model)
     depends_on: dict[str, Any] = {
         "models": [model_identity(first), model_identity(second)],
         "alpha": alpha,
@@ -144,8 +147,14 @@ def _check_alike(first: str, second: str, ours: tuple[Any, Any], theirs: tuple[A
     configurations: list[Any] = [
         {**model.config.to_dict(), **dict.fromkeys(OF_PLACE)} for model, _ in (ours, theirs)
     ]
+    classes: list[Any] = [{"class": type(model).__name__} for model, _ in (ours, theirs)]
     tokenizers: list[Any] = [tokenizer.get_vocab() for _, tokenizer in (ours, theirs)]
-    for what, values in (("configuration", configurations), ("tokenizer", tokenizers)):
+    compared = (
+        ("architecture", classes),
+        ("configuration", configurations),
+        ("tokenizer", tokenizers),
+    )
+    for what, values in compared:
         if difference := next(list_differences(*values), None):
             raise ConfigError(
                 f"{second}: must be like {first}, but its {what} differs: {difference}"

@@ -15,6 +15,7 @@ from dana.models.folder import (
     quiet_transformers,
 )
 from dana.models.known_text import FILE
+from dana.models.saving import save_network, without_copies
 from dana.train.hf_trainer import load_model
 from dana.train.state import explain_write_errors
 
@@ -45,7 +46,8 @@ def fold_stage(adapter: Path, out: Path) -> Artifact:
     def write(draft: Draft) -> None:
         network, tokenizer = load_model(name)
         with explain_write_errors(out), quiet_transformers():
-            network.save_pretrained(draft.path)
+            weights = without_copies(network, network.state_dict())
+            save_network(network, weights, draft.path)
             tokenizer.save_pretrained(draft.path)
         if (adapter / FILE).is_file():
             shutil.copyfile(adapter / FILE, draft.path / FILE)

@@ -23,9 +23,11 @@ from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
-from dana.models.folder import load_own_tokenizer
+from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
+from dana.stages.base import AUTO, SMALLEST, choose_base
 from dana.stages.plan import summary_text
 from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
@@ -46,34 +48,37 @@ MOST_READ = 20_000  # documents of the pool
 MOST_SCORED = 1_000
 LIKE = 0.9  # a document is like the texts if its score is below this quantile of texts in no fit
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
+# Learning rates, of the smallest base and of others.
+SMALLEST_RATES = {"masked": "0.001", "vectors": "0.0003"}
+RATES = {"masked": "0.0001", "vectors": "0.00005"}
 PLAN = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
-model: {model}       # small and general; or a folder, or a name of the Hub, with a tenth of the learning rate
+model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {adapt}
-weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
+adapt: {{{adapt}, learning_rate: {rate}, warmup: 0.05}}
+weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
-MODEL = "dana-mini"
 MASKED = "masked"
+VECTORS = "vectors"  # position, crops, and auto
 OBJECTIVES = (MASKED, "position", "crops", "auto")
 MASKED_TOKENS = 1_000_000
 VECTOR_STEPS = 50  # of position and crops
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
-    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32, max_tokens: 128, learning_rate: 0.001, warmup: 0.05",
-    "position": f"objective: position, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
-    "crops": f"objective: crops, steps: {VECTOR_STEPS}, max_tokens: 128, learning_rate: 0.0003",
+    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32, max_tokens: 128",
+    "position": f"objective: position, steps: {VECTOR_STEPS}, max_tokens: 128",
+    "crops": f"objective: crops, steps: {VECTOR_STEPS}, max_tokens: 128",
     # 64 examples a step for masked tokens, too, if the pilot chooses them.
-    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, max_tokens: 128, learning_rate: 0.0003",
+    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, max_tokens: 128",
 }
 
 
-def init(  # noqa: PLR0913, each is a flag of the command
+def init(  # noqa: PLR0913, keywords of a public call
     table: Table,
     pool: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
@@ -82,6 +87,7 @@ def init(  # noqa: PLR0913, each is a flag of the command
     group: str | None = None,
     test: Table | None = None,
     folds: int | None = None,
+    model: str = SMALLEST,
     objective: str = MASKED,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
@@ -99,6 +105,9 @@ def init(  # noqa: PLR0913, each is a flag of the command
         group: Column of a group, for example an author, whose texts stay in one fold.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
+        model: The model to adapt: a folder, a name that dana knows, or one of the Hub. ``auto``
+            chooses by the speed of this device (:func:`dana.stages.base.choose_base`); the recipe
+            then has the name of the choice.
         objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
             ``dana run`` chooses by a pilot.
 
@@ -111,6 +120,9 @@ def init(  # noqa: PLR0913, each is a flag of the command
     """
     require(objective in OBJECTIVES, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
     folder = _new_folder(table, out)
+    if model != AUTO:
+        check_checkpoint(model)
+        read_pooling(model)
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
     inputs = Inputs()
@@ -126,8 +138,11 @@ def init(  # noqa: PLR0913, each is a flag of the command
     for number, line in enumerate(lines):
         log.info(LINE, "" if number else "pool", line)
 
+    if model == AUTO:
+        model, _ = choose_base()
+        log.info(LINE, "model", f"{model}, which the recipe names from now on")
     findings = [_describe_tests(labelled), *lines]
-    recipe = _recipe_text(folder, sources, inputs, findings, objective, budget)
+    recipe = _recipe_text(folder, sources, inputs, findings, model, objective, budget)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -243,7 +258,7 @@ def choose_budget(
 def _mean_tokens(documents: Sequence[Document]) -> float:
     """Return the mean number of tokens of a document, by some of a sample."""
     some = documents[:: max(1, len(documents) // MOST_SCORED)]
-    tokenizer = load_own_tokenizer(MODEL).backend_tokenizer
+    tokenizer = load_own_tokenizer(SMALLEST).backend_tokenizer
     tokenizer.no_truncation()
     encodings = tokenizer.encode_batch_fast([document.text for document in some])
     return max(1.0, sum(len(tokens) for tokens in encodings) / len(some))
@@ -258,6 +273,7 @@ def _recipe_text(
     sources: Sequence[str],
     inputs: Inputs,
     findings: Sequence[str],
+    model: str,
     objective: str,
     budget: Budget,
 ) -> str:
@@ -269,13 +285,18 @@ def _recipe_text(
     survey = "".join(f"# {line}\n" for line in findings)
     weigh = f"budget: {budget.amount:.0f} {budget.kind}"
     if budget.kind == "tokens":
-        weigh += f", tokenizer: {MODEL}"
+        weigh += f", tokenizer: {SMALLEST}"
+    kind = MASKED if objective == MASKED else VECTORS
+    rate = (SMALLEST_RATES if model == SMALLEST else RATES)[kind]
+    if Path(model).is_dir() and not Path(model).is_absolute():
+        model = os.path.relpath(model, folder)
     recipe = PLAN.format(
         survey=survey,
         pool=json.dumps(paths, ensure_ascii=False),
-        model=MODEL,
-        adapt=f"{{{ADAPT[objective]}}}",
-        weigh=f"{{{weigh}}}",
+        model=json.dumps(model, ensure_ascii=False),
+        adapt=ADAPT[objective],
+        rate=rate,
+        weigh=weigh,
     )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"

@@ -22,7 +22,7 @@ from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.documents import source_digests
 from dana.corpus.units import sentences
-from dana.encoders.transformer import OwnEncoder
+from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.neighbours import (
     choose_number,
     nearest_rows,
@@ -42,6 +42,7 @@ from dana.finetuning.probe import (
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import check_checkpoint, model_identity, model_name
+from dana.models.pooling import read_pooling
 from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds.base import Kind
@@ -98,7 +99,7 @@ def probe_stage(
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
     check_checkpoint(model)
-    encoder = OwnEncoder.of_model(model, settings.max_tokens)
+    encoder = TransformerEncoder(model, AUTO, max_tokens=settings.max_tokens)
     raw_files = RawFiles(out)
     files = task.files(data, SPLITS)
     origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
@@ -107,7 +108,7 @@ def probe_stage(
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
     depends_on = {
         "model": model_identity(model, raw_files.digest),
-        "pooling": asdict(encoder.pooling),
+        "pooling": asdict(read_pooling(model)),
         "task": origin,
         "max_train": texts.max_train,
         "fold": fold,
@@ -178,7 +179,7 @@ def group_numbers(examples: Sequence[Example]) -> np.ndarray:
 
 
 def _probe(
-    encoder: OwnEncoder,
+    encoder: TransformerEncoder,
     task: TaskCard,
     train: list[Example],
     test: list[Example],
@@ -277,7 +278,7 @@ def retrieval_stage(
         ArtifactError: If model or texts are missing.
     """
     check_checkpoint(model)
-    encoder = OwnEncoder.of_model(model, settings.max_tokens)
+    encoder = TransformerEncoder(model, AUTO, max_tokens=settings.max_tokens)
     of_retrieval = {
         "documents": settings.documents,
         "seed": settings.seed,
@@ -286,7 +287,7 @@ def retrieval_stage(
     }
     depends_on = {
         "model": model_identity(model),
-        "pooling": asdict(encoder.pooling),
+        "pooling": asdict(read_pooling(model)),
         "texts": {name: table_identity(Path(path), DOCUMENTS) for name, path in texts.items()},
         "settings": of_retrieval,
         "version": VERSION,

@@ -14,6 +14,7 @@ from dana.core.schemas import part_files
 from dana.core.statistics import FIRST_LOOK, describe_difference, smallest_difference
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
+from dana.models.pooling import read_pooling
 from dana.report.gate import gate_text
 from dana.report.run import is_control
 from dana.scoring.inputs import PoolText, TargetText
@@ -155,7 +156,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     check_seeds(settings)
     model = settings.model
     for key, check in (
-        ("model", lambda: model and load_config(model)),
+        ("model", lambda: model and (load_config(model), read_pooling(model))),
         ("selection", settings.selection.splitter),
     ):
         try:

@@ -161,6 +161,9 @@ class RunSettings:
             raise SettingError("out", self.out, "a local folder; copy it to a URL when it is whole")
         for url in filter(is_url, (self.task, *self.pool)):
             check_url(url)
+        if self.model == "auto":
+            form = "a name or a folder; dana init --model auto chooses one and writes its name here"
+            raise SettingError("model", self.model, form)
         if not all(source.strip() for source in self.pool):
             form = "files, folders, globs, URLs or hf: names, none of them empty"
             raise SettingError("pool", self.pool, form)

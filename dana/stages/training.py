@@ -1,7 +1,7 @@
 """``dana adapt``: train a language model on a weighted pool and commit it as a folder."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +20,7 @@ from dana.core.artifacts import (
     write_text,
 )
 from dana.core.config import require
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, DataError
 from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -34,10 +34,13 @@ from dana.core.schemas import (
     table_identity,
 )
 from dana.corpus.units import sentences
+from dana.models import head_file
 from dana.models.adapters import add_adapter
 from dana.models.folder import (
     check_checkpoint,
+    lacks_head,
     licence_line,
+    load_config,
     model_identity,
     model_name,
     note_weights,
@@ -50,13 +53,14 @@ from dana.models.language_model import (
     new_encoder,
     train_tokenizer,
 )
+from dana.models.pooling import read_pooling
 from dana.stages.pack import pack_stage
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
-from dana.train.head_warmup import warm_up_head
+from dana.train.head_warmup import HeadCheck, warm_up_head
 from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import checkpoint_gradients
@@ -187,7 +191,13 @@ class TrainingData:
         parts: dict[str, ExampleSet] = {}
         counts: dict[str, int] = {}
         for name in self.mix:
-            examples, part_counts = make(text_of(name))
+            try:
+                examples, part_counts = make(text_of(name))
+            except DataError as error:
+                if name == "selected":
+                    raise
+                source = self.task if name == "task" else self.pool
+                raise DataError(f"mix={dict(self.mix)}: {name} ({source}): {error}") from error
             parts[name] = examples
             if counts:
                 counts[f"windows_of_{name}"] = len(examples)
@@ -289,7 +299,8 @@ class TrainingJob:
         load: Loads the model and its tokenizer; called only if there is work to do.
         data: Inputs.
         settings: Settings of the training.
-        head_warmup: Warm-up of a missing language-model head.
+        head_warmup: Warm-up of a new language-model head.
+        needs_head: Whether the model lacks a head, so that the warm-up decides the result.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
             (:func:`dana.models.known_text.read_known_text`).
@@ -301,6 +312,7 @@ class TrainingJob:
     data: TrainingData
     settings: TrainSettings
     head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
+    needs_head: bool = False
     licence: str = ""
     documents: np.ndarray | None = None
     after_evaluation: AfterEvaluation = go_on
@@ -355,7 +367,10 @@ def run_job(
     logs = out.parent / "logs"  # not in `out`, which is committed whole
     accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
-    depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
+    settings = job.settings.decisive()
+    if job.needs_head:
+        settings["head_warmup"] = asdict(job.head_warmup)
+    depends_on = {**origin, **job.data.identity(), "settings": settings}
     if job.settings.make_objective().cuts_sentences:
         depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
@@ -451,6 +466,8 @@ def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: lis
     speed = speed_of(records)
     draft.notes["speed"] = speed
     log.info("speed     %s tokens/s without evaluations and saving", speed.get("tokens_per_second"))
+    if (draft.path / head_file.FILE).is_file():
+        draft.notes["head_file"] = head_file.FILE
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]
     steps = [record for record in records if isinstance(record, StepRecord)]
     skipped_count = sum(record.skipped for record in steps)
@@ -535,6 +552,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
             joined than were launched.
     """
     check_checkpoint(model)
+    read_pooling(model)  # other modules are refused before any work
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
     data = TrainingData(
@@ -544,12 +562,15 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         _check_scores(data.weights)
         _check_units(data.weights, settings)
     load = partial(_load_to_adapt, model, settings)
+    objective = settings.make_objective()
+    auto_class = objective.auto_class(load_config(model))
     job = TrainingJob(
         base=model_name(model),
         load=load,
         data=data,
         settings=settings,
         head_warmup=settings.head_warmup,
+        needs_head=not objective.has_own_head and lacks_head(auto_class, model),
         licence=licence_line(model),
         documents=read_known_text(model),
     )
@@ -639,9 +660,10 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         Folder or Hub name of the model that every arm starts from.
     """
     check_checkpoint(model)
+    read_pooling(model)
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
-    if not language_model.new:
+    if not language_model.new or objective.has_own_head:
         return model
     head_settings = {
         name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")
@@ -654,12 +676,18 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         collator = objective.collator(tokenizer, settings.seed)
         make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
         examples, counts = data.examples(tokenizer, make)
-        loss = warm_up_head(language_model, examples, collator, settings, settings.head_warmup)
-        trained_model = prepare(language_model.model, settings, make_accelerator())
+        accelerator = make_accelerator()
+        texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
+        heldout = heldout_examples(texts, objective, tokenizer, settings)
+        check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
+        head = warm_up_head(
+            language_model, examples, collator, settings, settings.head_warmup, check
+        )
+        trained_model = prepare(language_model.model, settings, accelerator)
         save_model(trained_model, tokenizer, draft.path if draft else None)
         if draft is not None:
             draft.counts = counts
-            draft.notes["head_loss"] = loss
+            draft.notes["new_head"] = asdict(head) if head is not None else None
             note_weights(draft)
 
     return str(make_on_all_ranks(out, "model", depends_on, write).path)

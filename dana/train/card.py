@@ -9,6 +9,9 @@ from dana.train.settings import TrainSettings
 
 OPENING = "Load it with `{}.from_pretrained` or `AutoModel.from_pretrained`"
 VECTORS = "Load it with `AutoModel.from_pretrained`"
+APART = """The head for language modelling is in `{}`; `dana.load_model` opens the model with it.
+
+"""
 ADAPTER = "Load the base with `{}.from_pretrained`, then this folder with `peft.PeftModel.from_pretrained`"
 UNTRAINED = """The vectors of texts were trained; the head for language modelling was not, and no longer fits them.
 
@@ -60,7 +63,8 @@ def model_card(
         settings: Settings of the run.
         evaluations: Held-out losses, the first before training, the last after.
         counts: Numbers of ``examples``, ``steps`` and ``tokens_seen``.
-        notes: ``effective_sample_size`` of the examples, ``epochs`` and ``warnings``.
+        notes: ``effective_sample_size`` of the examples, ``epochs``, ``warnings`` and, if the head
+            has a file of its own, ``head_file``.
         licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
@@ -76,7 +80,8 @@ def model_card(
     values |= {"warnings": "".join(f"**Warning:** {warning}.\n\n" for warning in notes["warnings"])}
     phases = settings.by_phase()
     opening = ADAPTER if getattr(settings, "adapter", None) else OPENING
-    if terms.auto_class == "AutoModel":
+    head_file = notes.get("head_file")
+    if terms.auto_class == "AutoModel" or head_file:
         opening = VECTORS
     values |= {"opening": opening.format(terms.auto_class)}
     values |= {
@@ -92,6 +97,8 @@ def model_card(
     # A pooler for sentence pairs is no head for language modelling.
     has_head = any("pooler" not in name for name in notes.get("untrained", []))
     heads = UNTRAINED if has_head else ""
+    if head_file:
+        heads += APART.format(head_file)
     return TEMPLATE.format(**values, losses=losses, heads=heads)
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from dana.core.errors import DataError
-from dana.core.logging import monitor
+from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed, document_key, epoch_keys, hash_uniform, unit_keys_of
 from dana.train.examples import (
     Batch,
@@ -29,6 +29,8 @@ from dana.train.examples import (
     weighted_documents,
 )
 from dana.train.tokens import DocumentSpan
+
+log = get_logger(__name__)
 
 FEWEST_SENTENCES = 4  # of a document that is an example
 
@@ -55,6 +57,29 @@ class PieceBatch(Batch):
     def documents(self) -> int:
         """Number of documents."""
         return self.indices.size
+
+    @property
+    def document_ids(self) -> np.ndarray:
+        """uint64 of shape (documents,), ids of the documents."""
+        return self.source.ids[self.indices]
+
+    def joined(self, order: np.ndarray) -> Batch:
+        """Join pieces to longer texts, each piece with its special tokens.
+
+        Args:
+            order: Shape (texts, pieces a text), the pieces of each text in the order of reading.
+
+        Returns:
+            The texts; each has the mean weight of its pieces, and the id of that which comes first
+            in the step, whatever the order of reading.
+        """
+        pieces = order.ravel()
+        sizes = np.diff(self.offsets)[pieces]
+        ends = np.cumsum(sizes)
+        shifts = self.offsets[:-1][pieces] - (ends - sizes)
+        tokens = self.tokens[np.arange(ends[-1]) + np.repeat(shifts, sizes)]
+        offsets = np.append(0, ends[order.shape[1] - 1 :: order.shape[1]])
+        return Batch(tokens, offsets, self.ids[order.min(1)], self.weights[order].mean(1))
 
     def text(self) -> tuple[np.ndarray, np.ndarray]:
         """Copy all selected sentences of the documents, end to end, without special tokens.
@@ -88,14 +113,36 @@ class SentenceTable:
     Attributes:
         owners: int64 of shape (sentences,), ascending: index of the document among those asked for.
         rows: int64 of shape (sentences,), row in the documents' table of sentences.
+        numbers: int64 of shape (sentences,), position in the whole document, from 0.
         firsts: int64 of shape (documents,), position of each document's first sentence here.
         counts: int64 of shape (documents,), its number of sentences.
     """
 
     owners: np.ndarray
     rows: np.ndarray
+    numbers: np.ndarray
     firsts: np.ndarray
     counts: np.ndarray
+
+    def followed(self) -> np.ndarray:
+        """Return the indices of the sentences whose next sentence is selected, too: it is the next in the table."""
+        is_next = (np.diff(self.numbers) == 1) & (np.diff(self.owners) == 0)
+        return np.flatnonzero(is_next)
+
+    def counts_of(self, candidates: np.ndarray) -> np.ndarray:
+        """Count the candidates, indices of sentences, of each document."""
+        return np.bincount(self.owners[candidates], minlength=self.counts.size)
+
+    def one_of_each(self, candidates: np.ndarray, draws: np.ndarray) -> np.ndarray:
+        """Choose one of the candidates of each document.
+
+        Args:
+            candidates: Indices of sentences, ascending; at least one of each document.
+            draws: float64 of shape (documents,), in [0, 1).
+        """
+        counts = self.counts_of(candidates)
+        firsts = np.cumsum(counts) - counts
+        return candidates[firsts + (draws * counts).astype(np.int64)]
 
 
 class Draw(ABC):
@@ -159,19 +206,17 @@ class DrawCrops(Draw):
 
     def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
         table = documents.sentences_of(indices)
-        starts, near, before = self._starts(documents, table)
+        starts, near, before = self._starts(table)
         owners = table.owners[starts]
-        counts = np.bincount(owners, minlength=indices.size)
+        counts = table.counts_of(starts)
         firsts = np.cumsum(counts) - counts
         index_in_document = np.arange(starts.size) - firsts[owners]
         others = counts[owners] - near
-        eligible = np.flatnonzero(others > 0)
-        eligible_counts = np.bincount(owners[eligible], minlength=indices.size)
-        eligible_firsts = np.cumsum(eligible_counts) - eligible_counts
+        eligible = starts[others > 0]
 
         keys = epoch_keys(documents.ids[indices], epochs)
         first_draws = hash_uniform(derive_seed(self.seed, "crops", "first"), keys)
-        first = eligible[eligible_firsts + (first_draws * eligible_counts).astype(np.int64)]
+        first = np.searchsorted(starts, table.one_of_each(eligible, first_draws))
         second_draws = hash_uniform(derive_seed(self.seed, "crops", "second"), keys)
         second_index = (second_draws * others[first]).astype(np.int64)
         # Skip the first piece, and those that overlap it.
@@ -183,27 +228,23 @@ class DrawCrops(Draw):
 
     def fits(self, documents: "Documents") -> np.ndarray:
         table = documents.sentences_of(np.arange(len(documents)))
-        starts, near, _ = self._starts(documents, table)
+        starts, near, _ = self._starts(table)
         owners = table.owners[starts]
-        counts = np.bincount(owners, minlength=len(documents))
+        counts = table.counts_of(starts)
         has_other = np.zeros(len(documents), dtype=bool)
         has_other[owners[counts[owners] > near]] = True
         return has_other
 
     @staticmethod
-    def _starts(
-        documents: "Documents", table: SentenceTable
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _starts(table: SentenceTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Find the sentences that begin a piece.
 
         Returns:
             Positions of these sentences in the table; for each, the number of pieces that overlap
             it, itself included; and 1 if the piece before overlaps it, else 0.
         """
-        numbers = documents.numbers[table.rows]
-        follows = (np.diff(numbers) == 1) & (np.diff(table.owners) == 0)
-        starts = np.flatnonzero(follows)
-        is_next = (np.diff(numbers[starts]) == 1) & (np.diff(table.owners[starts]) == 0)
+        starts = table.followed()
+        is_next = (np.diff(table.numbers[starts]) == 1) & (np.diff(table.owners[starts]) == 0)
         before = np.append(False, is_next)[: starts.size].astype(np.int64)
         after = np.append(is_next, False)[: starts.size].astype(np.int64)
         return starts, 1 + before + after, before
@@ -310,7 +351,7 @@ class Documents(ExampleSet):
         owners = np.repeat(np.arange(indices.size), counts)
         index_in_document = np.arange(owners.size) - firsts[owners]
         rows = self.firsts[indices][owners] + index_in_document
-        return SentenceTable(owners, rows, firsts, counts)
+        return SentenceTable(owners, rows, self.numbers[rows], firsts, counts)
 
     def text_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Copy all selected sentences of some documents; see :meth:`PieceBatch.text`."""
@@ -426,7 +467,28 @@ def build_documents(
     counts["sentences"] = int(documents.sizes.size)
     counts["sentences_cut"] = int((documents.sizes > documents.room).sum())
     counts["tokens_text"] = int(documents.sizes.sum())
+    _say_what_is_lost(counts, room)
     return documents, dict(counts)
+
+
+def _say_what_is_lost(counts: Counter[str], room: int) -> None:
+    """Log how many documents are too short, and how many sentences are cut."""
+    if counts["documents_too_short"]:
+        log.info(
+            "text      %s of %s documents are too short: fewer than %d sentences, or too few "
+            "neighbours are selected",
+            f"{counts['documents_too_short']:,}",
+            f"{counts['documents_in']:,}",
+            FEWEST_SENTENCES,
+        )
+    if counts["sentences_cut"]:
+        log.info(
+            "text      %s of %s sentences are longer than %d tokens, and cut there; raise "
+            "max_tokens to read more",
+            f"{counts['sentences_cut']:,}",
+            f"{counts['sentences']:,}",
+            room,
+        )
 
 
 def _documents_with_units(text: TrainingText) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:

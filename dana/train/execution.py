@@ -21,6 +21,7 @@ from dana.core.device import bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import cores, env_flag, processes, rendezvous_options
 from dana.core.logging import get_logger
+from dana.models.head_file import is_cut
 
 log = get_logger(__name__)
 
@@ -213,7 +214,7 @@ def gather_tensor(tensor: Tensor) -> Tensor:
 
 def gathered(parameters: Sequence[torch.nn.Parameter]) -> AbstractContextManager[Any]:
     """Return a context in which parameters that ZeRO-3 has cut up are whole. Collective."""
-    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+    if not is_cut(parameters):
         return nullcontext()
     from deepspeed.runtime.zero import GatheredParameters
 

@@ -1,14 +1,25 @@
-"""Train a new head alone for some steps before the rest of the model; the backbone stays as it is."""
+"""Train a new head alone for some steps before the rest of the model; the backbone stays as it is.
+
+A new head begins as one that guesses every token by its frequency in the pool: its bias is the
+logarithm of these frequencies. It is trained until it predicts held-out text better than such
+guesses by a margin; a head that does not get there would spoil every later number.
+"""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from dana.core.device import find_device
+from dana.core.errors import ConfigError, DataError
 from dana.core.logging import get_logger, monitor
+from dana.models.head_file import is_cut
 from dana.models.language_model import LanguageModel
+from dana.train.evaluation import measure_loss
 from dana.train.examples import ExampleSet
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
@@ -22,6 +33,47 @@ from dana.train.supervised import make_optimizer, train_supervised
 log = get_logger(__name__)
 
 WARMUP_SHARE = 0.1  # share of the steps
+CHECK_EVERY = 50  # steps between two measurements of held-out text
+MOST_COUNTED = 50_000  # examples whose tokens are counted
+AT_ONCE = 1_000  # of them in memory
+
+
+@dataclass(frozen=True)
+class HeadCheck:
+    """Held-out text by which a new head is judged.
+
+    Attributes:
+        examples: Held-out pool text.
+        collator: Makes its labels, the same for every run.
+        accelerator: From :func:`dana.train.execution.make_accelerator`.
+    """
+
+    examples: ExampleSet
+    collator: Collator
+    accelerator: Any
+
+    def measure(self, module: torch.nn.Module, shape: BatchLayout) -> float | None:
+        """Measure the loss of a model on the text, in nats per predicted token."""
+        loss = measure_loss(module, self.examples, self.collator, shape, self.accelerator)
+        return loss.mean
+
+
+@dataclass(frozen=True)
+class NewHead:
+    """What came of a warm-up.
+
+    Attributes:
+        loss: Loss of the last step, in nats per predicted token.
+        steps: Number of steps.
+        entropy: Loss of guessing every token by its frequency, in nats.
+        heldout_loss: Loss of the head on held-out pool text, in nats; None if there is nothing to
+            measure.
+    """
+
+    loss: float
+    steps: int
+    entropy: float
+    heldout_loss: float | None = None
 
 
 def warm_up_head(
@@ -30,24 +82,46 @@ def warm_up_head(
     collator: Collator,
     settings: TrainSettings,
     warmup: HeadWarmup,
-) -> float | None:
+    check: HeadCheck | None = None,
+) -> NewHead | None:
     """Train only the parameters that the checkpoint lacked, in place; all others stay bit-identical.
 
     Every rank does the same work: it is short, and the model is not yet sharded.
 
+    Args:
+        language_model: A model with a new head.
+        examples: Training examples.
+        collator: Makes their labels.
+        settings: Settings of the training that follows.
+        warmup: Settings of the warm-up.
+        check: Held-out text: the warm-up ends as soon as the loss there is ``warmup.margin`` below
+            that of guesses by frequency. Without, it takes all steps.
+
     Returns:
-        The last step's loss in nats per predicted token; None if ``warmup.steps`` is 0.
+        What came of it; None if ``warmup.steps`` is 0.
+
+    Raises:
+        DataError: If the loss on held-out text is higher after all steps.
+        ConfigError: If ZeRO-3 has cut the model up.
     """
     if warmup.steps == 0:
         log.info("the new head keeps its initial weights (head_warmup.steps=0)")
         return None
     model = language_model.model
+    if is_cut(model.parameters()):
+        raise ConfigError(
+            "a new head cannot be trained under ZeRO-3: launch with ZeRO-1, ZeRO-2 or without "
+            "DeepSpeed, or take a base with a trained head"
+        )
     frozen = [
         value
         for name, value in model.named_parameters(remove_duplicate=False)
         if name not in language_model.new
     ]
     device = find_device()
+    counts = _count_tokens(language_model, examples)
+    entropy = entropy_of(counts)
+    _set_bias(language_model, counts)
     module = settings.make_objective().module(model).to(device)
     module.eval()  # no dropout: nothing here can overfit
     for parameter in model.parameters():
@@ -76,8 +150,71 @@ def warm_up_head(
         learning_rate_at, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE
     )
     steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
+    losses_of_steps: list[float] = []
+    heldout_loss: float | None = None
     with explain_out_of_memory("head_warmup", shape.budget):
-        *_, loss = monitor(steps, what="warm up the head", unit="steps", total=warmup.steps)
+        for loss in monitor(steps, what="warm up the head", unit="steps", total=warmup.steps):
+            losses_of_steps.append(loss)
+            count = len(losses_of_steps)
+            if check is not None and (count % CHECK_EVERY == 0 or count == warmup.steps):
+                heldout_loss = check.measure(module, shape)
+                if heldout_loss is None or heldout_loss <= entropy - warmup.margin:
+                    break
     model.requires_grad_(True)
-    log.info("new head warmed up in %d steps, loss %.3f", warmup.steps, loss)
-    return loss
+    head = NewHead(losses_of_steps[-1], len(losses_of_steps), entropy, heldout_loss)
+    _judge(head, warmup)
+    return head
+
+
+def _judge(head: NewHead, warmup: HeadWarmup) -> None:
+    """Say how good a new head is, and refuse one that is hardly better than guesses by frequency."""
+    if head.heldout_loss is None:
+        log.info("new head warmed up in %d steps, loss %.3f", head.steps, head.loss)
+        return
+    log.info(
+        "new head warmed up in %d steps: %.2f nats a token of held-out pool text, "
+        "where guessing by frequency costs %.2f",
+        head.steps,
+        head.heldout_loss,
+        head.entropy,
+    )
+    if head.heldout_loss > head.entropy - warmup.margin:
+        raise DataError(
+            f"the new head is at {head.heldout_loss:.2f} nats a token of held-out pool text after "
+            f"{head.steps} steps, where guessing by frequency costs {head.entropy:.2f}; it must be "
+            f"{warmup.margin:g} below. Take a base with a trained head (dana-mini), an objective "
+            "without one (position, crops), more text, or more head_warmup.steps; "
+            "head_warmup.margin lowers the bar"
+        )
+
+
+def _count_tokens(language_model: LanguageModel, examples: ExampleSet) -> np.ndarray:
+    """Count each token of the vocabulary in the text, special ones left out; int64 of shape (vocabulary,)."""
+    size = language_model.model.get_input_embeddings().weight.shape[0]
+    counts = np.zeros(size, np.int64)
+    number = min(len(examples), MOST_COUNTED)
+    rows = np.linspace(0, len(examples) - 1, number).round().astype(np.int64)
+    for start in range(0, number, AT_ONCE):
+        tokens = examples.take(rows[start : start + AT_ONCE]).tokens
+        counts += np.bincount(tokens, minlength=size)[:size]
+    counts[language_model.tokenizer.all_special_ids] = 0
+    return counts
+
+
+def entropy_of(counts: np.ndarray) -> float:
+    """Compute the entropy of frequencies in nats: the loss of one who guesses by them."""
+    shares = counts[counts > 0] / max(1, counts.sum())
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _set_bias(language_model: LanguageModel, counts: np.ndarray) -> None:
+    """Set the new bias of a head to the logarithm of the frequencies, each counted once more; if it has one."""
+    bias = getattr(language_model.model.get_output_embeddings(), "bias", None)
+    if bias is None or bias.shape != counts.shape:
+        return
+    parameters = language_model.model.named_parameters(remove_duplicate=False)
+    is_new = any(value is bias and name in language_model.new for name, value in parameters)
+    if is_new:
+        frequencies = (counts + 1) / (counts.sum() + counts.size)
+        with torch.no_grad():
+            bias.copy_(torch.from_numpy(np.log(frequencies)))

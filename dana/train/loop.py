@@ -294,7 +294,7 @@ def take_step(
     optimizer = state.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate_factor", 1.0)
-    loss, *sums = total(accelerator, _backward(state, batch, index, settings)).tolist()
+    loss, *sums = total(accelerator, backward(state, batch, index, settings)).tolist()
     clip_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
     if isinstance(clip_norm, torch.Tensor):
         clip_norm = gather_tensor(clip_norm)
@@ -309,7 +309,7 @@ def take_step(
     return StepOutcome(loss, means.pop("tokens", None), norm, means or None, not finite)
 
 
-def _backward(
+def backward(
     state: TrainingState, batch: StepBatch, index: int, settings: TrainSettings
 ) -> torch.Tensor:
     """Run the forward and backward passes of this rank's micro-batches.

@@ -18,7 +18,7 @@ from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import describe_launch
-from dana.train.head_warmup import warm_up_head
+from dana.train.head_warmup import HeadCheck, warm_up_head
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.plan import Plan
@@ -225,7 +225,7 @@ class TrainingRun:
         if checkpoint is not None:
             notes = dict(checkpoint.notes)
         else:
-            notes = self._begin(language_model, examples, collators[0])
+            notes = self._begin(language_model, examples, collators[0], heldout)
         notes |= describe_examples(examples, Plan.from_settings(examples, settings))
         shape, reasons = choose_execution(
             language_model.model, examples, settings, self.accelerator
@@ -256,17 +256,27 @@ class TrainingRun:
         return state, policy.records, notes
 
     def _begin(
-        self, language_model: LanguageModel, examples: ExampleSet, collator: Collator
+        self,
+        language_model: LanguageModel,
+        examples: ExampleSet,
+        collator: Collator,
+        heldout: HeldOut,
     ) -> dict[str, Any]:
         """Warm up a new head, and return notes on it for the manifest."""
-        if not language_model.new:
+        if not language_model.new or self.settings.make_objective().has_own_head:
             return {}
         log.info(
             "the model has no language-model head: a new one, tied to its embeddings, is warmed up"
         )
-        loss = warm_up_head(language_model, examples, collator, self.settings, self.head_warmup)
-        names = sorted(language_model.new)
-        return {"new_head": {"parameters": names, **asdict(self.head_warmup), "loss": loss}}
+        check = HeadCheck(heldout.texts["pool"], heldout.collator, self.accelerator)
+        head = warm_up_head(
+            language_model, examples, collator, self.settings, self.head_warmup, check
+        )
+        notes: dict[str, Any] = {"parameters": sorted(language_model.new), "loss": None}
+        notes |= asdict(self.head_warmup)
+        if head is not None:
+            notes |= asdict(head)
+        return {"new_head": notes}
 
     def _export(self, state: TrainingState, tokenizer: Any, step: int) -> None:
         """Write the model as a Hugging Face folder, if the settings ask for it at this step."""

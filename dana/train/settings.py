@@ -64,12 +64,15 @@ class Execution:
 class HeadWarmup:
     """How a new head is trained before the run."""
 
-    steps: CountOrZero = 100
-    """Optimizer steps; 0 keeps its initial weights."""
+    steps: CountOrZero = 1000
+    """Most optimizer steps; 0 keeps its initial weights."""
     batch_size: Count = 32
     """Examples per step."""
     learning_rate: Positive = 1e-3
     """Peak learning rate."""
+    margin: Float = 0.3
+    """It ends as soon as the loss on held-out pool text is so many nats below that of guessing every
+    token by its frequency; a head that does not get there is refused."""
 
 
 @settings_model
@@ -190,13 +193,14 @@ class TrainSettings:
         )
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that decide the result: not the execution, the mixture (an input) or an empty list."""
-        others = (
-            "execution",
-            "objective",
-            "mix",
-            *(["adapter"] if getattr(self, "adapter", None) is None else []),
-        )
+        """Return the settings that decide the result of any model.
+
+        Left out are the execution, the mixture (an input), an empty list, and the warm-up of a new
+        head, which decides only the result of a model without one.
+        """
+        others = ["execution", "objective", "mix", "head_warmup"]
+        if getattr(self, "adapter", None) is None:
+            others.append("adapter")
         values = {
             name: value
             for name, value in asdict(self).items()

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
-from dana.core.files import sync, temp_dir, write_errno
+from dana.core.files import sync, sync_folder, temp_dir, write_errno
 from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
+from dana.models.pooling import copy_modules
+from dana.models.saving import save_network, without_copies
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
 
@@ -204,23 +206,16 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
             weights[name] = safe_get_full_fp32_param(value).clone()
     if folder is None:
         return
-    # Gathering copies tied weights, which would then be written twice: keep one name of each.
-    originals = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
-    weights = {name: value.detach().cpu() for name, value in weights.items() if name in originals}
+    # Gathering copies tied weights, which would then be written twice.
+    weights = without_copies(model, weights)
+    weights = {name: value.detach().cpu() for name, value in weights.items()}
     check_finite(weights)
     with explain_write_errors(folder), quiet_transformers():
         if has_adapter(model):
             write_adapter(model, weights, folder)
+            copy_modules(model.config.name_or_path, folder)
         else:
-            # Under ZeRO-3 transformers mistakes any model for one of 2018, and would rename its
-            # norms.
-            model.save_pretrained(
-                folder, state_dict=weights, save_original_format=not with_deepspeed
-            )
-        if with_deepspeed and not has_adapter(model):
-            # Or from_pretrained would round the weights to the dtype of the forward pass.
-            model.config.dtype = torch.float32
-            model.config.save_pretrained(folder)
+            save_network(model, weights, folder, with_deepspeed)
         tokenizer.save_pretrained(folder)
 
 
@@ -237,9 +232,7 @@ def export_model(state: TrainingState, tokenizer: Any, folder: Path) -> None:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with temp_dir(folder) as draft:
                 save_model(state, tokenizer, draft)
-                for file in draft.iterdir():
-                    file.chmod(draft.stat().st_mode & 0o666)  # safetensors lets no one else read
-                    sync(file)
+                sync_folder(draft)
                 shutil.rmtree(folder, ignore_errors=True)
                 draft.rename(folder)
                 sync(folder.parent)

@@ -11,11 +11,11 @@ import pytest
 
 from dana.cli.main import main
 from dana.core import registry
+from dana.core.checks import CheckResult
 from dana.core.errors import ConfigError, PluginError
 from dana.core.registry import DETECTORS, ENCODERS, Registry, parse_arguments
 from dana.detectors.neighbours import KNearestNeighbours
 from dana.encoders.hashing import HashingEncoder
-from dana.selectors.checks import CheckResult
 
 REPOSITORY = Path(__file__).parents[2]
 PLUGIN = REPOSITORY / "tests" / "plugins" / "toy_detector"
@@ -141,6 +141,7 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(
 
 
 KINDS = {"detector": "pca", "selector": "random", "encoder": "hashing", "objective": "masked"}
+ROOM_OF_CHECKS = {**dict.fromkeys(KINDS, "selectors"), "objective": "train"}
 
 
 @pytest.mark.parametrize(("kind", "name"), KINDS.items())
@@ -154,7 +155,7 @@ def test_list_names_each_component_with_its_package_and_first_line(kind, name, c
     assert "nowhere" in rows["mine"]
 
 
-@pytest.mark.parametrize(("kind", "name"), list(KINDS.items())[:3])
+@pytest.mark.parametrize(("kind", "name"), list(KINDS.items()))
 def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, capsys, monkeypatch):
     assert main(["plugins", "check", kind, name]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -164,7 +165,7 @@ def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, c
         CheckResult("scores are finite", True),
         CheckResult("same seed same scores", False, "they differ"),
     ]
-    monkeypatch.setattr(f"dana.selectors.checks.check_{kind}", lambda name: results)
+    monkeypatch.setattr(f"dana.{ROOM_OF_CHECKS[kind]}.checks.check_{kind}", lambda name: results)
     assert main(["plugins", "check", kind, "mine"]) == 2
     output = capsys.readouterr()
     assert "same seed same scores" in output.out

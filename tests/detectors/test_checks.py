@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from dana.core.checks import checks_of
 from dana.core.errors import ArtifactError, ConfigError, PluginError
 from dana.core.registry import DETECTORS
 from dana.detectors.base import OnDevice, check_classes, check_rows
 from dana.detectors.centroids import FittedCentroidDistance
 from dana.detectors.neighbours import KNearestNeighbours, LocalOutlierFactor
 from dana.detectors.pyod import as_detector, pyod_detector, restore, save_fitted
-from dana.selectors.checks import DetectorChecks, check_detector, checks_of
+from dana.selectors.checks import DetectorChecks, check_detector
 from tests.detectors.clouds import CONTRASTIVE, ONE_CLASS
 
 BUILT_IN = ["iforest:trees=100", "pyod:ECOD", *ONE_CLASS, *CONTRASTIVE]

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from dana.core.checks import checks_of
 from dana.encoders.hashing import HashingEncoder
-from dana.selectors.checks import EncoderChecks, check_encoder, checks_of
+from dana.selectors.checks import EncoderChecks, check_encoder
 
 
 @pytest.mark.parametrize("spec", ["hashing", "hashing:dims=64,words=1", "static"])

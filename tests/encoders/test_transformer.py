@@ -20,7 +20,7 @@ from transformers import (
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders.cache import StoredEncoder
-from dana.encoders.transformer import OwnEncoder, TransformerEncoder, minilm
+from dana.encoders.transformer import TransformerEncoder, minilm
 from dana.models.pooling import Pooling
 
 LONGEST = 64  # positions, of those that have some
@@ -144,9 +144,9 @@ def test_parameters_are_checked_by_name(model):
     for layer in (-5, 4):
         with pytest.raises(ConfigError, match=f"layer={layer}: "):
             TransformerEncoder(str(model), layer=layer).encode(TEXTS)
-    for parameter, values in (("pooling", "mean, cls"), ("dtype", "float32, bfloat16")):
-        with pytest.raises(ConfigError, match=f"{parameter}='max': must be one of {values}"):
-            ENCODERS.create(f"transformer:x,{parameter}=max")
+    for parameter, values in (("pooling", "mean, cls, max, auto"), ("dtype", "float32, bfloat16")):
+        with pytest.raises(ConfigError, match=f"{parameter}='half': must be one of {values}"):
+            ENCODERS.create(f"transformer:x,{parameter}=half")
 
 
 @pytest.fixture(scope="module")
@@ -183,13 +183,16 @@ def test_bfloat16_is_near_float32_and_has_another_identity(small_minilm):
 def test_a_checkpoint_is_pooled_as_its_own_files_say(tmp_path, mode):
     model = str(toy_task.write_checkpoint(tmp_path / "model"))
     kinds = ("Transformer", "Pooling", "Normalize")
-    modules = [{"type": f"models.{kind}", "path": kind} for kind in kinds]
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": kind if index else ""}
+        for index, kind in enumerate(kinds)
+    ]
     (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "model" / "Pooling").mkdir()
     key = f"pooling_mode_{mode}_{'token' if mode == 'cls' else 'tokens'}"
     (tmp_path / "model" / "Pooling" / "config.json").write_text(json.dumps({key: True}))
     texts = ["one two three", "a much longer text with more words", "x"]
-    own = OwnEncoder.of_model(model, 16)
+    own = TransformerEncoder(model, "auto", max_tokens=16)
     vectors = own.encode(texts)
     assert vectors.norm(dim=1).tolist() == pytest.approx([1, 1, 1])
     plain = TransformerEncoder(model, mode, max_tokens=16)

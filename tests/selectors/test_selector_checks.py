@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from dana.cli.main import main
+from dana.core.checks import checks_of
 from dana.core.errors import ConfigError, DataError, PluginError
 from dana.core.registry import SELECTORS
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
-from dana.selectors.checks import SelectorChecks, check_selector, checks_of
+from dana.selectors.checks import SelectorChecks, check_selector
 
 BUILT_IN = [
     "detector",

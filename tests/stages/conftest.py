@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 import toy_task
+from transformers import AutoModel, AutoTokenizer
 
 from dana.encoders.hashing import HashingEncoder
 from dana.finetuning.loop import run_seed
 from dana.stages import finetune_seed
 from dana.stages.training import pretrain_stage
 from tests.conftest import write_documents
-from tests.stages.tiny_training import PRETRAIN, adapt
+from tests.stages.tiny_training import MODULES, PRETRAIN, adapt
 from tests.stages.two_topics import CELLS, COURTS, PLANTED, POOL, one_document, write_scores
 
 
@@ -94,6 +95,20 @@ def base(inputs, tmp_path_factory):
     return pretrain_stage(
         "tiny", *inputs, PRETRAIN, tmp_path_factory.mktemp("pretrained") / "base"
     ).path
+
+
+@pytest.fixture(scope="session")
+def sentence_base(base, tmp_path_factory):
+    """The small model as a sentence encoder: no head for masked tokens, a pooler, vectors of length 1."""
+    folder = tmp_path_factory.mktemp("sentence-base")
+    AutoModel.from_pretrained(base).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(base).save_pretrained(folder)
+    (folder / "modules.json").write_text(json.dumps(MODULES))
+    (folder / "1_Pooling").mkdir()
+    (folder / "2_Normalize").mkdir()
+    pooling = {"pooling_mode": "cls", "embedding_dimension": 128}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Adapt and pretrain in one process: what is written, what decides it, and models on the way."""
 
+import json
 import math
 import os
 import signal
@@ -23,7 +24,7 @@ from dana.train.checkpoints import Checkpoints
 from dana.train.evaluation import HeldOut
 from dana.train.objectives import batch
 from dana.train.records import StepRecord
-from dana.train.settings import AdaptSettings, Execution
+from dana.train.settings import AdaptSettings, Execution, HeadWarmup
 from tests.conftest import write_documents
 from tests.stages.tiny_training import (
     ADAPT,
@@ -389,3 +390,20 @@ def tensors_of(artifact):
 
 def largest_difference(one, other):
     return max(float((value - other[name]).abs().max()) for name, value in one.items())
+
+
+def test_a_new_head_that_is_no_better_than_guesses_is_refused_and_nothing_is_written(
+    inputs, backbone, tmp_path
+):
+    settings = replace(ADAPT, head_warmup=HeadWarmup(3, 8))
+    words = r"where guessing by frequency costs .* a base with a trained head"
+    with pytest.raises(DataError, match=words):
+        adapt(backbone, inputs, tmp_path / "adapted", settings)
+    data = TrainingData(inputs[0], None, *inputs[1:])
+    with pytest.raises(DataError, match=words):
+        head_stage(backbone, data, settings, tmp_path / "head")
+    assert not (tmp_path / "adapted").exists()
+    assert not (tmp_path / "head").exists()
+    artifact = head_stage(backbone, data, ADAPT, tmp_path / "head")
+    note = json.loads((Path(artifact) / MANIFEST).read_text())["new_head"]
+    assert note["heldout_loss"] > 0 < note["entropy"]

@@ -324,3 +324,18 @@ def test_the_steps_of_a_quick_run_are_some_of_the_run(home, arms, quick):
     assert {name.split("/")[1] for name in some if name.startswith("adapt/")} == quick
     folds = {name.rpartition("/")[0] for name in some if name.startswith("finetune/tickets/base")}
     assert len(folds) == 3
+
+
+def test_a_model_that_is_chosen_by_speed_stands_in_the_recipe_by_name(home, monkeypatch):
+    monkeypatch.setattr("dana.stages.init.choose_base", lambda: ("minilm", {"minilm": 100.0}))
+    folder = dana.init("tickets.csv", "pool", model="auto")
+    recipe = (folder / "recipe.yaml").read_text()
+    assert 'model: "minilm"' in recipe
+    assert "model: auto" not in recipe
+    assert read_recipe(folder)[0]["model"] == "minilm"
+
+
+def test_a_model_that_is_not_there_leaves_nothing(home):
+    with pytest.raises(ArtifactError, match="no such folder"):
+        dana.init("tickets.csv", "pool", model="./nowhere")
+    assert not Path("tickets").exists()

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from dana.core.rng import torch_seed
+from dana.stages.training import TrainingData, head_stage
+from dana.train.settings import HeadWarmup
 from tests.stages.tiny_training import (
     ADAPT,
     CROPS,
@@ -64,7 +66,11 @@ def write_run(base, inputs, out, settings, execution):
         if not (run / name).exists():
             (run / name).symlink_to(folder)
     execution = {"micro_batch_tokens": 256, "trackers": [], **execution}
-    values = {**asdict(settings), "head_warmup": {"steps": 3}, "execution": execution}
+    values = {
+        **asdict(settings),
+        "head_warmup": {"steps": 3, "margin": -9.0},
+        "execution": execution,
+    }
     (run / "recipe.yaml").write_text(yaml.safe_dump({"adapt": values}))
     return [
         str(part)
@@ -161,6 +167,38 @@ def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage
     )
     assert outcome.returncode == 0, outcome.stderr
     assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
+
+
+NEW_HEAD = replace(ADAPT, head_warmup=HeadWarmup(3, margin=-9.0))
+
+
+@pytest.mark.parametrize("launcher", ["two processes", "zero3"])
+def test_a_head_in_a_file_of_its_own_has_the_weights_of_one_process(
+    sentence_base, inputs, tmp_path, launcher
+):
+    model = sentence_base
+    if launcher == "zero3":
+        data = TrainingData(inputs[0], None, *inputs[1:])
+        model = head_stage(str(sentence_base), data, NEW_HEAD, tmp_path / "head")
+    one = adapt(model, inputs, tmp_path / "one", NEW_HEAD).path
+    out = tmp_path / "launched"
+    arguments = write_run(model, inputs, out, NEW_HEAD, {})
+    outcome = launch(zero(3) if launcher == "zero3" else TWO, ADAPT_RECIPE, *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    for name in ("model.safetensors", "head.safetensors"):
+        first = load_file(one / name)
+        second = load_file(out / name)
+        assert first.keys() == second.keys()
+        for key, value in first.items():
+            assert (second[key] - value).abs().max() < 1e-6, key
+
+
+def test_a_new_head_is_refused_under_zero3(sentence_base, inputs, tmp_path):
+    arguments = write_run(sentence_base, inputs, tmp_path / "launched", NEW_HEAD, {})
+    outcome = launch(zero(3), ADAPT_RECIPE, *arguments)
+    assert outcome.returncode != 0
+    assert "dana: error: a new head cannot be trained under ZeRO-3" in outcome.stderr
+    assert not (tmp_path / "launched").exists()
 
 
 @pytest.mark.parametrize("stage", [2, 3])

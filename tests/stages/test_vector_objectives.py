@@ -5,17 +5,20 @@ import re
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from dana.core.artifacts import MANIFEST, read_json
+from dana.core.artifacts import MANIFEST, make, read_json
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.settings import load
 from dana.stages.losses import loss_stage
 from dana.train.settings import AdaptSettings, Execution, PretrainSettings
 from tests.conftest import write_documents
 from tests.stages.tiny_training import CROPS, POSITION, adapt, records
+from tests.stages.two_topics import CELLS, one_document, write_weights_of
+from tests.train.objectives.test_causal import gpt2
 
 both = pytest.mark.parametrize("settings", [POSITION, CROPS], ids=["position", "crops"])
 
@@ -206,3 +209,84 @@ def test_the_step_is_64_documents_unless_it_is_set(settings):
     assert AdaptSettings(objective=settings.objective, batch_size=9).examples_a_step == 9
     assert AdaptSettings().examples_a_step == 256
     assert AdaptSettings().decisive() == AdaptSettings(batch_size=256).decisive()
+
+
+DOCUMENT = "Alpha beta gamma. Delta epsilon zeta. Eta theta iota. Kappa lambda mu. Nu xi omicron."
+
+
+@both
+@pytest.mark.parametrize("policy", ["segments", "sampled", "sigmoid"])
+def test_weights_of_each_policy_train(base, inputs, topics, tmp_path, settings, policy):
+    _, pool, _ = topics
+    options = {} if policy == "sigmoid" else {"beta": 0.6}
+    weights = write_weights_of(topics, tmp_path / "weights", policy=policy, **options).path
+    folder = adapt(
+        base, (pool.artifact.path, *inputs[1:]), tmp_path / "out", settings, weights
+    ).path
+    counts = read_json(folder / MANIFEST)["counts"]
+    outcomes = ("kept", "left_out", "too_short", "excluded")
+    assert counts["documents_in"] == sum(counts[f"documents_{name}"] for name in outcomes)
+    assert counts["documents_too_short"] > 0, "documents of one to nine sentences"
+    size = records(folder, "step")[0]["effective_sample_size"]
+    if policy == "sigmoid":
+        assert counts["documents_left_out"] == 0
+        assert size != pytest.approx(round(size), abs=1e-3), "every unit has a weight of its own"
+    else:
+        assert counts["documents_left_out"] > 0
+
+
+@both
+def test_task_and_mixtures_train_where_the_target_text_comes_in_documents(
+    base, inputs, tmp_path, settings
+):
+    random = np.random.default_rng(0)
+    target = write_documents(tmp_path / "heldout", [DOCUMENT] * 2)
+    fit = write_documents(tmp_path / "fit", [one_document(CELLS, random, 6) for _ in range(5)])
+    texts = (inputs[0], target, inputs[2])
+    for name, mix in (("task", {"task": 1.0}), ("mixed", {"task": 0.5, "pool": 0.5})):
+        folder = adapt(base, texts, tmp_path / name, replace(settings, mix=mix)).path
+        assert len(records(folder, "step")) == 4
+        assert records(folder, "evaluation")[-1]["target_loss"] is not None
+    write_documents(fit, ["A single sentence."] * 5)
+    for mix in ({"task": 1.0}, {"pool": 0.5, "task": 0.5}):
+        with pytest.raises(DataError, match=r"mix=.*: task \(.*fit\): .*objective=masked"):
+            adapt(base, texts, tmp_path / "out", replace(settings, mix=mix))
+    assert not (tmp_path / "out").exists()
+
+
+@both
+def test_weights_of_windows_are_refused(base, inputs, write_weights, tmp_path, settings):
+    weights = write_weights(unit_rows(5, 1.0))
+    depends_on = {"selection": {"units": "window:256"}}
+    make(weights.parent / "scores", "scores", depends_on, lambda draft: None)
+    with pytest.raises(ConfigError, match=r"masked: it reads sentences.*units=window:256"):
+        adapt(base, inputs, tmp_path / "out", settings, weights)
+    assert not (tmp_path / "out").exists()
+
+
+@both
+def test_what_is_too_short_or_too_long_is_said(base, inputs, tmp_path, settings, heard):
+    longest = " ".join(["alpha"] * 90)
+    long_text = " ".join(f"Alpha {longest} {row}." for row in range(5))
+    texts = [*(f"{DOCUMENT} Pi rho {row}." for row in range(6)), long_text, "One sentence."]
+    pool = write_documents(tmp_path / "pool", texts)
+    adapt(base, (pool, *inputs[1:]), tmp_path / "out", settings)
+    assert "1 of 8 documents are too short: fewer than 4 sentences" in heard.text
+    assert "5 of 41 sentences are longer than 46 tokens, and cut there" in heard.text
+    counts = read_json(tmp_path / "out" / MANIFEST)["counts"]
+    assert (counts["documents_too_short"], counts["sentences_cut"]) == (1, 5)
+
+
+@both
+def test_texts_longer_than_the_model_are_refused(base, inputs, tmp_path, settings):
+    with pytest.raises(ConfigError, match="max_tokens=65: must be at most 64 for this model"):
+        adapt(base, inputs, tmp_path / "out", replace(settings, max_tokens=65))
+
+
+@both
+def test_decoders_are_refused(inputs, byte_level, tmp_path, settings):
+    gpt2(len(byte_level)).save_pretrained(tmp_path / "gpt2")
+    byte_level.save_pretrained(tmp_path / "gpt2")
+    with pytest.raises(ConfigError, match="causal for a model of type gpt2"):
+        adapt(tmp_path / "gpt2", inputs, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()

@@ -18,11 +18,26 @@ PRETRAIN = PretrainSettings(
 )
 # So low a rate that Adam, which makes a step of any gradient, cannot blow the rounding of a sum up
 # to 1e-6.
-ADAPT = AdaptSettings(steps=4, learning_rate=2e-5, head_warmup=HeadWarmup(3, 8), **BATCH)
+# A head of three steps is no better than guesses, which other tests want.
+ADAPT = AdaptSettings(
+    steps=4, learning_rate=2e-5, head_warmup=HeadWarmup(3, 8, margin=-9.0), **BATCH
+)
 PAIRS = replace(ADAPT, objective="next_sentence")
 POSITION = replace(ADAPT, objective="position")
 # The temperature multiplies the rounding of a cosine by 20, so the rate is lower still.
 CROPS = replace(ADAPT, objective="crops", learning_rate=5e-6)
+
+# Of a base of sentence-transformers.
+KINDS = ("Transformer", "Pooling", "Normalize")
+MODULES = [
+    {
+        "idx": index,
+        "name": str(index),
+        "path": f"{index}_{kind}" if index else "",
+        "type": f"sentence_transformers.models.{kind}",
+    }
+    for index, kind in enumerate(KINDS)
+]
 
 
 def adapt(model, inputs, out, settings=ADAPT, weights=None):

@@ -75,7 +75,8 @@ def test_trackers_are_checked_and_configured_with_flat_settings():
             "run": "adapted",
             "seed": 7,
             "execution.layout": "auto",
-            "head_warmup.steps": 100,
+            "head_warmup.steps": 1000,
+            "head_warmup.margin": 0.3,
         }.items()
     )
     assert (values["tokens"], values["phases.0.tokens"]) == (5, 5)

@@ -17,13 +17,14 @@ from transformers import (
     RobertaConfig,
 )
 
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.models.folder import model_identity
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length, dropouts, new_encoder
 from dana.train.examples import build_examples
-from dana.train.head_warmup import warm_up_head
+from dana.train.execution import make_accelerator
+from dana.train.head_warmup import HeadCheck, warm_up_head
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
 from dana.train.planner import checkpoint_gradients
@@ -130,15 +131,15 @@ def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
     )
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
 
-    def run(warmup, dtype=torch.float32, **settings):
+    def run(warmup, dtype=torch.float32, check=None, **settings):
         head = load(backbone)
         head.model.to(dtype)
         module = SelectedLogits(head.model)
         before = mean_loss(module, examples, heldout, 8192)
-        loss = warm_up_head(
-            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup
+        result = warm_up_head(
+            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup, check
         )
-        return head.model, loss, (before, mean_loss(module, examples, heldout, 8192))
+        return head.model, result, (before, mean_loss(module, examples, heldout, 8192))
 
     return run
 
@@ -164,11 +165,32 @@ def test_a_warm_up_lowers_the_loss_and_leaves_the_backbone_alone(warm_up, backbo
     assert equal(load(backbone).model, model)
 
 
+def test_a_new_head_begins_as_guesses_by_frequency_and_must_get_below_them(
+    warm_up, backbone, tiny_tokenizer, write_corpus, repository_texts
+):
+    documents = iterate_documents(write_corpus("h", repository_texts[:6]))
+    tokens = Tokens.from_documents(documents, tiny_tokenizer)
+    collator = MaskedTokens().heldout_collator(tiny_tokenizer)
+    examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
+    check = HeadCheck(examples, collator, make_accelerator())
+    _, head, (before, after) = warm_up(HeadWarmup(2, 8, 1e-6, margin=-1.5), check=check)
+    assert head.entropy == pytest.approx(after, abs=1.5), (
+        "the bias alone is near guesses by frequency"
+    )
+    assert after < before
+    assert head.heldout_loss == pytest.approx(after, abs=0.5)
+    _, head, _ = warm_up(HeadWarmup(1000, 8, margin=-1.5), check=check)
+    assert head.steps == 50, "it ends at the first check below the bar"
+    words = r"the new head is at \d\.\d+ nats .* 2 steps, where guessing by frequency costs \d\.\d+"
+    with pytest.raises(DataError, match=words):
+        warm_up(HeadWarmup(2, 8, 1e-6), check=check)
+
+
 def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
     exact = torch.float64  # Adam amplifies the rounding of tiny gradients
     model, loss, _ = warm_up(HeadWarmup(2, 8), exact)
     cut, cut_loss, _ = warm_up(HeadWarmup(2, 8), exact, execution=Execution(micro_batch_tokens=64))
-    assert cut_loss == pytest.approx(loss, abs=1e-5)
+    assert cut_loss.loss == pytest.approx(loss.loss, abs=1e-5)
     for name, value in cut.state_dict().items():
         torch.testing.assert_close(value, model.state_dict()[name], atol=1e-5, rtol=0)
 

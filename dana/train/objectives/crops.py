@@ -28,7 +28,6 @@ from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout
 from dana.train.objectives.base import Collator, ModelCardTerms
 from dana.train.objectives.batch import ACCURACY, JointBatch, MicroBatch, loss_scale
-from dana.train.objectives.masked import HELDOUT_SEED
 from dana.train.objectives.vectors import (
     DOCUMENTS_A_STEP,
     TextVectors,
@@ -203,9 +202,6 @@ class Crops(VectorObjective):
 
     def draw(self, seed: int) -> DrawCrops:
         return DrawCrops(seed)
-
-    def heldout_draw(self) -> DrawCrops:
-        return DrawCrops(HELDOUT_SEED)
 
     def card_terms(self) -> ModelCardTerms:
         return ModelCardTerms(

@@ -21,6 +21,7 @@ from dana.train.execution import gathered
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.base import Objective
 from dana.train.objectives.batch import move_tensors
+from dana.train.objectives.masked import HELDOUT_SEED
 
 DOCUMENTS_A_STEP = 64
 HEAD_RATE = 10.0  # learning rate of a new head, as a multiple of the model's
@@ -76,19 +77,24 @@ class VectorObjective(Objective):
     """An objective that trains the vectors of sentences, or of pieces of some, in documents.
 
     A subclass says which pieces of a document an epoch reads, and brings collators and a module.
+    One that predicts classes is a :class:`dana.train.objectives.classes.ClassObjective`.
+
+    Attributes:
+        pieces_a_text: Pieces that are joined to one text, and so have as much less room each.
     """
 
     batch_size: ClassVar[int] = DOCUMENTS_A_STEP
     has_own_head: ClassVar[bool] = True
     cuts_sentences: ClassVar[bool] = True
+    pieces_a_text: ClassVar[int] = 1
 
     @abstractmethod
     def draw(self, seed: int) -> Draw:
         """Return what decides which pieces an epoch of training reads."""
 
-    @abstractmethod
     def heldout_draw(self) -> Draw:
-        """Return what decides which pieces of held-out documents are read."""
+        """Return what decides which held-out pieces are read: by default that of the default parameters."""
+        return type(self)().draw(HELDOUT_SEED)
 
     def auto_class(self, config: Any) -> Any:
         """Return the class of transformers of an encoder's checkpoint, with the heads that it has.
@@ -120,13 +126,17 @@ class VectorObjective(Objective):
         self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
     ) -> tuple[Documents, dict[str, int]]:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        return build_documents(text, special_tokens, max_tokens, self.draw(seed))
+        return build_documents(
+            text, special_tokens, max_tokens // self.pieces_a_text, self.draw(seed)
+        )
 
     def heldout_examples(
         self, text: TrainingText, tokenizer: Any, max_tokens: int
     ) -> tuple[Documents, dict[str, int]]:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        return build_documents(text, special_tokens, max_tokens, self.heldout_draw())
+        return build_documents(
+            text, special_tokens, max_tokens // self.pieces_a_text, self.heldout_draw()
+        )
 
 
 def text_inputs(

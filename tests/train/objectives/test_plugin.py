@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from importlib.metadata import EntryPoint
 from itertools import pairwise
 from pathlib import Path
@@ -24,17 +25,24 @@ PLUGIN = REPOSITORY / "tests" / "plugins" / "toy_objective"
 PAGE = (REPOSITORY / "docs" / "extend" / "objective.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def plugin(monkeypatch):
-    """Registers the package as if it were installed."""
+def register(monkeypatch):
+    """Registers the objectives of the package as if it were installed."""
     other_entries = registry.entry_points
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text("utf-8"))["project"]
+    objectives = project["entry-points"][OBJECTIVES.group]
 
     def entry_points(group):
-        entry = EntryPoint("completion", "toy_objective.completion:Completion", group)
-        return [*other_entries(group=group), *([entry] if group == OBJECTIVES.group else [])]
+        ours = objectives.items() if group == OBJECTIVES.group else ()
+        entries = [EntryPoint(name, value, group) for name, value in ours]
+        return [*other_entries(group=group), *entries]
 
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.setattr(registry, "entry_points", entry_points)
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    register(monkeypatch)
 
 
 def reference(model, batch, after):
@@ -88,11 +96,12 @@ def test_what_it_refuses_is_refused(plugin):
         OBJECTIVES.create("completion:after=1.0")
 
 
-def test_the_page_has_this_plugin_and_its_loop_gives_the_loss_of_a_step(plugin, byte_level):
-    code, training_loop = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[:2]
-    assert code == (PLUGIN / "toy_objective" / "completion.py").read_text(encoding="utf-8")
-    registration = re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
-    assert registration in (PLUGIN / "pyproject.toml").read_text()
+def test_the_page_has_these_plugins_and_its_loop_gives_the_loss_of_a_step(plugin, byte_level):
+    *files, training_loop = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    for code, name in zip(files, ("completion", "sentence_order"), strict=True):
+        assert code == (PLUGIN / "toy_objective" / f"{name}.py").read_text(encoding="utf-8")
+    for registration in re.findall(r"^```toml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
+        assert registration in (PLUGIN / "pyproject.toml").read_text()
     examples, model = make_batch(byte_level, [6, 4, 9], [1.0, 0.5, 0.25]), gpt2(60).eval()
     names = {
         "examples": examples,

@@ -16,7 +16,8 @@ from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import take_step, train
 from dana.train.objectives.batch import micro_loss
-from dana.train.objectives.position import Position, PositionCollator
+from dana.train.objectives.classes import ClassCollator
+from dana.train.objectives.position import Position
 from dana.train.settings import TrainSettings
 from tests.train.conftest import (
     SPECIAL_TOKENS,
@@ -31,7 +32,7 @@ from tests.train.conftest import (
 )
 
 SETTINGS = TrainSettings(objective="position", max_tokens=16, batch_size=6, steps=3, clip=1e9)
-COLLATOR = PositionCollator(SPECIAL_TOKENS)
+COLLATOR = ClassCollator(Position(), SPECIAL_TOKENS, 0)
 
 
 def documents(count=12, weights=some_weights, sentences=2):
