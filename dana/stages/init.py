@@ -49,8 +49,8 @@ MOST_SCORED = 1_000
 LIKE = 0.9  # a document is like the texts if its score is below this quantile of texts in no fit
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
 # Learning rates, of the smallest base and of others.
-SMALLEST_RATES = {"masked": "0.001", "vectors": "0.0003"}
-RATES = {"masked": "0.0001", "vectors": "0.00005"}
+SMALLEST_RATE = "0.001"
+RATE = "0.0001"
 PLAN = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
@@ -60,21 +60,20 @@ task: card.yaml        # your texts and their folds
 model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {{{adapt}, learning_rate: {rate}, warmup: 0.05}}
+adapt: {{{adapt}, max_tokens: 128, warmup: 0.05}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
 MASKED = "masked"
-VECTORS = "vectors"  # position, crops, and auto
 OBJECTIVES = (MASKED, "position", "crops", "auto")
 MASKED_TOKENS = 1_000_000
 VECTOR_STEPS = 50  # of position and crops
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
-    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32, max_tokens: 128",
-    "position": f"objective: position, steps: {VECTOR_STEPS}, max_tokens: 128",
-    "crops": f"objective: crops, steps: {VECTOR_STEPS}, max_tokens: 128",
+    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
+    "position": f"objective: position, steps: {VECTOR_STEPS}, learning_rate: null",
+    "crops": f"objective: crops, steps: {VECTOR_STEPS}, learning_rate: null",
     # 64 examples a step for masked tokens, too, if the pilot chooses them.
-    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, max_tokens: 128",
+    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, learning_rate: null",
 }
 
 
@@ -286,16 +285,16 @@ def _recipe_text(
     weigh = f"budget: {budget.amount:.0f} {budget.kind}"
     if budget.kind == "tokens":
         weigh += f", tokenizer: {SMALLEST}"
-    kind = MASKED if objective == MASKED else VECTORS
-    rate = (SMALLEST_RATES if model == SMALLEST else RATES)[kind]
+    adapt = ADAPT[objective]
+    if objective == MASKED:
+        adapt += f", learning_rate: {SMALLEST_RATE if model == SMALLEST else RATE}"
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
     recipe = PLAN.format(
         survey=survey,
         pool=json.dumps(paths, ensure_ascii=False),
         model=json.dumps(model, ensure_ascii=False),
-        adapt=ADAPT[objective],
-        rate=rate,
+        adapt=adapt,
         weigh=weigh,
     )
     if inputs != Inputs():

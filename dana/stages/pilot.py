@@ -21,11 +21,11 @@ from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.text_table import tabulate
 from dana.corpus.documents import source_digests
-from dana.encoders.transformer import OwnEncoder
+from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
 from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
 from dana.finetuning.settings import FinetuneSettings
-from dana.models.folder import check_checkpoint, model_identity
+from dana.models.folder import check_checkpoint, load_config, model_identity
 from dana.report.pilot import pilot_text
 from dana.stages.probe import group_numbers, joined_texts, refuse_kind, texts_apart
 from dana.stages.training import TrainingData, adapt_stage
@@ -95,7 +95,8 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     mix = settings.mix or {"selected" if weights else "pool": 1.0}
     inputs = TrainingData(pool, weights, target_heldout, pool_heldout, mix, language=language)
     on_rank_0(inputs.hold_out)
-    trainings = {name: candidate_settings(settings, name) for name in CANDIDATES}
+    width = load_config(model).get_text_config().hidden_size
+    trainings = {name: candidate_settings(settings, name).for_width(width) for name in CANDIDATES}
     origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
     origin |= {"id": task.id or "id", "group": task.group, **task.partition}
     raw_files = RawFiles(out)
@@ -206,7 +207,7 @@ def _predict(
     predictions = {}
     tables = []
     for name, model in models.items():
-        encoder = OwnEncoder.of_model(model, MAX_TOKENS)
+        encoder = TransformerEncoder(model, AUTO, max_tokens=MAX_TOKENS)
         vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
         known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups)
         predictions[name] = cross_validated(known)

@@ -553,6 +553,8 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     """
     check_checkpoint(model)
     read_pooling(model)  # other modules are refused before any work
+    config = load_config(model)
+    settings = settings.for_width(config.get_text_config().hidden_size)
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
     data = TrainingData(
@@ -563,7 +565,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         _check_units(data.weights, settings)
     load = partial(_load_to_adapt, model, settings)
     objective = settings.make_objective()
-    auto_class = objective.auto_class(load_config(model))
+    auto_class = objective.auto_class(config)
     job = TrainingJob(
         base=model_name(model),
         load=load,

@@ -87,9 +87,7 @@ def model_card(
     values |= {
         "objectives": _in_turn(phase.make_objective().card_terms().objective for phase in phases)
     }
-    rates = (
-        f"{phase.learning_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases
-    )
+    rates = (f"{phase.peak_rate:g} at its peak, schedule `{phase.schedule}`" for phase in phases)
     values |= {"rates": _in_turn(rates)}
     losses = "\n".join(
         _losses(text, evaluations[0], evaluations[-1]) for text in ("target", "pool")

@@ -122,7 +122,7 @@ def prepare(
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
         module,
-        settings.learning_rate,
+        settings.peak_rate,
         settings.weight_decay,
         settings.betas,
         settings.eps,

@@ -98,8 +98,9 @@ class TrainSettings:
     """Or tokens in an optimizer step."""
     max_tokens: Annotated[Int, Field(ge=3, le=MOST)] = 256
     """Most tokens of an example, special tokens included."""
-    learning_rate: Positive = 1e-4
-    """Peak learning rate. The paper uses 1e-4."""
+    learning_rate: Positive | None = 1e-4
+    """Peak learning rate. The paper uses 1e-4. In an adaptation, null is the objective's for a base of
+    this width: 1e-4, or what was measured best for position and crops (docs/guide/objectives.md)."""
     warmup: Rate = 0.01
     """Share of the steps with a rising rate. The paper uses 0.01."""
     warmup_steps: CountOrZero | None = None
@@ -179,6 +180,12 @@ class TrainSettings:
         """Examples in an optimizer step, where it is not set in tokens."""
         return self.batch_size or self.make_objective().batch_size
 
+    @property
+    def peak_rate(self) -> float:
+        """Peak learning rate; that of the base is known by now."""
+        assert self.learning_rate is not None, "given, or by AdaptSettings.for_width"
+        return self.learning_rate
+
     def by_phase(self) -> "Sequence[TrainSettings]":
         """Return the settings of each phase of the run: here of the only one."""
         return [self]
@@ -189,7 +196,7 @@ class TrainSettings:
         if warmup_steps is None:
             warmup_steps = round(self.warmup * steps)
         return rate_at(
-            step, steps, self.learning_rate, warmup_steps, self.schedule, self.floor, self.cooldown
+            step, steps, self.peak_rate, warmup_steps, self.schedule, self.floor, self.cooldown
         )
 
     def decisive(self) -> dict[str, Any]:
@@ -246,6 +253,7 @@ class PhaseSettings:
 class AdaptSettings(TrainSettings):
     """Settings of an adaptation: :class:`~dana.train.settings.TrainSettings`, mixture, phases, dropout, new head."""
 
+    learning_rate: Positive | None = None
     mix: dict[str, Float] = field(default_factory=dict)
     """Shares of the predicted tokens of every step by their text: selected (with its weights), task
     (the task's own text to fit on) and pool (the whole pool, against forgetting), the last two
@@ -280,6 +288,12 @@ class AdaptSettings(TrainSettings):
                 raise SettingError("adapter", self.adapter, remedy)
         if self.phases:
             self._check_phases()
+
+    def for_width(self, width: int) -> "AdaptSettings":
+        """Return the settings for a base of this width: with a learning rate, if none is given."""
+        if self.learning_rate is not None:
+            return self
+        return replace(self, learning_rate=self.make_objective().learning_rate(width))
 
     def _check_phases(self) -> None:
         for key in ("steps", "epochs"):

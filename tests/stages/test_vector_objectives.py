@@ -211,6 +211,24 @@ def test_the_step_is_64_documents_unless_it_is_set(settings):
     assert AdaptSettings().decisive() == AdaptSettings(batch_size=256).decisive()
 
 
+def test_the_learning_rate_is_that_of_objective_and_base_unless_it_is_set():
+    rates = {256: 1e-3, 384: 1.5e-4, 768: 1.5e-4, 64: 1e-3}
+    for width, rate in rates.items():
+        for objective in ("position", "crops"):
+            assert AdaptSettings(objective=objective).for_width(width).learning_rate == rate
+        assert AdaptSettings().for_width(width).learning_rate == 1e-4, "the paper's"
+    assert AdaptSettings(learning_rate=3e-4).for_width(384).learning_rate == 3e-4
+
+
+def test_the_rate_that_was_not_given_is_used_and_written_down(base, inputs, tmp_path):
+    settings = replace(POSITION, steps=2, learning_rate=None, warmup=0.0)
+    folder = adapt(base, inputs, tmp_path / "out", settings).path
+    assert records(folder, "step")[0]["lr"] == 1e-3
+    assert read_json(folder / MANIFEST)["depends_on"]["settings"]["learning_rate"] == 1e-3
+    given = replace(settings, learning_rate=1e-3)
+    assert adapt(base, inputs, tmp_path / "out", given).path == folder, "the same adaptation"
+
+
 DOCUMENT = "Alpha beta gamma. Delta epsilon zeta. Eta theta iota. Kappa lambda mu. Nu xi omicron."
 
 

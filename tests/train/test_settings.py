@@ -432,6 +432,7 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
         {"tokens": size, "mix": mix} for size, mix in zip((200, 300, 900), mixes, strict=True)
     ]
     settings = load(AdaptSettings, {"phases": phases, "batch_size": 8, "max_tokens": 20})
+    settings = settings.for_width(256)
     examples = Examples.mixture(parts, *mixes)
     plan = Plan.from_settings(examples, settings)
     assert plan.firsts[-1] == len(plan) == sum(map(len, plan.phases))

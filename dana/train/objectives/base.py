@@ -134,6 +134,10 @@ class Objective(ABC):
         special_tokens = self.heldout_collator(tokenizer).special_tokens
         return build_examples(text.tokens, text.weights, special_tokens, max_tokens, text.exclude)
 
+    def learning_rate(self, width: int) -> float:
+        """Return the peak learning rate for a base of this width, where the settings give none. DANA: 1e-4."""
+        return 1e-4
+
     @abstractmethod
     def card_terms(self) -> ModelCardTerms:
         """Return the terms for the model card."""

@@ -129,7 +129,7 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         "second": [(100, {"selected": 1}), (100, {"task": 1})],
         "short": [(200, {"selected": 1})],
     }
-    assert [phase.learning_rate for phase in of["task"].by_phase()] == [1e-4, 1e-5], (
+    assert [phase.learning_rate for phase in of["task"].by_phase()] == [None, 1e-5], (
         "all but the text is the run's"
     )
     weighted = {name for name in of if by_name[f"adapt/{name}"].settings["weights"]}
