@@ -57,13 +57,12 @@ class TaskVectors:
     labels: np.ndarray
 
 
-def adapt(work: Path, task: str, model: str, objective: str, steps: int, rate: float) -> str:
+def adapt(work: Path, task: str, model: str, objective: str, steps: int) -> str:
     """Adapt the base on the selected text, if it is not done yet; return the model's folder."""
     run = select_text(work, task, "selected", 0)
     out = work / task / "pilot" / f"{Path(model).name}-{objective}-{steps}"
     if not out.is_dir():
         settings = [
-            f"adapt.learning_rate={rate}",
             "adapt.batch_size=64",
             "adapt.max_tokens=128",
             "adapt.evaluations=0",
@@ -114,8 +113,8 @@ def measure_task(args: argparse.Namespace, task: str) -> pd.DataFrame:
     short = {NONE: args.model}
     long = {NONE: args.model}
     for name in CANDIDATES:
-        short[name] = adapt(args.out, task, args.model, name, PILOT_STEPS, args.rate)
-        long[name] = adapt(args.out, task, args.model, name, args.steps, args.rate)
+        short[name] = adapt(args.out, task, args.model, name, PILOT_STEPS)
+        long[name] = adapt(args.out, task, args.model, name, args.steps)
     piloted = {name: encode(task, model, args.draws) for name, model in short.items()}
     adapted = {name: encode(task, model, args.draws) for name, model in long.items()}
     base = piloted[NONE].train
@@ -176,7 +175,6 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="folder of runs, models and tables")
     parser.add_argument("--tasks", nargs="+", default=list(TASKS))
     parser.add_argument("--model", default="dana-mini")
-    parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--draws", type=int, default=5)
     args = parser.parse_args()
