@@ -70,7 +70,7 @@ COMMANDS = [
     ("files average {model} {model} --alpha 0.5 --on {run} --out {out}", "on=", ConfigError),
     (
         "files average {model} dana-mini --alpha 0.5 --out {out}",
-        ("dana-mini", "configuration"),
+        ("dana-mini", "architecture"),
         ConfigError,
     ),
     ("run {folder}/nope.yaml", "nope.yaml", ConfigError),

@@ -29,7 +29,7 @@ from dana.train.execution import make_accelerator
 from dana.train.hf_trainer import load_model
 from dana.train.loop import TrainingState, prepare
 from dana.train.run import heldout_examples
-from dana.train.settings import AdaptSettings
+from dana.train.settings import TrainSettings
 from dana.train.state import save_model
 
 log = get_logger(__name__)
@@ -106,8 +106,8 @@ def average_stage(
         objective = next(
             (name for kind, name in OBJECTIVE.items() if kind in type(model).__name__), ""
         )
-        longest = min(AdaptSettings().max_tokens, positions_of(model.config))
-        settings = AdaptSettings(max_tokens=longest, objective=objective or "masked")
+        longest = min(TrainSettings().max_tokens, positions_of(model.config))
+        settings = TrainSettings(max_tokens=longest, objective=objective or "masked")
         state, best = prepare(model, settings, make_accelerator()), alpha
         if alpha == AUTO:
             require(bool(objective), "alpha", AUTO, f"a number: {first} is no language model")

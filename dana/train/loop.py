@@ -122,7 +122,8 @@ def prepare(
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
         module,
-        settings.peak_rate,
+        settings.learning_rate
+        or 0.0,  # each step sets its own; a model that is measured needs none
         settings.weight_decay,
         settings.betas,
         settings.eps,

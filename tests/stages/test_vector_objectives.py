@@ -85,12 +85,11 @@ def test_lines_of_the_log_have_the_accuracy_beside_that_of_guessing(adapted_to, 
 
 
 def test_training_teaches_where_a_sentence_stands(base, inputs, tmp_path):
-    settings = replace(POSITION, steps=40, learning_rate=1e-3, objective="position:sentences=0")
+    settings = replace(POSITION, steps=20, learning_rate=1e-3, objective="position:sentences=0")
     folder = adapt(base, inputs, tmp_path / "out", settings).path
-    before, after = (records(folder, "evaluation")[place] for place in (0, -1))
-    first, *_, last = (line["loss"] for line in records(folder, "step"))
-    assert last < first
-    assert before["pool_accuracy"] != after["pool_accuracy"]
+    first, *_, last = records(folder, "step")
+    assert last["loss"] < first["loss"]
+    assert last["accuracy"] > first["accuracy"] + 0.1
 
 
 @both
