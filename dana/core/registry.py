@@ -13,16 +13,18 @@ represented by the package, class and version of a component (:func:`origin_of`)
 
 import inspect
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from importlib import metadata
 from importlib.metadata import (
     EntryPoint,
+    EntryPoints,
     PackageNotFoundError,
     distributions,
-    entry_points,
     packages_distributions,
     version,
 )
@@ -33,6 +35,16 @@ from typing import Any
 
 from dana.core.config import parse_yaml, require
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
+
+
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of a group; the installed packages are read once for each search path."""
+    return _installed(group, tuple(sys.path))
+
+
+@cache
+def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
+    return metadata.entry_points(group=group)
 
 
 @dataclass(frozen=True)

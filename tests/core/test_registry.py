@@ -159,6 +159,8 @@ def test_list_names_each_component_with_its_package_and_first_line(kind, name, c
 def test_check_prints_one_line_per_check_and_names_those_that_fail(kind, name, capsys, monkeypatch):
     assert main(["plugins", "check", kind, name]) == 0
     lines = capsys.readouterr().out.splitlines()
+    # DeepSpeed, if it is installed, prints a line of its own when it is imported.
+    lines = [line for line in lines if "real_accelerator.py" not in line]
     assert len(lines) >= 5
     assert all(line.startswith("ok ") for line in lines)
     results = [
