@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -138,6 +139,18 @@ def test_plug_ins_are_listed_beside_ours_and_a_broken_one_breaks_only_itself(
     ):
         assert main(["plugins", "check", "detector", spec]) == 2
         assert name in capsys.readouterr().err
+
+
+def test_installed_components_are_searched_once_for_each_search_path(monkeypatch):
+    groups = []
+    search = metadata.entry_points
+    monkeypatch.setattr(
+        registry.metadata, "entry_points", lambda group: groups.append(group) or search(group=group)
+    )
+    monkeypatch.syspath_prepend("/nowhere")
+    for _ in range(2):
+        assert "masked" in Registry("dana.objectives").entries()
+    assert groups == ["dana.objectives"]
 
 
 KINDS = {"detector": "pca", "selector": "random", "encoder": "hashing", "objective": "masked"}
