@@ -211,7 +211,7 @@ def test_the_step_is_64_documents_unless_it_is_set(settings):
 
 
 def test_the_learning_rate_is_that_of_objective_and_base_unless_it_is_set():
-    rates = {256: 1e-3, 384: 5e-5, 768: 5e-5, 64: 1e-3}
+    rates = {64: 1e-3, 256: 1e-3, 300: 2e-4, 384: 2e-4, 768: 5e-5, 1024: 5e-5}
     for width, rate in rates.items():
         for objective in ("position", "crops"):
             assert AdaptSettings(objective=objective).for_width(width).learning_rate == rate
