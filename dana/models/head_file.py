@@ -4,7 +4,7 @@ sentence-transformers opens such a folder without a warning, as its weights are 
 encoder alone.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ def load_head(network: Any, folder: str, missing: Collection[str]) -> frozenset[
 
     tensors = {name: value for name, value in load_file(file).items() if name in missing}
     parameters = {name: network.get_parameter(name) for name in tensors}
-    with torch.no_grad(), _whole(list(parameters.values())):
+    with torch.no_grad(), gathered(list(parameters.values()), modifier_rank=0):
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
     loaded = set(map(id, parameters.values()))
@@ -74,10 +74,12 @@ def is_cut(parameters: "Iterable[Tensor]") -> bool:
     return any(hasattr(parameter, "ds_id") for parameter in parameters)
 
 
-def _whole(parameters: "Collection[Tensor]") -> AbstractContextManager[Any]:
-    """Return a context in which parameters are whole and can be set."""
+def gathered(
+    parameters: "Sequence[Tensor]", modifier_rank: int | None = None
+) -> AbstractContextManager[Any]:
+    """Return a context in which parameters that ZeRO-3 has cut up are whole, to read them or set them on one rank."""
     if not is_cut(parameters):
         return nullcontext()
     from deepspeed.runtime.zero import GatheredParameters
 
-    return GatheredParameters(list(parameters), modifier_rank=0)
+    return GatheredParameters(list(parameters), modifier_rank=modifier_rank)

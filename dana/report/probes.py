@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
+from dana.report.arm_results import PREDICTIONS
 from dana.report.files import read_columns, read_object, reading
 from dana.tasks.kinds import find_kind
 
 LINEAR = "linear"
-ALL = "all"
+NEIGHBOURS = "neighbours"
+ALL = "all"  # the size of all training texts
 COLUMNS = ("method", "size", "draw", "id", "label", "prediction")
 
 
@@ -114,9 +116,9 @@ def _read_arm(arm: str, files: Sequence[Path]) -> list[ProbeResult]:
         kind = find_kind(first["kind"])(tuple(first["labels"]))
         has_folds = first["fold"] is not None
         rows = [(LINEAR, row["size"], row["labels"], row["draws"]) for row in first["sizes"]]
-        rows.append(("neighbours", ALL, first["train"], 1))
+        rows.append((NEIGHBOURS, ALL, first["train"], 1))
         head = first["task"], arm, first["metric"], first["direction"]
-    tables = [read_columns(file.with_name("predictions.parquet"), COLUMNS) for file in files]
+    tables = [read_columns(file.with_name(PREDICTIONS), COLUMNS) for file in files]
     for method, size, labels, draws in rows:
         parts = []
         for file, table in zip(files, tables, strict=True):

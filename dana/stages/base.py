@@ -20,16 +20,9 @@ TIMED_STEPS = 3
 # The default adaptation reads two sentences of each document of a step, of about so many tokens.
 SENTENCES_A_STEP = 128
 TOKENS_A_SENTENCE = 30
-DEFAULT_STEPS = 50
-
-
-def default_steps(base: str) -> int:
-    """Return the optimizer steps of the default adaptation of a base.
-
-    50 steps of 64 documents are the length of the pilots with both bases (issue 46); a table of
-    measured lengths by objective and base will take the place of this number.
-    """
-    return DEFAULT_STEPS
+DEFAULT_STEPS = (
+    50  # of position and crops: longer is better, and slower (docs/results/objectives.md)
+)
 
 
 def installed_bases() -> list[str]:
@@ -86,7 +79,7 @@ def choose_base(timer: Callable[[str], float] = seconds_of_step) -> tuple[str, M
     """
     seconds: dict[str, float] = {}
     for name in installed_bases():
-        seconds[name] = timer(name) * default_steps(name)
+        seconds[name] = timer(name) * DEFAULT_STEPS
         fits = seconds[name] <= MOST_SECONDS
         log.info(
             "model     %s: about %.0f s an adaptation on this device%s",

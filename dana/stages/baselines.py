@@ -21,7 +21,7 @@ from dana.finetuning.probe import LabelledVectors, choose_strength, probe_scores
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.probe import group_numbers, joined_texts
-from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds import DEFAULT
 
@@ -61,9 +61,7 @@ def baselines_stage(
     task = settings.fields_of(load_card(card))
     names = [name for name in names if name == "majority" or not task.label_kind.per_word]
     names = [name for name in names if name != "vectors" or has_vectors(encoder)]
-    inputs: dict[str, Any] = {
-        "task": {name: getattr(task, name) for name in DECISIVE} | {"id": task.id or "id"}
-    }
+    inputs: dict[str, Any] = {"task": task.decisive}
     inputs |= {"data": source_digests(task.files(data, SPLITS)), "max_train": settings.max_train}
     inputs |= {"partition": task.partition, "folds": folds} if task.partition else {}
     identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None

@@ -41,7 +41,7 @@ from dana.models.classifier import Classifier, mean_head_origin, new_classifier
 from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.stages.join import logs_folder
-from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import (
     Example,
     fold_count,
@@ -135,9 +135,7 @@ class Finetuning:
 
         Files are hashed once, before they are read; :meth:`RawFiles.check_unchanged` compares later.
         """
-        task = {name: getattr(self.task, name) for name in DECISIVE}
-        task |= {"id": self.task.id or "id"}
-        task |= self.task.partition
+        task = self.task.decisive | self.task.partition
         files = self.task.files(self.data, SPLITS)
         task["data"] = source_digests(files, self.raw_files.digest)
         preset = {name: value for name, value in asdict(self.preset).items() if name != "seeds"}

@@ -27,7 +27,7 @@ from dana.models.folder import check_checkpoint, load_own_tokenizer
 from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
-from dana.stages.base import AUTO, SMALLEST, choose_base
+from dana.stages.base import AUTO, DEFAULT_STEPS, SMALLEST, choose_base
 from dana.stages.plan import summary_text
 from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
@@ -66,14 +66,13 @@ weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the p
 MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", "auto")
 MASKED_TOKENS = 1_000_000
-VECTOR_STEPS = 50  # of position and crops
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
-    "position": f"objective: position, steps: {VECTOR_STEPS}, learning_rate: null",
-    "crops": f"objective: crops, steps: {VECTOR_STEPS}, learning_rate: null",
+    "position": f"objective: position, steps: {DEFAULT_STEPS}, learning_rate: null",
+    "crops": f"objective: crops, steps: {DEFAULT_STEPS}, learning_rate: null",
     # 64 examples a step for masked tokens, too, if the pilot chooses them.
-    "auto": f"objective: auto, steps: {VECTOR_STEPS}, batch_size: 64, learning_rate: null",
+    "auto": f"objective: auto, steps: {DEFAULT_STEPS}, batch_size: 64, learning_rate: null",
 }
 
 
@@ -248,7 +247,7 @@ def choose_budget(
         amount = size * _mean_tokens(documents)
     else:
         kind = "documents"
-        read = min(VECTOR_STEPS * VectorObjective.batch_size, MOST_DOCUMENTS)
+        read = min(DEFAULT_STEPS * VectorObjective.batch_size, MOST_DOCUMENTS)
         amount = size
     selected = max(1, min(read, round(PAPERS_BETA * amount)))
     return Budget(selected, kind), min(1.0, selected / amount)

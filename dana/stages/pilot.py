@@ -20,16 +20,16 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.text_table import tabulate
-from dana.corpus.documents import source_digests
 from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
 from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
-from dana.finetuning.settings import FinetuneSettings
-from dana.models.folder import check_checkpoint, load_config, model_identity
+from dana.finetuning.results import PREDICTIONS
+from dana.finetuning.settings import FinetuneSettings, ProbeSettings
+from dana.models.folder import check_checkpoint, lacks_head, load_config, model_identity
 from dana.report.pilot import pilot_text
-from dana.stages.probe import group_numbers, joined_texts, refuse_kind, texts_apart
+from dana.stages.probe import group_numbers, joined_texts, refuse_kind, task_identity, texts_apart
 from dana.stages.training import TrainingData, adapt_stage
-from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.train.settings import AdaptSettings
 
@@ -38,8 +38,6 @@ log = get_logger(__name__)
 CANDIDATES = ("position", "crops", "masked")
 PILOT_STEPS = 25
 EVALUATION_TOKENS = 1_000  # nothing rests on the loss of a candidate
-MAX_TOKENS = 256  # of a labelled text, as in the settings of the probe
-PREDICTIONS = "predictions.parquet"
 HEADLESS = "position"  # an objective that needs no head of the base
 
 
@@ -97,15 +95,12 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     on_rank_0(inputs.hold_out)
     width = load_config(model).get_text_config().hidden_size
     trainings = {name: candidate_settings(settings, name).for_width(width) for name in CANDIDATES}
-    origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
-    origin |= {"id": task.id or "id", "group": task.group, **task.partition}
     raw_files = RawFiles(out)
-    origin["data"] = source_digests(task.files(data, SPLITS), raw_files.digest)
     depends_on = {
         "model": model_identity(model, raw_files.digest),
         **inputs.identity(),
         "candidates": {name: training.decisive() for name, training in trainings.items()},
-        "task": origin,
+        "task": task_identity(task, data, raw_files),
         "max_train": texts.max_train,
         "fold": fold,
         "language": language,
@@ -175,7 +170,7 @@ def _check_head(model: str, settings: AdaptSettings) -> None:
     objective = settings.make_objective()
     if objective.has_own_head:
         return
-    is_new = bool(objective.prepare_model(model, settings.seed).new)
+    is_new = lacks_head(objective.auto_class(load_config(model)), model)
     is_stale = bool(read_manifest(Path(model)).get("untrained"))
     what = f"one that needs no head: {model} brings no trained one for {settings.objective}"
     require(not (is_new or is_stale), "objective", settings.objective, what)
@@ -207,7 +202,7 @@ def _predict(
     predictions = {}
     tables = []
     for name, model in models.items():
-        encoder = TransformerEncoder(model, AUTO, max_tokens=MAX_TOKENS)
+        encoder = TransformerEncoder(model, AUTO, max_tokens=ProbeSettings().max_tokens)
         vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
         known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups)
         predictions[name] = cross_validated(known)

@@ -43,7 +43,8 @@ from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.pooling import read_pooling
-from dana.tasks.card import DECISIVE, SPLITS, TaskCard, load_card
+from dana.report.probes import ALL, LINEAR, NEIGHBOURS
+from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds.base import Kind
 
@@ -51,9 +52,6 @@ log = get_logger(__name__)
 
 PROBE_FILE = "probe.json"
 RETRIEVAL_FILE = "retrieval.json"
-ALL = "all"  # the size of all training texts
-LINEAR = "linear"
-NEIGHBOURS = "neighbours"
 CHOOSING_DRAWS = 3  # of a size, that choose the penalty
 FEWEST_DOCUMENTS = 20  # fewer are too easy to search
 OF_PROBE = ("sizes", "draws", "seed", "max_tokens")  # settings that decide a probe
@@ -101,15 +99,11 @@ def probe_stage(
     check_checkpoint(model)
     encoder = TransformerEncoder(model, AUTO, max_tokens=settings.max_tokens)
     raw_files = RawFiles(out)
-    files = task.files(data, SPLITS)
-    origin: dict[str, Any] = {name: getattr(task, name) for name in DECISIVE}
-    origin |= {"id": task.id or "id", "group": task.group, **task.partition}
-    origin["data"] = source_digests(files, raw_files.digest)
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
     depends_on = {
         "model": model_identity(model, raw_files.digest),
         "pooling": asdict(read_pooling(model)),
-        "task": origin,
+        "task": task_identity(task, data, raw_files),
         "max_train": texts.max_train,
         "fold": fold,
         "settings": of_probe,
@@ -135,6 +129,12 @@ def probe_stage(
         draft.notes[RAW_FILES] = raw_files.records()
 
     return make(out, "probe", depends_on, write)
+
+
+def task_identity(task: TaskCard, data: str | None, raw_files: RawFiles) -> dict[str, Any]:
+    """Return what of a task decides a probe: fields of its card, its groups, its division and its data."""
+    digests = source_digests(task.files(data, SPLITS), raw_files.digest)
+    return {**task.decisive, "group": task.group, **task.partition, "data": digests}
 
 
 def _head(task: TaskCard) -> dict[str, Any]:

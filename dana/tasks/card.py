@@ -239,6 +239,11 @@ class TaskCard:
         return {"version": self.version, **differing, **self.partition}
 
     @property
+    def decisive(self) -> dict[str, Any]:
+        """The fields that decide a result, besides the division of the texts (:attr:`partition`)."""
+        return {name: getattr(self, name) for name in DECISIVE} | {"id": self.id or "id"}
+
+    @property
     def partition(self) -> dict[str, Any]:
         """The keys that divide the labelled texts anew."""
         names = ("folds", "train", "test")

@@ -7,7 +7,6 @@ refused here.
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from dana.core.device import bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import cores, env_flag, processes, rendezvous_options
 from dana.core.logging import get_logger
-from dana.models.head_file import is_cut
 
 log = get_logger(__name__)
 
@@ -210,15 +208,6 @@ def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
 def gather_tensor(tensor: Tensor) -> Tensor:
     """Gather the shards of a tensor from all ranks; return other tensors as they are. Collective."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def gathered(parameters: Sequence[torch.nn.Parameter]) -> AbstractContextManager[Any]:
-    """Return a context in which parameters that ZeRO-3 has cut up are whole. Collective."""
-    if not is_cut(parameters):
-        return nullcontext()
-    from deepspeed.runtime.zero import GatheredParameters
-
-    return GatheredParameters(list(parameters))
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.errors import ArtifactError
+from dana.models.head_file import gathered
 from dana.models.heads import WrappedModel
 from dana.models.language_model import LanguageModel, ordinary_tokens
 from dana.models.pooling import Pooling, read_pooling
 from dana.models.varlen import NAME
 from dana.train.documents import Documents, Draw, build_documents
 from dana.train.examples import SpecialTokens, TrainingText
-from dana.train.execution import gathered
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.base import Objective
 from dana.train.objectives.batch import move_tensors
