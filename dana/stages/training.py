@@ -60,7 +60,7 @@ from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
-from dana.train.head_warmup import HeadCheck, warm_up_head
+from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import checkpoint_gradients
@@ -672,6 +672,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     }
     head_settings |= objective.decisive()
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
+    file = WarmupFile(Path(f"{out}-warmup"), depends_on)
 
     def write(draft: Draft | None) -> None:
         tokenizer = language_model.tokenizer
@@ -683,7 +684,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         heldout = heldout_examples(texts, objective, tokenizer, settings)
         check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
         head = warm_up_head(
-            language_model, examples, collator, settings, settings.head_warmup, check
+            language_model, examples, collator, settings, settings.head_warmup, check, file
         )
         trained_model = prepare(language_model.model, settings, accelerator)
         save_model(trained_model, tokenizer, draft.path if draft else None)
@@ -692,7 +693,9 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
             draft.notes["new_head"] = asdict(head) if head is not None else None
             note_weights(draft)
 
-    return str(make_on_all_ranks(out, "model", depends_on, write).path)
+    artifact = make_on_all_ranks(out, "model", depends_on, write)
+    on_rank_0(file.remove)
+    return str(artifact.path)
 
 
 def held_out_losses(

@@ -158,10 +158,16 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete the checkpoints and what killed processes left, and the folder if it is empty."""
-        for path in [*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f".*{SUFFIX}.*")]:
-            path.unlink()
+        for suffix in (SUFFIX, self.head_file.suffix):
+            for path in [*self.folder.glob(f"*{suffix}"), *self.folder.glob(f".*{suffix}.*")]:
+                path.unlink()
         with suppress(OSError):  # missing, or not empty
             self.folder.rmdir()
+
+    @property
+    def head_file(self) -> Path:
+        """Path of the state of the warm-up of a new head, which comes before the first checkpoint."""
+        return self.folder / "head_warmup.pt"
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

@@ -5,17 +5,20 @@ logarithm of these frequencies. It is trained until it predicts held-out text be
 guesses by a margin; a head that does not get there would spoil every later number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dana.core.artifacts import fingerprint
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError
+from dana.core.files import temp_file
+from dana.core.launch import is_writer
 from dana.core.logging import get_logger, monitor
 from dana.models.head_file import is_cut
 from dana.models.language_model import LanguageModel
@@ -28,6 +31,7 @@ from dana.train.plan import Plan, Step
 from dana.train.planner import explain_out_of_memory
 from dana.train.schedule import learning_rate_at
 from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.state import explain_write_errors
 from dana.train.supervised import make_optimizer, train_supervised
 
 log = get_logger(__name__)
@@ -58,6 +62,86 @@ class HeadCheck:
         return loss.mean
 
 
+@dataclass
+class WarmupProgress:
+    """How far a warm-up has come.
+
+    Attributes:
+        losses: Loss of each step, in nats per predicted token.
+        heldout_loss: The newest loss on held-out text; None if none was measured.
+    """
+
+    losses: list[float]
+    heldout_loss: float | None = None
+
+    def is_over(self, steps: int, bar: float) -> bool:
+        """Whether all steps are taken, or the loss on held-out text is at the bar."""
+        is_good = self.heldout_loss is not None and self.heldout_loss <= bar
+        return is_good or len(self.losses) >= steps
+
+
+@dataclass(frozen=True)
+class WarmupFile:
+    """The state of a warm-up, so that a stopped one goes on.
+
+    Attributes:
+        path: The file.
+        depends_on: Settings and inputs of the warm-up; a file of others is not read.
+    """
+
+    path: Path
+    depends_on: Mapping[str, Any]
+
+    def write(self, optimizer: torch.optim.Optimizer, progress: WarmupProgress) -> None:
+        """Write parameters, optimizer and progress in place of the older ones; on the first rank.
+
+        Raises:
+            ArtifactError: If they cannot be written.
+        """
+        contents = {
+            "fingerprint": fingerprint(self.depends_on),
+            "parameters": [value.detach() for value in _parameters(optimizer)],
+            "optimizer": optimizer.state_dict(),
+            "losses": progress.losses,
+            "heldout_loss": progress.heldout_loss,
+        }
+        if not is_writer():
+            return
+        with explain_write_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with temp_file(self.path) as temporary:
+                torch.save(contents, temporary)
+
+    def restore(self, optimizer: torch.optim.Optimizer) -> WarmupProgress:
+        """Restore parameters and optimizer, if there is a good file of the same settings."""
+        if not self.path.is_file():
+            return WarmupProgress([])
+        try:
+            contents = torch.load(self.path, weights_only=True)
+            is_ours = contents["fingerprint"] == fingerprint(self.depends_on)
+        except Exception as error:  # torch raises many kinds
+            log.warning("head      %s cannot be read, and is begun anew: %s", self.path, error)
+            return WarmupProgress([])
+        if not is_ours:
+            return WarmupProgress([])
+        with torch.no_grad():
+            for value, saved in zip(_parameters(optimizer), contents["parameters"], strict=True):
+                value.copy_(saved)
+        optimizer.load_state_dict(contents["optimizer"])
+        progress = WarmupProgress(contents["losses"], contents["heldout_loss"])
+        log.info("head      goes on after %d steps", len(progress.losses))
+        return progress
+
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        self.path.unlink(missing_ok=True)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """Return the parameters of all groups."""
+    return [value for group in optimizer.param_groups for value in group["params"]]
+
+
 @dataclass(frozen=True)
 class NewHead:
     """What came of a warm-up.
@@ -83,6 +167,7 @@ def warm_up_head(
     settings: TrainSettings,
     warmup: HeadWarmup,
     check: HeadCheck | None = None,
+    file: WarmupFile | None = None,
 ) -> NewHead | None:
     """Train only the parameters that the checkpoint lacked, in place; all others stay bit-identical.
 
@@ -96,6 +181,8 @@ def warm_up_head(
         warmup: Settings of the warm-up.
         check: Held-out text: the warm-up ends as soon as the loss there is ``warmup.margin`` below
             that of guesses by frequency. Without, it takes all steps.
+        file: Keeps the state after each such measurement; the caller removes it when the head is
+            saved elsewhere.
 
     Returns:
         What came of it; None if ``warmup.steps`` is 0.
@@ -113,19 +200,13 @@ def warm_up_head(
             "a new head cannot be trained under ZeRO-3: launch with ZeRO-1, ZeRO-2 or without "
             "DeepSpeed, or take a base with a trained head"
         )
-    frozen = [
-        value
-        for name, value in model.named_parameters(remove_duplicate=False)
-        if name not in language_model.new
-    ]
     device = find_device()
     counts = _count_tokens(language_model, examples)
     entropy = entropy_of(counts)
     _set_bias(language_model, counts)
     module = settings.make_objective().module(model).to(device)
     module.eval()  # no dropout: nothing here can overfit
-    for parameter in model.parameters():
-        parameter.requires_grad_(all(parameter is not other for other in frozen))
+    _freeze_known(language_model)
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
     short = replace(
         settings.by_phase()[0],
@@ -146,24 +227,62 @@ def warm_up_head(
             micro = batch.micro(rows, shape).to(device)
             yield micro_loss(micro.losses(module), micro.coefficients, batch.scale.total)
 
-    rate = partial(
-        learning_rate_at, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE
-    )
-    steps = train_supervised(optimizer, plan, losses, rate, "head_warmup", clip=None)
-    losses_of_steps: list[float] = []
-    heldout_loss: float | None = None
-    with explain_out_of_memory("head_warmup", shape.budget):
-        for loss in monitor(steps, what="warm up the head", unit="steps", total=warmup.steps):
-            losses_of_steps.append(loss)
-            count = len(losses_of_steps)
-            if check is not None and (count % CHECK_EVERY == 0 or count == warmup.steps):
-                heldout_loss = check.measure(module, shape)
-                if heldout_loss is None or heldout_loss <= entropy - warmup.margin:
-                    break
+    progress = WarmupProgress([]) if file is None else file.restore(optimizer)
+    done = len(progress.losses)
+
+    def rate(step: int) -> float:
+        return learning_rate_at(
+            done + step, steps=warmup.steps, peak=warmup.learning_rate, warmup=WARMUP_SHARE
+        )
+
+    rest = (plan[step] for step in range(done, len(plan)))
+    steps = train_supervised(optimizer, rest, losses, rate, "head_warmup", clip=None)
+    bar = entropy - warmup.margin
+    if not progress.is_over(warmup.steps, bar):
+        watched = monitor(steps, what="warm up the head", unit="steps", total=warmup.steps - done)
+        with explain_out_of_memory("head_warmup", shape.budget):
+            for _ in _measured(watched, progress, check, module, shape, warmup.steps, bar):
+                if file is not None:
+                    file.write(optimizer, progress)
     model.requires_grad_(True)
-    head = NewHead(losses_of_steps[-1], len(losses_of_steps), entropy, heldout_loss)
+    taken = progress.losses
+    head = NewHead(taken[-1], len(taken), entropy, progress.heldout_loss)
     _judge(head, warmup)
     return head
+
+
+def _freeze_known(language_model: LanguageModel) -> None:
+    """Freeze all parameters but the new ones; one that is tied to a known one is frozen, too."""
+    frozen = [
+        value
+        for name, value in language_model.model.named_parameters(remove_duplicate=False)
+        if name not in language_model.new
+    ]
+    for parameter in language_model.model.parameters():
+        parameter.requires_grad_(all(parameter is not other for other in frozen))
+
+
+def _measured(
+    losses: Iterable[float],
+    progress: WarmupProgress,
+    check: HeadCheck | None,
+    module: torch.nn.Module,
+    shape: BatchLayout,
+    most: int,
+    bar: float,
+) -> Iterator[float]:
+    """Take steps and yield each loss on held-out text, until it is at the bar or `most` steps are taken."""
+    for loss in losses:
+        progress.losses.append(loss)
+        count = len(progress.losses)
+        if check is None or (count % CHECK_EVERY and count < most):
+            continue
+        progress.heldout_loss = check.measure(module, shape)
+        if progress.heldout_loss is None:
+            return
+        yield progress.heldout_loss
+        if progress.is_over(most, bar):
+            return
 
 
 def _judge(head: NewHead, warmup: HeadWarmup) -> None:

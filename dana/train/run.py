@@ -18,7 +18,7 @@ from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import describe_launch
-from dana.train.head_warmup import HeadCheck, warm_up_head
+from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.plan import Plan
@@ -269,8 +269,9 @@ class TrainingRun:
             "the model has no language-model head: a new one, tied to its embeddings, is warmed up"
         )
         check = HeadCheck(heldout.texts["pool"], heldout.collator, self.accelerator)
+        file = WarmupFile(self.checkpoints.head_file, self.checkpoints.depends_on)
         head = warm_up_head(
-            language_model, examples, collator, self.settings, self.head_warmup, check
+            language_model, examples, collator, self.settings, self.head_warmup, check, file
         )
         notes: dict[str, Any] = {"parameters": sorted(language_model.new), "loss": None}
         notes |= asdict(self.head_warmup)

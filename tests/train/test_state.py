@@ -1,6 +1,7 @@
 """Saved and loaded models: new heads and their warm-up, dropout, folders that transformers opens, refusals."""
 
 import errno
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +25,7 @@ from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length, dropouts, new_encoder
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
-from dana.train.head_warmup import HeadCheck, warm_up_head
+from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
 from dana.train.planner import checkpoint_gradients
@@ -131,13 +132,13 @@ def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
     )
     examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
 
-    def run(warmup, dtype=torch.float32, check=None, **settings):
+    def run(warmup, dtype=torch.float32, check=None, file=None, **settings):
         head = load(backbone)
         head.model.to(dtype)
         module = SelectedLogits(head.model)
         before = mean_loss(module, examples, heldout, 8192)
         result = warm_up_head(
-            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup, check
+            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup, check, file
         )
         return head.model, result, (before, mean_loss(module, examples, heldout, 8192))
 
@@ -184,6 +185,58 @@ def test_a_new_head_begins_as_guesses_by_frequency_and_must_get_below_them(
     words = r"the new head is at \d\.\d+ nats .* 2 steps, where guessing by frequency costs \d\.\d+"
     with pytest.raises(DataError, match=words):
         warm_up(HeadWarmup(2, 8, 1e-6), check=check)
+
+
+class Stopped(Exception):
+    """What a killed warm-up raises here."""
+
+
+@dataclass(frozen=True)
+class StoppingCheck(HeadCheck):
+    """Never lets a warm-up end early, and stops it at the third measurement."""
+
+    measured: list = field(default_factory=list)
+    stops: bool = True
+
+    def measure(self, module, shape):
+        if self.stops and len(self.measured) == 2:
+            raise Stopped
+        loss = super().measure(module, shape)
+        self.measured.append(loss)
+        return loss + 100 if len(self.measured) < 4 else loss
+
+
+def test_a_stopped_warm_up_goes_on_to_the_same_head(
+    warm_up, tiny_tokenizer, write_corpus, repository_texts, tmp_path, heard
+):
+    documents = iterate_documents(write_corpus("h", repository_texts[:6]))
+    tokens = Tokens.from_documents(documents, tiny_tokenizer)
+    collator = MaskedTokens().heldout_collator(tiny_tokenizer)
+    examples, _ = build_examples(tokens, None, collator.special_tokens, 64)
+    warmup = HeadWarmup(160, 4, margin=-9)
+    accelerator = make_accelerator()
+    whole_check = StoppingCheck(examples, collator, accelerator, stops=False)
+    whole, head, _ = warm_up(warmup, check=whole_check)
+    file = WarmupFile(tmp_path / "head.pt", {"seed": 0})
+    with pytest.raises(Stopped):
+        warm_up(warmup, check=StoppingCheck(examples, collator, accelerator), file=file)
+    rest_check = StoppingCheck(
+        examples, collator, accelerator, whole_check.measured[:2], stops=False
+    )
+    resumed, resumed_head, _ = warm_up(warmup, check=rest_check, file=file)
+    assert "goes on after 100 steps" in heard.text
+    assert resumed_head == head
+    assert head.steps == 160
+    assert equal(resumed, whole)
+    again, _, _ = warm_up(warmup, check=rest_check, file=file)
+    assert equal(again, whole), "a finished one is taken as it is"
+    heard.clear()
+    other = replace(file, depends_on={"seed": 1})
+    warm_up(replace(warmup, steps=1), check=rest_check, file=other)
+    assert "goes on" not in heard.text
+    file.path.write_bytes(b"cut off")
+    warm_up(replace(warmup, steps=1), check=rest_check, file=file)
+    assert "cannot be read, and is begun anew" in heard.text
 
 
 def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
