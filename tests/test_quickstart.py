@@ -48,9 +48,11 @@ def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana
     assert str(folder / "report.html") in process.stdout
     assert "dana init YOUR_TABLE.csv" in process.stdout
     look = re.search(
-        r"selected  dana: .*scipy \(planted\) \d+%.*\n((?: {10}\S.*: .*\n){5})", process.stderr
+        r"selected  dana: .* units.*\n {10}by source: .*scipy \(planted\) \d+%.*\n {10}.*like held-out.*\n"
+        r" {10}from all .*\n((?: {10}(best|middle|last), .*: .*\n){6})",
+        process.stderr,
     )
-    assert look, "sources and five passages"
+    assert look, "sources, likeness, and six passages"
     assert look.start() < process.stderr.index("adapting on dana"), (
         "before anything is trained on them"
     )

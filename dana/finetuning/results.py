@@ -168,6 +168,10 @@ def join_results(
             split_overlap[name] = sum(part["split_overlap"][name] for part in first_of_each)
         names = [name for part in first_of_each for name in part["untrained_labels"]]
         content["untrained_labels"] = [*dict.fromkeys(names)]
+        full_texts = [part.get("full_texts") for part in first_of_each]
+        if None not in full_texts:
+            sums = {name: sum(part[name] for part in full_texts) for name in ("count", "of")}
+            content["full_texts"] = {**full_texts[0], **sums}
         content["mean"] = _mean_of_folds(rows, table, kind, content["metric"])
     unseen_means = [part["split_overlap"]["unseen_mean"] for part in every]
     split_overlap["unseen_mean"] = None if None in unseen_means else fmean(unseen_means)

@@ -310,6 +310,9 @@ def read_arm_result(
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
         units = {row["seed"]: row.get("adaptation", 0) for row in rows}
+        card = manifest["depends_on"].get("task")
+        if isinstance(card, dict) and card.get("labels"):
+            metrics = {"labels": card["labels"], **metrics}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
         leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
         settings = {
@@ -390,4 +393,8 @@ def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
     if "kind" in metrics:
         return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
     # Metrics of single-label classification name neither kind nor labels.
-    return SingleLabel.from_count(len(read_columns(file, ("probabilities",))["probabilities"][0]))
+    count = len(read_columns(file, ("probabilities",))["probabilities"][0])
+    labels = metrics.get("labels", ())
+    if len(labels) == count:
+        return SingleLabel(tuple(map(str, labels)))
+    return SingleLabel.from_count(count)

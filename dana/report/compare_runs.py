@@ -12,7 +12,7 @@ from dana.report.headline import headline
 from dana.report.page import Column, Finding, Report, Section, Table, number, text_columns
 from dana.report.provenance import versions
 from dana.report.run import RunFrames
-from dana.report.tables import DIFFERENCE, INTERVAL, P_HOLM, SEEDS, P, metric_name
+from dana.report.tables import ARM, DIFFERENCE, INTERVAL, P_HOLM, SEEDS, P, metric_name
 from dana.report.verdicts import BETTER, INCOMPARABLE, WORSE, measure_pair
 
 DIGEST = 32  # letters of a digest; digests are left out, because they only repeat that another setting differs
@@ -102,7 +102,7 @@ def difference_rows(analyses: dict[str, Analysis]) -> Table:
     return Table("run_differences", caption, pd.DataFrame(rows), columns)
 
 
-MEAN = Column("mean", lambda row: f"{number(row.mean, 4, sign=True)} {metric_name(row.metric)}")
+MEAN = Column("mean", lambda row: f"{number(row.mean, 3, sign=True)} {metric_name(row.metric)}")
 NUMBERS = (SEEDS, MEAN, INTERVAL)
 
 
@@ -129,10 +129,10 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
                 rows.append({**head, **numbers, "not_compared": row.reasons})
     pair = Column("runs", lambda row: f"{row.run} − {row.other}", numeric=False)
     unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
-    columns = (*text_columns("task", "arm"), pair, *NUMBERS, P, unlike)
+    columns = (*text_columns("task"), ARM, pair, *NUMBERS, P, unlike)
     caption = (
         "Differences between the same arm and seed of two runs. Interval and p are as in the report of a run, but p is "
-        "not adjusted (Holm): no verdict follows from this table."
+        "not adjusted for their number: no verdict follows from this table."
     )
     return Table("between_runs", caption, pd.DataFrame(rows), columns)
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from dana.report.page import each
 from dana.report.svg import COLOURS, Figure
-from dana.report.tables import TEXTS, metric_name
+from dana.report.tables import TEXTS, arm_name, metric_name, pair_name
 from dana.report.verdicts import BETTER, RIVALS, WORSE
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ OTHER_STYLES = [
 ]  # used in turn for other arms
 FOREGROUND = ("pool", "target", "planted")
 MOST_BARS = 12
+MOST_PARTS = 6  # sources that have a part of the bar
+PART_COLOURS = [COLOURS[name] for name in ("dana", "pool", "random", "target", "planted", "other")]
 LOSSES = ("target_loss", "pool_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
 WIDTH = 4.6  # inches: text stays readable on a screen of 400 pixels
 ROW, FRAME = 0.27, 0.8  # inches of a forest plot: one row, and the frame around all rows
-LONGEST_LABEL = 22
+LONGEST_LABEL = 28
 THIN, THICK = 1.2, 3.6  # line widths of an undecided and of a decided interval
 
 
@@ -83,31 +85,38 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
 
 
 def source_bars(frame: pd.DataFrame) -> Figure:
-    """Draw each source's share of the selected text as a bar and its share of the pool as a tick.
+    """Draw the sources of the selected text as parts of one bar, above those of the pool.
 
     Args:
-        frame: Frame of :func:`dana.report.tables.source_table`; the first twelve sources are drawn.
+        frame: Frame of :func:`dana.report.tables.source_table`; the six largest sources have a part
+            each, all others one together.
     """
-    top = frame.head(MOST_BARS).iloc[::-1]
+    columns = ("share_of_selected_characters", "share_of_characters")
+    top = frame.head(MOST_PARTS)
+    parts = [(row.source, *(getattr(row, name) for name in columns)) for row in each(top)]
+    rest = frame.iloc[MOST_PARTS:]
+    if len(rest):
+        parts.append((f"{len(rest):,} others", *(float(rest[name].sum()) for name in columns)))
+    colours = dict(zip((name for name, _, _ in parts), PART_COLOURS, strict=False))
+    if len(rest):
+        colours[parts[-1][0]] = COLOURS["base"]
 
     def paint(axes: "Axes") -> None:
-        heights = np.arange(len(top))
-        is_planted = top["source"].str.endswith("(planted)").to_numpy()
-        bars = np.where(is_planted, COLOURS["planted"], COLOURS["dana"])
-        axes.barh(
-            heights, top["share_of_selected_characters"], height=0.62, color=bars, label="_selected"
-        )
-        ticks = top["share_of_characters"]
-        axes.scatter(
-            ticks, heights, marker="|", s=230, linewidths=2, color=COLOURS["ink"], zorder=3
-        )
-        name_rows(axes, heights, [shorten(source) for source in top["source"]])
+        lefts = [0.0, 0.0]
+        for name, *widths in parts:
+            label = f"{shorten(name)} {100 * widths[0]:.0f} %"
+            axes.barh([1, 0], widths, left=lefts, height=0.62, color=colours[name], label=label)
+            lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+        name_rows(axes, [1, 0], ["selected", "pool"])
         axes.xaxis.set_major_formatter(_percent())
-        axes.set_xlabel("bar: share of the selected text; tick: share of the pool")
-        axes.set_xlim(0)
+        axes.set_xlabel("share of the text")
+        axes.set_xlim(0, 1)
+        _legend(axes, 2)
 
-    alt = f"Bars: share of the selected text of {len(top)} sources, beside their share of the pool."
-    return Figure("selected-by-source", alt, (WIDTH, 0.75 + 0.27 * len(top)), paint)
+    shares = ", ".join(f"{name} {100 * selected:.0f} %" for name, selected, _ in parts)
+    alt = f"Sources of the selected text as parts of one bar, above those of the pool: {shares}."
+    height = 1.3 + 0.22 * ((len(parts) + 1) // 2)
+    return Figure("selected-by-source", alt, (WIDTH, height), paint)
 
 
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
@@ -193,18 +202,21 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
                 marker=marker,
                 markersize=5,
                 linewidth=1.8,
-                label=arm,
+                label=arm_name(arm),
             )
         axes.set(
             xlabel="tokens seen",
-            ylabel="change, nats per predicted token",
+            ylabel="change of the loss",
             ylim=(low - margin, high + margin),
         )
         axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'pool' else ''}", fontsize=10)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)
 
-    alt = f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {', '.join(styles)}."
+    names = ", ".join(map(arm_name, styles))
+    alt = (
+        f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {names}."
+    )
     return Figure(f"loss-{text}", alt, (WIDTH, 3.0 + 0.22 * ((len(styles) + 1) // 2)), paint)
 
 
@@ -230,13 +242,13 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
             axes.scatter(scores, levels, s=34, c=faces, edgecolors=colour, marker=marker, zorder=3)
             low, high = heights[arm] - 0.28, heights[arm] + 0.28
             axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        name_rows(axes, list(heights.values()), arms)
+        name_rows(axes, list(heights.values()), [arm_name(arm) for arm in arms])
         axes.set_ylim(-0.6, len(arms) - 0.4)
         metrics = " or ".join(metric_name(metric) for metric in task_results["metric"].unique())
         hollow = "; hollow: collapsed" if task_results["degenerate"].any() else ""
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
-    alt = f"Scores on {task}, one dot per seed, for each of: {', '.join(arms)}."
+    alt = f"Scores on {task}, one dot per seed, for each of: {', '.join(map(arm_name, arms))}."
     name = "".join(letter if letter.isalnum() else "-" for letter in task)
     return Figure(f"seeds-{name}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
@@ -261,7 +273,7 @@ def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
                 marker=marker,
                 markersize=5,
                 linewidth=1.8,
-                label=arm,
+                label=arm_name(arm),
             )
         axes.set_xscale("log")
         ticks = sorted(set(rows["labels"]))
@@ -272,7 +284,10 @@ def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
         axes.set_title(f"frozen vectors on {shorten(task)}", fontsize=10)
         _legend(axes, 2, above=1.1)
 
-    alt = f"Score of frozen vectors on {task} over the number of labels, a line for each of: {', '.join(styles)}."
+    names = ", ".join(map(arm_name, styles))
+    alt = (
+        f"Score of frozen vectors on {task} over the number of labels, a line for each of: {names}."
+    )
     name = "".join(letter if letter.isalnum() else "-" for letter in task)
     height = 3.0 + 0.22 * ((len(styles) + 1) // 2)
     return Figure(f"probe-{name}", alt, (WIDTH, height), paint)
@@ -299,7 +314,7 @@ def forest(differences: pd.DataFrame) -> Figure | None:
     lines: list[tuple[str, Any]] = []  # a task's name, then its rows
     for task, task_rows in rows.groupby("task", sort=False):
         lines.append((shorten(str(task), LONGEST_LABEL), None))
-        pairs = [(f"{row.arm} − {row.other}", row) for row in each(task_rows)]
+        pairs = [(pair_name(row), row) for row in each(task_rows)]
         lines += [(f"{shorten(pair, LONGEST_LABEL)}, n = {row.n}", row) for pair, row in pairs]
     styles = arm_styles({*rows["arm"], *rows["other"]})
 
@@ -317,7 +332,7 @@ def forest(differences: pd.DataFrame) -> Figure | None:
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
     descriptions = [
-        f"{row.arm} minus {row.other} on {row.task} {row.mean:+.3f}, {row.verdict}"
+        f"{arm_name(row.arm)} minus {arm_name(row.other)} on {row.task} {row.mean:+.3f}, {row.verdict}"
         for row in each(rows)
     ]
     alt = f"Differences with 95 % intervals: {'; '.join(descriptions)}."

@@ -8,6 +8,7 @@ from dana.core.schemas import NESTED
 from dana.report.page import number, percent
 from dana.report.run import RunFrames
 
+MOST_NATS = 50.0  # beyond it, a perplexity is only large
 MEASURES = ("base_losses", "known_to_base", "in_domain", "vocabulary")
 
 
@@ -31,27 +32,27 @@ def gates(run: RunFrames) -> dict[str, list[dict[str, Any]]]:
 
 
 def gate_text(gate: Mapping[str, Any]) -> str:
-    """Say how well the base predicts and knows the selected text, and how near the pool and its words are to the task.
+    """Say how hard the base finds the selected text before it is adapted, and how much of it the base knows.
 
     Args:
         gate: Manifest of a gate, or of a model that was adapted on selected text; what it lacks is
             left out.
     """
-    losses, share, pool = (gate.get(name) for name in MEASURES[:3])
-    parts = []
-    if losses and None not in (selection := losses["selected"], random := losses["random"]):
-        error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
-        comparison = "better than" if selection < random else "worse than"
-        comparison = comparison if abs(selection - random) > 2 * error else "as well as"
-        numbers = (
-            f"{number(selection, 2)} against {number(random, 2)} nats a token, lower is better"
-        )
-        parts.append(f"the base predicts the selected text {comparison} random text ({numbers})")
-    parts += [f"it was trained on {percent(share)} of it"] if share is not None and parts else []
-    parts += [f"{percent(pool, 2)} of the pool scores like the task"] if pool is not None else []
-    if "vocabulary" in gate:
-        parts.append(
-            f"the words of target and pool text are {number(gate['vocabulary'], 2)} apart, of 1"
-        )
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if parts else ""
+    losses = gate.get("base_losses")
+    if not losses or losses["selected"] is None or losses["random"] is None:
+        return ""
+    selected = losses["selected"]
+    random = losses["random"]
+    error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
+    comparison = "easier than" if selected < random else "harder than"
+    if abs(selected - random) <= 2 * error:
+        comparison = "as hard as"
+    perplexities = [number(math.exp(min(loss, MOST_NATS)), 1) for loss in (selected, random)]
+    text = (
+        f"Before adaptation the model finds the selected text {comparison} random text of the pool "
+        f"(perplexity {perplexities[0]} against {perplexities[1]})"
+    )
+    share = gate.get("known_to_base")
+    if share is not None:
+        text += f", and was trained on {percent(share)} of it"
+    return f"{text}. This does not predict what adaptation will do."

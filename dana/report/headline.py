@@ -10,16 +10,33 @@ from typing import Any
 
 from dana.report import provenance
 from dana.report.analysis import Analysis
-from dana.report.gate import gate_text
+from dana.report.label_notes import label_notes
 from dana.report.page import Finding, Table, each, interval_text, number, percent
-from dana.report.run import ADAPTED
-from dana.report.tables import metric_name
-from dana.report.verdicts import BETTER, INCOMPARABLE, UNDECIDED, WORSE, ArmComparison, main_arms
+from dana.report.tables import arm_name, metric_name
+from dana.report.verdicts import (
+    BETTER,
+    FOLD,
+    INCOMPARABLE,
+    UNDECIDED,
+    WORSE,
+    ArmComparison,
+    main_arms,
+)
 from dana.tasks.tables import REMEDY
 
-NAMES = {"dana": "adapted", ADAPTED: "adapted", "base": "not adapted", "random": "random text"}
-CLAIMS = {BETTER: "beats", WORSE: "loses to", UNDECIDED: "is undecided against"}
-UNBEATEN = "does not beat"
+# What is claimed of an arm against its rivals, in the order of the headline.
+CLAIMS = {
+    BETTER: "is better than",
+    WORSE: "is worse than",
+    UNDECIDED: "cannot be told apart yet from",
+}
+# What a metric is, where its name stands first.
+METRICS = {
+    "macro_f1": "F1 averaged over the classes, each as much as any other; 1 is perfect",
+    "micro_f1": "F1 over all labels together; 1 is perfect",
+    "accuracy": "the share of texts that are answered right",
+    "nats_per_token": "how surprising the right token is, as the negative natural logarithm of its probability",
+}
 # What a run has, last first, and its headline before anything is compared.
 STAGES = {
     "results": "there is nothing to compare the results with",
@@ -51,7 +68,7 @@ def headline(analysis: Analysis) -> str:
         return _counts(rows, len(tasks))
     scope = []
     if "planted" in analysis.tables:
-        scope.append("planted text")
+        scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
         scope.append("one adaptation")
     measured = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
@@ -59,124 +76,135 @@ def headline(analysis: Analysis) -> str:
 
 
 def _brackets(words: Sequence[str]) -> str:
-    return f" ({', '.join(words)})" if words else ""
+    return f" ({'; '.join(words)})" if words else ""
 
 
 def _counts(rows: Sequence[ArmComparison], tasks: int) -> str:
-    """Write one sentence of how many questions had each verdict."""
+    """Write one sentence of how many comparisons had each verdict."""
     parts = []
     for verdict in (*CLAIMS, INCOMPARABLE):
         count = sum(row.verdict == verdict for row in rows)
         if count:
             parts.append(f"{count} {verdict}")
     plural = "s" if tasks > 1 else ""
-    return f"Of {len(rows)} questions on {tasks} task{plural}: {', '.join(parts)}."
+    return f"Of {len(rows)} comparisons on {tasks} task{plural}: {', '.join(parts)}."
 
 
 def _outcome(rows: Sequence[ArmComparison]) -> str:
     """Write one sentence that names an arm's score and the outcome against each of its rivals."""
-    rivals: dict[str, list[str]] = {}
-    for row in sorted(rows, key=lambda row: list(CLAIMS).index(row.verdict)):
-        claim = CLAIMS[row.verdict]
-        if row.is_baseline and row.verdict != BETTER:
-            claim = UNBEATEN
-        rivals.setdefault(claim, []).append(f"{name(row.other)} {number(row.other_score, 2)}")
-    claims = [f"{claim} {' and '.join(names)}" for claim, names in rivals.items()]
-    subject = f"{name(rows[0].arm)} {number(rows[0].arm_score, 2)}"
-    return f"{subject[0].upper()}{subject[1:]} {', '.join(claims)}"
+    claims = []
+    for verdict, claim in CLAIMS.items():
+        rivals = [row for row in rows if row.verdict == verdict]
+        names = [f"{arm_name(row.other)} {number(row.other_score, 2)}" for row in rivals]
+        if names:
+            claims.append(f"{claim} {_listed(names)}")
+    subject = f"{arm_name(rows[0].arm)} {number(rows[0].arm_score, 2)}"
+    return f"{subject[0].upper()}{subject[1:]} {_listed(claims)}"
 
 
-def name(arm: str) -> str:
-    """Name an arm for a reader who knows no arms: "adapted", "not adapted"."""
-    return NAMES.get(arm, arm)
+def _listed(words: Sequence[str]) -> str:
+    """Join words as in a sentence: "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _flaw(analysis: Analysis, row: ArmComparison) -> str:
     """Say why a comparison is no measurement; empty if it is one."""
     if row.verdict == INCOMPARABLE:
-        return f"{row.arm} and {row.other} were made differently"
+        return f"{arm_name(row.arm)} and {arm_name(row.other)} were made differently"
     results = [
         result
         for result in analysis.run.results
         if result.task == row.task and result.arm in (row.arm, row.other)
     ]
-    arms = [result.arm for result in results if result.collapsed_seeds]
+    arms = [arm_name(result.arm) for result in results if result.collapsed_seeds]
     return f"models of {' and '.join(arms)} on {row.task} collapsed" if arms else ""
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """Choose the first numbers: scores of the first task, if they may be compared, planted text, loss and time."""
+    """Choose the first numbers: differences if they may be compared, planted text, perplexity and time."""
     rows = analysis.questions
     tables = analysis.tables
     findings = []
     if rows and (analysis.run.missing or _flaw(analysis, rows[0])):
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
     elif rows:
-        first = rows[0]
-        results = {
-            result.arm: result
-            for result in (*analysis.run.results, *analysis.run.baselines)
-            if result.task == first.task
-        }
-        baselines = [row.other for row in rows if row.is_baseline and row.task == first.task]
-        for when, arm in [
-            ("before", first.other),
-            ("after", first.arm),
-            *(("baseline", baseline) for baseline in baselines[:1]),
-        ]:
-            ends = interval_text(*results[arm].interval, 3, sign=False)
-            meaning = f"{when}: {name(arm)}, {metric_name(first.metric)} on {first.task} (95 % interval {ends})"
-            findings.append(Finding(number(results[arm].estimate.mean), meaning))
-        meaning = f"after − before, 95 % interval {interval_text(first.low, first.high, 3)}: {first.verdict}"
-        findings.append(Finding(number(first.mean, 3, sign=True), meaning))
+        findings += _differences(analysis)
     if "planted" in tables:
         recall = tables["planted"].frame.iloc[0]
         meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
         findings.append(Finding(percent(recall["value"]), meaning))
     if "losses" in tables:
         row, others = loss_change(tables["losses"], "target")
-        meaning = f"nats a token: change of the loss on held-out target text{_brackets(others)}; lower is better"
-        findings += (
-            [Finding(number(row.change, sign=True), meaning)] if math.isfinite(row.change) else []
-        )
+        if math.isfinite(row.change):
+            before = number(row.perplexity_before, 1)
+            value = f"{before} → {number(row.perplexity_after, 1)}"
+            ends = [
+                f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others
+            ]
+            meaning = (
+                f"perplexity of held-out target text before and after adaptation{_brackets(ends)}: "
+                "among how many tokens the model hesitates; lower is better"
+            )
+            findings.append(Finding(value, meaning))
     if "steps" in tables:
         seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
         findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
     return findings
 
 
-def loss_change(table: Table, text: str) -> tuple[Any, list[str]]:
-    """Find the row of our arm's loss on ``task`` or ``pool`` text, and list the changes by the other arms."""
+def _differences(analysis: Analysis) -> Iterator[Finding]:
+    """Yield what adaptation changed in the score of the first task, and how far it is from the best simple model."""
+    first = analysis.questions[0]
+    rows = [row for row in analysis.questions if (row.task, row.arm) == (first.task, first.arm)]
+    for row in rows:
+        if row is first or row.is_baseline:
+            ends = interval_text(row.low, row.high, 3)
+            meaning = (
+                f"{metric_name(row.metric)}, {arm_name(row.arm)} − {arm_name(row.other)} "
+                f"(95 % interval {ends}): {row.verdict}"
+            )
+            yield Finding(number(row.mean, 3, sign=True), meaning)
+
+
+def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
+    """Find the row of our arm's loss on ``target`` or ``pool`` text, and those of the other arms."""
     rows = [row for row in each(table.frame) if row.text == text]
     ours = next(
         (row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm),
         rows[-1],
     )
-    return ours, [f"{row.arm} {number(row.change, sign=True)}" for row in rows if row is not ours]
+    return ours, [row for row in rows if row is not ours]
 
 
 def notes(analysis: Analysis) -> list[str]:
-    """List what the numbers do not say: warnings, what they are averaged over, what the base knows, what to do next."""
+    """List what is to do next, warnings, what the scores are, and what the numbers do not say."""
     run, rows = analysis.run, analysis.questions
-    first = {result.task: result for result in reversed(run.results)}
     lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
-    lines += [
-        f"On {task} ({result.arm}): {warning}"
-        for task, result in first.items()
-        for warning in result.warnings
-    ]
+    lines.append(f"Next: {next_step(analysis)}.")
+    first = {result.task: result for result in (*run.baselines, *reversed(run.results))}
+    for task, result in first.items():
+        name = f"On {task} ({arm_name(result.arm)})"
+        lines += [f"{name}: {warning}" for warning in result.warnings]
+        lines += label_notes(result)
     flaws = [_flaw(analysis, row) for row in rows]
     lines += [
         f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]
     ]
     if rows and not flaws[0]:
+        metric = metric_name(rows[0].metric)
+        meaning = METRICS.get(rows[0].metric)
+        what = f"{metric} ({meaning})" if meaning else metric
+        basis = rows[0].basis
+        if rows[0].unit == FOLD:
+            basis += " (parts of the texts, each tested by models that did not see it)"
         lines.append(
-            f"Averaged over {rows[0].basis} and {rows[0].texts:,} test texts.{_variance(rows[0])}"
+            f"The scores are {what}, averaged over {basis} and {rows[0].texts:,} test texts."
         )
-    return [*lines, *_looks(analysis), *_familiarity(analysis), f"Next: {next_step(analysis)}."]
+    return [*lines, *_looks(analysis)]
 
 
-def _variance(row: ArmComparison) -> str:
+def variance_finding(row: ArmComparison) -> str:
     """Say what the squared error of a difference comes from, and more of what would lower it most."""
     if not row.error > 0:
         return ""
@@ -187,7 +215,8 @@ def _variance(row: ArmComparison) -> str:
     if not math.isnan(row.seed_std):
         parts.insert(1, f"{percent(row.seed_share, 0)} from the fine-tunings of each")
     unknown = ", which it knows nothing of," if row.one_adaptation else ""
-    return f" Of the squared standard error {', '.join(parts)}: more {row.remedy}{unknown} would help most."
+    error = f"Of the squared standard error of the first difference {', '.join(parts)}"
+    return f"{error}: more {row.remedy}{unknown} would help most."
 
 
 def _looks(analysis: Analysis) -> Iterator[str]:
@@ -204,15 +233,6 @@ def _looks(analysis: Analysis) -> Iterator[str]:
     yield f"{rule}: {ends}, a p of this look alone of {row.level:.2g} or less decides a first question."
 
 
-def _familiarity(analysis: Analysis) -> list[str]:
-    """Return the pre-adaptation diagnostics of the first arm that has any."""
-    steps = analysis.run.stages
-    arms = main_arms(step.split("/")[1] for step in steps if step.startswith("arms/"))
-    folders = [f"arms/{arm}/{name}" for arm in arms for name in ("gate", "adapted")]
-    texts = (gate_text(steps[step]) for step in (*folders, "adapted") if step in steps)
-    return list(filter(None, texts))[:1]
-
-
 def next_step(analysis: Analysis) -> str:
     """Advise what to do after this outcome."""
     rows = analysis.questions
@@ -222,25 +242,41 @@ def next_step(analysis: Analysis) -> str:
         return "make what the first section names"
     if len({(row.task, row.arm) for row in rows}) > 1:
         return "read the verdict of each question below"
-    row, baseline = rows[0], next((row for row in rows if row.is_baseline), None)
+    row = rows[0]
     if row.verdict == INCOMPARABLE:
         return f"make both alike ({row.reasons})"
     if _flaw(analysis, row):
         return REMEDY.split(": ")[1].rstrip(".")
-    if baseline is not None and baseline.verdict != BETTER:
+    return _advice(analysis, row)
+
+
+def _advice(analysis: Analysis, row: ArmComparison) -> str:
+    """Advise what to do after the verdicts of one arm on one task, against what it started from and others."""
+    rows = analysis.questions
+    baseline = next((rival for rival in rows if rival.is_baseline), None)
+    if baseline is not None and baseline.verdict == WORSE:
         others = "more labelled texts, more training or a larger base"
-        return f"use {baseline.other}, which needs no adaptation, or try {others}"
-    if row.verdict == UNDECIDED:
-        notes = ["the rest runs with seeds.stop_early=false"] if analysis.run.stop else []
-        return "; ".join([f"more {row.remedy}", *row.reasons.split("; ")[1:], *notes])
+        return f"use {baseline.other}, which is better and needs no adaptation, or try {others}"
     if row.verdict == WORSE:
         return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, pool: 0.5}"
+    if row.verdict == UNDECIDED:
+        open_ = f"nothing is decided yet; more {row.remedy} would help most"
+        return "; ".join([open_, *_plan(analysis, row)])
+    advice = ["use the adapted model: dana finetune --save, then dana predict"]
+    if baseline is not None and baseline.verdict == UNDECIDED:
+        costs = f"that it is better than {baseline.other}, which costs seconds, is not shown"
+        advice.append("; ".join([costs, *_plan(analysis, baseline)]))
     random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
-    if random != BETTER:
-        reason = (
-            "random text did better"
-            if random == WORSE
-            else "that the choice of text mattered is not shown"
-        )
-        return f"use the adapted model; {reason}, so try more or other text"
-    return "use the adapted model: dana finetune --save, then dana predict"
+    if random == WORSE:
+        advice.append("random text did better, so try more or other text")
+    if random == UNDECIDED:
+        advice.append("that the choice of text mattered is not shown, so try more or other text")
+    return "; ".join(advice)
+
+
+def _plan(analysis: Analysis, row: ArmComparison) -> list[str]:
+    """List what would decide an undecided comparison, and how a run that stopped early goes on."""
+    plan = [reason for reason in row.reasons.split("; ") if "would decide" in reason]
+    if analysis.run.stop:
+        plan.append("the rest runs with seeds.stop_early=false")
+    return plan

@@ -38,13 +38,14 @@ HEADERS |= {
     "spearman_score_length": "score ~ length (Spearman)",
     "degenerate": "collapsed",
     "error": "standard error",
+    "std": "deviation",
 }
 HEADERS |= {
-    "unit_std": "between units",
+    "unit_std": "between repetitions",
     "seed_std": "between fine-tunings",
     "text_std": "between test sets",
 }
-HEADERS |= {"detectable": "difference that would show", "unit_share": "from units"}
+HEADERS |= {"detectable": "difference that would show", "unit_share": "from repetitions"}
 HEADERS |= {"seed_share": "from fine-tunings", "text_share": "from texts"}
 log = get_logger(__name__)
 
@@ -143,7 +144,7 @@ class UnitExample:
 
     Attributes:
         text: Text on one line.
-        note: Score and weight, formatted.
+        note: What is said of it, such as its score.
         before: End of the previous unit of the document; empty if there is none.
         after: Beginning of the next unit.
     """
@@ -166,6 +167,21 @@ Examples_ = tuple[SourceExamples, ...]
 
 
 @dataclass(frozen=True)
+class ExampleGroup:
+    """Examples of text below the tables of a section.
+
+    Attributes:
+        title: What they are.
+        examples: The texts, by source or another heading.
+        folded: Show only on demand.
+    """
+
+    title: str
+    examples: Examples_
+    folded: bool = False
+
+
+@dataclass(frozen=True)
 class Section:
     """One section of the page, a question and its answer.
 
@@ -175,7 +191,7 @@ class Section:
         figures: Figures, side by side if there is room.
         tables: Tables below the figures. Those without columns are written as files only; None and
             empty are skipped.
-        examples: Pairs of a title and example units by source.
+        examples: Groups of texts; empty ones are skipped.
         command: Command that makes the missing results.
         code: Shell commands to copy.
     """
@@ -184,7 +200,7 @@ class Section:
     answer: str
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table | None, ...] = ()
-    examples: tuple[tuple[str, Examples_], ...] = ()
+    examples: tuple[ExampleGroup, ...] = ()
     command: str = ""
     code: str = ""
 
@@ -192,6 +208,11 @@ class Section:
     def visible_tables(self) -> list[Table]:
         """Tables shown on the page."""
         return [table for table in self.files if table.columns]
+
+    @property
+    def shown_examples(self) -> list[ExampleGroup]:
+        """Groups that have a text."""
+        return [group for group in self.examples if group.examples]
 
     @property
     def files(self) -> list[Table]:

@@ -17,6 +17,7 @@ from dana.tasks.kinds import find_kind
 
 LINEAR = "linear"
 NEIGHBOURS = "neighbours"
+NEIGHBOURS_FILE = "neighbours.json"
 ALL = "all"  # the size of all training texts
 COLUMNS = ("method", "size", "draw", "id", "label", "prediction")
 
@@ -161,6 +162,25 @@ def _join(
         [kind.influences(predicted, actual, metric).mean(0) for _, actual, predicted in parts]
     )
     return ProbeResult(*head, *row, values, ids)
+
+
+def read_neighbours(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Read the nearest labelled texts of a few test texts from the first probe of each arm, by arm.
+
+    Only the first task of the first adaptation, or fold, is read: its texts are examples.
+
+    Raises:
+        ArtifactError: If a file is damaged.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    first_task = ""
+    for file in sorted(path.glob(f"probe/*/*/0/{NEIGHBOURS_FILE}")):
+        task, arm = file.parts[-4:-2]
+        first_task = first_task or task
+        if task == first_task:
+            with reading(file):
+                found[arm] = read_object(file)["texts"]
+    return found
 
 
 def read_retrieval(path: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dana.core.artifacts import MANIFEST, run_manifests
 from dana.core.config import RECIPE
-from dana.core.errors import ArtifactError, nearest_path
+from dana.core.errors import ArtifactError, DanaError, nearest_path
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.arm_results import (
     ArmResult,
@@ -31,8 +31,10 @@ from dana.report.files import (
     training_lines,
 )
 from dana.report.page import Examples_
-from dana.report.probes import ProbeResult, read_probes, read_retrieval
+from dana.report.probes import ProbeResult, read_neighbours, read_probes, read_retrieval
 from dana.report.unit_texts import most_extreme
+from dana.tasks.card import load_card
+from dana.tasks.examples import read_folds, read_split
 
 EVALUATION = ("step", "tokens", "target_loss", "target_loss_se", "pool_loss", "pool_loss_se")
 DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
@@ -42,6 +44,7 @@ LOOKS = "looks.json"  # of a run that may stop early
 POOL_TEXT = "pool text"  # what is forgotten comes after what is learnt
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
+CARDS = ("card.yaml", "data/card.yaml")  # of dana init, and of a harvested task
 CONTROLS = ("base", "pool", "random")
 ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
@@ -99,6 +102,9 @@ class RunFrames:
         results: Results of every fine-tuned arm of every task, in the order of the tables.
         baselines: Results of simple models on every task.
         probes: What probes of each size find in the frozen vectors of every arm.
+        neighbours: The nearest labelled texts of a few test texts in the vectors of each arm, by
+            arm.
+        texts: Test texts by id, of a task whose card lies in the folder.
         retrieval: One row per arm, text and adaptation: how well a sentence finds its document.
         stages: Manifest of each committed artifact by its path in the folder.
         recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
@@ -120,6 +126,8 @@ class RunFrames:
     results: tuple[ArmResult, ...] = ()
     baselines: tuple[ArmResult, ...] = ()
     probes: tuple[ProbeResult, ...] = ()
+    neighbours: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     retrieval: pd.DataFrame | None = None
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     recipe: str = ""
@@ -147,7 +155,9 @@ def read_run(path: Path) -> RunFrames:
     )
     run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
     probes = sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm)))
-    run = replace(run, probes=tuple(probes))
+    run = replace(run, probes=tuple(probes), neighbours=read_neighbours(path))
+    if run.results:
+        run = replace(run, texts=read_texts(path))
     if rows := sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"])):
         run = replace(run, retrieval=pd.DataFrame(rows))
     seconds = {step: recorded_seconds(path / step) for step in run.stages}
@@ -201,6 +211,24 @@ def read_outcomes(path: Path) -> RunFrames:
         baseline.on_folds_of(tasks.get(baseline.task, baseline)) for baseline in baselines
     )
     return RunFrames(path, results=results, baselines=of_folds, stages=stages, stop=stop)
+
+
+def read_texts(path: Path) -> dict[str, str]:
+    """Read the test texts of the task whose card lies in the run's folder, by id; empty without one.
+
+    Texts are only examples, so a card or data that cannot be read leave them out.
+    """
+    texts = {}
+    for card_file in CARDS:
+        if not (path / card_file).is_file():
+            continue
+        try:
+            card = load_card(str(path / card_file))
+            examples = read_split(card, "test") if card.folds is None else read_folds(card)
+        except DanaError:
+            continue
+        texts |= {example.id: " / ".join(example.texts) for example in examples}
+    return texts
 
 
 def _wall_seconds(path: Path) -> float:

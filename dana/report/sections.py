@@ -3,17 +3,36 @@
 No sentence claims more than the verdict, and an undecided verdict gives its reasons.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from dana.core.studies import load_parts
 from dana.report import figures, provenance, tables
 from dana.report.analysis import Analysis, analyse
-from dana.report.headline import headline, highlights, loss_change, notes
-from dana.report.page import Report, Section, Table, each, interval_text, number, p_text, percent
+from dana.report.classes import class_tables, turned_texts
+from dana.report.gate import gate_text
+from dana.report.headline import headline, highlights, loss_change, notes, variance_finding
+from dana.report.neighbours import nearest_texts
+from dana.report.page import (
+    ExampleGroup,
+    Examples_,
+    Report,
+    Section,
+    SourceExamples,
+    Table,
+    UnitExample,
+    each,
+    interval_text,
+    number,
+    percent,
+)
 from dana.report.pilot import pilot_section
-from dana.report.run import RunFrames
-from dana.report.verdicts import INCOMPARABLE, SEED
+from dana.report.run import ADAPTED, RunFrames
+from dana.report.tables import arm_name
+from dana.report.verdicts import SEED, main_arms
 
 UNSTABLE = 0.7  # mean rank correlation between fits; below it, another seed selects noticeably different text
 FOLLOWS_LENGTH = (
@@ -71,31 +90,77 @@ def _selection_section(analysis: Analysis) -> Section:
     charts = [figures.source_bars(analysis.tables["selected_by_source"].frame)]
     if beta := scores.weights.get("beta"):
         charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
-    examples = (("nearest to the task", scores.relevant), ("most foreign to it", scores.foreign))
-    non_empty = tuple(example for example in examples if example[1])
+    examples = (
+        ExampleGroup(
+            "Passages from the whole selection, by score (lower is more like the task)",
+            selected_passages(scores.weights),
+        ),
+        ExampleGroup("Single units nearest to the task", scores.relevant, folded=True),
+        ExampleGroup("Single units most foreign to the task", scores.foreign, folded=True),
+    )
+    answer = [selection_finding(analysis), likeness(scores.weights)]
     return Section(
         title,
-        selection_finding(analysis),
+        " ".join(filter(None, answer)),
         tuple(charts),
         analysis.get(*SELECTION_TABLES),
-        non_empty,
+        examples,
     )
 
 
+def likeness(weights: Mapping[str, Any]) -> str:
+    """Say how much of the selected text is like the task's, by held-out text; empty if nothing was estimated.
+
+    Args:
+        weights: Manifest of the weights.
+    """
+    shares = weights.get("in_domain")
+    if not shares:
+        return ""
+    if "unknown" in shares:
+        return f"How much of it is like the task is unknown: {shares['unknown']}."
+    selected = shares["selected"]
+    pool = shares["pool"]
+    return (
+        f"At most about {percent(selected['value'], 0)} of it ({percent(selected['low'], 0)} to "
+        f"{percent(selected['high'], 0)}) scores like held-out text of the task, of the pool "
+        f"{percent(pool['value'], 0)}; text of the same subject in another style does not."
+    )
+
+
+def selected_passages(weights: Mapping[str, Any]) -> Examples_:
+    """Return the passages that stand for the whole selection: the best, the middle and the last by score.
+
+    Args:
+        weights: Manifest of the weights.
+    """
+    total = weights.get("counts", {}).get("selected_texts", 0)
+    by_place: dict[str, list[UnitExample]] = {}
+    for passage in weights.get("passages", []):
+        note = f"{passage['source']}, number {passage['rank']:,} of {total:,}, score {number(passage['score'])}"
+        by_place.setdefault(passage["place"], []).append(UnitExample(passage["text"], note))
+    return tuple(SourceExamples(place, tuple(units)) for place, units in by_place.items())
+
+
 def _losses_section(analysis: Analysis) -> Section:
-    title = "Did adaptation lower the loss on target text, and did it raise the loss on pool text?"
+    title = "Did adaptation make target text easier to predict, and pool text harder?"
     if "losses" not in analysis.tables:
         return Section(
             title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N"
         )
     frame = analysis.tables["evaluations"].frame
     curves = tuple(figures.loss_curves(frame, text) for text in ("target", "pool"))
-    return Section(
-        title,
-        losses_finding(analysis.tables["losses"]),
-        curves,
-        analysis.get("losses", "evaluations"),
-    )
+    answer = [losses_finding(analysis.tables["losses"]), *_known_before(analysis)]
+    return Section(title, "\n".join(answer), curves, analysis.get("losses", "evaluations"))
+
+
+def _known_before(analysis: Analysis) -> list[str]:
+    """Return what was measured of the selected text before adaptation, of the first arm that has it."""
+    stages = analysis.run.stages
+    arms = main_arms(step.split("/")[1] for step in stages if step.startswith("arms/"))
+    folders = [f"arms/{arm}/{name}" for arm in arms for name in ("gate", "adapted")]
+    texts = [gate_text(stages[step]) for step in (*folders, ADAPTED) if step in stages]
+    return [text for text in texts if text][:1]
 
 
 def _results_section(analysis: Analysis) -> Section:
@@ -110,8 +175,12 @@ def _results_section(analysis: Analysis) -> Section:
     charts = [figures.forest(table.frame) for table in analysis.get("differences")]
     charts += [figures.seed_dots(frame, task) for task in frame["task"].unique()]
     drawings = tuple(figure for figure in charts if figure is not None)
-    shown_tables = analysis.get("results", "differences", "variance", "seeds")
-    return Section(title, results_finding(analysis), drawings, shown_tables)
+    shown_tables = (
+        *analysis.get("results", "differences"),
+        *class_tables(analysis),
+        *analysis.get("variance", "seeds"),
+    )
+    return Section(title, results_finding(analysis), drawings, shown_tables, turned_texts(analysis))
 
 
 def _probe_section(analysis: Analysis) -> Section:
@@ -122,7 +191,8 @@ def _probe_section(analysis: Analysis) -> Section:
             figures.probe_curves(table.frame, task) for task in table.frame["task"].unique()
         ]
     shown = analysis.get("probe_differences", "probe", "retrieval")
-    return Section(title, probe_finding(analysis), tuple(drawings), shown)
+    nearest = nearest_texts(analysis.run)
+    return Section(title, probe_finding(analysis), tuple(drawings), shown, nearest)
 
 
 def _steps_section(analysis: Analysis) -> Section:
@@ -179,23 +249,29 @@ def selection_finding(analysis: Analysis) -> str:
         frame["selected_units"].sum() / units,
         frame["selected_characters"].sum() / characters,
     )
-    unit_noun = "units, counted by weight," if frame["partly_selected_units"].any() else "units"
+    unit_noun = "units (sentences or windows of text)"
+    if frame["partly_selected_units"].any():
+        unit_noun += ", counted by weight,"
     amount = f"{percent(share)} of {number(units, 0)} {unit_noun} were selected, {percent(text)} of the text"
     largest = f"The largest part of it is {top['source']}: {of_selected} of the selected text"
     return f"{amount}. {largest}, {of_pool} of the pool."
 
 
 def losses_finding(table: Table) -> str:
-    """Describe the change of the losses on target and pool text, ours first."""
+    """Describe the change of the perplexity of target and pool text, ours first."""
     text = []
     for name in ("target", "pool"):
         row, others = loss_change(table, name)
         if not np.isfinite(row.change):
             text.append(f"On {name} text no loss was measured.")
             continue
-        changes = f"({'; '.join([number(row.change, sign=True), *others])})"
-        path = f"from {number(row.before)} to {number(row.after)} nats {changes}"
-        text.append(f"On {name} text the loss of {row.arm} went {path}.")
+        ends = [f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others]
+        brackets = f" ({'; '.join(ends)})" if ends else ""
+        text.append(
+            f"The perplexity of held-out {name} text went from {number(row.perplexity_before, 1)} to "
+            f"{number(row.perplexity_after, 1)}{brackets}."
+        )
+    text.append("Perplexity is among how many tokens a model hesitates; lower is better.")
     return " ".join(text)
 
 
@@ -209,10 +285,10 @@ def probe_finding(analysis: Analysis) -> str:
             of_task = [row for row in drawn if row.task == task]
             largest = max(row.labels for row in of_task)
             for row in [row for row in of_task if row.labels == largest]:
-                value = number(row.mean, 4, sign=True)
-                interval = interval_text(row.low, row.high)
+                value = number(row.mean, 3, sign=True)
+                interval = interval_text(row.low, row.high, 3)
                 text.append(
-                    f"{row.arm} − {row.other} on {task}, {row.measure}: {value} "
+                    f"{tables.pair_name(row)} on {task}, {row.measure}: {value} "
                     f"{tables.metric_name(row.metric)}, 95 % interval {interval}."
                 )
     text.append("No verdict rests on these numbers: they are of vectors as they are.")
@@ -220,24 +296,17 @@ def probe_finding(analysis: Analysis) -> str:
 
 
 def results_finding(analysis: Analysis) -> str:
-    """Describe each question on a line: difference, interval, p, verdict and reasons."""
+    """Describe each question on a line: its verdict and the reasons; the numbers are in the table."""
     text = [] if analysis.questions else ["No task has two arms, so there is nothing to compare."]
+    several = len({row.task for row in analysis.questions}) > 1
     for row in analysis.questions:
-        name, value = f"{row.arm} − {row.other} on {row.task}", number(row.mean, 4, sign=True)
-        outcome = ": ".join(filter(None, [row.verdict, row.reasons]))
-        if row.verdict == INCOMPARABLE or row.collapsed_models:
-            text.append(f"{name}: {outcome}.")
-            continue
-        p = f"p = {p_text(row.p)}, {p_text(row.p_holm)} after Holm".replace("= <", "<")
-        interval = interval_text(row.low, row.high)
-        text.append(
-            f"{name}: {value} {tables.metric_name(row.metric)}, 95 % interval {interval}, {p}: {outcome}."
-        )
-    text += [
-        f"{result.arm} on {result.task}: {warning}"
-        for result in analysis.run.results
-        for warning in result.warnings
-    ]
+        name = f"{arm_name(row.arm)} against {arm_name(row.other)}"
+        if several:
+            name += f" on {row.task}"
+        reasons = f" ({row.reasons})" if row.reasons else ""
+        text.append(f"{name[:1].upper()}{name[1:]}: {row.verdict}{reasons}.")
+    measured = [row for row in analysis.questions if row.n and not row.collapsed_models]
+    text += [line for line in map(variance_finding, measured[:1]) if line]
     if any(row.unit != SEED for row in analysis.questions):
         text.append(
             "Each adaptation has a selection of its own; selected text and losses are those of the first."

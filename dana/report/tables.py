@@ -21,7 +21,7 @@ from dana.report.page import (
     text_columns,
 )
 from dana.report.probes import ProbeResult
-from dana.report.run import Candidates, ScoreFrames
+from dana.report.run import ADAPTED, Candidates, ScoreFrames
 from dana.report.verdicts import INCOMPARABLE, ArmComparison, contrasts
 from dana.tasks.kinds import is_error
 
@@ -39,6 +39,20 @@ def metric_name(metric: str) -> str:
     )
 
 
+# Names of arms for a reader who knows no arms.
+ARM_NAMES = {
+    "dana": "adapted",
+    ADAPTED: "adapted",
+    "base": "not adapted",
+    "random": "random text",
+}
+
+
+def arm_name(arm: str) -> str:
+    """Name an arm for a reader who knows no arms: "adapted", "not adapted"."""
+    return ARM_NAMES.get(arm, arm)
+
+
 # Fields of ArmComparison whose columns in differences.csv have other names.
 CSV_COLUMNS = {
     "units_needed": "units_to_decide",
@@ -46,11 +60,23 @@ CSV_COLUMNS = {
     "collapsed_models": "collapsed",
 }
 METRIC = Column("metric", lambda row: metric_name(row.metric), numeric=False)
-DIFFERENCE = Column("difference", lambda row: f"{row.arm} − {row.other}", numeric=False)
+ARM = Column("model", lambda row: arm_name(row.arm), numeric=False)
+DIFFERENCE = Column("models", lambda row: pair_name(row), numeric=False)
 SEEDS = Column("n", lambda row: str(row.n or "–"))
-INTERVAL = Column("95 % interval", lambda row: interval_text(row.low, row.high))
+INTERVAL = Column("95 % interval", lambda row: interval_text(row.low, row.high, 3))
 P = Column("p", lambda row: p_text(row.p))
-P_HOLM = Column("p, Holm", lambda row: p_text(row.p_holm))
+P_HOLM = Column("p, adjusted", lambda row: p_text(row.p_holm))
+
+
+def pair_name(row: Any) -> str:
+    """Name the two arms of a difference: "adapted − not adapted"."""
+    return f"{arm_name(row.arm)} − {arm_name(row.other)}"
+
+
+def _task_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
+    """Return the columns of task and metric if they differ between rows; one is named by the headline."""
+    columns = text_columns("task") if frame["task"].nunique() > 1 else ()
+    return (*columns, METRIC) if frame["metric"].nunique() > 1 else columns
 
 
 def _name(header: str) -> Column:
@@ -190,7 +216,7 @@ def source_table(scores: ScoreFrames) -> Table:
     )
     columns += shares("share_of_selected_units", "share_of_selected_characters")
     caption = "Unit: a sentence or window of a text, which is scored. Selected: the sum of weights."
-    return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
+    return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES, folded=True)
 
 
 def planted_table(scores: ScoreFrames) -> Table | None:
@@ -227,20 +253,18 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         frames[text] = pd.DataFrame({"tokens": last["tokens"], **ends})
     frame = pd.concat(frames, names=["text"]).reset_index()
     columns = (
-        *text_columns("text", "arm"),
+        TEXT,
+        ARM,
         *decimals(0, "tokens"),
         Column("loss before", lambda row: f"{number(row.before)} ± {number(row.before_se)}"),
         Column("loss after", lambda row: f"{number(row.after)} ± {number(row.after_se)}"),
         *decimals(3, "change", sign=True),
-        Column(
-            "perplexity",
-            lambda row: f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}",
-        ),
     )
     caption = (
-        "Held-out text: loss in nats per predicted token (0: always guessed; lower is better) ± standard error over "
-        "examples. The same tokens are predicted every time and in every arm, so differences are more certain than "
-        "these errors suggest. Perplexity: exp(loss)."
+        "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the negative natural "
+        "logarithm of the probability that the model gave to the right token (the unit is called nat): 0 if it was "
+        "always sure of it; lower is better. The same tokens are predicted every time and by every model, so "
+        "differences are more certain than these errors suggest. Perplexity is exp(loss)."
     )
     return Table("losses", caption, frame, columns)
 
@@ -289,15 +313,23 @@ def result_table(results: Sequence[ArmResult]) -> Table:
             {**_head(result), **spread, "degenerate": len(result.collapsed_seeds)}
         )  # collapsed, as in metrics.json
     frame = pd.DataFrame(rows)
-    columns = (*text_columns("task"), METRIC, *text_columns("arm"), SEEDS, *decimals(4, "mean"))
-    columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
-    columns += (*decimals(4, "std"), *decimals(0, "degenerate"))
-    caption = (
-        "Arm: base is not adapted; dana or adapted is adapted to the selected text, random to as much random text; "
-        "others without std are simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the "
-        "predictions of all folds pooled. Interval: over models and test texts. Std: over seeds, ddof 1. A grey row is "
-        "no measurement: a collapsed model does not beat the largest class, or predicts nearly one label."
+    columns = (*_task_columns(frame), ARM, SEEDS, *decimals(3, "mean"))
+    columns += (
+        Column("95 % interval", lambda row: interval_text(row.low, row.high, 3, sign=False)),
     )
+    columns += decimals(3, "std")
+    caption = (
+        "Adapted: trained further on the selected text; random text: trained further on as much random text; not "
+        "adapted: the model as it was. All are then fine-tuned on the labelled texts. Rows without a deviation are "
+        "simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the predictions of all "
+        "folds pooled. Interval: over models and test texts. Deviation: standard deviation over fine-tunings."
+    )
+    if (frame["degenerate"] > 0).any():
+        columns += decimals(0, "degenerate")
+        caption += (
+            " A grey row is no measurement: a collapsed model does not beat the largest class, or predicts nearly one "
+            "label."
+        )
     if "macro_f1" in set(frame["metric"]):
         caption += (
             " Macro-F1: mean over classes of F1, which is high only if precision and recall are."
@@ -310,27 +342,22 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if not comparisons:
         return None
     frame = pd.DataFrame([asdict(row) for row in comparisons]).rename(columns=CSV_COLUMNS)
-    number_columns = map(_if_measured, (*decimals(4, "mean", sign=True), INTERVAL, P, P_HOLM))
-    collapse_column = Column(
-        "collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–"
-    )
-    verdict_column = Column(
-        "verdict", lambda row: ": ".join(filter(None, [row.verdict, row.reasons])), numeric=False
-    )
-    columns = (
-        *text_columns("task"),
-        DIFFERENCE,
-        SEEDS,
-        *number_columns,
-        collapse_column,
-        verdict_column,
-    )
+    number_columns = map(_if_measured, (*decimals(3, "mean", sign=True), INTERVAL, P, P_HOLM))
+    columns = (*_task_columns(frame), DIFFERENCE, SEEDS, *number_columns)
     caption = (
-        "Differences of arms on the same texts. n: adaptations, folds, or seeds of one adaptation. Interval and p: "
+        "Differences on the same texts. n: adaptations, folds, or fine-tunings of one adaptation. Interval and p: "
         "Student's t with a standard error over these and over test texts; p is how often chance alone would give such "
-        "a difference. Holm's adjustment of p allows for asking several questions, those of all tasks. A verdict needs "
-        "p of at most 0.05 after Holm and no collapsed model. Other rows get no verdict; grey ones are no measurement."
+        "a difference. Adjusted: several questions are asked, those of all tasks, so each p is raised (by Holm's "
+        "method). A verdict needs an adjusted p of at most 0.05. Other rows get no verdict."
     )
+    if (frame["collapsed"] > 0).any():
+        columns += (
+            Column(
+                "collapsed", lambda row: f"{row.collapsed} of {2 * row.models}" if row.n else "–"
+            ),
+        )
+        caption += " Grey rows are no measurement: a model collapsed."
+    columns += text_columns("verdict")
     grey = tuple((frame["collapsed"] > 0) | (frame["verdict"] == INCOMPARABLE))
     return Table("differences", caption, frame, columns, grey=grey)
 
@@ -363,21 +390,22 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
         "detectable",
     ]
     parts = ["unit_share", "seed_share", "text_share"]
-    units = Column("units", lambda row: f"{row.n} {row.unit}s", numeric=False)
+    frame = pd.DataFrame(rows)[names + parts]
+    units = Column("repetitions", lambda row: f"{row.n} {row.unit}s", numeric=False)
     columns = (
-        *text_columns("task"),
+        *(text_columns("task") if frame["task"].nunique() > 1 else ()),
         DIFFERENCE,
         units,
         *decimals(0, "texts"),
-        *decimals(4, *names[6:]),
+        *decimals(3, "error", "detectable"),
         *shares(*parts),
     )
     caption = (
-        "Standard deviations of the difference: between units, beyond that of the fine-tunings within one; between "
-        "fine-tunings of one unit; between test sets of this size. What would show is decided in four of five reruns "
-        "of this size. Last, shares of the squared standard error."
+        "What would show is decided in four of five reruns of this size. Last, shares of the squared standard error: "
+        "from repetitions (seeds, folds or adaptations), beyond that of the fine-tunings within one; from fine-tunings "
+        "of one; from test texts."
     )
-    return Table("variance", caption, pd.DataFrame(rows)[names + parts], columns, folded=True)
+    return Table("variance", caption, frame, columns, folded=True)
 
 
 def probe_table(probes: Sequence[ProbeResult]) -> Table:
@@ -402,15 +430,17 @@ def probe_table(probes: Sequence[ProbeResult]) -> Table:
                 "high": high,
             }
         )
-    columns = (*text_columns("task"), METRIC, *text_columns("arm", "measure"))
-    columns += (SEEDS, *decimals(4, "mean"))
-    columns += (Column("95 % interval", lambda row: interval_text(row.low, row.high, sign=False)),)
+    frame = pd.DataFrame(rows)
+    columns = (*_task_columns(frame), ARM, *text_columns("measure"), SEEDS, *decimals(3, "mean"))
+    columns += (
+        Column("95 % interval", lambda row: interval_text(row.low, row.high, 3, sign=False)),
+    )
     caption = (
         "The vectors of each model as it is, not fine-tuned: a linear model fitted to so many labels, or the vote of "
         "the nearest of all labelled texts by cosine. Means over draws of labels, which are the same for all arms. "
         "n: adaptations or folds. Interval: over these and test texts."
     )
-    return Table("probe", caption, pd.DataFrame(rows), columns)
+    return Table("probe", caption, frame, columns, folded=True)
 
 
 def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
@@ -446,14 +476,15 @@ def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
             )
     if not rows:
         return None
-    columns = (*text_columns("task", "measure"), DIFFERENCE, SEEDS)
-    columns += (*decimals(4, "mean", sign=True), INTERVAL, P, *decimals(4, "detectable"))
+    frame = pd.DataFrame(rows)
+    columns = (*_task_columns(frame), *text_columns("measure"), DIFFERENCE, SEEDS)
+    columns += (*decimals(3, "mean", sign=True), INTERVAL, P, *decimals(3, "detectable"))
     caption = (
         "Differences on the same labels and test texts. n: adaptations or folds; with one, interval and p are over "
         "texts alone and say nothing of another adaptation. p is not adjusted for the number of rows. The last column "
         "is what would show in four of five reruns."
     )
-    return Table("probe_differences", caption, pd.DataFrame(rows), columns)
+    return Table("probe_differences", caption, frame, columns)
 
 
 def retrieval_table(rows: pd.DataFrame) -> Table:
@@ -465,7 +496,7 @@ def retrieval_table(rows: pd.DataFrame) -> Table:
         mrr_10=("mrr_10", "mean"),
         ndcg_10=("ndcg_10", "mean"),
     ).reset_index()
-    columns = (TEXT, *text_columns("arm"), SEEDS, *decimals(0, "documents"))
+    columns = (TEXT, ARM, SEEDS, *decimals(0, "documents"))
     columns += (Column("MRR@10", lambda row: number(row.mrr_10)),)
     columns += (Column("nDCG@10", lambda row: number(row.ndcg_10)),)
     caption = (

@@ -289,7 +289,8 @@ def _judge(
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:
-        reasons.append(f"p = {row.p_holm:.2g} after Holm is above {ALPHA}")
+        adjusted = f", adjusted for {count} questions," if count > 1 else ""
+        reasons.append(f"p = {row.p_holm:.2g}{adjusted} is above {ALPHA}")
     if not reasons:
         sign = 1 if result.direction == "higher" else -1
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)

@@ -248,7 +248,7 @@ def seed_stage(
             "model": model_name(model),
             "preset": settings.preset,
             "settings": {**asdict(job.preset), "seeds": [seed], "max_train": job.max_train},
-            **_describe_data(job, splits),
+            **_describe_data(job, splits, inputs),
             "baselines": {},
             "folds": None if fold is None else fold_count(job.task, data),
         }
@@ -456,22 +456,32 @@ def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
         splits = job.read()
         job.raw_files.check_unchanged()
         inputs = job.encode(splits)
-        for warning in data_warnings(_describe_data(job, splits)):
+        for warning in data_warnings(_describe_data(job, splits, inputs)):
             log.warning("finetune  %s", warning)
         _last_inputs.clear()
         _last_inputs[key] = splits, inputs
     return _last_inputs[key]
 
 
-def _describe_data(job: Finetuning, splits: Splits) -> dict[str, Any]:
+def _describe_data(
+    job: Finetuning, splits: Splits, inputs: dict[str, EncodedSplit]
+) -> dict[str, Any]:
     """Say what of the data may make a score mean less than it seems.
 
     Returns:
         ``untrained_labels``, those that development or test examples have and no training example;
-        and ``split_overlap``, how many test texts are in which other split.
+        ``split_overlap``, how many test texts are in which other split; and ``full_texts``, how
+        many test texts have all the tokens that are read, so that longer ones are cut.
     """
     kind = job.task.label_kind
     absent_in_training = kind.absent([row.label for row in job.training_texts(splits)])
     absent_elsewhere = kind.absent([row.label for row in splits["dev"] + splits["test"]])
     untrained = [label for label in absent_in_training if label not in absent_elsewhere]
-    return {"untrained_labels": untrained, "split_overlap": overlap(splits)}
+    limit = job.preset.max_tokens
+    lengths = [len(tokens) for tokens in inputs["test"].tokens]
+    full = {"count": sum(length >= limit for length in lengths), "of": len(lengths)}
+    return {
+        "untrained_labels": untrained,
+        "split_overlap": overlap(splits),
+        "full_texts": {**full, "max_tokens": limit},
+    }

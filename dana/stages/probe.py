@@ -43,7 +43,7 @@ from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.pooling import read_pooling
-from dana.report.probes import ALL, LINEAR, NEIGHBOURS
+from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, read_splits, subset
 from dana.tasks.kinds.base import Kind
@@ -52,6 +52,9 @@ log = get_logger(__name__)
 
 PROBE_FILE = "probe.json"
 RETRIEVAL_FILE = "retrieval.json"
+SHOWN_TEXTS = 12  # test texts whose neighbours are written
+SHOWN_NEIGHBOURS = 3
+LONGEST_TEXT = 400  # characters of a text that is written
 CHOOSING_DRAWS = 3  # of a size, that choose the penalty
 FEWEST_DOCUMENTS = 20  # fewer are too easy to search
 OF_PROBE = ("sizes", "draws", "seed", "max_tokens")  # settings that decide a probe
@@ -82,8 +85,8 @@ def probe_stage(
         model: Folder with safetensors, or Hub name.
         card: A task card's name or YAML file.
         settings: Sizes and draws.
-        out: Folder for ``probe.json`` (a row per size) and ``predictions.parquet`` (a row per
-            size, draw and test text).
+        out: Folder for ``probe.json`` (a row per size), ``predictions.parquet`` (a row per size,
+            draw and test text) and ``neighbours.json`` (the nearest labelled texts of a few).
         texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
         data: Folder of the card's data.
         fold: The fold that is tested, of a card with several.
@@ -113,7 +116,7 @@ def probe_stage(
     def write(draft: Draft) -> None:
         splits = read_splits(task, data, fold)
         train, test, apart = texts_apart(subset(splits["train"], texts.max_train), splits["test"])
-        table, metrics = _probe(encoder, task, train, test, settings)
+        table, metrics, nearest = _probe(encoder, task, train, test, settings)
         details = {
             "model": model_name(model),
             "settings": of_probe,
@@ -121,6 +124,7 @@ def probe_stage(
             "groups_in_test": apart,
         }
         write_json(draft.path / PROBE_FILE, {**_head(task), **details, **metrics})
+        write_json(draft.path / NEIGHBOURS_FILE, {"texts": nearest})
         means = {row["size"]: row["mean"] for row in metrics["sizes"]}
         means[NEIGHBOURS] = metrics["neighbours"]["mean"]
         draft.notes["metrics"] = {f"{task.metric}_{name}": mean for name, mean in means.items()}
@@ -184,8 +188,12 @@ def _probe(
     train: list[Example],
     test: list[Example],
     settings: ProbeSettings,
-) -> tuple[pa.Table, dict[str, Any]]:
-    """Encode both texts, fit and predict; returns the predictions, and the entries of ``probe.json``."""
+) -> tuple[pa.Table, dict[str, Any], list[dict[str, Any]]]:
+    """Encode both texts, fit and predict.
+
+    Returns:
+        The predictions; the entries of ``probe.json``; those of ``neighbours.json``.
+    """
     kind = task.label_kind
     vectors = encoder.encode(joined_texts([*train, *test])).cpu().numpy()
     labels = kind.gather([example.label for example in (*train, *test)])
@@ -228,7 +236,53 @@ def _probe(
         "left_out": left_out,
         "neighbours": {"number": number, "mean": score},
     }
-    return pa.concat_tables(tables), metrics
+    nearest = _nearest_texts(train, test[:SHOWN_TEXTS], vectors[:count], vectors[count:], kind)
+    return pa.concat_tables(tables), metrics, nearest
+
+
+def _nearest_texts(
+    train: Sequence[Example],
+    test: Sequence[Example],
+    known: np.ndarray,
+    vectors: np.ndarray,
+    kind: Kind,
+) -> list[dict[str, Any]]:
+    """Describe the labelled texts that are nearest to each test text, for people to look at.
+
+    Args:
+        train: Labelled texts.
+        test: Test texts.
+        known: Vectors of the labelled texts.
+        vectors: Vectors of the test texts, of which there may be more.
+        kind: Kind of label.
+    """
+    found = nearest_rows(vectors[: len(test)], known, min(SHOWN_NEIGHBOURS, len(train)))
+    rows = []
+    for index, (example, others) in enumerate(zip(test, found, strict=True)):
+        own = vectors[index]
+        neighbours = [
+            {
+                **_text_and_label(train[other], kind),
+                "cosine": round(_cosine(own, known[other]), 4),
+            }
+            for other in others.tolist()
+        ]
+        rows.append({**_text_and_label(example, kind), "neighbours": neighbours})
+    return rows
+
+
+def _text_and_label(example: Example, kind: Kind) -> dict[str, str]:
+    """Describe an example by the beginning of its text, and the names of its labels."""
+    text = " / ".join(example.texts)
+    codes = example.label if isinstance(example.label, tuple) else (example.label,)
+    names = [kind.labels[int(code)] if kind.labels else f"{code:g}" for code in codes]
+    return {"text": text[:LONGEST_TEXT], "label": ", ".join(names) or "none"}
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Compute the cosine of two vectors; 0 if one is zero."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / lengths if lengths else 0.0
 
 
 def _table(

@@ -15,7 +15,6 @@ from dana.core.statistics import FIRST_LOOK, describe_difference, smallest_diffe
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.models.pooling import read_pooling
-from dana.report.gate import gate_text
 from dana.report.run import is_control
 from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
@@ -133,12 +132,10 @@ def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
 
 
 def _show_selection(step: Step, output: str) -> None:
-    """Log a first look at the text that an arm selects, of the first adaptation, and what it could teach the base."""
+    """Log a first look at the text that an arm selects, of the first adaptation."""
     arm = step.labels.get("arm", "")
     if step.name == f"weigh/{arm}" != "weigh/random":
         log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
-    if step.name == f"gate/{arm}":
-        log.info("gate      %s: %s", arm, gate_text(open_artifact(Path(output), "gate").manifest))
 
 
 def plan_run(settings: RunSettings, quick: bool = False) -> Run:

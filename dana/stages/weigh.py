@@ -1,12 +1,9 @@
 """``dana weigh``: turn scores into weights and selected text (DANA, section 3.2)."""
 
-import gzip
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -74,7 +71,7 @@ from dana.weighting.settings import Balance, WeighSettings, parse_balance
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
-MOST_SHOWN = 1_000  # passages of selected text that examples are drawn from
+MOST_SOURCES = 5  # that a first look names
 BYTES_A_UNIT = 40  # at the peak, of documents of nine units
 SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
 KEYS = ("doc_id", "unit")  # columns that a table of groups must have
@@ -196,8 +193,9 @@ def _weigh(inputs: Inputs, draft: Draft) -> None:
     _write_weights(scores, scored, weights, settings, draft)
     if settings.policy != "sigmoid":
         path = draft.path / SELECTED_TEXT
-        lines = write_selected_text(path, scores, pool, scored, weights.weight)
+        lines, passages = write_selected_text(path, scores, pool, scored, weights.weight)
         draft.counts["selected_texts"] = lines
+        draft.notes["passages"] = passages
     if inputs.groups is None or groups is None:
         draft.notes["in_domain"] = estimate_purity(held_out, scored, weights, settings, chose)
         return
@@ -495,25 +493,36 @@ def _write_curve(amount: Amount, draft: Draft) -> None:
     draft.notes["beta"] = asdict(amount)
 
 
-def first_look(weights: Artifact, passages: int = 5) -> str:
-    """Describe selected text by its amount, its largest sources and a few passages, one a line."""
+def first_look(weights: Artifact) -> str:
+    """Describe selected text by its amount, its largest sources, its likeness to the task, and passages.
+
+    The passages are the best, the middle and the last of the whole selection by score.
+    """
     counts = weights.manifest["counts"]
-    text = weights.path / SELECTED_TEXT
     by_source = {source: row["selected_characters"] for source, row in counts["by_source"].items()}
     total = sum(by_source.values()) or 1
     largest = sorted(by_source, key=by_source.__getitem__, reverse=True)
-    shares = ", ".join(f"{source} {by_source[source] / total:.0%}" for source in largest[:passages])
-    lines = [
-        f"{counts['units']['selected']:,} of {counts['units']['in']:,} units; of its text {shares}"
+    shares = [
+        f"{source} {by_source[source] / total:.0%}" for source in largest if by_source[source]
     ]
-    if text.is_file():
-        with gzip.open(text, "rt", encoding="utf-8") as stream:
-            records = [json.loads(line) for line in islice(stream, MOST_SHOWN)]
-        step = max(1, len(records) // passages)
-        lines += [
-            f"{record['source']}: {shorten(record['text'], 100)}"
-            for record in records[::step][:passages]
-        ]
+    others = len(shares) - MOST_SOURCES
+    listed = ", ".join(shares[:MOST_SOURCES])
+    if others > 0:
+        listed += f", and {others:,} other sources"
+    units = counts["units"]
+    lines = [
+        f"{units['selected']:,} of {units['in']:,} units (a unit is a sentence or window of text)",
+        f"by source: {listed}",
+        describe_purity(weights.manifest["in_domain"]),
+    ]
+    passages = weights.manifest.get("passages", [])
+    if passages:
+        lines.append(
+            f"from all {counts['selected_texts']:,} passages by score (lower is more like the task):"
+        )
+    for passage in passages:
+        head = f"{passage['place']}, {passage['score']:.3g}, {passage['source']}"
+        lines.append(f"{head}: {shorten(passage['text'], 100)}")
     return "\n          ".join(lines)
 
 

@@ -22,6 +22,7 @@ from dana.tasks.settings import Hygiene
 
 PAIRS = (("dev", "train"), ("test", "train"), ("test", "dev"))
 MAX_IDS = 3
+MOST_CUT = 0.02  # share of test texts that may be cut before it is warned of
 REMEDY = "Their labels mean nothing: try learning_rate=auto, more steps, more training texts or another checkpoint."
 
 Match = tuple[Example, Example]
@@ -198,6 +199,12 @@ def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
     if labels:
         warnings.append(
             f"Beware: no training text has the label {', '.join(labels)}: it cannot be learnt."
+        )
+    full = metrics.get("full_texts")
+    if full and full["count"] > MOST_CUT * full["of"]:
+        warnings.append(
+            f"Beware: {full['count']:,} of {full['of']:,} test texts have {full['max_tokens']} tokens "
+            "or more, and no more are read: raise max_tokens of fine-tuning."
         )
     return warnings
 

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ LARGEST_SCORE = 1e100  # so that sums of squares are finite
 SELECTED_TEXT = f"{META_DIR}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
 COMPRESSION = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
 UNITS_AT_A_TIME = 1 << 13  # whose texts are in memory
+SHOWN = 2  # passages of each place that are shown: of the best, the middle and the last
+LONGEST_SHOWN = 400  # characters of a passage that is shown
 
 
 @dataclass(frozen=True)
@@ -517,9 +520,32 @@ class Texts:
         ]
 
 
+def places_to_show(scores: np.ndarray) -> dict[int, tuple[str, int]]:
+    """Choose the passages that stand for a whole selection: the best, the middle and the last by score.
+
+    Args:
+        scores: Mean score of each passage; lower = more in-domain. Of shape (passages,).
+
+    Returns:
+        Place (``best``, ``middle`` or ``last``) and rank, from 1, by row of `scores`; two rows a
+        place, fewer where there are not so many passages.
+    """
+    order = np.argsort(scores, kind="stable")
+    count = len(order)
+    best = range(min(SHOWN, count))
+    last = range(max(SHOWN, count - SHOWN), count)
+    first_middle = max(SHOWN, (count - SHOWN) // 2)
+    middle = range(first_middle, min(first_middle + SHOWN, max(SHOWN, count - SHOWN)))
+    places = {}
+    for place, ranks in (("best", best), ("middle", middle), ("last", last)):
+        for rank in ranks:
+            places[int(order[rank])] = place, rank + 1
+    return places
+
+
 def write_selected_text(
     path: Path, scores: Path, pool: Path, scored: Pool, weight: np.ndarray
-) -> int:
+) -> tuple[int, list[dict[str, Any]]]:
     """Write the selected text: one JSON line per run of adjacent units with a weight above 0, gzipped.
 
     A line is contiguous text of one document: ``id``, ``doc_id``, ``source``, ``first_unit``,
@@ -533,12 +559,18 @@ def write_selected_text(
         weight: Weight of each unit.
 
     Returns:
-        Number of lines.
+        Number of lines; and passages from the whole selection to show (:func:`places_to_show`),
+        each with ``place``, ``rank``, ``source``, ``score`` and the beginning of its ``text``.
 
     Raises:
         DataError: If a document is not in the pool, or out of order.
     """
     first, last = selected_runs(weight, scored.document_starts)
+    means = np.array(
+        [scored.score[start : end + 1].mean() for start, end in zip(first, last, strict=True)]
+    )
+    places = places_to_show(means)
+    shown = []
     is_end = np.zeros(scored.units, dtype=bool)
     is_end[first] = True
     is_end[last] = True
@@ -559,7 +591,7 @@ def write_selected_text(
     ):
         for batch in runs.to_batches(max_chunksize=UNITS_AT_A_TIME):
             for run in batch.to_pylist():
-                score = scored.score[first[row] : last[row] + 1].mean()
+                text = texts.text_of(run["doc_id"])[run["start"] : run["end"]]
                 record = {
                     "id": f"{run['doc_id']}:{run['unit']}-{run['last_unit']}",
                     "doc_id": run["doc_id"],
@@ -568,13 +600,29 @@ def write_selected_text(
                     "last_unit": run["last_unit"],
                     "start": run["start"],
                     "end": run["end"],
-                    "score": float(score),
-                    "text": texts.text_of(run["doc_id"])[run["start"] : run["end"]],
+                    "score": float(means[row]),
+                    "text": text,
                 }
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                if row in places:
+                    shown.append(_passage(record, *places[row]))
                 row += 1
             bar.update(batch.num_rows)
-    return row
+    return row, sorted(shown, key=itemgetter("rank"))
+
+
+def _passage(record: dict[str, Any], place: str, rank: int) -> dict[str, Any]:
+    """Describe a passage of the selected text for the manifest, with the beginning of its text on one line."""
+    text = " ".join(record["text"].split())
+    if len(text) > LONGEST_SHOWN:
+        text = text[: LONGEST_SHOWN - 1] + "…"
+    return {
+        "place": place,
+        "rank": rank,
+        "source": record["source"],
+        "score": record["score"],
+        "text": text,
+    }
 
 
 def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:

@@ -3,6 +3,7 @@
 import re
 import xml.etree.ElementTree as tree
 
+import pandas as pd
 import pytest
 
 from dana.report import figures
@@ -64,6 +65,27 @@ def test_an_arm_has_one_style_in_all_figures():
     assert len(figures.arm_styles(map(str, range(20)))) == 20
 
 
+def test_sources_are_parts_of_one_bar_beside_the_pools(tables):
+    frame = tables["selected_by_source"].frame
+    more = [f"more{number}" for number in range(5)]
+    smaller = pd.concat([frame, *(frame.tail(1).assign(source=name) for name in more)])
+    figure = figures.source_bars(smaller)
+    assert figure.alt.startswith("Sources of the selected text as parts of one bar")
+    assert re.search(r"target \(planted\) 91 %, python 8 %, .* 3 others \d %\.$", figure.alt)
+    widths = [
+        abs(float(right) - float(left))
+        for left, right in re.findall(
+            r'd="M ([\d.]+) [\d.]+ \nL ([\d.]+) [\d.]+ \nL [\d.]+ [\d.]+ \nL [\d.]+ [\d.]+ \nz\n" clip-path',
+            figure.svg,
+        )
+    ]
+    assert len(widths) == 2 * 7, "a part a source and one for the rest, of selection and pool"
+    assert widths[0] / widths[2] == pytest.approx(
+        frame["share_of_selected_characters"][0] / frame["share_of_selected_characters"][1],
+        rel=0.01,
+    )
+
+
 def test_loss_curves_start_at_zero_fall_with_the_loss_and_share_their_limits(frames):
     frame = frames.evaluations
     higher = frame.assign(target_loss=frame["target_loss"] + 3)
@@ -103,7 +125,7 @@ def test_forest_rows_are_every_arm_against_base_and_random(tmp_path):
     assert sorted(zip(rows["task"], rows["arm"], rows["other"], strict=True)) == triples
     labels = re.findall(r">([^<>]+)</text>", forest(frame).svg)
     assert [text for text in labels if text in ("one", "two")] == ["one", "two"]
-    assert labels.count("dana − base, n = 8") == 2
+    assert labels.count("adapted − not adapted, n = 8") == 2
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,12 @@ def test_result_and_difference_table_by_hand():
     )
     table = tables.difference_table(compare_arms(cells))
     index = [column.header for column in table.columns].index("collapsed")
-    texts = {row[1]: row[index] for row, _ in table.rows()}
-    assert texts == {"dana − base": "1 of 6", "dana − random": "1 of 6", "random − base": "2 of 6"}
+    texts = {row[0]: row[index] for row, _ in table.rows()}
+    assert texts == {
+        "adapted − not adapted": "1 of 6",
+        "adapted − random text": "1 of 6",
+        "random text − not adapted": "2 of 6",
+    }
     assert table.frame["collapsed"].tolist() == [1, 1, 2]
     assert tables.variance_table(compare_arms(cells)) is None, "collapsed models vary over nothing"
     intact = [replace(arm_result, collapsed_seeds=frozenset()) for arm_result in cells[::2]]
@@ -130,10 +134,11 @@ def test_result_and_difference_table_by_hand():
 def test_difference_table_of_one_seed_has_dashes():
     pair = results(base=[0.1], dana=[0.9])
     ((cells, look),) = tables.difference_table(compare_arms(pair)).rows()
-    assert (cells[3:7], look) == (["–"] * 4, "grey"), "base collapsed"
+    assert (cells[2:6], look) == (["–"] * 4, "grey"), "base collapsed"
     intact = [replace(arm_result, collapsed_seeds=frozenset()) for arm_result in pair]
     ((cells, look),) = tables.difference_table(compare_arms(intact)).rows()
-    assert (cells[1:7], look) == (["dana − base", "1", "+0.8000", "–", "1.0000", "1.0000"], "")
+    expected = ["adapted − not adapted", "1", "+0.800", "–", "1.0000", "1.0000", "undecided"]
+    assert (cells, look) == (expected, "")
     assert tables.difference_table(compare_arms(results(dana=[0.1]))) is None
 
 

@@ -149,9 +149,7 @@ def test_seeds_that_disagree_are_undecided_and_more_are_planned():
     dana = add_right(right, [300] * 6 + [-200] * 2)
     row = compare(base=right, dana=dana)["dana", "base"]
     assert row.verdict == "undecided"
-    assert row.reasons.startswith(
-        f"p = {row.p_holm:.2g} after Holm is above 0.05; a difference of "
-    )
+    assert row.reasons.startswith(f"p = {row.p_holm:.2g} is above 0.05; a difference of ")
     both = two_level(dana.astype(float) - right, 8)
     assert (
         both.at(row.units_needed, 2000).detectable()
@@ -168,6 +166,7 @@ def test_of_two_questions_each_is_decided_after_holm_and_planned_for_at_its_leve
     dana = add_right(right, [300] * 6 + [-150] * 2)
     row = compare(base=right, random=right, dana=dana)["dana", "base"]
     assert row.p < 0.05 < row.p_holm
+    assert row.reasons.startswith(f"p = {row.p_holm:.2g}, adjusted for 2 questions, is above 0.05")
     both = two_level(dana.astype(float) - right, 8)
     assert row.detectable == pytest.approx(both.detectable(2))
     more, fewer = (both.at(row.units_needed - less, 2000).detectable(2) for less in (0, 1))
@@ -322,8 +321,7 @@ def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adapt
     )
     assert row.remedy == remedy
     analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), results=()))
-    assert next_step(analysis) == f"more {remedy}"
-    sentence = headline.notes(SimpleNamespace(**vars(analysis), tables={}))[0]
-    assert sentence.endswith(
+    assert next_step(analysis) == f"nothing is decided yet; more {remedy} would help most"
+    assert headline.variance_finding(row).endswith(
         f"more {remedy}{', which it knows nothing of,' * ('one_adaptation' in fields)} would help most."
     )

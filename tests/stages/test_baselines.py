@@ -124,9 +124,9 @@ def test_the_best_baseline_is_a_question_and_a_model_below_it_is_said_so(tmp_pat
     assert rows["base"].p_holm == pytest.approx(2 * max(rows["base"].p, rows["TF-IDF"].p), rel=1)
     assert (
         headline(analysis)
-        == "Adapted 0.71 beats not adapted 0.51, does not beat TF-IDF 0.94 on toy."
+        == "Adapted 0.71 is better than not adapted 0.51 and is worse than TF-IDF 0.94 on toy."
     )
-    assert next_step(analysis).startswith("use TF-IDF, which needs no adaptation")
+    assert next_step(analysis).startswith("use TF-IDF, which is better and needs no adaptation")
     result = json.loads(json.dumps(summary(analysis)))
     assert (result["metric"], result["n"], result["folds"]) == ("macro_f1", 300, None)
     assert result["arms"]["dana"]["n"] == 8

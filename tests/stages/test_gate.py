@@ -124,16 +124,20 @@ def test_the_distance_of_words_is_that_of_jensen_and_shannon(tmp_path):
     )
 
 
-def test_what_is_unknown_is_left_out_of_the_sentence():
-    losses = {"selected": 3.9, "selected_se": 0.1, "random": 3.4, "random_se": None}
-    gate = {"base_losses": losses, "known_to_base": 0.125, "in_domain": 0.0017, "vocabulary": 0.5}
-    numbers = "3.90 against 3.40 nats a token, lower is better"
-    start = f"The base predicts the selected text worse than random text ({numbers})"
-    words = "; the words of target and pool text are 0.50 apart, of 1."
-    pool = "0.17\xa0% of the pool scores like the task"
-    assert gate_text(gate) == f"{start}; it was trained on 12.5\xa0% of it; {pool}{words}"
-    assert gate_text({**gate, "known_to_base": None, "in_domain": None}) == f"{start}{words}"
-    assert gate_text({"base_losses": losses}) == f"{start}."
-    unmeasured = {**losses, "selected": None}
-    assert gate_text({**gate, "base_losses": unmeasured}) == f"{pool}{words}"
-    assert gate_text({"base_losses": unmeasured}) == gate_text({}) == ""
+@pytest.mark.parametrize(
+    ("selected", "error", "words"),
+    [
+        (2.1, 0.1, "easier than random text of the pool (perplexity 8.2 against 30.0)"),
+        (3.9, 0.1, "harder than random text of the pool (perplexity 49.4 against 30.0)"),
+        (2.1, 0.7, "as hard as random text of the pool (perplexity 8.2 against 30.0)"),
+    ],
+)
+def test_the_sentence_on_the_base_says_which_text_is_harder_and_leaves_out_what_is_unknown(
+    selected, error, words
+):
+    losses = {"selected": selected, "selected_se": error, "random": 3.4, "random_se": None}
+    text = gate_text({"base_losses": losses, "known_to_base": 0.125})
+    assert text.startswith(f"Before adaptation the model finds the selected text {words}, and was")
+    assert "trained on 12.5\xa0% of it. This does not predict" in text
+    assert f"{words}. This does not predict" in gate_text({"base_losses": losses})
+    assert gate_text({"base_losses": {**losses, "selected": None}}) == gate_text({}) == ""

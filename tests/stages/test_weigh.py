@@ -26,7 +26,7 @@ from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataErro
 from dana.core.schemas import HELD_OUT_TARGET, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.texts import pool_stage
-from dana.stages.weigh import CURVE, weigh_stage, weights_text
+from dana.stages.weigh import CURVE, first_look, weigh_stage, weights_text
 from dana.train.settings import AdaptSettings
 from dana.weighting.in_domain import (
     Estimate,
@@ -64,6 +64,30 @@ def test_sigmoid_weighs_every_unit_and_falls_with_the_score(topics, tmp_path):
     standard = (scores["score"] - scores["score"].mean()) / scores["score"].std(ddof=0)
     by_hand = 1 / (1 + np.exp(-4 * (np.quantile(standard, 0.2) - standard)))
     np.testing.assert_allclose(weights["weight"], by_hand, rtol=1e-4)
+
+
+def test_a_first_look_shows_passages_of_the_whole_selection_and_not_of_its_first_file(tmp_path):
+    """The first 1,200 documents are selected, too, but the best text comes after them."""
+    task = "\n\n".join(f"cell {number} binds protein and gene" for number in range(40))
+    (tmp_path / "cells.txt").write_text(task)
+    rows = [
+        {"id": f"{source}{number}", "source": source, "text": f"{words} number {number} of many."}
+        for source, words in (("first", "the court ruled"), ("last", "cell binds protein"))
+        for number in range(1200)
+    ]
+    (tmp_path / "pool.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_scores(tmp_path, tmp_path)
+    settings = WeighSettings(beta=0.9, gamma=1)
+    look = first_look(weigh_stage(tmp_path / "scores", tmp_path / "pool", settings, tmp_path / "w"))
+    best, last = (
+        [line for line in look.splitlines() if line.strip().startswith(f"{place}, ")]
+        for place in ("best", "last")
+    )
+    assert [", last: cell binds protein number" in line for line in best] == [True, True]
+    assert [", first: the court ruled number" in line for line in last] == [True, True]
+    shares = re.search(r"by source: last (\d+)%, first (\d+)%", look)
+    assert int(shares[1]) + int(shares[2]) == 100
+    assert "like held-out target text" in look
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -18,6 +18,7 @@ from dana.weighting.selection import (
     Pool,
     count_tokens,
     counting_tokenizer,
+    places_to_show,
     selected_runs,
     write_selected_text,
 )
@@ -85,11 +86,25 @@ def test_selected_text_is_that_of_the_units(table, tmp_path, monkeypatch):
     for units in (2, 1 << 13):
         monkeypatch.setattr(selection, "UNITS_AT_A_TIME", units)
         path = tmp_path / f"selected-{units}.gz"
-        weight, lines = select(table, path)
+        weight, (lines, shown) = select(table, path)
         texts.append(gzip.decompress(path.read_bytes()).decode())
     assert texts[0] == texts[1]
     records = pd.read_json(path, lines=True)
     assert len(records) == lines == texts[0].count("\n") > 5
+    by_score = records.sort_values("score", kind="stable").reset_index(drop=True)
+    middle = (lines - 2) // 2
+    assert [passage["rank"] for passage in shown] == [
+        1,
+        2,
+        middle + 1,
+        middle + 2,
+        lines - 1,
+        lines,
+    ]
+    for passage in shown:
+        row = by_score.loc[passage["rank"] - 1]
+        assert (passage["source"], passage["score"]) == (row["source"], pytest.approx(row["score"]))
+        assert passage["text"] == " ".join(row["text"].split())
     frame = pd.read_parquet(table / "scores")
     units = frame[weight > 0]
     words = [
@@ -103,6 +118,33 @@ def test_selected_text_is_that_of_the_units(table, tmp_path, monkeypatch):
         assert len(own) == line.last_unit - line.first_unit + 1
         assert line.score == pytest.approx(own["score"].mean())
         assert (line.start, line.end) == (own["start"].iloc[0], own["end"].iloc[-1])
+
+
+@pytest.mark.parametrize(
+    ("count", "ranks"),
+    [
+        (0, []),
+        (1, [("best", 1)]),
+        (3, [("best", 1), ("best", 2), ("last", 3)]),
+        (5, [("best", 1), ("best", 2), ("middle", 3), ("last", 4), ("last", 5)]),
+        (
+            101,
+            [
+                ("best", 1),
+                ("best", 2),
+                ("middle", 50),
+                ("middle", 51),
+                ("last", 100),
+                ("last", 101),
+            ],
+        ),
+    ],
+)
+def test_shown_passages_are_the_best_the_middle_and_the_last_of_all(count, ranks):
+    scores = np.random.default_rng(0).permutation(count).astype(float)
+    places = places_to_show(scores)
+    assert sorted(places.values(), key=lambda place: place[1]) == ranks
+    assert all(scores[row] == rank - 1 for row, (_, rank) in places.items())
 
 
 def test_tokens_of_each_unit_are_counted(table, tmp_path, monkeypatch, tiny_tokenizer):
