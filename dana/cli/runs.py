@@ -84,7 +84,7 @@ def _quickstart(args: argparse.Namespace) -> None:
     """Run the whole job on text from this machine: no data, no Hub, no GPU.
 
     Harvests the documentation of the installed Python packages, with scipy's planted in it as the
-    text to find, compares selectors, selects, and shows sources and five passages within two
+    text to find, compares selectors, selects, and shows sources and passages within two
     minutes. Then it adapts the small model that ships with dana, once on the selected and once on
     as much random text, fine-tunes all three eight times and writes runs/quickstart/report.html.
     Six to nine minutes on two cores. Run it again to resume.

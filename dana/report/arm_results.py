@@ -18,6 +18,7 @@ from dana.core.config import flatten
 from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
 from dana.report.files import RESULTS, read_columns, read_object, reading
+from dana.report.page import plain_value
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel
@@ -233,10 +234,17 @@ def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> li
 def _difference(name: str, value: Any, other: Any) -> str:
     parts = name.split(".", 1)
     name = parts[1] if parts[0] in IN_RESULT and len(parts) > 1 else name
-    texts = ["not recorded" if value is None else str(value) for value in (value, other)]
+    texts = [_in_words(one) for one in (value, other)]
     if name.startswith("data.") or max(map(len, texts)) > LONGEST:
         return f"{name.removeprefix('data.')} differs"
     return f"{name} {texts[0]} against {texts[1]}"
+
+
+def _in_words(value: Any) -> str:
+    """Format a setting as it is typed, and a list or dictionary without brackets."""
+    if value is None:
+        return "not recorded"
+    return plain_value(value) if isinstance(value, dict | list) else str(value)
 
 
 def _some(seeds: Sequence[int]) -> str:

@@ -9,7 +9,16 @@ import pandas as pd
 from dana.core.config import flatten
 from dana.report.analysis import Analysis, analyse
 from dana.report.headline import headline
-from dana.report.page import Column, Finding, Report, Section, Table, number, text_columns
+from dana.report.page import (
+    Column,
+    Finding,
+    Report,
+    Section,
+    Table,
+    number,
+    plain_value,
+    text_columns,
+)
 from dana.report.provenance import versions
 from dana.report.run import RunFrames
 from dana.report.tables import ARM, DIFFERENCE, INTERVAL, P_HOLM, SEEDS, P, metric_name
@@ -144,7 +153,7 @@ def setting_rows(analyses: dict[str, Analysis]) -> Table:
     for key in keys:
         values = [settings.get(key) for settings in by_run.values()]
         if any(value != values[0] for value in values):
-            rows.append([*key, *("–" if value is None else str(value) for value in values)])
+            rows.append([*key, *("–" if value is None else plain_value(value) for value in values)])
     frame = pd.DataFrame(rows, columns=["step", "setting", *by_run])
     columns = tuple(
         Column(name, itemgetter(index), numeric=False) for index, name in enumerate(frame.columns)

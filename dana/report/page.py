@@ -334,3 +334,15 @@ def interval_text(low: float, high: float, digits: int = 4, sign: bool = True) -
     return (
         f"{number(low, digits, sign)} to {number(high, digits, sign)}" if np.isfinite(low) else "–"
     )
+
+
+def plain_value(value: Any) -> str:
+    """Format the value of a setting or a count in words: lists and dictionaries without brackets and quotes."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {plain_value(part)}" for key, part in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        separator = "; " if any(isinstance(part, dict | list) for part in value) else ", "
+        return separator.join(map(plain_value, value)) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "none" if value is None else str(value)

@@ -9,7 +9,16 @@ import pandas as pd
 from dana.core.artifacts import GIVEN
 from dana.core.config import RECIPE, flatten
 from dana.core.schemas import NESTED
-from dana.report.page import Column, Table, decimals, number, percent, shares, text_columns
+from dana.report.page import (
+    Column,
+    Table,
+    decimals,
+    number,
+    percent,
+    plain_value,
+    shares,
+    text_columns,
+)
 from dana.report.run import RunFrames
 
 MOST_SETTINGS = 80
@@ -71,7 +80,7 @@ def step_table(run: RunFrames) -> Table | None:
         )
         seconds = max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0))
         identity = {name: str(manifest.get(name, "")) for name in ("kind", "fingerprint")}
-        words = "; ".join(f"{key} {_plain(value)}" for key, value in counts)
+        words = "; ".join(f"{key} {plain_value(value)}" for key, value in counts)
         rows.append(
             {
                 "step": step,
@@ -105,7 +114,7 @@ def setting_table(run: RunFrames) -> Table:
     settings = (
         (step, flatten(manifest.get("depends_on", {}))) for step, manifest in steps(run).items()
     )
-    rows = [(step, key, _plain(value)) for step, pairs in settings for key, value in pairs]
+    rows = [(step, key, plain_value(value)) for step, pairs in settings for key, value in pairs]
     frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
     caption = (
         "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, settings and versions "
@@ -119,10 +128,6 @@ def setting_table(run: RunFrames) -> Table:
         max_rows=MOST_SETTINGS,
         folded=True,
     )
-
-
-def _plain(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def versions(run: RunFrames) -> dict[str, str]:

@@ -42,8 +42,27 @@ def test_golden_report(whole_run):
         {"share": cut[0], "perplexity": cut[1], "perplexity_random": 90.0, "in_domain": cut[2]}
         for cut in cuts
     ]
+    shares = {
+        "selected": {"value": 0.74, "low": 0.6, "high": 0.9},
+        "pool": {"value": 0.2, "low": 0.1, "high": 0.3},
+    }
+    places = [("best", 1), ("middle", 20), ("last", 40)]
+    passages = [
+        {
+            "place": place,
+            "rank": rank,
+            "source": "web",
+            "score": rank / 10,
+            "text": f"A {place} one.",
+        }
+        for place, rank in places
+    ]
     edit_json(
-        whole_run / "weights" / MANIFEST, beta={"beta": 0.2, "reason": "as well", "curve": curve}
+        whole_run / "weights" / MANIFEST,
+        beta={"beta": 0.2, "reason": "as well", "curve": curve},
+        in_domain=shares,
+        passages=passages,
+        counts={"selected_texts": 40},
     )
     (whole_run / "recipe.yaml").write_text("# A comment.\ntask: <a & b>\nweigh:\n  beta: 0.2\n")
     report = replace(build_report(read_run(whole_run)), figure_folder="figures")
