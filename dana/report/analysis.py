@@ -1,9 +1,11 @@
 """Compare the arms of a run and make the tables that its report is written from."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dana.report import provenance, tables
 from dana.report.page import Table
+from dana.report.probe_verdicts import probe_comparisons
 from dana.report.run import RunFrames
 from dana.report.verdicts import ArmComparison, compare_arms
 
@@ -30,8 +32,18 @@ class Analysis:
 
     @property
     def questions(self) -> list[ArmComparison]:
-        """Comparisons that get a verdict."""
+        """Comparisons of fine-tuned models that get a verdict."""
         return [row for row in self.comparisons if row.asked]
+
+    @cached_property
+    def first_questions(self) -> list[ArmComparison]:
+        """Comparisons that the first screen tells: of fine-tuned models, or while there are none of frozen vectors."""
+        return self.questions or probe_comparisons(self.run.probes, self.run.baselines)
+
+    @property
+    def is_of_vectors(self) -> bool:
+        """Whether the first screen tells of frozen vectors."""
+        return bool(self.first_questions) and not self.questions
 
     def get(self, *names: str) -> tuple[Table, ...]:
         """Return the tables of these names that exist."""

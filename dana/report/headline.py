@@ -10,6 +10,7 @@ from typing import Any
 
 from dana.report import provenance
 from dana.report.analysis import Analysis
+from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
 from dana.report.page import Finding, Table, each, interval_text, number, percent
 from dana.report.tables import arm_name, metric_name
@@ -52,7 +53,7 @@ STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 def headline(analysis: Analysis) -> str:
     """Write the headline: the outcome of the questions, or why there is none."""
-    rows = analysis.questions
+    rows = analysis.first_questions
     if analysis.run.missing:
         return "Unfinished: results are missing, so there is no verdict yet."
     if not rows:
@@ -66,7 +67,7 @@ def headline(analysis: Analysis) -> str:
         return f"No verdict: {flaws[0]}."
     if not is_one_arm:
         return _counts(rows, len(tasks))
-    scope = []
+    scope = ["by a linear model on its vectors"] if analysis.is_of_vectors else []
     if "planted" in analysis.tables:
         scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
@@ -123,7 +124,7 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
 
 def highlights(analysis: Analysis) -> list[Finding]:
     """Choose the first numbers: differences if they may be compared, planted text, perplexity and time."""
-    rows = analysis.questions
+    rows = analysis.first_questions
     tables = analysis.tables
     findings = []
     if rows and (analysis.run.missing or _flaw(analysis, rows[0])):
@@ -155,8 +156,10 @@ def highlights(analysis: Analysis) -> list[Finding]:
 
 def _differences(analysis: Analysis) -> Iterator[Finding]:
     """Yield what adaptation changed in the score of the first task, and how far it is from the best simple model."""
-    first = analysis.questions[0]
-    rows = [row for row in analysis.questions if (row.task, row.arm) == (first.task, first.arm)]
+    first = analysis.first_questions[0]
+    rows = [
+        row for row in analysis.first_questions if (row.task, row.arm) == (first.task, first.arm)
+    ]
     for row in rows:
         if row is first or row.is_baseline:
             ends = interval_text(row.low, row.high, 3)
@@ -179,8 +182,10 @@ def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
 
 def notes(analysis: Analysis) -> list[str]:
     """List what is to do next, warnings, what the scores are, and what the numbers do not say."""
-    run, rows = analysis.run, analysis.questions
+    run, rows = analysis.run, analysis.first_questions
     lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
+    if run.final:
+        lines.append(choice_note(run.final, run.path.resolve().name))
     lines.append(f"Next: {next_step(analysis)}.")
     first = {result.task: result for result in (*run.baselines, *reversed(run.results))}
     for task, result in first.items():
@@ -235,7 +240,7 @@ def _looks(analysis: Analysis) -> Iterator[str]:
 
 def next_step(analysis: Analysis) -> str:
     """Advise what to do after this outcome."""
-    rows = analysis.questions
+    rows = analysis.first_questions
     if analysis.run.missing:
         return "run the same command again, which makes only what is missing"
     if not rows:
@@ -252,7 +257,7 @@ def next_step(analysis: Analysis) -> str:
 
 def _advice(analysis: Analysis, row: ArmComparison) -> str:
     """Advise what to do after the verdicts of one arm on one task, against what it started from and others."""
-    rows = analysis.questions
+    rows = analysis.first_questions
     baseline = next((rival for rival in rows if rival.is_baseline), None)
     if baseline is not None and baseline.verdict == WORSE:
         others = "more labelled texts, more training or a larger base"
@@ -263,6 +268,10 @@ def _advice(analysis: Analysis, row: ArmComparison) -> str:
         open_ = f"nothing is decided yet; more {row.remedy} would help most"
         return "; ".join([open_, *_plan(analysis, row)])
     advice = ["use the adapted model: dana finetune --save, then dana predict"]
+    if analysis.run.final:
+        advice = [f"label new texts: dana predict {analysis.run.path.resolve().name} NEW.csv"]
+    elif analysis.is_of_vectors:
+        advice = ["use the adapted model, or go on: fine-tuning may change the outcome"]
     if baseline is not None and baseline.verdict == UNDECIDED:
         costs = f"that it is better than {baseline.other}, which costs seconds, is not shown"
         advice.append("; ".join([costs, *_plan(analysis, baseline)]))

@@ -105,6 +105,7 @@ class RunFrames:
         neighbours: The nearest labelled texts of a few test texts in the vectors of each arm, by
             arm.
         texts: Test texts by id, of a task whose card lies in the folder.
+        final: The choice of the model that the run ends in; empty without one.
         retrieval: One row per arm, text and adaptation: how well a sentence finds its document.
         stages: Manifest of each committed artifact by its path in the folder.
         recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
@@ -128,6 +129,7 @@ class RunFrames:
     probes: tuple[ProbeResult, ...] = ()
     neighbours: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    final: dict[str, Any] = field(default_factory=dict)
     retrieval: pd.DataFrame | None = None
     stages: dict[str, dict[str, Any]] = field(default_factory=dict)
     recipe: str = ""
@@ -156,6 +158,7 @@ def read_run(path: Path) -> RunFrames:
     run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
     probes = sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm)))
     run = replace(run, probes=tuple(probes), neighbours=read_neighbours(path))
+    run = replace(run, final=read_final(path))
     if run.results:
         run = replace(run, texts=read_texts(path))
     if rows := sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"])):
@@ -211,6 +214,20 @@ def read_outcomes(path: Path) -> RunFrames:
         baseline.on_folds_of(tasks.get(baseline.task, baseline)) for baseline in baselines
     )
     return RunFrames(path, results=results, baselines=of_folds, stages=stages, stop=stop)
+
+
+def read_final(path: Path) -> dict[str, Any]:
+    """Read the choice among most candidates of the model that the run ends in; empty if it made none.
+
+    Raises:
+        ArtifactError: If a file is damaged.
+    """
+    choices = []
+    for file in sorted(path.glob("final/*/choice.json")):
+        with reading(file):
+            content = read_object(file)
+            choices.append((int(content["waiting"]), content))
+    return min(choices, key=lambda choice: choice[0])[1] if choices else {}
 
 
 def read_texts(path: Path) -> dict[str, str]:

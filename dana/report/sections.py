@@ -12,6 +12,7 @@ import pandas as pd
 from dana.core.studies import load_parts
 from dana.report import figures, provenance, tables
 from dana.report.analysis import Analysis, analyse
+from dana.report.choice import choice_section
 from dana.report.classes import class_tables, turned_texts
 from dana.report.gate import gate_text
 from dana.report.headline import headline, highlights, loss_change, notes, variance_finding
@@ -45,10 +46,15 @@ def build_report(run: RunFrames) -> Report:
     """Build the report of a run, one section per question: results first, method last."""
     analysis = analyse(run)
     study_sections = [section for _, build in load_parts("sections") for section in build(run)]
-    sections = [
+    sections = []
+    if run.final:
+        sections.append(choice_section(run.final, run.path.resolve().name))
+    if analysis.is_of_vectors:
+        sections.append(_probe_section(analysis))
+    sections += [
         build(analysis) for build in (_results_section, _selection_section, _losses_section)
     ]
-    if run.probes or run.retrieval is not None:
+    if (run.probes or run.retrieval is not None) and not analysis.is_of_vectors:
         sections.append(_probe_section(analysis))
     sections += filter(None, [pilot_section(run)])
     sections += study_sections
@@ -291,7 +297,12 @@ def probe_finding(analysis: Analysis) -> str:
                     f"{tables.pair_name(row)} on {task}, {row.measure}: {value} "
                     f"{tables.metric_name(row.metric)}, 95 % interval {interval}."
                 )
-    text.append("No verdict rests on these numbers: they are of vectors as they are.")
+    if analysis.is_of_vectors:
+        text.append(
+            "The verdict above is of linear models on all labels and these vectors; fine-tuning may change it."
+        )
+    else:
+        text.append("No verdict rests on these numbers: they are of vectors as they are.")
     return "\n".join(text)
 
 

@@ -155,7 +155,11 @@ def test_every_headline_of_planted_text_says_so_and_names_every_rival():
         rows = [
             ArmComparison("my-task", "f1", "dana", *arm, verdict=verdict) for arm, verdict in pairs
         ]
-        text = headline.headline(SimpleNamespace(questions=rows, tables={"planted": rows}, run=run))
+        text = headline.headline(
+            SimpleNamespace(
+                first_questions=rows, is_of_vectors=False, tables={"planted": rows}, run=run
+            )
+        )
         assert "was planted in the pool" in text, text
         assert ("one adaptation" in text) == once, text
         rivals = ("not adapted 0.60", "random text 0.60", f"{baseline} 0.60")
@@ -196,8 +200,10 @@ def test_a_simple_model_is_advised_only_where_it_is_better_for_sure(
         verdict=of_baseline,
         reasons="p = 0.2 is above 0.05; about 900 test texts would decide this one",
     )
-    run = SimpleNamespace(missing=(), results=(), stop="")
-    text = headline.next_step(SimpleNamespace(questions=[row, baseline], run=run))
+    run = RunFrames(Path(), results=())
+    text = headline.next_step(
+        SimpleNamespace(first_questions=[row, baseline], is_of_vectors=False, run=run)
+    )
     assert advice in text
     assert text.startswith("use TF-IDF") is uses_baseline
     if (of_base, of_baseline) == ("better", "undecided"):

@@ -320,7 +320,8 @@ def test_more_of_what_has_the_largest_share_is_advised_but_no_seeds_of_one_adapt
         **{"n": 3, **parts, **fields},
     )
     assert row.remedy == remedy
-    analysis = SimpleNamespace(questions=[row], run=RunFrames(Path(), results=()))
+    run = RunFrames(Path(), results=())
+    analysis = SimpleNamespace(first_questions=[row], is_of_vectors=False, run=run)
     assert next_step(analysis) == f"nothing is decided yet; more {remedy} would help most"
     assert headline.variance_finding(row).endswith(
         f"more {remedy}{', which it knows nothing of,' * ('one_adaptation' in fields)} would help most."

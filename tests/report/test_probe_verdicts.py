@@ -1,0 +1,153 @@
+"""What a report says of a run that has probed its models and fine-tuned none, and of the model it ends in."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dana.core.artifacts import write_json
+from dana.core.statistics import holm, two_level
+from dana.report.analysis import analyse
+from dana.report.headline import headline, highlights, next_step, notes
+from dana.report.run import read_run
+from dana.report.sections import build_report
+from dana.stages.report import report_stage
+
+TEXTS = 400
+LABELS = np.arange(TEXTS) % 2
+LUCK = np.random.default_rng(3).random(TEXTS)
+
+
+def predicted(share):
+    """Predictions that are right on that share of the texts, the same texts whatever the share."""
+    return np.where(share > LUCK, LABELS, 1 - LABELS)
+
+
+def write_probe(run, arm, share, index=0):
+    """Write a probe of one size, and its neighbours, that is right on that share of the texts."""
+    folder = run / "probe" / "toy" / arm / str(index)
+    folder.mkdir(parents=True)
+    head = {
+        "task": "toy",
+        "metric": "accuracy",
+        "direction": "higher",
+        "kind": "single_label",
+        "labels": ["a", "b"],
+        "fold": None,
+        "train": 100,
+    }
+    sizes = [{"size": "all", "labels": 100, "draws": 1}]
+    write_json(folder / "probe.json", {**head, "sizes": sizes})
+    columns = {
+        "draw": [0] * TEXTS,
+        "id": [f"t{number:03d}" for number in range(TEXTS)],
+        "label": LABELS,
+        "prediction": predicted(share),
+    }
+    tables = [
+        pa.table({"method": [method] * TEXTS, "size": ["all"] * TEXTS, **columns})
+        for method in ("linear", "neighbours")
+    ]
+    pq.write_table(pa.concat_tables(tables), folder / "predictions.parquet")
+
+
+def write_baseline(run, share):
+    folder = run / "baselines" / "toy" / "tfidf"
+    folder.mkdir(parents=True)
+    columns = {
+        "adaptation": [0] * TEXTS,
+        "id": [f"t{number:03d}" for number in range(TEXTS)],
+        "label": LABELS,
+        "prediction": predicted(share),
+    }
+    pq.write_table(pa.table(columns), folder / "predictions.parquet")
+    head = {"task": "toy", "metric": "accuracy", "direction": "higher", "folds": None}
+    write_json(folder / "metrics.json", {**head, "kind": "single_label", "labels": ["a", "b"]})
+
+
+def write_run(run, baseline=None, **arms):
+    for arm, share in arms.items():
+        write_probe(run, arm, share)
+    if baseline is not None:
+        write_baseline(run, baseline)
+    return analyse(read_run(run))
+
+
+@pytest.mark.parametrize(
+    ("shares", "words", "advice"),
+    [
+        (
+            (0.5, 0.52, 0.7, 0.5),
+            "is better than not adapted",
+            "use the adapted model, or go on",
+        ),
+        ((0.7, 0.7, 0.5, 0.5), "is worse than not adapted", "keep the model without"),
+        ((0.5, 0.5, 0.502, 0.5), "cannot be told apart yet from not", "nothing is decided yet"),
+        ((0.5, 0.5, 0.6, 0.8), "is worse than TF-IDF 0.", "use TF-IDF, which is better"),
+    ],
+)
+def test_before_any_fine_tuning_the_first_words_are_of_the_vectors(tmp_path, shares, words, advice):
+    base, random, dana, baseline = shares
+    analysis = write_run(tmp_path, baseline, base=base, random=random, dana=dana)
+    text = headline(analysis)
+    assert words in text
+    assert "by a linear model on its vectors; one adaptation" in text
+    assert next_step(analysis).startswith(advice)
+    assert highlights(analysis)[0].meaning.startswith("accuracy, adapted − not adapted")
+    assert any(
+        "accuracy (the share of texts that are answered right)" in note for note in notes(analysis)
+    )
+    assert build_report(analysis.run).sections[0].question.startswith("What do the models' vectors")
+    assert report_stage(tmp_path).is_file()
+
+
+def test_the_verdict_of_vectors_is_two_level_and_adjusted_for_every_question(tmp_path):
+    analysis = write_run(tmp_path, 0.55, base=0.5, random=0.56, dana=0.6)
+    rows = analysis.first_questions
+    assert [row.other for row in rows] == ["base", "random", "TF-IDF"]
+    rights = [np.equal(predicted(share), LABELS).astype(float) for share in (0.6, 0.5, 0.56, 0.55)]
+    expected = [two_level((rights[0] - other)[None]) for other in rights[1:]]
+    assert [row.mean for row in rows] == pytest.approx([one.mean for one in expected])
+    assert [row.p for row in rows] == pytest.approx([one.p for one in expected])
+    assert [row.p_holm for row in rows] == pytest.approx(holm([one.p for one in expected]))
+    assert not analysis.questions, "fine-tuned models have none"
+
+
+def test_a_simple_model_of_other_texts_is_not_compared(tmp_path):
+    analysis = write_run(tmp_path, 0.55, base=0.5, dana=0.6)
+    assert [row.other for row in analysis.first_questions] == ["base", "TF-IDF"]
+    file = tmp_path / "baselines" / "toy" / "tfidf" / "predictions.parquet"
+    pq.write_table(pq.read_table(file).slice(1), file)
+    again = analyse(read_run(tmp_path))
+    assert [row.other for row in again.first_questions] == ["base"]
+
+
+def write_choice(run, name, waiting, choice):
+    folder = run / "final" / f"choice-{name}"
+    folder.mkdir(parents=True)
+    candidates = [
+        {"kind": kind, "score": score}
+        for kind, score in [("tfidf", 0.55), ("vectors-base", 0.5), ("finetuned-dana", 0.6)]
+    ]
+    content = {"choice": choice, "waiting": waiting, "metric": "accuracy", "texts": TEXTS}
+    content |= {"expected": 0.58, "low": 0.53, "high": 0.63, "candidates": candidates}
+    write_json(folder / "choice.json", content)
+
+
+def test_the_model_at_the_end_and_why_are_on_the_first_screen(tmp_path):
+    run = tmp_path / "tickets"
+    write_run(run, base=0.5, dana=0.7)
+    write_choice(run, "tfidf", 2, "tfidf")
+    write_choice(run, "finetuned-dana", 0, "finetuned-dana")
+    report = build_report(read_run(run))
+    assert report.notes[0] == (
+        "The model in tickets/model is the adapted model, fine-tuned, the best of 3 candidates (of those within .005 "
+        "the cheapest). On new texts expect 0.580 accuracy (95 % interval 0.530 to 0.630), corrected for having chosen."
+    )
+    assert report.notes[1].startswith("Next: label new texts: dana predict tickets NEW.csv")
+    [table] = report.sections[0].tables
+    assert [(cells[0], look) for cells, look in table.rows()] == [
+        ("TF-IDF with a linear model", ""),
+        ("sentence vectors of the model as it was with a linear model", ""),
+        ("the adapted model, fine-tuned", "marked"),
+    ]
