@@ -5,8 +5,9 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 
 from dana.cli.files import add_files, add_plugins
@@ -16,13 +17,21 @@ from dana.cli.selection import add_selection
 from dana.cli.tasks import add_tasks, add_training
 from dana.core.errors import ConfigError, DanaError, FirstProcessError, without_secrets
 from dana.core.launch import (
+    busy_text,
     leave_launch,
     processes,
     report_errors_once,
     stop_on_signal,
     use_all_cores,
 )
-from dana.core.logging import get_logger, is_main_process, progress, setup
+from dana.core.logging import (
+    Heartbeat,
+    format_duration,
+    get_logger,
+    is_main_process,
+    progress,
+    setup,
+)
 from dana.core.registry import DISTRIBUTION, other_owners
 from dana.core.studies import load_object, missing_studies, studies
 
@@ -119,10 +128,28 @@ def _run(args: argparse.Namespace) -> None:
         leave_launch()
     # A stream, because DeepSpeed flushes it when it builds its kernels.
     out = redirect_stdout(sys.stderr) if args.json else nullcontext()
-    with out if is_main_process() else redirect_stdout(io.StringIO()), stop_on_signal():
+    with (
+        out if is_main_process() else redirect_stdout(io.StringIO()),
+        stop_on_signal(),
+        _heartbeat(args),
+    ):
         answer = args.run(args)
     if args.json and is_main_process():
         print(json.dumps(answer, default=str, ensure_ascii=False))
+
+
+def _heartbeat(args: argparse.Namespace) -> AbstractContextManager[object]:
+    """Return a context in which a command of many parts says that it is at work; of others nothing."""
+    if getattr(args, "beats", "") == "":
+        return nullcontext()
+    start = time.monotonic()
+
+    def words() -> str:
+        spent = f"{'at work':<9} {args.beats} ({format_duration(time.monotonic() - start)})"
+        busy = busy_text()
+        return f"{spent}; {busy}" if busy else spent
+
+    return Heartbeat(words)
 
 
 def _check_not_empty(words: Sequence[str]) -> None:

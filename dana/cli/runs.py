@@ -27,10 +27,11 @@ def add_runs(add: AddCommand) -> None:
     """
     out = Flag("--out", "out", "folder of the run (default: runs/quickstart)")
     quickstart = add_command(add, "quickstart", _quickstart, [out], reads=None)
-    quickstart.set_defaults(processes=True)
+    quickstart.set_defaults(processes=True, beats="dana quickstart")
     add_dry_run(quickstart)
     add_remake(quickstart)
     init = add_command(add, "init", _init, settings=False)
+    init.set_defaults(beats="dana init")
     table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
     init.add_argument("table", metavar="TABLE", help=table)
     init.add_argument(
@@ -60,10 +61,13 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument("--objective", help=f"{objectives} (default: masked)", default="masked")
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
-    run.set_defaults(processes=True)
+    run.set_defaults(processes=True, beats="dana run")
     add_dry_run(run)
     add_remake(run)
-    quick = "end earlier: at most 3 adaptations or folds, of the arms random and dana"
+    quick = (
+        "end after the probes of at most 3 adaptations or folds, of the arms random and dana; "
+        "nothing that is probed is fine-tuned"
+    )
     run.add_argument("--quick", action="store_true", help=quick)
     recipe = (
         "a run's folder, of dana init or dana score; a YAML file, or a name that ships: quickstart"
@@ -94,7 +98,7 @@ def _quickstart(args: argparse.Namespace) -> None:
 
     settings = settings_from(args, RECIPE)
     if args.dry_run:
-        _show_plan(settings)
+        _show_plan(settings, verbose=args.verbose)
         return
     print(f"report: {run_recipe(settings, remake=args.remake)}\n{OWN_TEXT}")
 
@@ -120,27 +124,29 @@ def _run(args: argparse.Namespace) -> None:
     """Run every step of a recipe, from text to fine-tuned models, and write a report.
 
     Each step writes an artifact under the recipe's `out`. A rerun reuses artifacts made from the
-    same settings and refuses others, naming the differences; --remake replaces them. --quick does
-    a part of the same steps, for a first verdict; a run without it goes on from there. A step that
-    fails stops only the steps that need it. With --jobs N, N steps run in parallel, each with its
-    share of GPUs and cores and a log in OUT/steps. --dry-run lists the steps and their states: done,
-    missing or changed.
+    same settings and refuses others, naming the differences; --remake replaces them. What costs
+    seconds comes first: baselines and the vectors of the base, then the selection, the adapted
+    models and their probes, then fine-tuning. After each the scores so far are shown and the report
+    is written. --quick ends after the probes of the first three folds; a run without it goes on from
+    there. A step that fails stops only the steps that need it. With --jobs N, N steps run in
+    parallel, each with its share of GPUs and cores and a log in OUT/steps. --dry-run counts the steps
+    that are done, changed or missing; with --verbose it lists them.
     """
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, args.recipe)
     if args.dry_run:
-        _show_plan(settings, args.quick)
+        _show_plan(settings, args.quick, args.verbose)
         return
     print(f"report: {run_recipe(settings, args.quick, args.remake)}")
 
 
-def _show_plan(settings: "RunSettings", quick: bool = False) -> None:
-    """Print the steps of a run and their states; nothing is written."""
+def _show_plan(settings: "RunSettings", quick: bool = False, verbose: bool = False) -> None:
+    """Count the steps of a run and their states, with `verbose` list them; nothing is written."""
     from dana.stages.plan import plan_text
     from dana.stages.run import plan_run
 
-    print(plan_text(plan_run(settings, quick)))
+    print(plan_text(plan_run(settings, quick), verbose))
 
 
 def _report(args: argparse.Namespace) -> dict[str, Any] | None:

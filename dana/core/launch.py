@@ -118,12 +118,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+SOON = "4"  # the least that OpenBLAS takes: its threads spin for 2**4 cycles, then they sleep
+BUSY = 0.75  # load of other jobs on each core, above which a machine is called busy
+
+
+def busy_text() -> str:
+    """Say that the machine is busy, where its load average shows more work than its cores; else empty."""
+    if not hasattr(os, "getloadavg"):
+        return ""
+    load = os.getloadavg()[0]
+    count = cores()
+    if load < count * (1 + BUSY):  # the run itself loads each core by about 1
+        return ""
+    return f"this machine is busy (load {load:.1f} on {count} cores)"
+
+
 def use_all_cores() -> None:
-    """Let torch use all cores unless a launcher set a limit; call it before torch is imported."""
+    """Let torch use all cores unless a launcher set a limit; call it before torch and numpy are imported."""
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
     # Idle threads sleep instead of spinning, so that they do not slow down other jobs of the
-    # machine.
+    # machine: those of OpenMP, which torch uses, and those of OpenBLAS, numpy's and scipy's.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", SOON)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 

@@ -3,7 +3,8 @@
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Iterator, MutableMapping
+import time
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -13,6 +14,10 @@ from tqdm import tqdm
 from dana.core.launch import process_rank
 
 T = TypeVar("T")
+QUIET = (
+    8.0  # seconds without a line or a moving bar, after which a heartbeat says that work goes on
+)
+BAR_INTERVAL = 5.0  # seconds between two states of a bar that goes to a file
 SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
 UNSURE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
 SURELY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
@@ -69,7 +74,54 @@ class _BarSafeHandler(logging.Handler):
     """Writes through tqdm, so that a line does not tear a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        _note_output()
         progress.write(self.format(record), file=sys.stderr)
+
+
+_last_output = time.monotonic()
+
+
+def _note_output() -> None:
+    """Remember when something was shown last."""
+    global _last_output
+    _last_output = time.monotonic()
+
+
+class Heartbeat:
+    """Says within a block what is at work, whenever nothing was shown for some seconds.
+
+    Args:
+        words: Returns what is at work; called in another thread.
+        quiet: Seconds without a line or a moving bar.
+    """
+
+    _innermost: "Heartbeat | None" = None
+
+    def __init__(self, words: Callable[[], str], quiet: float = QUIET) -> None:
+        self._words = words
+        self._quiet = quiet
+        self._outer: Heartbeat | None = None
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "Heartbeat":
+        self._outer = Heartbeat._innermost
+        Heartbeat._innermost = self
+        _note_output()
+        if is_main_process():
+            threading.Thread(target=self._beat, daemon=True, name="heartbeat").start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        Heartbeat._innermost = self._outer
+
+    def _beat(self) -> None:
+        """Look four times in a quiet span; only the innermost block speaks."""
+        log = get_logger(__name__)
+        while not self._ended.wait(self._quiet / 4):
+            is_silent = time.monotonic() - _last_output >= self._quiet
+            if is_silent and Heartbeat._innermost is self:
+                log.info("%s", self._words())
 
 
 _label: ContextVar[str] = ContextVar("label", default="")
@@ -105,12 +157,17 @@ class progress(tqdm):
         interactive = terminal or "ipykernel" in sys.modules
         name = f"{_label.get()}: {what}" if _label.get() else what
         options: dict[str, Any] = {
-            "mininterval": 0.2 if interactive else 10.0,
+            "mininterval": 0.2 if interactive else BAR_INTERVAL,
             "dynamic_ncols": terminal,
         }
         options |= {"disable": not is_main_process() or _is_quiet.get()}
         options |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
         super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **options)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
+        """Show the bar."""
+        _note_output()
+        return super().display(msg, pos)
 
     def update(self, n: float | None = 1) -> bool | None:
         """Advance the bar; a total that was estimated too low grows with it."""

@@ -84,8 +84,8 @@ class ProbeResult:
 def read_probes(path: Path) -> tuple[ProbeResult, ...]:
     """Read the probes of every arm on every task from ``probe/TASK/ARM/INDEX``.
 
-    Of arms with different adaptations only those that all have are read, so that arms stay paired; a
-    model that is the same in all has one.
+    Of arms with different adaptations or folds only those that all have are read, so that arms stay
+    paired; without folds, a model that is the same in all adaptations has one.
 
     Raises:
         ArtifactError: If a file is damaged.
@@ -98,12 +98,18 @@ def read_probes(path: Path) -> tuple[ProbeResult, ...]:
     results = []
     for task in dict.fromkeys(task for task, _ in arms):
         files = {arm: found for (name, arm), found in arms.items() if name == task}
-        several = [set(found) for found in files.values() if len(found) > 1]
+        has_folds = any(_has_fold(file) for found in files.values() for file in found.values())
+        several = [set(found) for found in files.values() if has_folds or len(found) > 1]
         common = set.intersection(*several) if several else {0}
         for arm, found in files.items():
             parts = [file for index, file in sorted(found.items()) if index in common]
             results += _read_arm(arm, parts)
     return tuple(results)
+
+
+def _has_fold(file: Path) -> bool:
+    """Return whether a probe tested a fold."""
+    return read_object(file).get("fold") is not None
 
 
 def _read_arm(arm: str, files: Sequence[Path]) -> list[ProbeResult]:

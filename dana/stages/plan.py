@@ -3,16 +3,54 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from dana.core.text_table import tabulate
 from dana.stages.steps.run import Run
 from dana.stages.steps.step import Step
 from dana.train.settings import TrainSettings
 
+# What the steps of a kind do, by the first part of their names.
+KINDS = {
+    "harvest": "reading the installed packages",
+    "baselines": "baselines",
+    "probe": "probing vectors",
+    "texts": "reading texts",
+    "base": "preparing the base",
+    "rank": "comparing detectors",
+    "score": "scoring text",
+    "weigh": "selecting text",
+    "gate": "testing the base on selected text",
+    "pilot": "trying objectives",
+    "adapt": "adapting",
+    "loss": "measuring losses",
+    "retrieval": "searching by vectors",
+    "rate": "finding learning rates",
+    "finetune": "fine-tuning",
+    "model": "writing classifiers",
+    "look": "looking at the results",
+}
+STATES = ("done", "changed", "missing")
 
-def plan_text(run: Run) -> str:
-    """List the steps of a run with their states, and sum up those that are ahead."""
+
+def plan_text(run: Run, names_all: bool = False) -> str:
+    """Count the steps of a run by what they do and by their state, and sum up those that are ahead.
+
+    Args:
+        run: The steps.
+        names_all: Whether each step has a line of its own, too. Changed ones always have, because they
+            are made again only with ``--remake``.
+    """
     states = run.states()
-    lines = [f"{states[step.name]:<8} {step.name}" for step in run.steps]
-    return "\n".join([*lines, summary_text(run), "dry run   nothing was written"])
+    counts: dict[str, Counter[str]] = {}
+    for step in run.steps:
+        first = step.name.partition("/")[0]
+        counts.setdefault(KINDS.get(first, first), Counter())[states[step.name]] += 1
+    rows = []
+    for kind, by_state in counts.items():
+        columns = {state: by_state[state] for state in STATES}
+        rows.append({"steps": kind, "all": by_state.total(), **columns})
+    named = [step for step in run.steps if names_all or states[step.name] == "changed"]
+    lines = [f"{states[step.name]:<9} {step.name}" for step in named]
+    return "\n".join([tabulate(rows), *lines, summary_text(run), "dry run   nothing was written"])
 
 
 def summary_text(run: Run) -> str:

@@ -1,6 +1,7 @@
 """Plan the probes of a run: one step per task, arm and adaptation, and one per arm and adaptation that searches."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dana.finetuning.settings import FinetuneSettings
@@ -53,38 +54,81 @@ def probe_step(
     )
 
 
+def base_probe_steps(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    indices: Iterable[int],
+    folds: Collection[str],
+    before: tuple[str, ...] = (),
+) -> Iterator[Step]:
+    """Yield the steps that probe the base on each task, in all folds.
+
+    They read the model as it was named, so that they wait for no pool and no head; without a name
+    for the step that makes it.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        indices: Folds that are tested, of the cards that have folds.
+        folds: Cards that have folds.
+        before: Steps that make the cards.
+    """
+    model = settings.model or OutputOf("base")
+    for task, card in cards.items():
+        if not is_probed(settings, card):
+            continue
+        for index in indices if card in folds else (None,):
+            step = probe_step(settings, task, card, "base", model, index, index)
+            yield replace(step, after=before)
+
+
 def probe_steps(
     settings: RunSettings,
     cards: Mapping[str, str],
     models: Mapping[str, str],
     index: int,
     folds: Collection[str],
-    held_out: Mapping[str, Path],
 ) -> Iterator[Step]:
-    """Yield the steps that probe each arm's model of one adaptation on each task, and search by it.
+    """Yield the steps that probe each adapted model of one adaptation on each task.
 
     Args:
         settings: Settings of the run.
         cards: Card of each task.
-        models: Name of the step that makes each arm's model; the base is the same in all adaptations.
+        models: Name of the step that makes each arm's model; arms that are the base are the same in
+            all adaptations.
         index: Index of the adaptation.
         folds: Cards that have folds, of which the index is the one that is tested.
-        held_out: Folder of held-out documents by the name of the text.
     """
-    if not settings.probe.enabled:
-        return
     for task, card in cards.items():
-        has_folds = card in folds
-        if is_per_word(card):
+        if not is_probed(settings, card):
             continue
+        has_folds = card in folds
         for arm, maker in models.items():
             is_same = maker == "base" and not has_folds
-            if is_same and index:
+            if arm == "base" or (is_same and index):
                 continue
             number = None if is_same else index
             fold = index if has_folds else None
             yield probe_step(settings, task, card, arm, OutputOf(maker), number, fold)
-    if not settings.probe.documents:
+
+
+def retrieval_steps(
+    settings: RunSettings,
+    models: Mapping[str, str],
+    index: int,
+    folds: Collection[str],
+    held_out: Mapping[str, Path],
+) -> Iterator[Step]:
+    """Yield the steps that search by the vectors of each model of one adaptation.
+
+    Args:
+        settings: Settings of the run.
+        models: Name of the step that makes each arm's model; the base is the same in all adaptations.
+        index: Index of the adaptation.
+        folds: Cards that have folds.
+        held_out: Folder of held-out documents by the name of the text.
+    """
+    if not settings.probe.enabled or not settings.probe.documents:
         return
     for arm, maker in models.items():
         is_same = maker == "base" and not folds
@@ -104,6 +148,11 @@ def probe_steps(
             labels={"arm": arm},
             is_alone=True,
         )
+
+
+def is_probed(settings: RunSettings, card: str) -> bool:
+    """Return whether a run probes a task: the recipe asks for it, and its texts have labels."""
+    return settings.probe.enabled and not is_per_word(card)
 
 
 def is_per_word(card: str) -> bool:

@@ -1,7 +1,7 @@
 """``dana run``: run a recipe as steps, from text to fine-tuned models, and report on the results."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from dana.core.errors import ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
-from dana.core.statistics import FIRST_LOOK, describe_difference, smallest_difference
+from dana.core.statistics import FIRST_LOOK
 from dana.core.studies import load_parts
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.models.pooling import read_pooling
@@ -39,7 +39,9 @@ from dana.stages.pack import pack_stage
 from dana.stages.pilot import without_pilot
 from dana.stages.pilot_steps import pilot_name, pilot_steps
 from dana.stages.plan import summary_text
-from dana.stages.probe_steps import probe_steps
+from dana.stages.power import describe_power
+from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
+from dana.stages.progress import Progress, milestones
 from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.recipe import HARVESTED_POOL, HARVESTED_TASK, write_recipe
 from dana.stages.report import report_stage
@@ -56,7 +58,7 @@ from dana.stages.training import (
 )
 from dana.stages.weigh import WeighSettings, first_look
 from dana.tasks.card import find_card, load_card
-from dana.tasks.examples import is_text, read_splits, subset
+from dana.tasks.examples import is_text
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import parse_balance
 
@@ -94,7 +96,13 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
     refuse_mixed_precision(run)
     _describe_tasks(settings, quick)
     log.info("%s", summary_text(run))
-    execute(run, settings.jobs, _show_selection, remake)
+    progress = Progress(run.folder, milestones(run))
+
+    def tell(step: Step, output: str) -> None:
+        _show_selection(step, output)
+        progress.tell(step)
+
+    execute(run, settings.jobs, tell, remake)
     out = Path(settings.out)
     write_recipe(settings, out)
     arms = [arm.name for arm in _arms_to_run(settings, quick)]
@@ -103,32 +111,42 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
 
 
 def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
-    """Log the labels and texts of each task, and the smallest difference that so many texts can show."""
+    """Log the labels and texts of each task, and what differences so many texts can decide.
+
+    Args:
+        settings: Settings of the run.
+        quick: Whether the run ends earlier: see :func:`plan_run`.
+    """
     folds = count_folds(settings)
-    count = settings.seeds.adaptations
-    if quick:
-        count = min(count, QUICK_ADAPTATIONS)
-    if has_texts := _has_texts_alone(settings):
+    has_texts = _has_texts_alone(settings)
+    if has_texts:
         hint = (
             "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
         )
         log.info("task      %s has no labels: %s", settings.task, hint)
-    none = settings.harvest is not None or has_texts
-    for name in settings.cards or ([] if none else [settings.task]):
+    cards = settings.cards
+    if not cards and settings.harvest is None and not has_texts:
+        cards = [settings.task]
+    for name in cards:
         task = settings.finetune.fields_of(load_card(name))
-        splits = read_splits(task, settings.data)
-        train = len(subset(splits["train"], settings.finetune.max_train))
-        test = len(splits["test"])
-        units = min(folds.get(name, 1), count)
-        log.info(
-            "task      %s: %s texts to train on, %s to test on",
-            task.name,
-            f"{train:,}",
-            f"{units * test:,}",
-        )
-        if task.labels:
-            power = smallest_difference(units * test, units, count, questions=2)
-            log.info("          %s labels; %s", len(task.labels), describe_difference(power, 3))
+        count = _count_adaptations(settings, {name: folds[name]} if name in folds else {})
+        for number, line in enumerate(
+            describe_power(
+                task,
+                settings.data,
+                count=count,
+                quick=min(count, QUICK_ADAPTATIONS) if quick else None,
+                is_folded=name in folds,
+                is_probed=settings.probe.enabled,
+                max_train=settings.finetune.max_train,
+            )
+        ):
+            log.info("%-9s %s", "" if number else "task", line)
+
+
+def _count_adaptations(settings: RunSettings, folds: Mapping[str, int]) -> int:
+    """Return how many adaptations, or folds, a whole run has."""
+    return min([*folds.values(), settings.seeds.adaptations])
 
 
 def _show_selection(step: Step, output: str) -> None:
@@ -145,7 +163,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
         settings: Settings of the run.
         quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``
             (with what they come after), if the recipe has both, and at most three adaptations or
-            folds.
+            folds. Tasks that are probed are not fine-tuned.
 
     Raises:
         DanaError: If a component is unknown; names the arm.
@@ -207,94 +225,216 @@ def _with_harvest(settings: RunSettings) -> RunSettings:
 def _steps(
     settings: RunSettings, selectors: dict[str, tuple[str, str]], quick: bool
 ) -> Iterator[Step]:
-    """Yield all steps in the order of their dependencies, one adaptation of all arms after the other.
+    """Yield all steps in the order of their dependencies, what costs seconds first.
 
-    So a run that was stopped has the same adaptations of all arms.
+    After the baselines and the probe of the base come the first adaptations of all arms with their
+    probes, which are what a quick run does; then their fine-tunings; then one adaptation after the
+    other. So a run that was stopped has the same adaptations of all arms.
 
     Args:
         settings: Settings of the run.
         selectors: Specs of each arm's selector and detector.
         quick: See :func:`plan_run`.
     """
-    arms = _arms_to_run(settings, quick)
-    out, read, folds = Path(settings.out), _with_harvest(settings), count_folds(settings)
+    folds = count_folds(settings)
+    read = _with_harvest(settings)
+    cards = _cards_of(settings, read)
+    count = _count_adaptations(settings, folds)
     before: tuple[str, ...] = ()
     if settings.harvest is not None:
-        arguments = {"folder": out / "data", "settings": settings.harvest}
+        arguments = {"folder": Path(settings.out) / "data", "settings": settings.harvest}
         yield Step("harvest", "dana.stages.harvest:harvest_stage", arguments)
         before = ("harvest",)
-    texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
-    cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
-    texts = replace(
-        texts, selection=cut, cards=[card for card in read.cards if load_card(card).is_divided]
-    )
+    yield from _first_steps(settings, cards, count, folds, before)
+    texts = _settings_of_texts(read)
     yield Step("texts", f"{__name__}:read_texts", {"settings": texts}, before)
     study_steps = [step for _, steps in load_parts("steps") for step in steps(read, texts)]
     yield from study_steps
-    tables = {step.name for step in study_steps}
-    base: dict[str, Any] = {
-        "out": out,
-        "model": settings.model,
-        "size": settings.size,
-        "pretrain": settings.pretrain,
-    }
-    base |= {"adapt": _of_head(settings)}
-    yield Step("base", f"{__name__}:base_model", base, ("texts",))
-    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
-    texts_alone = _has_texts_alone(read)
-    for arm in arms if texts_alone else ():
-        if arm.mix:
-            require_saved_head(arm.adapt)
-    cards = {} if texts_alone else cards_by_name(read.cards or [read.task], names)
-    limit, results = min([*folds.values(), settings.seeds.adaptations]), list[str]()
-    for card, path in cards.items() if settings.baseline_names else ():
-        yield baseline_step(settings, card, path, limit if path in folds else None, ("texts",))
-    for index in range(min(limit, QUICK_ADAPTATIONS) if quick else limit):
-        repeat = with_seed(settings, index)
-        fold = index if read.task in folds else 0
-        if fold == index:
-            yield from _task_steps(repeat, texts, selectors, fold)
-        repeated_arms = _arms_to_run(repeat, quick)
-        yield from _weights(repeat, repeated_arms, selectors, tables, index, fold)
-        yield from pilot_steps(repeat, repeated_arms, cards, index, fold, folds)
-        yield from _adapt_steps(repeat, repeated_arms, index, fold)
+    yield _base_step(settings)
+    plan = _Plan(settings, selectors, texts, cards, folds, {step.name for step in study_steps})
+    results: list[str] = []
+    for block in _blocks(settings, cards, count):
+        if quick and block[0] >= QUICK_ADAPTATIONS:
+            return
+        for index in block:
+            steps = list(_adaptation_steps(plan, index, quick))
+            results += [step.name for step in steps if step.name.startswith("loss/")]
+            yield from steps
+        for index in block:
+            tunings = list(
+                _finetune_steps(settings, _cards_to_tune(plan, quick), plan, index, quick)
+            )
+            results += [step.name for step in tunings]
+            yield from tunings
+            if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < count:
+                yield _look_step(plan, index, count, results)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the steps of every adaptation have in common.
+
+    Attributes:
+        settings: Settings of the run.
+        selectors: Specs of each arm's selector and detector.
+        texts: Settings of reading text.
+        cards: Card of each task by its name; empty without labels.
+        folds: Number of folds by card, of those that have some.
+        tables: Names of the steps of studies.
+    """
+
+    settings: RunSettings
+    selectors: dict[str, tuple[str, str]]
+    texts: RunSettings
+    cards: Mapping[str, str]
+    folds: Mapping[str, int]
+    tables: Collection[str]
+
+    def fold_of(self, index: int) -> int:
+        """Return the fold that the target text of an adaptation leaves out."""
+        return index if self.settings.task in self.folds else 0
+
+    def models(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
+        """Return the name of the step that makes each arm's model of one adaptation, the base first."""
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
         }
-        models = {"base": "base", **makers}
-        for arm_name, model in models.items() if texts_alone else ():
-            for step in loss_steps(repeat, arm_name, OutputOf(model), index):
-                results.append(step.name)
-                yield step
-        held_out = dict(zip(("target", "pool"), held_out_folders(out), strict=True))
-        held_out["target"] = held_out_folders(folder_of_fold(out, fold))[0]
-        yield from probe_steps(settings, cards, models, index, folds, held_out)
-        tunings = list(_finetune_steps(settings, cards, models, index, folds))
-        results += [step.name for step in tunings]
-        yield from tunings
-        if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < limit:
-            look = {"out": out, "arms": list(models), "adaptations": index + 1, "horizon": limit}
-            yield Step(
-                f"look/{index}", "dana.stages.report:look_stage", look, tuple(results), stops=True
-            )
+        return {"base": "base", **makers}
+
+
+def _cards_of(settings: RunSettings, read: RunSettings) -> dict[str, str]:
+    """Return the card of each task of a run by its name; none for text without labels."""
+    if _has_texts_alone(read):
+        return {}
+    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
+    return cards_by_name(read.cards or [read.task], names)
+
+
+def _settings_of_texts(read: RunSettings) -> RunSettings:
+    """Return the settings that decide which texts are read, all others as they are by default."""
+    texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
+    cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
+    divided = [card for card in read.cards if load_card(card).is_divided]
+    return replace(texts, selection=cut, cards=divided)
+
+
+def _first_steps(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    count: int,
+    folds: Mapping[str, int],
+    before: tuple[str, ...],
+) -> Iterator[Step]:
+    """Yield the steps that cost seconds and need no pool: baselines, and the probe of the base.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        count: Number of adaptations or folds of a whole run.
+        folds: Number of folds by card.
+        before: Steps that make the cards.
+    """
+    for task, card in cards.items() if settings.baseline_names else ():
+        yield baseline_step(settings, task, card, count if card in folds else None, before)
+    yield from base_probe_steps(settings, cards, range(count), folds, before)
+
+
+def _base_step(settings: RunSettings) -> Step:
+    """Make the step that prepares the model that the arms adapt."""
+    arguments: dict[str, Any] = {
+        "out": Path(settings.out),
+        "model": settings.model,
+        "size": settings.size,
+        "pretrain": settings.pretrain,
+        "adapt": _of_head(settings),
+    }
+    return Step("base", f"{__name__}:base_model", arguments, ("texts",))
+
+
+def _blocks(settings: RunSettings, cards: Mapping[str, str], count: int) -> list[range]:
+    """Divide the adaptations into those that are fine-tuned together.
+
+    If a task is probed, the first ones, which a quick run has, are all adapted and probed before any is
+    fine-tuned: the probe answers in minutes. Else each adaptation is fine-tuned before the next.
+    """
+    first = 1
+    if any(is_probed(settings, card) for card in cards.values()):
+        first = min(count, QUICK_ADAPTATIONS)
+    return [range(first), *(range(index, index + 1) for index in range(first, count))]
+
+
+def _cards_to_tune(plan: _Plan, quick: bool) -> dict[str, str]:
+    """Return the cards of the tasks that are fine-tuned; a quick run fine-tunes what has no probe."""
+    return {
+        task: card
+        for task, card in plan.cards.items()
+        if not (quick and is_probed(plan.settings, card))
+    }
+
+
+def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
+    """Yield the steps of one adaptation of all arms, up to the probes of their models.
+
+    Args:
+        plan: What all adaptations have in common.
+        index: Index of the adaptation.
+        quick: See :func:`plan_run`.
+    """
+    repeat = with_seed(plan.settings, index)
+    arms = _arms_to_run(repeat, quick)
+    fold = plan.fold_of(index)
+    out = Path(repeat.out)
+    models = plan.models(arms, index)
+    if fold == index:
+        yield from _task_steps(repeat, plan.texts, plan.selectors, fold)
+    yield from _weights(repeat, arms, plan.selectors, plan.tables, index, fold)
+    yield from pilot_steps(repeat, arms, plan.cards, index, fold, plan.folds)
+    yield from _adapt_steps(repeat, arms, index, fold)
+    if not plan.cards:
+        for arm in arms:
+            if arm.mix:
+                require_saved_head(arm.adapt)
+        for arm_name, model in models.items():
+            yield from loss_steps(repeat, arm_name, OutputOf(model), index)
+    held_out = dict(zip(("target", "pool"), held_out_folders(out), strict=True))
+    held_out["target"] = held_out_folders(folder_of_fold(out, fold))[0]
+    yield from probe_steps(plan.settings, plan.cards, models, index, plan.folds)
+    yield from retrieval_steps(plan.settings, models, index, plan.folds, held_out)
+
+
+def _look_step(plan: _Plan, index: int, count: int, results: Sequence[str]) -> Step:
+    """Make the step that looks at the results so far, and may stop the run.
+
+    Args:
+        plan: What all adaptations have in common.
+        index: Index of the newest adaptation.
+        count: Number of adaptations of the whole run.
+        results: Names of the steps that make the results so far.
+    """
+    arms = ["base", *(arm.name for arm in plan.settings.described_arms)]
+    look = {
+        "out": Path(plan.settings.out),
+        "arms": list(dict.fromkeys(arms)),
+        "adaptations": index + 1,
+        "horizon": count,
+    }
+    stage = "dana.stages.report:look_stage"
+    return Step(f"look/{index}", stage, look, tuple(results), stops=True)
 
 
 def _finetune_steps(
-    settings: RunSettings,
-    cards: Mapping[str, str],
-    models: Mapping[str, str],
-    index: int,
-    folds: Collection[str],
+    settings: RunSettings, cards: Mapping[str, str], plan: _Plan, index: int, quick: bool
 ) -> Iterator[Step]:
     """Yield the steps that fine-tune each arm's model of one adaptation on each task.
 
     Args:
         settings: Settings of the run.
-        cards: Card of each task.
-        models: Name of the step that makes each arm's model.
+        cards: Card of each task that is fine-tuned.
+        plan: What all adaptations have in common.
         index: Index of the adaptation.
-        folds: Cards that have folds, of which the index is the one that is tested.
+        quick: See :func:`plan_run`.
     """
+    models = plan.models(_arms_to_run(settings, quick), index)
     for task, card in cards.items():
         for arm, maker in models.items():
             tuning = TaskRun(
@@ -306,7 +446,7 @@ def _finetune_steps(
                 settings.data,
                 {"task": task, "arm": arm},
             )
-            yield from tuning.steps(index, settings.seeds.of_adaptation(index), card in folds)
+            yield from tuning.steps(index, settings.seeds.of_adaptation(index), card in plan.folds)
 
 
 def _has_texts_alone(settings: RunSettings) -> bool:

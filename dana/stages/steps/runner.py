@@ -16,6 +16,7 @@ from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.launch import (
     StopRequest,
+    busy_text,
     cores,
     has_peers,
     is_writer,
@@ -23,7 +24,14 @@ from dana.core.launch import (
     processes,
     single_process,
 )
-from dana.core.logging import format_duration, get_logger, progress_label, seconds_left, setup
+from dana.core.logging import (
+    Heartbeat,
+    format_duration,
+    get_logger,
+    progress_label,
+    seconds_left,
+    setup,
+)
 from dana.core.remake import call_remaking
 from dana.core.workers import Worker
 from dana.stages.steps.run import Run, write_metrics
@@ -105,7 +113,7 @@ def execute(
     require(jobs >= 1, "jobs", jobs, "at least 1")
     execution = _Execution(run, jobs, remake)
     try:
-        with _team_of(jobs) as submit:
+        with _team_of(jobs) as submit, Heartbeat(execution.words):
             execution.begin(submit)
             while execution.running:
                 for step in execution.finish():
@@ -136,6 +144,17 @@ class _Execution:
         self.running: dict[Future[Any], tuple[Step, float]] = {}
         self.made: dict[str, str] = {}
         self.failed: dict[str, BaseException] = {}
+        self.at_work: dict[str, float] = {}
+
+    def words(self) -> str:
+        """Say which steps are at work, for how long, and what time is left."""
+        now = time.monotonic()
+        steps = [
+            f"{words} ({format_duration(now - start)})"
+            for words, start in list(self.at_work.items())
+        ]
+        parts = [f"{'at work':<9} {', '.join(steps) or 'writing the report'}", self.clock.text()]
+        return "; ".join([*parts, *filter(None, [busy_text()])])
 
     def begin(self, submit: Submit) -> None:
         """Start steps whose dependencies are done, up to the number of jobs."""
@@ -146,6 +165,7 @@ class _Execution:
             self.waiting.remove(step)
             position = self._position()
             log.info("%-9s %-38s %s", position, step.words, self.clock.text())
+            self.at_work[step.words] = time.monotonic()
         start = time.monotonic()
         label = f"{position} {steps[0].name}" if len(steps) == 1 else ""
         with progress_label(label):
@@ -182,6 +202,7 @@ class _Execution:
         """Wait for a step, record its output and yield it; raise only if it was stopped by a signal."""
         for outcome in wait(self.running, return_when=FIRST_COMPLETED).done:
             step, start = self.running.pop(outcome)
+            self.at_work.pop(step.words, None)
             error = outcome.exception()
             if isinstance(error, BrokenExecutor):
                 log_file = self.run.file(step.name, ".log")
@@ -331,9 +352,7 @@ def _call_there(call: Call) -> Outcome:
 
 
 class Clock:
-    """Say the time spent, and the time left as far as finished steps of the same stage tell it.
-
-    A stage of which no step is finished is left out.
+    """Say the time spent, and the time left by the steps that this run has finished itself.
 
     Args:
         run: The steps.
@@ -343,20 +362,43 @@ class Clock:
     def __init__(self, run: Run, jobs: int) -> None:
         self._jobs = jobs
         self._begun = time.monotonic()
-        self._ahead = Counter(step.stage for step in run.steps)
+        states = run.states()
+        ahead = [step for step in run.steps if states[step.name] != "done"]
+        self._ahead = Counter(step.stage for step in ahead)
         self._finished: Counter[str] = Counter()
         self._seconds: dict[str, float] = defaultdict(float)
+        self._is_ahead = {step.name for step in ahead}
+        for step in run.steps:
+            if states[step.name] == "done":
+                self._add(step, run.record(step.name)["seconds"])
 
     def count(self, step: Step, seconds: float) -> None:
         """Count a finished step and the seconds that making its artifact took."""
+        if step.name not in self._is_ahead:
+            return
         self._ahead[step.stage] -= 1
+        self._add(step, seconds)
+
+    def _add(self, step: Step, seconds: float) -> None:
         self._finished[step.stage] += 1
         self._seconds[step.stage] += seconds
 
     def text(self) -> str:
-        """Format the time spent and the time left."""
+        """Format the time spent and the time left.
+
+        Of a kind of step of which none is finished the time is unknown: what is left is then more
+        than is said.
+        """
         spent = f"{format_duration(time.monotonic() - self._begun)} so far"
         left = 0.0
-        for stage, finished in self._finished.items():
-            left += seconds_left(self._ahead[stage], finished, self._seconds[stage]) / self._jobs
-        return f"{spent}, about {format_duration(left)} left" if left >= 1 else spent
+        is_known = True
+        for stage, count in self._ahead.items():
+            if not count:
+                continue
+            if not self._finished[stage]:
+                is_known = False
+                continue
+            left += seconds_left(count, self._finished[stage], self._seconds[stage]) / self._jobs
+        if left < 1:
+            return spent
+        return f"{spent}, {'about' if is_known else 'more than'} {format_duration(left)} left"

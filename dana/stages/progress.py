@@ -1,0 +1,194 @@
+"""Show the scores of a run on the screen as soon as a part of it is done, and keep its report up to date."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dana.core.errors import DanaError
+from dana.core.logging import get_logger
+from dana.core.text_table import tabulate
+from dana.report.arm_results import BASELINE_TITLES, ArmResult
+from dana.report.page import interval_text, number
+from dana.report.probes import ALL, LINEAR, ProbeResult, read_probes
+from dana.report.run import arm_order, read_outcomes
+from dana.report.tables import metric_name
+from dana.stages.report import report_stage
+from dana.stages.steps.run import Run
+from dana.stages.steps.step import Step
+
+log = get_logger(__name__)
+
+FIRST = "the baselines and the base"
+SELECTED = "the selection"
+PILOT = "the pilot"
+DIGITS = 3  # of a score on the screen
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """Steps after which there is something new to see.
+
+    Attributes:
+        name: What is done then, in words.
+        steps: Names of its steps.
+        has_scores: Whether they make scores of a task.
+    """
+
+    name: str
+    steps: frozenset[str]
+    has_scores: bool
+
+
+def milestones(run: Run) -> list[Milestone]:
+    """Return the milestones of a run in the order of its steps, without those that are reached already.
+
+    Args:
+        run: The steps.
+    """
+    names: dict[str, set[str]] = defaultdict(set)
+    for step in run.steps:
+        name = _milestone_of(step)
+        if name:
+            names[name].add(step.name)
+    states = run.states()
+    found = []
+    for name, steps in names.items():
+        if all(states[step] == "done" for step in steps):
+            continue
+        found.append(Milestone(name, frozenset(steps), name not in (SELECTED, PILOT)))
+    return found
+
+
+def _milestone_of(step: Step) -> str:
+    """Return the name of the milestone that a step belongs to; empty for none."""
+    kind, *parts = step.name.split("/")
+    index = next((int(part) for part in parts if part.isdigit()), 0)
+    if kind == "baselines" or (kind == "probe" and parts[1] == "base"):
+        return FIRST
+    if kind == "weigh" and not index:
+        return SELECTED
+    if kind == "pilot":
+        return PILOT
+    if kind in ("probe", "loss"):
+        return f"adaptation {index + 1}"
+    if kind == "finetune":
+        return f"the fine-tuning of adaptation {index + 1}"
+    return ""
+
+
+class Progress:
+    """Says what finished steps found.
+
+    Args:
+        folder: Folder of the run.
+        ahead: The milestones of the run.
+    """
+
+    def __init__(self, folder: Path, ahead: Sequence[Milestone]) -> None:
+        self._folder = folder
+        self._ahead = list(ahead)
+        self._made: set[str] = set()
+
+    def tell(self, step: Step) -> None:
+        """Count a finished step; at a milestone write the report, and show the scores if there are new ones.
+
+        Args:
+            step: The step.
+        """
+        self._made.add(step.name)
+        reached = [milestone for milestone in self._ahead if milestone.steps <= self._made]
+        for milestone in reached:
+            self._ahead.remove(milestone)
+            self._show(milestone)
+
+    def _show(self, milestone: Milestone) -> None:
+        """Write the report, and the scores on the screen; a run goes on where that fails."""
+        try:
+            page = report_stage(self._folder)
+            text = scores_text(self._folder) if milestone.has_scores else ""
+        except DanaError as error:
+            log.debug("no report after %s: %s", milestone.name, error)
+            return
+        if text:
+            log.info("scores    after %s:\n%s", milestone.name, text)
+        log.info("report    %s", page)
+
+
+def scores_text(folder: Path) -> str:
+    """Format the scores of a run so far as a table; empty if there are none.
+
+    A row has a baseline, the vectors of a model with a linear classifier, or a fine-tuned model. Of
+    tasks with folds the texts of those that all models of a kind were tested on are counted.
+
+    Args:
+        folder: Folder of the run, finished or not.
+
+    Raises:
+        ArtifactError: If a file is damaged.
+    """
+    outcomes = read_outcomes(folder)
+    probes = [
+        probe for probe in read_probes(folder) if probe.method == LINEAR and probe.size == ALL
+    ]
+    probes.sort(key=lambda probe: arm_order(probe.arm))
+    tasks = [result.task for result in (*outcomes.baselines, *probes, *outcomes.results)]
+    blocks = []
+    for task in dict.fromkeys(tasks):
+        of_task = [probe for probe in probes if probe.task == task]
+        tuned = [result for result in outcomes.results if result.task == task]
+        baselines = [result for result in outcomes.baselines if result.task == task]
+        blocks.append(_task_text(task, baselines, of_task, tuned))
+    return "\n".join(blocks)
+
+
+def _task_text(
+    task: str,
+    baselines: Sequence[ArmResult],
+    probes: Sequence[ProbeResult],
+    tuned: Sequence[ArmResult],
+) -> str:
+    """Format the scores of one task."""
+    if probes:
+        baselines = [_on_texts(baseline, probes[0].ids) for baseline in baselines]
+    rows = []
+    for result in baselines:
+        title = BASELINE_TITLES.get(result.arm, result.arm)
+        rows.append(_row(title, "baseline", result.metric, result))
+    rows += [_row(probe.arm, "linear on its vectors", probe.metric, probe) for probe in probes]
+    rows += [_row(result.arm, "fine-tuned", result.metric, result) for result in tuned]
+    return tabulate([{task: row.pop("model"), **row} for row in rows])
+
+
+def _row(
+    model: str, classifier: str, metric: str, result: ArmResult | ProbeResult
+) -> dict[str, str | int]:
+    """Make the row of one model."""
+    estimate = result.estimate
+    low, high = result.interval if isinstance(result, ArmResult) else estimate.interval
+    return {
+        "model": model,
+        "classifier": classifier,
+        metric_name(metric): number(estimate.mean, DIGITS),
+        "95 % interval": interval_text(low, high, DIGITS, sign=False),
+        "texts": int(estimate.texts),
+    }
+
+
+def _on_texts(result: ArmResult, ids: np.ndarray) -> ArmResult:
+    """Return a result on some of its test texts; the same if it was tested on none of them."""
+    parts = result.predictions
+    rows = np.isin(parts.ids, ids)
+    if rows.all() or not rows.any():
+        return result
+    folds = None if parts.folds is None else parts.folds[rows]
+    fewer = replace(
+        parts,
+        ids=parts.ids[rows],
+        labels=parts.labels[rows],
+        predicted=parts.predicted[:, rows],
+        folds=folds,
+    )
+    return replace(result, predictions=fewer)
