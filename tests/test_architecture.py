@@ -24,7 +24,7 @@ ALLOWED = {
     "train": {"core", "models"},
     "weighting": {"core", "models"},
     "selectors": {"core", "corpus", "detectors", "encoders", "models", "train"},
-    "finetuning": {"core", "models", "tasks", "train"},
+    "finetuning": {"core", "detectors", "encoders", "models", "tasks", "train"},
     "report": {"core", "tasks"},
     "scoring": {"core", "corpus", "encoders", "selectors"},
     "stages": {

@@ -249,3 +249,51 @@ def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
             stream.write(to_json_lines([row]).encode())
             count += 1
     return count
+
+
+def _former(path: Path) -> Path:
+    """Return the name under which the folder at `path` waits while it is replaced."""
+    return path.with_name(f".{path.name}.old")
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Put a complete folder in the place of another one, which stays until the new one is there.
+
+    The old folder is renamed to ``.NAME.old``, the new one to `path`, and then the old one is
+    removed. A process that is killed in between leaves one of the two whole:
+    :func:`restore_folder` brings back the old one where the new one is missing.
+
+    Args:
+        new: The complete folder, on the same file system as `path`.
+        path: Its final place, which may hold a folder. The caller holds its :func:`folder_lock`.
+    """
+    former = _former(path)
+    sync_folder(new)
+    if path.exists():
+        shutil.rmtree(former, ignore_errors=True)
+        path.rename(former)
+    new.rename(path)
+    sync(path.parent)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def restore_folder(path: Path) -> Path:
+    """Rename ``.NAME.old`` back to `path` if that is missing, because its replacement was killed.
+
+    Args:
+        path: A folder that :func:`replace_folder` writes.
+
+    Returns:
+        The folder to read: `path`, or the old one where it cannot be renamed (on a disk that is
+        only read, for example). It is missing if neither is there.
+    """
+    former = _former(path)
+    if path.exists() or not former.exists():
+        return path
+    try:
+        with folder_lock(path):  # who is replacing it at this moment has it done when we continue
+            if not path.exists() and former.exists():
+                former.rename(path)
+    except (ArtifactError, OSError) as error:
+        log.info("%s is used: %s", former, error)
+    return path if path.exists() else former

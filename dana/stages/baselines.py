@@ -20,9 +20,9 @@ from dana.encoders.base import encode, encoder_identity, has_vectors
 from dana.finetuning.probe import LabelledVectors, choose_strength, probe_scores, text_keys
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.probe import group_numbers, joined_texts
+from dana.stages.probe import group_numbers
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import Example, read_splits, subset
+from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds import DEFAULT
 
 log = get_logger(__name__)

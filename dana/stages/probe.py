@@ -45,7 +45,7 @@ from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.pooling import read_pooling
 from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
 from dana.tasks.card import SPLITS, TaskCard, load_card
-from dana.tasks.examples import Example, read_splits, subset
+from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds.base import Kind
 
 log = get_logger(__name__)
@@ -166,11 +166,6 @@ def texts_apart(
         for examples in (kept, test)
     ]
     return ordered[0], ordered[1], len(train) - len(kept)
-
-
-def joined_texts(examples: Sequence[Example]) -> list[str]:
-    """Return what a linear model sees of each example: its text, or both texts of a pair, one after the other."""
-    return ["\n".join(example.texts) for example in examples]
 
 
 def group_numbers(examples: Sequence[Example]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import has_magic
 from itertools import chain, count
@@ -297,6 +297,11 @@ def make_text(values: dict[str, Any], template: Template, pair: str | None, kind
     return Example(
         "", normalise(template.fill(texts)), 0, normalise(texts[pair]) if pair else None, words
     )
+
+
+def joined_texts(examples: Sequence[Example]) -> list[str]:
+    """Return what a linear model reads of each example: its text, or both texts of a pair, one a line."""
+    return ["\n".join(example.texts) for example in examples]
 
 
 def describe_empty_text(example: Example) -> str:

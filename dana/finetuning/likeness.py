@@ -1,0 +1,126 @@
+"""Say how much of new text is unlike the texts that a model was trained on.
+
+A detector is fitted to vectors of the training texts. A text is unlike them if its score is above
+that of 95 % of training texts which were held out of a fit.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dana.core import tensors
+from dana.core.artifacts import read_json
+from dana.core.registry import DETECTORS
+from dana.detectors.base import fit_detector
+from dana.encoders.geometry import FittedGeometry, parse_geometry
+
+NAME = "likeness"
+QUANTILE = 0.95
+FEWEST_TEXTS = 20  # with fewer held-out texts that quantile is their highest score
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """A detector of the texts that are unlike a model's training texts.
+
+    Attributes:
+        detector: Its spec.
+        fitted: The fitted detector.
+        geometry: What is done to vectors before.
+        limit: Score above which a text is unlike: the quantile of held-out training texts.
+    """
+
+    detector: str
+    fitted: Any
+    geometry: FittedGeometry
+    limit: float
+
+    def is_unlike(self, vectors: np.ndarray) -> np.ndarray:
+        """Return which texts are unlike the training texts.
+
+        Args:
+            vectors: Shape (texts, width), of the encoder of the training texts.
+        """
+        return _scores(self.fitted, self.geometry, vectors) > self.limit
+
+    def save(self, folder: Path) -> None:
+        """Write the detector as JSON and safetensors."""
+        tensors.save_tensors(self.fitted, folder, NAME, detector=self.detector, limit=self.limit)
+        tensors.save_tensors(self.geometry, folder, f"{NAME}-geometry")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Likeness | None":
+        """Read what :meth:`save` wrote; None if there is nothing.
+
+        Raises:
+            ArtifactError: If a file is missing or damaged.
+            PluginError: If the detector is not installed.
+        """
+        file = folder / f"{NAME}.json"
+        if not file.is_file():
+            return None
+        content = read_json(file)
+        spec = str(content["detector"])
+        fitted = tensors.load_tensors(DETECTORS.create(spec).fitted_type, folder, NAME)
+        geometry = tensors.load_tensors(FittedGeometry, folder, f"{NAME}-geometry")
+        return cls(spec, fitted, geometry, float(content["limit"]))
+
+
+def fit_likeness(
+    vectors: np.ndarray,
+    folds: np.ndarray,
+    detector: str = "knn",
+    background: np.ndarray | None = None,
+    seed: int = 0,
+) -> Likeness | None:
+    """Fit a detector to the vectors of training texts, and find the score that few held-out ones exceed.
+
+    Args:
+        vectors: Vectors of the training texts, shape (texts, width).
+        folds: Number of each text's fold, shape (texts,); each fold is scored by a fit to the
+            others. Texts of a group share one.
+        detector: Spec of the detector.
+        background: Vectors of pool text, for a contrastive detector.
+        seed: Seed of the fits.
+
+    Returns:
+        The detector, fitted to all texts; None with fewer than 20 texts, or where all are equal.
+
+    Raises:
+        PluginError: If there is no such detector.
+        DataError: If a contrastive detector is given no background.
+    """
+    if len(vectors) < FEWEST_TEXTS or np.ptp(vectors, axis=0).max() == 0:
+        return None
+    held_out = np.empty(len(vectors))
+    for fold in np.unique(folds):
+        others = folds != fold
+        geometry, fitted = _fit(vectors[others], detector, background, seed)
+        held_out[~others] = _scores(fitted, geometry, vectors[~others])
+    geometry, fitted = _fit(vectors, detector, background, seed)
+    return Likeness(detector, fitted, geometry, float(np.quantile(held_out, QUANTILE)))
+
+
+def _fit(
+    vectors: np.ndarray, detector: str, background: np.ndarray | None, seed: int
+) -> tuple[FittedGeometry, Any]:
+    """Fit the geometry of some vectors, and a detector to them."""
+    import torch
+
+    rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+    geometry = parse_geometry("center+l2").fit(rows)
+    pool = None
+    if background is not None:
+        pool = geometry.apply(torch.from_numpy(np.ascontiguousarray(background, np.float32)))
+    fitted = fit_detector(DETECTORS.create(detector), geometry.apply(rows), seed, pool)
+    return geometry, fitted
+
+
+def _scores(fitted: Any, geometry: FittedGeometry, vectors: np.ndarray) -> np.ndarray:
+    """Score vectors; higher is more unlike."""
+    import torch
+
+    rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+    return fitted.score(geometry.apply(rows)).cpu().numpy()

@@ -1,0 +1,393 @@
+"""Save a classifier of texts into a folder, and open it; nothing is pickled.
+
+==============  ============================================================================
+``tfidf``       ``model.skops``: a scikit-learn pipeline from text to label
+``vectors``     ``encoder/``: what sentence-transformers opens; ``model.skops``: a scikit-learn
+                pipeline from its vectors to label
+``fine-tuned``  what transformers opens (:mod:`dana.finetuning.saved`)
+==============  ============================================================================
+
+``result.json`` says which form it is, what its labels are, and where texts stand in a table;
+``likeness.json`` and ``likeness.safetensors``, if they are there, which texts are unlike those that
+it was trained on (:mod:`dana.finetuning.likeness`).
+
+A pipeline predicts the names of labels; for several labels a text, rows of 0 and 1 in the order of
+``labels`` in ``result.json``; or numbers. It reads one string a text: of a pair, both texts with a
+line break between them (:func:`dana.tasks.examples.joined_texts`).
+"""
+
+import shutil
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dana.core.artifacts import read_json, write_json
+from dana.core.config import require
+from dana.core.errors import ArtifactError
+from dana.core.logging import get_logger
+from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.finetuning.probe import MOST_STEPS
+from dana.finetuning.saved import SavedClassifier, open_classifier
+from dana.models.encoder_folder import save_encoder
+from dana.tasks.card import TaskCard, Template
+from dana.tasks.kinds import find_kind
+from dana.tasks.kinds.base import Kind
+
+log = get_logger(__name__)
+
+DESCRIPTION = "result.json"
+FORMAT = 1  # raise it with every incompatible change
+PIPELINE = "model.skops"
+ENCODER = "encoder"
+TFIDF = "tfidf"
+VECTORS = "vectors"
+FINE_TUNED = "fine-tuned"
+FORMS = (TFIDF, VECTORS, FINE_TUNED)
+# What a pipeline may hold besides what skops trusts: the estimator of a label that all texts or
+# none have.
+TRUSTED = ("sklearn.multiclass._ConstantPredictor",)
+LIBRARIES = ("scikit-learn", "skops")  # whose versions are kept
+NO_WORDS = (
+    "each word has a label; dana finetune --save keeps such a model, and dana predict takes it"
+)
+
+
+def _library_versions() -> dict[str, str]:
+    return {library: metadata.version(library) for library in LIBRARIES}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where the texts stand in a table, by the names that its owner gave.
+
+    Attributes:
+        text: Column of the text.
+        text_pair: Column of the second text, for labels of pairs.
+        template: Makes the text from several columns instead, ``{title} {body}``.
+        id: Column of the id; None uses ``id`` where a table has it.
+        separator: Separator of the table that was trained on, if it was delimited text; CSV is
+            written with it.
+        header: Whether that table had a header; without one, its columns are 1, 2 and so on.
+    """
+
+    text: str = "text"
+    text_pair: str | None = None
+    template: str | None = None
+    id: str | None = None
+    separator: str | None = None
+    header: bool = True
+
+    @classmethod
+    def of_card(cls, card: TaskCard) -> "Columns":
+        """Return the columns of a task card; of one by ``dana init``, those of the user's table."""
+        table = card.made_from.get("columns", {})
+        return cls(
+            text=table.get("text", card.text),
+            text_pair=card.text_pair,
+            template=card.template,
+            id=table.get("id", card.id),
+            separator=card.made_from.get("separator"),
+            header=card.made_from.get("header", True),
+        )
+
+    @property
+    def whole_text(self) -> Template:
+        """The template that makes the text of a row, often of a single column."""
+        return (
+            Template.of_field(self.text) if self.template is None else Template.parse(self.template)
+        )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``result.json`` says of a model.
+
+    Attributes:
+        form: One of :data:`FORMS`.
+        kind: Name of the kind of label.
+        labels: Names of the labels; empty for numbers.
+        metric: Metric by which it was chosen.
+        columns: Where texts stand in a table.
+        max_tokens: Longest text of the encoder, special tokens included; of ``vectors`` only.
+        notes: Further JSON values, for whoever reads the file: name, score and the like.
+        versions: Versions of the libraries that it was saved with.
+    """
+
+    form: str
+    kind: str
+    labels: tuple[str, ...]
+    metric: str
+    columns: Columns = field(default_factory=Columns)
+    max_tokens: int | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=_library_versions)
+
+    def __post_init__(self) -> None:
+        require(self.form in FORMS, "form", self.form, f"one of {', '.join(FORMS)}")
+        require(not find_kind(self.kind).per_word, "kind", self.kind, f"another: {NO_WORDS}")
+
+    @classmethod
+    def of_card(cls, form: str, card: TaskCard, **notes: Any) -> "Description":
+        """Describe a model of a task.
+
+        Raises:
+            ConfigError: If each word has a label.
+        """
+        columns = Columns.of_card(card)
+        labels = tuple(card.labels)
+        return cls(form, card.kind, labels, card.metric, columns, notes=notes)
+
+    @property
+    def label_kind(self) -> Kind:
+        """The kind of the labels."""
+        return find_kind(self.kind)(self.labels)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Description":
+        """Read ``result.json``.
+
+        Raises:
+            ArtifactError: If it is missing, damaged or of another format.
+        """
+        file = folder / DESCRIPTION
+        values = read_json(file)
+        if not isinstance(values, dict) or "format" not in values:
+            raise ArtifactError(f"{file}: damaged: no format; copy or make the model again")
+        if values["format"] != FORMAT:
+            writer = f"format {values['format']}, written by dana {values.get('dana')}"
+            raise ArtifactError(f"{file}: {writer}; this dana reads format {FORMAT}")
+        known = {one.name for one in fields(cls)}
+        own = {key: value for key, value in values.items() if key in known}
+        try:
+            own["labels"] = tuple(own["labels"])
+            own["columns"] = Columns(**own["columns"])
+            return cls(**own)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"{file}: damaged ({error}); copy or make the model again"
+            ) from error
+
+    def write(self, folder: Path) -> None:
+        """Write ``result.json``; of a fine-tuned model, the only file beside the model itself."""
+        head = {"format": FORMAT, "dana": metadata.version("dana-lm")}
+        write_json(folder / DESCRIPTION, {**head, **asdict(self)})
+
+
+def pipeline_targets(labels: Sequence[Any], kind: Kind) -> np.ndarray:
+    """Return labels as a saved pipeline is fitted to them.
+
+    Args:
+        labels: Labels as the kind represents them.
+        kind: Kind of the labels.
+
+    Returns:
+        Names of the labels, shape (texts,); for several labels a text, rows of 0 and 1, shape
+        (texts, labels); or numbers, shape (texts,).
+    """
+    if not kind.has_labels:
+        return np.asarray(labels, dtype=np.float64)
+    if kind.dtype is object:
+        return kind.loss_labels(labels).astype(np.int64)
+    return np.array(kind.labels)[np.asarray(labels, dtype=np.int64)]
+
+
+def vectors_pipeline(
+    vectors: np.ndarray, labels: Sequence[Any], kind: Kind, strength: float
+) -> Any:
+    """Fit the linear model of the probe (:func:`dana.finetuning.probe.probe_scores`) as a scikit-learn pipeline.
+
+    Args:
+        vectors: Shape (texts, width).
+        labels: Labels as the kind represents them.
+        kind: Kind of the labels.
+        strength: Inverse strength of the penalty.
+    """
+    from sklearn.dummy import DummyClassifier
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    targets = pipeline_targets(labels, kind)
+    model: Any = LogisticRegression(C=strength, max_iter=MOST_STEPS)
+    if not kind.has_labels:
+        model = Ridge(alpha=1 / strength)
+    elif kind.dtype is object:
+        model = OneVsRestClassifier(model)
+    elif len(np.unique(targets)) < 2:
+        model = DummyClassifier(strategy="most_frequent")
+    pipeline = make_pipeline(StandardScaler(), model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of labels that all texts or none have; of last digits
+        return pipeline.fit(vectors.astype(np.float64), targets)
+
+
+def save_tfidf(folder: Path, pipeline: Any, description: Description) -> None:
+    """Save a scikit-learn pipeline from text to label.
+
+    Args:
+        folder: Target folder; must exist.
+        pipeline: Fitted to :func:`dana.tasks.examples.joined_texts` and :func:`pipeline_targets`.
+        description: What the model is; its form is ``tfidf``.
+    """
+    require(description.form == TFIDF, "form", description.form, TFIDF)
+    _save_pipeline(folder, pipeline)
+    description.write(folder)
+
+
+def save_vectors(
+    folder: Path, encoder: str | Path, pipeline: Any, description: Description
+) -> None:
+    """Save an encoder and a scikit-learn pipeline from its vectors to label.
+
+    Args:
+        folder: Target folder; must exist.
+        encoder: A checkpoint: folder or name. It is written to ``FOLDER/encoder`` as a folder that
+            sentence-transformers opens, unless it is there already.
+        pipeline: See :func:`vectors_pipeline`.
+        description: What the model is; its form is ``vectors``, and ``max_tokens`` the length to
+            which texts were cut for the vectors that the pipeline was fitted to.
+    """
+    require(description.form == VECTORS, "form", description.form, VECTORS)
+    require(description.max_tokens is not None, "max_tokens", description.max_tokens, "a number")
+    assert description.max_tokens is not None
+    target = folder / ENCODER
+    if Path(encoder).resolve() != target.resolve():
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        save_encoder(str(encoder), target, description.max_tokens)
+    _save_pipeline(folder, pipeline)
+    description.write(folder)
+
+
+def _save_pipeline(folder: Path, pipeline: Any) -> None:
+    """Write a pipeline by skops, compressed."""
+    import zipfile
+
+    from skops.io import dump
+
+    dump(pipeline, folder / PIPELINE, compression=zipfile.ZIP_DEFLATED, compresslevel=1)
+
+
+@dataclass(frozen=True)
+class ResultModel:
+    """A saved model, ready to label texts.
+
+    Attributes:
+        folder: Its folder.
+        description: What it is.
+        pipeline: Its scikit-learn pipeline; None for a fine-tuned model.
+        encoder: Makes the vectors of ``vectors``.
+        classifier: The fine-tuned model.
+    """
+
+    folder: Path
+    description: Description
+    pipeline: Any = None
+    encoder: TransformerEncoder | None = None
+    classifier: SavedClassifier | None = None
+
+    def linear_outputs(self, inputs: Any) -> np.ndarray:
+        """Compute probabilities of all labels (or the number) by the pipeline.
+
+        Args:
+            inputs: Texts (:func:`dana.tasks.examples.joined_texts`), or their vectors.
+
+        Returns:
+            float32 of shape (texts, labels), in the order of ``description.labels``; (texts, 1) of
+            numbers.
+        """
+        kind = self.description.label_kind
+        if not kind.has_labels:
+            return np.asarray(self.pipeline.predict(inputs), dtype=np.float32)[:, None]
+        likely = np.asarray(self.pipeline.predict_proba(inputs), dtype=np.float32)
+        if kind.dtype is object:
+            return likely
+        outputs = np.zeros((len(likely), len(kind.labels)), dtype=np.float32)
+        columns = [kind.labels.index(str(name)) for name in self.pipeline.classes_]
+        outputs[:, columns] = likely
+        return outputs
+
+
+def is_result(folder: Path) -> bool:
+    """Return whether a folder holds a model of this module."""
+    return (folder / DESCRIPTION).is_file()
+
+
+def open_result(folder: Path) -> ResultModel:
+    """Open a saved model.
+
+    Raises:
+        ArtifactError: If a file is missing or damaged, or the pipeline holds types that are not
+            trusted.
+    """
+    description = Description.read(folder)
+    if description.form == FINE_TUNED:
+        return ResultModel(folder, description, classifier=open_classifier(str(folder)))
+    now = _library_versions()
+    others = [
+        f"{library} {version}, here is {now[library]}"
+        for library, version in description.versions.items()
+        if now.get(library, version) != version
+    ]
+    if others:
+        log.warning("%s: saved by %s; its predictions may differ", folder, ", ".join(others))
+    pipeline = _load_pipeline(folder)
+    _check_pipeline(folder, pipeline, description)
+    if description.form == TFIDF:
+        return ResultModel(folder, description, pipeline)
+    encoder = TransformerEncoder(
+        str(folder / ENCODER), AUTO, max_tokens=description.max_tokens or 256
+    )
+    return ResultModel(folder, description, pipeline, encoder)
+
+
+def _load_pipeline(folder: Path) -> Any:
+    """Load a pipeline whose types are all trusted.
+
+    Raises:
+        ArtifactError: If skops or scikit-learn is missing, the file is damaged, or it holds others.
+    """
+    file = folder / PIPELINE
+    try:
+        from skops.io import load
+        from skops.io.exceptions import UntrustedTypesFoundException
+    except ImportError as error:
+        raise ArtifactError(f"{file}: to open it: pip install skops scikit-learn") from error
+    from sklearn.exceptions import InconsistentVersionWarning
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InconsistentVersionWarning)  # open_result says it
+            return load(file, trusted=list(TRUSTED))
+    except UntrustedTypesFoundException as error:
+        raise ArtifactError(
+            f"{file}: is not what dana saves: {error}; do not open it unless you know who made it"
+        ) from error
+    except Exception as error:  # of zipfile, json, skops or scikit-learn
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(
+            f"{file}: cannot be read: {type(error).__name__}: {reason}; copy or make the model again"
+        ) from error
+
+
+def _check_pipeline(folder: Path, pipeline: Any, description: Description) -> None:
+    """Refuse a pipeline whose labels are not those of ``result.json``.
+
+    Raises:
+        ArtifactError: If so.
+    """
+    kind = description.label_kind
+    has_names = kind.has_labels and kind.dtype is not object
+    names = [str(name) for name in getattr(pipeline, "classes_", [])] if has_names else []
+    others = sorted({*names} - {*kind.labels})
+    if others or not hasattr(pipeline, "predict"):
+        what = f"predicts {others[0]!r}" if others else f"holds a {type(pipeline).__name__}"
+        raise ArtifactError(
+            f"{folder / PIPELINE}: {what}, unlike {DESCRIPTION}; copy or make the model again"
+        )

@@ -1,0 +1,93 @@
+"""A folder that is replaced: one of the old and the new is there, whenever the process dies."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from dana.core.files import folder_lock, replace_folder, restore_folder
+
+KILL = """
+import os, shutil, signal, sys
+from pathlib import Path
+from dana.core.files import replace_folder
+
+new, path, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+calls = iter(range(100))
+
+
+def dying(act):
+    def call(*arguments, **options):
+        if next(calls) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return act(*arguments, **options)
+
+    return call
+
+
+Path.rename = dying(Path.rename)
+shutil.rmtree = dying(shutil.rmtree)
+replace_folder(new, path)
+"""
+
+
+def make(folder, text):
+    folder.mkdir()
+    (folder / "word").write_text(text)
+    return folder
+
+
+def test_the_new_folder_is_in_the_place_of_the_old_one_and_nothing_else_is_left(tmp_path):
+    path = make(tmp_path / "model", "old")
+    replace_folder(make(tmp_path / "new", "new"), path)
+    assert (path / "word").read_text() == "new"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    assert restore_folder(path) == path
+    assert restore_folder(tmp_path / "none") == tmp_path / "none"
+
+
+# The steps are: remove what an earlier kill left, rename the old one, rename the new one, remove
+# the old one.
+@pytest.mark.parametrize(("moment", "left"), [(0, "old"), (1, "old"), (2, "old"), (3, "new")])
+def test_after_a_kill_at_any_step_one_of_the_two_is_there_whole(tmp_path, moment, left):
+    path = make(tmp_path / "model", "old")
+    command = [sys.executable, "-c", KILL, make(tmp_path / "new", "new"), path, str(moment)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert path.exists() == (moment != 2), "between the two renames it is missing"
+    assert restore_folder(path) == path
+    assert (path / "word").read_text() == left
+    again = tmp_path / "again"
+    replace_folder(make(again, "again"), path)
+    assert (path / "word").read_text() == "again"
+    assert not (tmp_path / ".model.old").exists()
+
+
+def test_where_nothing_may_be_written_the_old_folder_is_read_in_its_place(tmp_path, monkeypatch):
+    former = make(tmp_path / ".model.old", "old")
+    monkeypatch.setattr("filelock.FileLock.acquire", _refuse)
+    assert restore_folder(tmp_path / "model") == former
+
+
+def _refuse(*arguments, **options):
+    raise PermissionError(13, "Permission denied")
+
+
+def test_a_reader_waits_for_who_is_replacing_the_folder_at_this_moment(tmp_path):
+    path = tmp_path / "model"
+    make(tmp_path / ".model.old", "old")
+    has_lock = threading.Event()
+
+    def write():
+        with folder_lock(path):
+            has_lock.set()
+            time.sleep(0.5)
+            make(path, "new")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    has_lock.wait()
+    assert (restore_folder(path) / "word").read_text() == "new"
+    writer.join()
