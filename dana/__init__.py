@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from dana.api.predicting import load as load
     from dana.api.runs import init as init
     from dana.api.runs import run as run
     from dana.api.selection import rank as rank
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "init": "dana.api.runs",
     "run": "dana.api.runs",
+    "load": "dana.api.predicting",
     "rank": "dana.api.selection",
     "score": "dana.api.selection",
     "weigh": "dana.api.selection",

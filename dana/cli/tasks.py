@@ -143,7 +143,7 @@ def add_tasks(add: AddCommand) -> None:
     predict = add_command(add, "predict", _predict, settings=False, json=True)
     predict.add_argument(
         "model",
-        help="output of dana finetune --save, or another classifier: a folder or a Hub name",
+        help="folder of a run or of a model, or a classifier of the Hub",
     )
     predict.add_argument(
         "files",
@@ -154,7 +154,7 @@ def add_tasks(add: AddCommand) -> None:
     predict.add_argument(
         "--out",
         type=Path,
-        help="a .parquet or .jsonl file (default: JSON lines to standard output)",
+        help="a .csv, .parquet or .jsonl file (default: JSON lines to standard output)",
     )
     for name, text in READING.items():
         predict.add_argument(f"--{name.replace('_', '-')}", help=text)
@@ -359,17 +359,28 @@ def _probe(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _predict(args: argparse.Namespace) -> dict[str, Any]:
-    """Label new text with a fine-tuned model.
+    """Label new text with the model of a run, or with a fine-tuned one.
 
-    Reads any format that dana reads (.jsonl .csv .tsv .parquet .txt, compressed or not). One row
-    per text: id, text (and text_pair for a model of pairs), label, probability. MODEL is OUT-model
-    of dana finetune --save, or any sequence classifier of transformers.
+    MODEL is the folder of dana run, of its model, of dana finetune --save, or any sequence
+    classifier of transformers. FILE has any format that dana reads (.csv .tsv .jsonl .parquet .txt,
+    compressed or not). Columns are those of the table that dana init read; encoding and separator
+    are found by looking. One row per text: id, text (and text_pair for a model of pairs), label,
+    probability, and whether the text is unlike those that the model of a run was trained on, whose
+    share is said.
 
+      dana predict runs/tickets new.csv --out labelled.csv
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
       dana predict runs/chem/finetune-model notes.txt | head
     """
     from dana.core.config import require
-    from dana.stages.predict import NewText, check_out, predict_stage, to_lines, write_predictions
+    from dana.stages.predict import (
+        NewText,
+        check_out,
+        label_texts,
+        open_text_model,
+        to_lines,
+        write_predictions,
+    )
 
     text = NewText(
         args.files,
@@ -381,14 +392,18 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
         args.json,
         "with --out; without, each line is JSON",
     )
+    text.check_files()
+    if args.out is not None:
+        check_out(args.out, text)
+    model = open_text_model(args.model)
+    tables = label_texts(model, text)
     if args.out is None:
-        for table in predict_stage(args.model, text):
+        for table in tables:
             sys.stdout.write(to_lines(table))
         return {}
-    check_out(args.out, text)
-    texts = write_predictions(predict_stage(args.model, text), args.out)
-    print(f"written: {args.out} ({texts:,} texts)")
-    return {"out": args.out, "texts": texts}
+    written = write_predictions(tables, args.out, model.columns.separator)
+    print(f"written: {args.out} ({written['texts']:,} texts)")
+    return {"out": args.out, **written}
 
 
 def _add_task_cards(add: AddCommand) -> None:

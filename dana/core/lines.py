@@ -12,12 +12,15 @@ MAX_LINE = 1 << 28  # bytes
 _HEAD = 4096  # bytes
 
 
-def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: File, errors: str = "replace", encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file, unpacked and decoded, with their numbers from 1.
 
     Args:
         path: The file.
         errors: For bytes that are not UTF-8: ``replace`` reads U+FFFD, ``strict`` raises.
+        encoding: Encoding of the text, one whose line feeds are those of UTF-8.
 
     Raises:
         DataError: If the file cannot be read; names file and line.
@@ -34,10 +37,8 @@ def read_lines(path: File, errors: str = "replace") -> Iterator[tuple[int, str]]
             while raw := reader.readline(MAX_LINE + 1):
                 number += 1
                 check_line_length(raw, path, number, is_packed=bool(codec))
-                yield (
-                    number,
-                    (raw.removeprefix(BOM_UTF8) if number == 1 else raw).decode("utf-8", errors),
-                )
+                text = raw.removeprefix(BOM_UTF8) if number == 1 else raw
+                yield number, text.decode(encoding, errors)
     except UnicodeDecodeError as error:
         remedy = "convert the file first, for example: iconv -f LATIN1 -t UTF-8"
         raise Damage(

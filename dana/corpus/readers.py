@@ -14,16 +14,24 @@ source.
 
 import csv
 import json
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from io import StringIO
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from dana.core.errors import Damage, DataError
-from dana.core.lines import read_lines
+from dana.core.lines import COMPRESSIONS, read_lines
+from dana.core.logging import get_logger
 from dana.core.storage import File, RemoteFile, file_size, pyarrow_source
+from dana.corpus.delimited import parse_delimited
 from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Record
 from dana.corpus.sources import Source, expand, format_of
+
+log = get_logger(__name__)
 
 Lines = Iterable[tuple[int, str]]  # line number and line
 
@@ -32,6 +40,7 @@ MAX_PARAGRAPH = (
     20  # lines; with longer paragraphs on average, blank lines do not separate paragraphs
 )
 MAX_FIELD = 1 << 27  # characters of a CSV field
+ROWS_OF_SAMPLE = 1000  # that decide separator and quotes
 
 
 def read_records(sources: Sequence[Source], text_documents: str = "auto") -> Iterator[Record]:
@@ -150,8 +159,76 @@ def _layout(lines: Lines) -> str:
     return "paragraph" if paragraphs > 1 and text_lines <= MAX_PARAGRAPH * paragraphs else "line"
 
 
-def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
-    """Parse CSV with a header into one record per row.
+def read_delimited(path: File, columns: Sequence[str], header: bool = True) -> Iterator[Record]:
+    """Stream the rows of delimited text, whose encoding, separator and quotes are found by looking.
+
+    They are found as ``dana init`` finds those of a table (:mod:`dana.corpus.delimited`), by the
+    first thousand rows. A text of a single column needs no separator.
+
+    Args:
+        path: The file.
+        columns: Names that its header should have.
+        header: Whether it has one; without, its columns are 1, 2 and so on, and a single one has
+            the first name of `columns`.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    is_tsv = format_of(path) == ".tsv"
+    try:
+        if file_size(path) == 0:
+            raise Damage(1, "the file is empty")
+        lines = _lines_of_table(path)
+        parsed = parse_delimited(
+            lambda: (line.replace("\x00", "") for _, line in lines()),
+            is_tsv,
+            columns if header else columns[:1],
+            ROWS_OF_SAMPLE,
+        )
+        if parsed is None:  # which the parser of all rows says
+            yield from _csv(str(path), lines(), "\t" if is_tsv else ",")
+            return
+        names = [str(number) for number in range(1, len(parsed.rows[0]) + 1)]
+        if header:
+            cells = zip(parsed.rows[0], names, strict=True)
+            names = [cell.strip() or name for cell, name in cells]
+            names = [] if names == [cell.strip() for cell in parsed.rows[0]] else names
+        elif len(names) == 1:
+            names = [*columns[:1]]
+        records = _csv(str(path), lines(), parsed.separator, parsed.quoting, names)
+        yield from islice(records, 1 if header and names else 0, None)
+    except Damage as damage:
+        yield Record(str(path), damage.line, {}, str(damage), rest_lost=True)
+
+
+def _lines_of_table(path: File) -> Callable[[], Lines]:
+    """Return a function that reads a file's lines, in UTF-8, UTF-16 with its mark, or Windows' Latin encoding."""
+    is_local = isinstance(path, Path)
+    if is_local and path.suffix.lower() not in COMPRESSIONS:
+        with path.open("rb") as stream:
+            has_mark = stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
+        if has_mark:
+            text = path.read_bytes().decode("utf-16", "replace")
+            return lambda: enumerate(StringIO(text, newline=""), 1)
+    encoding = "utf-8"
+    try:
+        for _ in read_lines(path, "strict"):
+            pass
+    except Damage as damage:  # any other is found again
+        if isinstance(damage.__cause__, UnicodeDecodeError):
+            log.info("%s is not UTF-8, and read as Windows' Latin encoding, cp1252", path)
+            encoding = "cp1252"
+    return lambda: read_lines(path, encoding=encoding)
+
+
+def _csv(
+    origin: str,
+    lines: Lines,
+    delimiter: str,
+    quoting: int = csv.QUOTE_MINIMAL,
+    names: Sequence[str] = (),
+) -> Iterator[Record]:
+    """Parse CSV into one record per row, with a header unless the names of its columns are given.
 
     Raises:
         Damage: If the header names a column twice, or a quoted field spans several lines up to an
@@ -160,8 +237,9 @@ def _csv(origin: str, lines: Lines, delimiter: str) -> Iterator[Record]:
     csv.field_size_limit(MAX_FIELD)
     texts = (line.replace("\x00", "") for _, line in lines)
     # Strict: otherwise an open quote silently swallows the rest of the file.
-    rows = csv.reader(texts, delimiter=delimiter, strict=True)
-    header: list[str] = []
+    options: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True}
+    rows = csv.reader(texts, **options)
+    header: list[str] = [*names]
     while True:
         line, problem = rows.line_num + 1, ""
         try:

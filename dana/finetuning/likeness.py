@@ -1,9 +1,11 @@
 """Say how much of new text is unlike the texts that a model was trained on.
 
 A detector is fitted to vectors of the training texts. A text is unlike them if its score is above
-that of 95 % of training texts which were held out of a fit.
+that of 95 % of training texts which were held out of a fit. Vectors are those of the model's own
+encoder; of a model without one, hashed words.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,19 @@ from dana.core.artifacts import read_json
 from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
 from dana.encoders.geometry import FittedGeometry, parse_geometry
+from dana.encoders.hashing import HashingEncoder
+from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.finetuning.probe import fold_numbers, group_numbers, text_keys
+from dana.finetuning.result_model import ENCODER, VECTORS, Description
+from dana.tasks.examples import Example, joined_texts
 
 NAME = "likeness"
+CONTRASTIVE = "density_ratio"  # where there is pool text
+ONE_CLASS = "knn"
+HASHED_WORDS = HashingEncoder(4096, 1)  # of 512 hashed words and pairs, it told less apart
+FOLDS = 5
 QUANTILE = 0.95
+LONGEST = 256  # tokens of an encoder whose model does not say
 FEWEST_TEXTS = 20  # with fewer held-out texts that quantile is their highest score
 
 
@@ -68,10 +80,75 @@ class Likeness:
         return cls(spec, fitted, geometry, float(content["limit"]))
 
 
+def vectors_of(folder: Path, texts: Sequence[str]) -> np.ndarray:
+    """Return the vectors by which a saved model tells texts apart, shape (texts, width).
+
+    Args:
+        folder: Folder of the model (:mod:`dana.finetuning.result_model`).
+        texts: Texts, of a pair both (:func:`dana.tasks.examples.joined_texts`).
+    """
+    description = Description.read(folder)
+    encoder: Any = HASHED_WORDS
+    if description.form == VECTORS:
+        longest = description.max_tokens or LONGEST
+        encoder = TransformerEncoder(str(folder / ENCODER), AUTO, max_tokens=longest)
+    return encoder.encode(texts).cpu().numpy()
+
+
+def save_likeness(
+    folder: Path,
+    examples: Sequence[Example],
+    pool: Sequence[str] = (),
+    detector: str | None = None,
+    seed: int = 0,
+) -> Likeness | None:
+    """Fit a detector to the texts that a saved model was trained on, and save it beside the model.
+
+    Args:
+        folder: Folder of the model (:mod:`dana.finetuning.result_model`).
+        examples: The labelled texts that it was fitted to.
+        pool: Other documents, of which pieces as long as the labelled texts are the background of
+            a contrastive detector; about a thousand are enough.
+        detector: Spec of the detector; None takes ``density_ratio`` where there is pool text, else
+            ``knn``.
+        seed: Seed of the fits.
+
+    Returns:
+        The detector; None where there are too few texts to say.
+    """
+    texts = joined_texts(examples)
+    vectors = vectors_of(folder, texts)
+    background = None
+    if pool:
+        background = vectors_of(folder, _pieces(pool, texts))
+    strata = np.zeros(len(texts), dtype=np.int64)
+    folds = fold_numbers(text_keys(examples), strata, group_numbers(examples), FOLDS, seed)
+    spec = detector or (ONE_CLASS if background is None else CONTRASTIVE)
+    likeness = fit_likeness(vectors, folds, spec, background, seed)
+    if likeness is not None:
+        likeness.save(folder)
+    return likeness
+
+
+def _pieces(documents: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Cut a piece out of the middle of each document, as long in words as one of the texts.
+
+    Else a detector would tell long texts from short ones.
+    """
+    lengths = [max(1, len(text.split())) for text in texts]
+    pieces = []
+    for number, document in enumerate(documents):
+        words = document.split()
+        length = lengths[number % len(lengths)]
+        first = max(0, (len(words) - length) // 2)
+        pieces.append(" ".join(words[first : first + length]))
+    return [piece for piece in pieces if piece]
+
+
 def fit_likeness(
     vectors: np.ndarray,
     folds: np.ndarray,
-    detector: str = "knn",
+    detector: str = ONE_CLASS,
     background: np.ndarray | None = None,
     seed: int = 0,
 ) -> Likeness | None:

@@ -81,6 +81,15 @@ def text_keys(examples: Sequence[Example]) -> np.ndarray:
     return keys
 
 
+def group_numbers(examples: Sequence[Example]) -> np.ndarray:
+    """Number the groups of texts; a text without one is alone."""
+    names = [
+        f"group\x1f{example.group}" if example.group else f"row\x1f{row}"
+        for row, example in enumerate(examples)
+    ]
+    return np.unique(names, return_inverse=True)[1]
+
+
 def strata_of(labels: np.ndarray, kind: Kind) -> np.ndarray:
     """Number the strata of labels: classes, sets of labels, or fifths of the values; int64."""
     if not kind.has_labels:

@@ -34,7 +34,8 @@ from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.probe import MOST_STEPS
 from dana.finetuning.saved import SavedClassifier, open_classifier
 from dana.models.encoder_folder import save_encoder
-from dana.tasks.card import TaskCard, Template
+from dana.tasks.card import TaskCard
+from dana.tasks.columns import Columns
 from dana.tasks.kinds import find_kind
 from dana.tasks.kinds.base import Kind
 
@@ -59,48 +60,6 @@ NO_WORDS = (
 
 def _library_versions() -> dict[str, str]:
     return {library: metadata.version(library) for library in LIBRARIES}
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where the texts stand in a table, by the names that its owner gave.
-
-    Attributes:
-        text: Column of the text.
-        text_pair: Column of the second text, for labels of pairs.
-        template: Makes the text from several columns instead, ``{title} {body}``.
-        id: Column of the id; None uses ``id`` where a table has it.
-        separator: Separator of the table that was trained on, if it was delimited text; CSV is
-            written with it.
-        header: Whether that table had a header; without one, its columns are 1, 2 and so on.
-    """
-
-    text: str = "text"
-    text_pair: str | None = None
-    template: str | None = None
-    id: str | None = None
-    separator: str | None = None
-    header: bool = True
-
-    @classmethod
-    def of_card(cls, card: TaskCard) -> "Columns":
-        """Return the columns of a task card; of one by ``dana init``, those of the user's table."""
-        table = card.made_from.get("columns", {})
-        return cls(
-            text=table.get("text", card.text),
-            text_pair=card.text_pair,
-            template=card.template,
-            id=table.get("id", card.id),
-            separator=card.made_from.get("separator"),
-            header=card.made_from.get("header", True),
-        )
-
-    @property
-    def whole_text(self) -> Template:
-        """The template that makes the text of a row, often of a single column."""
-        return (
-            Template.of_field(self.text) if self.template is None else Template.parse(self.template)
-        )
 
 
 @dataclass(frozen=True)

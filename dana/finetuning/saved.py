@@ -24,6 +24,7 @@ from dana.models.folder import (
 )
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
+from dana.tasks.columns import Columns
 from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
@@ -132,10 +133,13 @@ def write_model(
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed
-    fields = {"text_field": card.text, "id_field": card.id}
+    columns = Columns.of_card(card)
+    fields = {"text_field": columns.text, "id_field": columns.id}
     optional = {
-        "text_pair_field": card.text_pair,
-        "template": card.template,
+        "text_pair_field": columns.text_pair,
+        "template": columns.template,
+        "separator": columns.separator,
+        "header": None if columns.header else False,
         "warning": warning or None,
     }
     draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}

@@ -17,10 +17,15 @@ from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
 from dana.corpus.documents import source_digests
 from dana.encoders.base import encode, encoder_identity, has_vectors
-from dana.finetuning.probe import LabelledVectors, choose_strength, probe_scores, text_keys
+from dana.finetuning.probe import (
+    LabelledVectors,
+    choose_strength,
+    group_numbers,
+    probe_scores,
+    text_keys,
+)
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
-from dana.stages.probe import group_numbers
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds import DEFAULT

@@ -306,6 +306,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
     labels = _texts_by_label(labelled)
     made_from = {
         "columns": labelled.columns,
+        **labelled.form,
         "rows": labelled.rows,
         "texts": labels,
         "notes": labelled.notes,

@@ -1,5 +1,8 @@
-"""``dana predict``: label new text with a fine-tuned model, one row per text in the order of the files."""
+"""``dana predict``: label new text with a saved model, one row per text in the order of the files."""
 
+import csv
+import io
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,27 +13,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import temp_file, to_json_lines
 from dana.core.logging import get_logger, progress
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.readers import read_records
-from dana.corpus.sources import expand, stem
+from dana.corpus.readers import read_delimited, read_file, read_records
+from dana.corpus.sources import expand, format_of, stem
 from dana.corpus.text import normalise
-from dana.finetuning.loop import EncodedSplit, predict
-from dana.finetuning.saved import open_classifier
+from dana.finetuning.text_model import TextModel, open_text_model
 from dana.tasks.card import Template
+from dana.tasks.columns import Columns
 from dana.tasks.examples import Example, describe_empty_text, make_text
 from dana.tasks.kinds.base import Kind
-from dana.train.execution import Precision, make_accelerator
 
 log = get_logger(__name__)
 
 BATCH = 4096  # texts in memory at a time; sorted by length within
-SUFFIXES = (".parquet", ".jsonl")
+SUFFIXES = (".csv", ".parquet", ".jsonl")
+UNLIKE = "unlike"  # column: whether a text is unlike what the model was trained on
+COMMA = ","
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class NewText:
 
     Attributes:
         files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
+            Encoding, separator and quotes of delimited text are found by looking.
         text_field: Field with the text, ``a.b`` for a nested one; None takes the field or template
             of the model's training data, else ``text``.
         id_field: Field with the id, which every record must have; None takes that of the training
@@ -67,22 +71,32 @@ class NewText:
             [self.text_field] if self.text_field else ["text"], self.id_field, self.text_documents
         )  # checks them
 
-    def examples(self, trained_on: dict[str, Any], kind: Kind) -> Iterator[Example]:
+    def check_files(self) -> None:
+        """Look for the files, so that a missing one is told before a model is loaded.
+
+        Raises:
+            DataError: If one is missing, or of an unknown format.
+        """
+        for source in self.files:
+            if not is_hub(source):
+                expand(source)
+
+    def examples(self, columns: Columns, kind: Kind) -> Iterator[Example]:
         """Read the texts, normalised, as examples without a meaningful label.
 
         Args:
-            trained_on: Manifest of the model, which names the fields of its training data; empty
-                without one.
+            columns: Columns of the table that the model was trained on.
             kind: Kind of label of the model.
 
         Raises:
             DataError: If a record is bad and not skipped, naming file, line and problem; or if
                 there is no good record.
         """
-        good = bad = 0
-        for record in read_records(self.files, self.text_documents):
+        good = 0
+        bad = 0
+        for record in self._records(columns):
             try:
-                example = self._example(record, trained_on, kind)
+                example = self.example(record, columns, kind)
             except ValueError as error:
                 if self.on_bad_record == "fail":
                     problem = f"{record.location}: {error}"
@@ -99,19 +113,37 @@ class NewText:
         if bad:
             log.warning("%d of %d records are bad and were skipped", bad, good + bad)
 
-    def _example(self, record: Record, trained_on: dict[str, Any], kind: Kind) -> Example:
-        """Make the example of a record.
+    def _records(self, columns: Columns) -> Iterator[Record]:
+        """Stream the records of the files; delimited text is read as ``dana init`` reads it."""
+        names = columns.names
+        if self.text_field is not None:
+            names = [self.text_field]
+        if self.text_pair_field is not None:
+            names = [*names, self.text_pair_field]
+        for source in self.files:
+            if is_hub(source):
+                yield from read_records([source])
+                continue
+            for path in expand(source):
+                if format_of(path) in (".csv", ".tsv"):
+                    yield from read_delimited(path, names, columns.header)
+                else:
+                    yield from read_file(path, self.text_documents)
+
+    def example(self, record: Record, columns: Columns, kind: Kind) -> Example:
+        """Make the example of a record; its id is given, or tells its file and line.
 
         Raises:
             ValueError: If the record is bad, with the problem.
         """
-        pair = self.text_pair_field or trained_on.get("text_pair_field")
-        id_field = self.id_field or trained_on.get("id_field") or "id"
-        template = self._template(record, trained_on)
+        pair = self.text_pair_field or columns.text_pair
+        id_field = self.id_field or columns.id or "id"
+        template = self._template(record, columns)
         if record.problem:
             raise ValueError(record.problem)
         flags = dict.fromkeys(template.fields, "--text-field names the field with the text")
-        flags |= {pair: "--text-pair-field names the field with the second text"} if pair else {}
+        if pair:
+            flags[pair] = "--text-pair-field names the field with the second text"
         values = {name: record.get(name) for name in flags}
         present = (
             ", ".join(name for name, value in record.fields.items() if value is not None)
@@ -131,80 +163,115 @@ class NewText:
         name = "" if record.get(id_field) is None else normalise(str(record.get(id_field)))
         return replace(example, id=name or f"{origin}-{record.line}")
 
-    def _template(self, record: Record, trained_on: dict[str, Any]) -> Template:
+    def _template(self, record: Record, columns: Columns) -> Template:
         """Return the template that makes the text of a record, usually of a single field."""
-        if trained_on.get("template") and not self.text_field and not record.is_plain:
-            return Template.parse(trained_on["template"])
-        fields = (
-            [self.text_field]
-            if self.text_field
-            else [trained_on.get("text_field") or "text", "text"]
-        )
-        return Template.of_field(
-            next((name for name in fields if record.get(name) is not None), fields[0])
-        )
+        if columns.template and not self.text_field and not record.is_plain:
+            return columns.whole_text
+        fields = [self.text_field] if self.text_field else [columns.text, "text"]
+        present = [name for name in fields if record.get(name) is not None]
+        return Template.of_field((present or fields)[0])
 
 
 def predict_stage(model: str, text: NewText) -> Iterator[pa.Table]:
-    """Label texts with a fine-tuned model.
+    """Label texts with a saved model.
 
     Args:
-        model: Output of ``dana finetune --save``, or any sequence classifier of transformers:
-            folder or Hub name.
+        model: Folder of a run or of a model, output of ``dana finetune --save``, or any sequence
+            classifier of transformers: folder or Hub name.
+        text: Texts to label.
+
+    Yields:
+        See :func:`label_texts`.
+
+    Raises:
+        ArtifactError: If there is no model.
+        ConfigError: If a field of second texts is given for a model of single texts.
+        DataError: If a file is missing, or a record is bad.
+    """
+    text.check_files()
+    yield from label_texts(open_text_model(model), text)
+
+
+def label_texts(model: TextModel, text: NewText) -> Iterator[pa.Table]:
+    """Label texts with an open model, and say how many are unlike what it was trained on.
+
+    Args:
+        model: The model.
         text: Texts to label.
 
     Yields:
         Tables with id, text, text_pair (for pairs) and the columns of the model's kind. For a
         single label these are label and probability, the label's own, in (0, 1]. A column
-        ``warning`` comes last if the model collapsed.
+        ``unlike`` says whether a text is unlike those that the model was trained on, where it can
+        say; ``warning`` comes last if the model collapsed.
 
     Raises:
-        ArtifactError: If the model is no classifier.
         ConfigError: If a field of second texts is given for a model of single texts.
-        DataError: If a file is missing, or a record is bad.
+        DataError: If a record is bad.
     """
-    for source in text.files:
-        if not is_hub(source):
-            expand(source)  # a missing file fails before the model is loaded
-    trained_on = read_manifest(Path(model)) if Path(model).is_dir() else {}
-    classifier = open_classifier(model)
-    if warning := trained_on.get("warning", ""):
-        log.warning("%s: %s", model, warning)
-    alone = bool(trained_on) and "text_pair_field" not in trained_on
-    hint = f"left out: {model} was trained on single texts"
-    require(not (alone and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint)
-    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
-    module: Any = classifier.module.to(precision.device)
-    total = full = 0
+    if model.warning:
+        log.warning("%s: %s", model.name, model.warning)
+    is_single = model.reads_pairs is False
+    hint = f"left out: {model.name} was trained on single texts"
+    require(
+        not (is_single and text.text_pair_field), "--text-pair-field", text.text_pair_field, hint
+    )
+    total = 0
+    cut = 0
+    unlike = 0
     with progress(what="predict", unit="texts") as bar:
-        waiting = text.examples(trained_on, classifier.kind)
-        while examples := list(islice(waiting, BATCH)):
-            inputs = EncodedSplit.from_examples(
-                examples, classifier.tokenizer, classifier.max_tokens, classifier.markers
-            )
-            outputs = predict(module, inputs, classifier.kind, precision)
-            columns = classifier.kind.prediction_columns(outputs, inputs.sizes)
-            texts = {
-                "id": [example.id for example in examples],
-                "text": [example.text for example in examples],
-            }
-            if examples[0].pair is not None:
-                texts["text_pair"] = [str(example.pair) for example in examples]
-            if warning:
-                columns["warning"] = pa.array([warning] * len(examples))
-            yield pa.table({**texts, **columns})
+        for examples in batches_of(text.examples(model.columns, model.kind)):
+            table, long_texts = make_table(model, examples)
+            yield table
             bar.update(len(examples))
-            total, full = (
-                total + len(examples),
-                full + int((inputs.lengths >= classifier.max_tokens).sum()),
-            )
-    if full:
+            total += len(examples)
+            cut += long_texts
+            unlike += count_unlike(table)
+    if cut:
         log.info(
             "%d of %d texts fill the model's %d tokens; text beyond was cut",
-            full,
+            cut,
             total,
-            classifier.max_tokens,
+            model.longest,
         )
+    if model.likeness is not None:
+        log.info(describe_unlike(unlike, total))
+
+
+def batches_of(examples: Iterator[Example]) -> Iterator[list[Example]]:
+    """Yield lists of examples, as many as are in memory at a time."""
+    while batch := list(islice(examples, BATCH)):
+        yield batch
+
+
+def make_table(model: TextModel, examples: list[Example]) -> tuple[pa.Table, int]:
+    """Label some texts; returns the table of :func:`label_texts`, and how many texts were cut."""
+    answers = model.label(examples)
+    columns: dict[str, Any] = {
+        "id": [example.id for example in examples],
+        "text": [example.text for example in examples],
+    }
+    if examples[0].pair is not None:
+        columns["text_pair"] = [str(example.pair) for example in examples]
+    columns |= model.kind.prediction_columns(answers.outputs, answers.sizes)
+    if answers.unlike is not None:
+        columns[UNLIKE] = pa.array(answers.unlike)
+    if model.warning:
+        columns["warning"] = pa.array([model.warning] * len(examples))
+    return pa.table(columns), answers.cut
+
+
+def count_unlike(table: pa.Table) -> int:
+    """Count the texts of a table that are unlike what the model was trained on."""
+    if UNLIKE not in table.column_names:
+        return 0
+    return sum(table[UNLIKE].to_pylist())
+
+
+def describe_unlike(unlike: int, texts: int) -> str:
+    """Say which share of texts is unlike what a model was trained on."""
+    share = f"{100 * unlike / texts:.0f} %"
+    return f"{share} of {texts:,} texts are unlike what the model was trained on, of which 5 % are"
 
 
 def check_out(out: Path, text: NewText) -> None:
@@ -214,9 +281,7 @@ def check_out(out: Path, text: NewText) -> None:
         ConfigError: If its suffix is unknown.
         ArtifactError: If it is a folder, or one of the input files.
     """
-    require(
-        out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {' or '.join(SUFFIXES)}"
-    )
+    require(out.suffix in SUFFIXES, "--out", str(out), f"a file that ends in {', '.join(SUFFIXES)}")
     if out.is_dir():
         raise ArtifactError(f"{out}: is a folder; --out must be a file")
     read = [file for source in text.files if not is_hub(source) for file in expand(source)]
@@ -224,17 +289,25 @@ def check_out(out: Path, text: NewText) -> None:
         raise ArtifactError(f"{out}: is one of the input files; choose another --out")
 
 
-def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
-    """Write tables to one file, whole or not at all; return the number of texts.
+def write_predictions(
+    tables: Iterator[pa.Table], out: Path, separator: str | None = None
+) -> dict[str, Any]:
+    """Write tables to one file, whole or not at all.
 
     Args:
         tables: Output of :func:`predict_stage`.
-        out: A ``.parquet`` or ``.jsonl`` file; replaced if it exists.
+        out: A ``.csv``, ``.parquet`` or ``.jsonl`` file; replaced if it exists.
+        separator: Separator of CSV; None for a comma.
+
+    Returns:
+        ``texts``, their number; and ``unlike``, the share that is unlike what the model was trained
+        on, where that is known.
 
     Raises:
         ArtifactError: If it cannot be written.
     """
     texts = 0
+    unlike = 0
     first = next(tables)  # label first: no folder is made if that fails
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -242,15 +315,42 @@ def write_predictions(tables: Iterator[pa.Table], out: Path) -> int:
             if out.suffix == ".parquet":
                 parquet = stack.enter_context(pq.ParquetWriter(temporary, first.schema))
             else:
-                stream = stack.enter_context(temporary.open("w", encoding="utf-8"))
+                stream = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
+            if out.suffix == ".csv":
+                stream.write(_to_csv([first.column_names], separator))
             for table in chain([first], tables):
-                parquet.write_table(table) if out.suffix == ".parquet" else stream.write(
-                    to_lines(table)
-                )
+                if out.suffix == ".parquet":
+                    parquet.write_table(table)
+                elif out.suffix == ".csv":
+                    stream.write(_to_csv(_cells(table), separator))
+                else:
+                    stream.write(to_lines(table))
                 texts += table.num_rows
+                unlike += count_unlike(table)
     except OSError as error:
         raise ArtifactError(f"{out}: cannot be written: {error.strerror or error}") from error
-    return texts
+    share = {UNLIKE: unlike / texts} if UNLIKE in first.column_names else {}
+    return {"texts": texts, **share}
+
+
+def _cells(table: pa.Table) -> Iterator[list[Any]]:
+    """Yield the rows of a table for CSV, in which a list is JSON."""
+    for row in table.to_pylist():
+        cells = []
+        for value in row.values():
+            value = _round(value)
+            if isinstance(value, bool):
+                value = str(value).lower()
+            elif isinstance(value, list):
+                value = json.dumps(value, ensure_ascii=False)
+            cells.append(value)
+        yield cells
+
+
+def _to_csv(rows: Any, separator: str | None) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=separator or COMMA, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
 
 
 def to_lines(table: pa.Table) -> str:

@@ -36,6 +36,7 @@ from dana.finetuning.probe import (
     LabelledVectors,
     choose_strength,
     draw_labels,
+    group_numbers,
     probe_scores,
     text_keys,
 )
@@ -166,15 +167,6 @@ def texts_apart(
         for examples in (kept, test)
     ]
     return ordered[0], ordered[1], len(train) - len(kept)
-
-
-def group_numbers(examples: Sequence[Example]) -> np.ndarray:
-    """Number the groups of texts; a text without one is alone."""
-    names = [
-        f"group\x1f{example.group}" if example.group else f"row\x1f{row}"
-        for row, example in enumerate(examples)
-    ]
-    return np.unique(names, return_inverse=True)[1]
 
 
 def _probe(

@@ -144,8 +144,8 @@ class TaskCard:
     tags: list[str] = field(default_factory=list)
     """Lower-case words for topic and type; results do not depend on them."""
     made_from: dict[str, Any] = field(default_factory=dict)
-    """What dana init found in the table: columns, number of rows, texts by label, notes; results do
-    not depend on it."""
+    """What dana init found in the table: columns, separator, whether it has a header, number of rows,
+    texts by label, notes. Results do not depend on it; dana predict reads columns by it."""
     origins: list[Path] = field(default_factory=list)
     """The YAML file, then the files that it includes."""
 

@@ -5,12 +5,10 @@ text files per label; anything else is delimited text, whose encoding, separator
 are found by looking.
 """
 
-import csv
 import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +16,13 @@ import numpy as np
 import pandas as pd
 
 from dana.core.errors import ConfigError, DataError, nearest, nearest_path
+from dana.corpus.delimited import SEPARATORS, has_header, parse_delimited
 from dana.corpus.readers import parse_json_lines
 from dana.corpus.text import normalise, wording
 from dana.tasks.kinds.base import label_name
 
 FOLDS = 5
 MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
-SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 LABELS = (
     "label",
     "labels",
@@ -62,12 +60,15 @@ class LabelledTexts(NamedTuple):
         notes: What was recognised, what was left out and what looks odd, a sentence each.
         rows: Number of rows read.
         columns: Column of the text, of the label and, if it was named, of the group.
+        form: What else a reader of a table like it needs to know: ``separator`` and ``header`` of
+            delimited text, ``id`` where there is a column of ids.
     """
 
     texts: pd.DataFrame
     notes: list[str]
     rows: int
     columns: dict[str, str]
+    form: dict[str, Any]
 
 
 def read_labelled(
@@ -91,11 +92,12 @@ def read_labelled(
     if folds is not None and (folds < 1 or test is not None):
         raise ConfigError(f"--folds {folds}: must be at least 1, and left out with --test")
     notes: list[str] = []
-    frame = _read_table(table, notes)
+    form: dict[str, Any] = {}
+    frame = _read_table(table, notes, form)
     columns = find_columns(frame, names)
     rows = _rows(frame, columns).assign(test=False)
     if test is not None:
-        part = _read_table(test, notes)
+        part = _read_table(test, notes, {})
         part.index = "test " + part.index
         tests = _rows(part, find_columns(part, columns)).assign(test=True)
         rows = pd.concat([tests, rows])  # of equal rows the first stays
@@ -114,19 +116,21 @@ def read_labelled(
     if "group" in columns:
         kept.append("group")
     texts = rows[kept].reset_index(drop=True)
-    return LabelledTexts(texts, notes, count, columns)
+    identifier = _id_column(frame)
+    if identifier is not None:
+        form["id"] = identifier
+    return LabelledTexts(texts, notes, count, columns, form)
 
 
-def _read_table(table: Table, notes: list[str]) -> pd.DataFrame:
-    """Read a table whose index names each row; remarks are added to `notes`."""
+def _read_table(table: Table, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
+    """Read a table whose index names each row; remarks go to `notes`, separator and header to `form`."""
     if isinstance(table, pd.DataFrame):
         frame, table = table.reset_index(drop=True), "the table"
     elif not Path(table).exists():
         raise DataError(f"{table}: no such file or folder{nearest_path(table)}")
     else:
-        frame = (
-            _read_folder(Path(table)) if Path(table).is_dir() else _read_file(Path(table), notes)
-        )
+        path = Path(table)
+        frame = _read_folder(path) if path.is_dir() else _read_file(path, notes, form)
     frame.columns = frame.columns.map(str)
     if twice := [*frame.columns[frame.columns.duplicated()]]:
         raise DataError(f"{table}: two columns are named {twice[0]!r}; rename one")
@@ -151,7 +155,7 @@ def _read_folder(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(map(str, names)))
 
 
-def _read_file(path: Path, notes: list[str]) -> pd.DataFrame:
+def _read_file(path: Path, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
     """Read a file; the index has the numbers of its rows, of JSON those of its lines."""
     suffix = path.suffix.lower()
     if suffix == ".parquet" or suffix in READERS:
@@ -173,7 +177,7 @@ def _read_file(path: Path, notes: list[str]) -> pd.DataFrame:
             f"not UTF-8, read as {encoding}: {example[0]!r}; if that looks wrong, save the table as UTF-8"
         )
     if suffix not in (".jsonl", ".json"):
-        return _read_delimited(path, content, suffix == ".tsv", notes)
+        return _read_delimited(path, content, suffix == ".tsv", notes, form)
     records = list(parse_json_lines(path, enumerate(content.split("\n"), 1)))
     if bad := next((record for record in records if record.problem), None):
         raise DataError(f"{bad.location}: {bad.problem}")
@@ -198,51 +202,37 @@ def _decode(path: Path) -> tuple[str, str]:
     return text, encoding
 
 
-def _read_delimited(path: Path, content: str, is_tsv: bool, notes: list[str]) -> pd.DataFrame:
-    """Parse delimited text by the separator and quotes with which the most rows have as many cells as the first.
+def _read_delimited(
+    path: Path, content: str, is_tsv: bool, notes: list[str], form: dict[str, Any]
+) -> pd.DataFrame:
+    """Parse delimited text (:func:`dana.corpus.delimited.parse_delimited`); what is found goes to `form`.
 
     Raises:
         DataError: If nothing divides the first row, or a row has more or fewer cells; names it.
     """
-    csv.field_size_limit(1 << 27)
-    tables = []
-    marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv)
-    for order, (mark, quotes) in enumerate(product(marks, (csv.QUOTE_MINIMAL, csv.QUOTE_NONE))):
-        options: dict[str, Any] = {"delimiter": mark, "quoting": quotes, "strict": True}
-        try:
-            rows = [*filter(None, csv.reader(io.StringIO(content, newline=""), **options))]
-        except csv.Error:  # quotes that do not match
-            continue
-        wrong = [number for number, cells in enumerate(rows, 1) if len(cells) != len(rows[0])]
-        if rows and len(rows[0]) > 1:
-            tables.append((len(wrong) / len(rows), order, SEPARATORS[mark], rows, wrong))
-    if not tables:
+    parsed = parse_delimited(lambda: io.StringIO(content, newline=""), is_tsv)
+    if parsed is None:
         raise DataError(
             f"{path}: no {', '.join(SEPARATORS.values())} divides its first line into columns"
         )
-    *_, separator, rows, wrong = min(tables)
-    if wrong:
+    rows = parsed.rows
+    separator = SEPARATORS[parsed.separator]
+    if parsed.wrong:
+        number = parsed.wrong[0]
         cells = (
-            f"{len(rows[wrong[0] - 1])} cells between {separator}s, but {len(rows[0])} in the first"
+            f"{len(rows[number - 1])} cells between {separator}s, but {len(rows[0])} in the first"
         )
-        raise DataError(f"{path}: row {wrong[0]}: {cells}; quote texts that hold a {separator}")
-    frame = pd.DataFrame(
-        rows, index=range(1, len(rows) + 1), columns=range(1, len(rows[0]) + 1)
-    ).astype(object)
-    first, body = frame.iloc[0], frame.iloc[1:]
-    is_data = (
-        (body == first).any() & (first.str.strip() != "")
-    ).any()  # names of columns do not come again in them
-    notes.append(
-        f"separated by {separator}s{f'; no header: columns 1 to {len(first)}' if is_data else ''}"
-    )
-    return (
-        frame
-        if is_data
-        else body.set_axis(
-            [name.strip() or str(position) for position, name in first.items()], axis=1
-        )
-    )
+        raise DataError(f"{path}: row {number}: {cells}; quote texts that hold a {separator}")
+    is_named = has_header(rows)
+    form |= {"separator": parsed.separator, "header": is_named}
+    unnamed = "" if is_named else f"; no header: columns 1 to {len(rows[0])}"
+    notes.append(f"separated by {separator}s{unnamed}")
+    names = [str(position) for position in range(1, len(rows[0]) + 1)]
+    if is_named:
+        names = [cell.strip() or name for cell, name in zip(rows[0], names, strict=True)]
+    first = 1 if is_named else 0
+    index = range(first + 1, len(rows) + 1)
+    return pd.DataFrame(rows[first:], index=index, columns=names).astype(object)
 
 
 def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[str, str]:
@@ -344,12 +334,17 @@ def _dates(column: pd.Series) -> pd.Series | None:
     )
 
 
+def _id_column(frame: pd.DataFrame) -> str | None:
+    """Return the column of ids, if there is one."""
+    return next((str(name) for name in frame if str(name).lower() in ("id", "doc_id")), None)
+
+
 def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Make the columns id, text, label, group and words; an empty text or label is an empty string."""
     texts = [normalise(cell) if isinstance(cell, str) else "" for cell in frame[columns["text"]]]
     column = frame[columns["label"]].astype(object)
     labels = [label_name(value) if str(value).strip() else "" for value in column.fillna("")]
-    name = next((name for name in frame if str(name).lower() in ("id", "doc_id")), None)
+    name = _id_column(frame)
     ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
     cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
     group = [

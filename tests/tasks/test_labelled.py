@@ -100,7 +100,7 @@ def notes_of(frame, **names):
 
 def test_what_cannot_be_used_is_left_out_counted_and_named():
     extra = [("", "f"), ("A text", None), (FRUIT[0], "f"), (METAL[1], "f"), ("Alone", "single")]
-    frame, notes, count, _ = read_labelled(frame_of(*extra))
+    frame, notes, count, *_ = read_labelled(frame_of(*extra))
     assert sorted(zip(frame["text"], frame["label"], strict=True)) == sorted(
         {*ROWS} - {(METAL[1], "m")}
     )
@@ -161,7 +161,7 @@ def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
     fold = read_labelled(frame_of(), folds=1)[0]["fold"]
     assert [(fold == 0).sum(), (fold == -1).sum()] == [8, 32]
     tests = pd.DataFrame({"text": ["A new pear", FRUIT[3], "Gold"], "label": ["f", "f", "other"]})
-    table, notes, _, _ = read_labelled(frame_of(), test=tests)
+    table, notes, *_ = read_labelled(frame_of(), test=tests)
     assert [*table["text"][table["fold"] == 0]] == ["A new pear", FRUIT[3]]
     assert (len(table), FRUIT[3] in [*table["text"][table["fold"] == -1]]) == (41, False)
     assert "a class that none trains (test row 2)" in "\n".join(notes)
