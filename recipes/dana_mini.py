@@ -111,6 +111,11 @@ def ship(model: Path, folder: Path) -> None:
     network = AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float16)
     network.config.dana = FINETUNING
     network.save_pretrained(folder)
+    # Or sentence-transformers would compute in half precision, which is slow on a CPU.
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["dtype"] = "float32"
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
     shutil.copy(model / "documents.npy", folder)
 

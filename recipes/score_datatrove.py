@@ -1,6 +1,8 @@
 r"""De-duplicate a pool by MinHash and score it with a run's selector: a datatrove pipeline, local, on Slurm or on Ray.
 
     python recipes/score_datatrove.py --run runs/mine --input pool --output scored --tasks 8
+    python recipes/score_datatrove.py --run runs/mine --input pool --output scored --tasks 8 \
+        --text-field content --id-field url --below auto
     python recipes/score_datatrove.py --run runs/mine --input s3://bucket/pool --output s3://bucket/scored \
         --tasks 64 --executor slurm --partition gpu --gpus 1 --env 'source .venv/bin/activate'
     python recipes/score_datatrove.py --run runs/mine --input s3://bucket/pool --output s3://bucket/scored \
@@ -11,9 +13,13 @@ The run comes from ``dana score`` on a sample of the pool; every task must be ab
 folder. There are four jobs: MinHash signatures, buckets, clusters of near duplicates, and scores of
 one document per cluster. The output holds ``documents``, JSON lines with ``dana_score`` in the
 metadata; ``scored``, tables that ``--join`` turns into a run for ``dana weigh``; ``minhash``; and
-``logs``. A killed pipeline resumes: the same command runs the unfinished tasks only. For another
-pool, selector or flag that affects the result use a new output: datatrove would skip the finished
-tasks.
+``logs``. With ``--below`` documents and tables hold only what scores below it, so that ``--join``
+copies no more to its machine.
+
+A killed pipeline resumes: the same command runs the unfinished tasks only. A task that finds no
+document in its files fails, so it runs again when the command is mended. As soon as a task is
+done, another pool, selector or flag that affects the result needs a new output: datatrove would
+skip the finished tasks.
 """
 
 import json
@@ -40,7 +46,15 @@ from dana.core.artifacts import fingerprint
 from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.storage import check_url, is_url
-from dana.scoring.engines.datatrove import DanaFilter, DanaScore, DanaWords, join_scores
+from dana.scoring.engines.datatrove import (
+    DanaFilter,
+    DanaScore,
+    DanaWords,
+    RefuseEmpty,
+    check_compression,
+    document_cut,
+    join_scores,
+)
 from dana.scoring.saved_selector import load_selector
 
 READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
@@ -48,6 +62,13 @@ READERS = {"jsonl": JsonlReader, "parquet": ParquetReader}
 # datatrove's default hash fails with xxhash 4 and later, which accepts no strings.
 MINHASH = MinhashConfig(hash_config=HashConfig(hash_fc="sha1"))
 CALL_FILE = "asked.json"  # in the output: everything that affects the result
+DECISIVE = ("below", "format", "language", "tasks", "text_field", "id_field")  # flags that do
+AUTO = "auto"
+
+
+def threshold(text: str) -> float | str:
+    """Read ``--below``: a number, or auto."""
+    return text if text == AUTO else float(text)
 
 
 def jobs(args: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
@@ -55,16 +76,19 @@ def jobs(args: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
     require(args.tasks >= 1, "--tasks", args.tasks, "at least 1")
     for url in filter(is_url, (args.input, str(args.output))):
         check_url(url)
-    reader = READERS[args.format](args.input)
+    reader = READERS[args.format](args.input, text_key=args.text_field, id_key=args.id_field)
+    read = [reader, RefuseEmpty(reader)]
     signatures, pairs, duplicates = (
         f"{args.output}/minhash/{name}" for name in ("signatures", "pairs", "removed")
     )
-    scores = [reader, MinhashDedupFilter(duplicates), DanaScore(args.run, f"{args.output}/scored")]
-    selection = [] if args.below is None else [DanaFilter(below=args.below)]
+    below = document_cut(args.run) if args.below == AUTO else args.below
+    score = DanaScore(args.run, f"{args.output}/scored", below=below)
+    scores = [*read, MinhashDedupFilter(duplicates), score]
+    selection = [] if below is None else [DanaFilter(below=below)]
     return [
         (
             "signatures",
-            [reader, MinhashDedupSignature(signatures, MINHASH, DanaWords(args.language))],
+            [*read, MinhashDedupSignature(signatures, MINHASH, DanaWords(args.language))],
             args.tasks,
         ),
         ("buckets", [MinhashDedupBuckets(signatures, pairs, config=MINHASH)], MINHASH.num_buckets),
@@ -74,24 +98,46 @@ def jobs(args: Namespace) -> list[tuple[str, list[PipelineStep], int]]:
 
 
 def record_call(args: Namespace) -> None:
-    """Record the call in its output folder; raise ConfigError if an earlier call there would have another result."""
+    """Record the call in its output folder.
+
+    Raises:
+        ConfigError: If the pool has no file, or a task of an earlier call with another result is
+            done there.
+        PluginError: If a file of the pool cannot be unpacked.
+    """
     pool = get_datafolder(args.input).find("", detail=True)
+    require(bool(pool), "--input", args.input, "a folder with files")
+    check_compression(pool)
     keys = ("size", "mtime", "LastModified", "ETag")
     files = {
         name: [str(info[key]) for key in keys if key in info] for name, info in sorted(pool.items())
     }
-    call = {name: getattr(args, name) for name in ("below", "format", "language", "tasks")}
+    call = {name: getattr(args, name) for name in DECISIVE}
+    if args.below == AUTO:
+        call["below"] = document_cut(args.run)
     call |= {"run": load_selector(args.run).description["digest"], "input": fingerprint(files)}
     output = get_datafolder(args.output)
     if output.exists(CALL_FILE):
         before = json.loads(output.cat_file(CALL_FILE))
-        changes = [f"--{name}" for name, value in call.items() if before.get(name) != value]
-        requirement = f"a new folder: this one has the results of another {' and '.join(changes)}"
-        require(not changes, "--output", args.output, requirement)
-    else:
-        output.makedirs("", exist_ok=True)
-        output.pipe_file(f"{CALL_FILE}.new", json.dumps(call).encode())
-        output.mv(f"{CALL_FILE}.new", CALL_FILE)  # atomic: a killed call leaves no half file
+        changes = [name for name, value in call.items() if before.get(name) != value]
+        if not changes:
+            return
+        flags = [f"--{name.replace('_', '-')}" for name in changes]
+        requirement = f"a new folder: this one has the results of another {' and '.join(flags)}"
+        require(not is_started(args), "--output", args.output, requirement)
+        if output.exists("minhash"):
+            output.rm("minhash", recursive=True)  # what a task left that failed
+    output.makedirs("", exist_ok=True)
+    output.pipe_file(f"{CALL_FILE}.new", json.dumps(call).encode())
+    output.mv(f"{CALL_FILE}.new", CALL_FILE)  # atomic: a killed call leaves no half file
+
+
+def is_started(args: Namespace) -> bool:
+    """Return whether a task is done in the output folder, or, with Slurm, may be waiting for its turn."""
+    if args.executor == "slurm":
+        return True
+    output = get_datafolder(args.output)
+    return bool(output.glob("logs/*/completions/*"))
 
 
 def executor(args: Namespace) -> PipelineExecutor:
@@ -138,8 +184,17 @@ def parser() -> ArgumentParser:
         "--format", choices=READERS, default="jsonl", help="format of the pool's files"
     )
     flags.add_argument("--output", required=True, help="folder of all outputs")
+    flags.add_argument("--text-field", default="text", help="field of the text (default: text)")
     flags.add_argument(
-        "--below", type=float, help="write only documents with a mean score below this"
+        "--id-field",
+        default="id",
+        help="field of the id, which no two documents share (default: id)",
+    )
+    flags.add_argument(
+        "--below",
+        type=threshold,
+        help="write only documents with a mean score below this; auto: that which keeps the share "
+        "of documents that dana weigh selected in the run",
     )
     flags.add_argument("--language", default="en", help="language of the pool, an ISO 639-1 code")
     flags.add_argument(

@@ -29,7 +29,8 @@ def run(
         **settings: Sections and keys of a recipe that replace its own: ``out="runs/2"``, ``adapt={"tokens": 500_000}``.
 
     Returns:
-        One row per task, arm, metric and seed, as in ``results.csv`` beside the report.
+        One row per task, arm, metric and seed, as in ``results.csv`` beside the report; baselines
+        such as ``tfidf`` are arms without a seed.
 
     Raises:
         DanaError: See :func:`dana.stages.run.run_recipe`.

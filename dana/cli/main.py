@@ -38,13 +38,17 @@ from dana.core.studies import load_object, missing_studies, studies
 log = get_logger(__name__)
 
 EPILOG = """\
-examples:
-  dana quickstart
+a table of labelled texts and other text, from start to verdict:
+  dana init tickets.csv --pool pool/
+  dana run tickets --quick
+
+a text file and other text, step by step:
   dana score --task notes.txt --pool 'pool/*.jsonl.gz' --out runs/notes
   dana weigh runs/notes --policy segments --beta 0.2
-  dana adapt runs/notes --model bert-base-uncased --steps 1000
-  dana finetune --model runs/notes/adapted --task chemprot --out runs/notes/finetune/chemprot/dana
-  dana report runs/notes
+  dana adapt runs/notes --model dana-mini --steps 100
+
+without data of yours:
+  dana quickstart
 
 --config RECIPE.yaml and --set key=value ... give any other setting, as --set adapt.warmup=0.1"""
 

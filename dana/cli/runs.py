@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 COLUMNS = {
     "text": "column of the text, of the pool too (default: text, or else the column with the most words)",
     "label": "column of the label (default: one with a usual name, or else the only one whose values repeat)",
-    "group": "column of a group, for example an author, whose texts stay in one fold",
+    "group": "column of a group, for example an author, whose texts stay in one fold (default: one so named; none: no)",
 }
 
 

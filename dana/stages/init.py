@@ -100,7 +100,9 @@ def init(  # noqa: PLR0913, keywords of a public call
             ``text``, or else the column with the most words.
         label: Column of the label; None takes one with a usual name, or else the only one whose
             values repeat.
-        group: Column of a group, for example an author, whose texts stay in one fold.
+        group: Column of a group, for example an author, whose texts stay in one fold; None takes
+            one whose values repeat and whose name says so (``doc_id``, ``author`` ...), ``none``
+            no column.
         test: Labelled texts to test on, instead of folds.
         folds: Number of folds; None makes 5, or one fixed split above 5,000 rows.
         model: The model to adapt: a folder, a name that dana knows, or one of the Hub. ``auto``

@@ -30,7 +30,6 @@ from dana.core.schemas import (
     WEIGHTS,
     Document,
     iterate_documents,
-    read_table,
     table_identity,
 )
 from dana.corpus.units import sentences
@@ -54,7 +53,7 @@ from dana.models.language_model import (
     train_tokenizer,
 )
 from dana.models.pooling import read_pooling
-from dana.stages.pack import pack_stage
+from dana.stages.pack import pack_stage, selected_ids
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
@@ -174,7 +173,10 @@ class TrainingData:
             ConfigError: Likewise.
         """
         exclude = self.heldout_ids()
-        pool_tokens = cache(lambda: Tokens.open(pack_stage(self.pool, tokenizer).path))
+        tokenised_for = None if "pool" in self.mix else self.weights
+        pool_tokens = cache(
+            lambda: Tokens.open(pack_stage(self.pool, tokenizer, tokenised_for).path)
+        )
 
         def text_of(name: str) -> TrainingText:
             if name == "task":
@@ -218,9 +220,7 @@ class TrainingData:
         reads_all = "pool" in self.mix
         selected: set[str] = set()
         if self.weights:
-            table = read_table(self.weights, ["doc_id", "weight"])
-            rows = table.filter(table["weight"].to_numpy() > 0)
-            selected = set(rows["doc_id"].unique().to_pylist())
+            selected = selected_ids(self.weights)
         for document in iterate_documents(self.pool):
             if document.doc_id in exclude:
                 continue

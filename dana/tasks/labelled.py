@@ -33,6 +33,13 @@ LABELS = (
     "topic",
     "intent",
 )  # usual names
+GROUPS = {
+    *("group", "document", "doc", "article", "abstract", "paper", "report", "page", "book"),
+    *("user", "username", "author", "writer", "speaker", "person", "patient", "customer"),
+    *("thread", "conversation", "dialogue", "dialog", "session", "case", "pmid"),
+}  # usual names of a column whose equal values belong together, also with "id" behind them
+NO_GROUP = "none"  # as --group: take no column
+FEWEST_GROUPS = 10  # values of a column that is proposed
 READERS = {
     ".xlsx": "openpyxl",
     ".xls": "xlrd",
@@ -56,10 +63,10 @@ class LabelledTexts(NamedTuple):
 
     Attributes:
         texts: One row per text: ``id``, ``text``, ``label`` and ``fold``, the number of the fold
-            that tests it, -1 for none; and ``group``, if a group was named.
+            that tests it, -1 for none; and ``group``, if there is one.
         notes: What was recognised, what was left out and what looks odd, a sentence each.
         rows: Number of rows read.
-        columns: Column of the text, of the label and, if it was named, of the group.
+        columns: Column of the text, of the label and, if there is one, of the group.
         form: What else a reader of a table like it needs to know: ``separator`` and ``header`` of
             delimited text, ``id`` where there is a column of ids.
     """
@@ -83,7 +90,9 @@ def read_labelled(
             5,000 rows.
         names: The columns ``text``, ``label`` and ``group`` as far as they are named; see
             :func:`find_columns`. Texts of a group (for example an author) stay in one fold, and so
-            do texts with the same words; a text whose group is missing is alone.
+            do texts with the same words; a text whose group is missing is alone. Without a name
+            the group is found (:func:`find_group`), unless the texts to test on are given;
+            ``none`` takes no group.
 
     Raises:
         ConfigError: If a column is missing or not recognised, or `folds` does not fit.
@@ -94,7 +103,15 @@ def read_labelled(
     notes: list[str] = []
     form: dict[str, Any] = {}
     frame = _read_table(table, notes, form)
+    takes_none = names.get("group") == NO_GROUP and NO_GROUP not in frame
+    if takes_none:
+        names["group"] = None
     columns = find_columns(frame, names)
+    group_notes: list[str] = []
+    if test is None and not takes_none and "group" not in columns:
+        group = find_group(frame, columns, folds or FOLDS, group_notes)
+        if group is not None:
+            columns["group"] = group
     rows = _rows(frame, columns).assign(test=False)
     if test is not None:
         part = _read_table(test, notes, {})
@@ -103,6 +120,7 @@ def read_labelled(
         rows = pd.concat([tests, rows])  # of equal rows the first stays
     notes += [
         f"text from column {columns['text']!r}, label from {columns['label']!r}",
+        *group_notes,
         *_give_aways(frame, columns),
     ]
     count = len(rows)
@@ -297,6 +315,84 @@ def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[s
         columns["label"] = (usual or repeats)[0]
     _check_label(frame[columns["label"]], f"--label {columns['label']}")
     return columns
+
+
+def find_group(
+    frame: pd.DataFrame, columns: Mapping[str, str], parts: int, notes: list[str]
+) -> str | None:
+    """Find the column whose equal values belong to one document or person.
+
+    Texts of one document are alike beyond their label, so a test on some of them after training on
+    the others is too easy.
+
+    Args:
+        frame: The table.
+        columns: The columns of text and label, which are no group.
+        parts: Number of parts that the table is divided into; a group needs as many values.
+        notes: Gets a sentence on the column that is taken, or else on one that is worth a look.
+
+    Returns:
+        The column whose name says that it is a group, if its values repeat, of several the one of
+        the fewest values; else None.
+    """
+    values = {
+        name: _values(frame[name])
+        for name in map(str, frame)
+        if name not in (columns["text"], columns["label"])
+    }
+    repeating = {
+        name: column
+        for name, column in values.items()
+        if parts <= column.nunique() < column.size
+        and column.value_counts().max() <= 2 * column.size / parts
+    }
+    by_size = sorted(repeating, key=lambda name: repeating[name].nunique())
+    for name in by_size:
+        if _is_group_name(name):
+            notes.append(
+                f"texts with the same {name} stay in one fold ({_count_values(repeating[name])}); "
+                f"--group {NO_GROUP} divides them"
+            )
+            return name
+    for name in by_size:
+        if _could_be_group(repeating[name]):
+            notes.append(
+                f"{name} repeats ({_count_values(repeating[name])}): if it names a document or an "
+                f"author, give --group {name}, or texts of one are trained on and tested"
+            )
+            return None
+    return None
+
+
+def _values(column: pd.Series) -> pd.Series:
+    """Return the values of a column as text, without the empty ones."""
+    texts = column.dropna().astype(str).str.strip()
+    return texts[texts != ""]
+
+
+def _is_group_name(name: str) -> bool:
+    """Return whether a column's name is one of :data:`GROUPS`, also as ``doc_id`` or ``DocID``."""
+    letters = re.sub(r"[^a-z]", "", name.lower().rpartition(".")[2])
+    return letters in GROUPS or letters.removesuffix("id") in GROUPS
+
+
+def _could_be_group(column: pd.Series) -> bool:
+    """Return whether values repeat as those of a group: many, twice on average, and no dates or measures.
+
+    Numbers are measures unless equal ones follow each other, as those of the parts of a document
+    do.
+    """
+    count = column.nunique()
+    if count < FEWEST_GROUPS or column.size < 2 * count or _dates(column) is not None:
+        return False
+    if pd.to_numeric(column, errors="coerce").notna().all():
+        stretches = int((column != column.shift()).sum())
+        return stretches <= 1.2 * count
+    return True
+
+
+def _count_values(column: pd.Series) -> str:
+    return f"{column.nunique():,} values in {column.size:,} rows"
 
 
 def _check_label(label: pd.Series, flag: str) -> None:

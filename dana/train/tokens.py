@@ -4,7 +4,7 @@ Examples are cut out of the stream afterwards, so new weights, arms or window le
 tokenising.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -91,13 +91,14 @@ class Tokens:
 
 
 def tokenise(
-    documents: Iterable[Document], tokenizer: Any
+    documents: Iterable[Document], tokenizer: Any, selected: Collection[str] | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray, pa.Table]]:
     """Tokenise documents in blocks; yields token ids, last characters and the table of documents of each block.
 
     Args:
         documents: Documents in pool order.
         tokenizer: A fast Hugging Face tokenizer; its threads share the work.
+        selected: Ids of the documents that get tokens; None gives all of them some.
 
     Raises:
         ConfigError: If the tokenizer is a slow one, which does not report where its tokens end.
@@ -108,7 +109,10 @@ def tokenise(
         block = list(islice(stream, DOCUMENTS_AT_ONCE))
         if not block:
             return
-        texts = [document.text for document in block]
+        texts = [
+            document.text if selected is None or document.doc_id in selected else ""
+            for document in block
+        ]
         ids = []
         last = []
         for encoding in encoder.encode_batch(texts, add_special_tokens=False):
@@ -118,14 +122,18 @@ def tokenise(
         lengths = {
             "doc_id": [document.doc_id for document in block],
             "tokens": [document_ids.size for document_ids in ids],
-            "characters": [len(text) for text in texts],
+            "characters": [len(document.text) for document in block],
         }
         table = pa.Table.from_pydict(lengths, schema=DOCUMENT_LENGTHS)
         yield np.concatenate(ids), np.concatenate(last), table
 
 
 def write_tokens(
-    documents: Iterable[Document], tokenizer: Any, folder: Path, total: int | None = None
+    documents: Iterable[Document],
+    tokenizer: Any,
+    folder: Path,
+    total: int | None = None,
+    selected: Collection[str] | None = None,
 ) -> int:
     """Tokenise a pool into a folder: ``tokens.safetensors`` (ids, last) and ``part-*.parquet`` (documents).
 
@@ -134,6 +142,7 @@ def write_tokens(
         tokenizer: A fast tokenizer.
         folder: Target folder; must exist.
         total: Number of documents, for the progress bar.
+        selected: See :func:`tokenise`.
 
     Returns:
         The number of tokens.
@@ -146,7 +155,7 @@ def write_tokens(
     def tables() -> Iterator[pa.Table]:
         nonlocal tokens
         documents_with_progress = monitor(documents, what="tokenise", unit="documents", total=total)
-        for ids, last, table in tokenise(documents_with_progress, tokenizer):
+        for ids, last, table in tokenise(documents_with_progress, tokenizer, selected):
             writer.append(ids=ids, last=last)
             tokens += ids.size
             yield table

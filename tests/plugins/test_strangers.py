@@ -108,6 +108,7 @@ def test_the_page_shows_a_package_that_runs_and_passes_every_check(page, strange
     )
     for name, text in zip(files, code, strict=False):
         assert text == f"# {name}\n{(package / name).read_text()}"
+    tomllib.loads("".join(entries))  # all of them, pasted into one file
     values: dict = {}
     for text in code:
         exec(text, values)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertFor
 from dana.core.artifacts import MANIFEST
 from dana.core.config import read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
-from dana.core.schemas import DOCUMENTS, table_identity
+from dana.core.schemas import DOCUMENTS, iterate_documents, read_table, table_identity
 from dana.core.settings import load
+from dana.stages.pack import pack_for
 from dana.stages.settings import RunSettings
 from dana.stages.training import TrainingData, head_stage, pretrain_stage
 from dana.train import run
@@ -221,6 +223,28 @@ def test_many_times_through_little_text_is_a_warning(
     assert f"**Warning:** {warning}" in (little.path / "README.md").read_text()
     assert adapted_to(ADAPT).manifest["warnings"] == []
     assert "Warning" not in (adapted_to(ADAPT).path / "README.md").read_text()
+
+
+def test_only_selected_text_is_tokenised_and_the_model_is_the_same(
+    inputs, base, tmp_path, unit_weights
+):
+    pool = inputs[0]
+    tokens = pool.parent / "tokens"
+    shutil.rmtree(tokens, ignore_errors=True)
+    weights = unit_weights(12, 1.0)
+    alone = adapt(base, inputs, tmp_path / "alone", weights=weights)
+    (folder,) = tokens.iterdir()
+    rows = read_table(folder).to_pylist()
+    documents = [document.doc_id for document in iterate_documents(pool)]
+    assert [row["doc_id"] for row in rows] == documents
+    assert [row["doc_id"] for row in rows if row["tokens"]] == documents[:12]
+
+    whole = pack_for(str(base), pool)
+    assert whole.manifest["counts"]["tokens"] > sum(row["tokens"] for row in rows)
+    after = adapt(base, inputs, tmp_path / "after", weights=weights)
+    assert len(list(tokens.iterdir())) == 2, "the tokens of the whole pool serve, too"
+    assert weights_of(alone) == weights_of(after)
+    assert alone.manifest["counts"] == after.manifest["counts"]
 
 
 def test_a_mixture_draws_its_shares_of_tokens(inputs, base, tmp_path, unit_weights, monkeypatch):

@@ -214,6 +214,54 @@ def test_columns_are_found_by_looking(monkeypatch):
     )
 
 
+@pytest.mark.parametrize("name", ["doc_id", "Abstract", "meta.author", "userID", "group"])
+def test_a_column_whose_name_says_so_is_the_group(name):
+    frame = frame_of().assign(**{name: [f"d{n // 4}" for n in range(40)]})
+    texts, notes, _, columns = read_labelled(frame)
+    assert columns["group"] == name
+    assert texts.groupby("group")["fold"].nunique().max() == 1
+    said = f"texts with the same {name} stay in one fold (10 values in 40 rows)"
+    assert [note for note in notes if said in note]
+    without = read_labelled(frame, group="none")
+    tested_by_table = read_labelled(frame.iloc[12:], test=frame.iloc[:12])
+    for left in (without, tested_by_table):
+        assert "group" not in left.columns
+        assert "stay in one fold" not in " ".join(left.notes)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"d{n}" for n in range(40)],  # none repeats
+        [f"d{n % 3}" for n in range(40)],  # fewer than folds
+        [f"d{max(0, n - 25)}" for n in range(40)],  # one of them is most of the table
+    ],
+)
+def test_a_column_that_cannot_divide_the_table_is_no_group(values):
+    assert "group" not in read_labelled(frame_of().assign(doc_id=values)).columns
+
+
+@pytest.mark.parametrize(
+    ("values", "is_proposed"),
+    [
+        ([f"d{n // 4}" for n in range(40)], True),
+        ([n // 4 for n in range(40)], True),  # numbers of parts that follow each other
+        ([n % 10 for n in range(40)], False),  # a measure
+        ([f"2024-01-{n // 4 + 1:02}" for n in range(40)], False),
+        ([f"d{n // 8}" for n in range(40)], False),  # rather a category
+    ],
+)
+def test_another_column_that_repeats_is_proposed_and_not_taken(values, is_proposed):
+    labelled = read_labelled(frame_of().assign(origin=values), label="label")
+    assert "group" not in labelled.columns
+    assert ("give --group origin" in " ".join(labelled.notes)) == is_proposed
+
+
+def test_text_and_label_are_no_group():
+    frame = frame_of().rename(columns={"text": "document", "label": "author"})
+    assert "group" not in read_labelled(frame, text="document", label="author").columns
+
+
 REFUSALS = [
     (frame_of(premise="p", hypothesis="h").drop(columns="text"), {}, "a pair of texts"),
     (frame_of(labels=[["f"]] * 40), {"label": "labels"}, "kind: multi_label"),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from fsspec.utils import infer_compression
 
 from dana.core.artifacts import open_artifact
 from dana.core.config import require
@@ -45,7 +46,15 @@ except ImportError as error:
         f"datatrove is not installed: pip install 'dana-lm[datatrove]' ({error})"
     ) from error
 
-__all__ = ["DanaFilter", "DanaScore", "DanaWords", "document_cut", "join_scores"]
+__all__ = [
+    "DanaFilter",
+    "DanaScore",
+    "DanaWords",
+    "RefuseEmpty",
+    "check_compression",
+    "document_cut",
+    "join_scores",
+]
 
 # Keys of a document's metadata.
 SCORE = "dana_score"
@@ -68,6 +77,62 @@ def as_document(doc: Any) -> Document | None:
     return make_document(doc.text, str(doc.id), source)
 
 
+def check_compression(names: Iterable[str]) -> None:
+    """Check that packed files can be read; datatrove would read their bytes as text and skip every file.
+
+    Raises:
+        PluginError: If a file is packed by Zstandard, and the package zstandard is not installed.
+    """
+    for name in names:
+        if name.endswith(".zst") and infer_compression(name) is None:
+            raise PluginError(
+                f"{name}: zstandard is not installed: pip install 'dana-lm[datatrove]'"
+            )
+
+
+class RefuseEmpty(PipelineStep):  # type: ignore[misc]
+    """Passes documents on, and refuses a task whose files hold none.
+
+    datatrove's readers warn of a file that they cannot read, or of records without the text's
+    field, and go on; the task would then count as done. Put this step behind the reader.
+    """
+
+    name = "Documents are there"
+    type = "dana"
+
+    def __init__(self, reader: Any) -> None:
+        """Store the reader that the step stands behind: one of datatrove that reads a folder."""
+        super().__init__()
+        self.folder = reader.data_folder
+        self.recursive = reader.recursive
+        self.glob_pattern = reader.glob_pattern
+        self.text_key = reader.text_key
+
+    def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
+        """Yield all documents.
+
+        Raises:
+            DataError: If there is none, and a file of the task is not empty.
+            PluginError: See :func:`check_compression`; before any document is read.
+        """
+        names = self.folder.get_shard(
+            rank, world_size, recursive=self.recursive, glob_pattern=self.glob_pattern
+        )
+        check_compression(names or ())
+        is_empty = True
+        for document in data:
+            is_empty = False
+            yield document
+        if not is_empty:
+            return
+        for name in names or ():
+            if self.folder.size(name):
+                raise DataError(
+                    f"{self.folder.path}/{name}: no document in the files of task {rank}, of which "
+                    f"this is one; a document needs the field {self.text_key!r} with text in it"
+                )
+
+
 class DanaScore(PipelineStep):  # type: ignore[misc]
     """Writes ``dana_score``, the mean anomaly score of a document's units, and ``dana_units``, their number.
 
@@ -81,7 +146,11 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
     type = "dana"
 
     def __init__(
-        self, selector: str | Path, output: Any = None, encoder: str | None = None
+        self,
+        selector: str | Path,
+        output: Any = None,
+        encoder: str | None = None,
+        below: float | None = None,
     ) -> None:
         """Store the settings of the step; the selector is opened in :meth:`run`.
 
@@ -92,9 +161,12 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
                 :func:`dana.scoring.engines.parts.join_scores`: a path, a URL or another folder of
                 datatrove. None writes no tables.
             encoder: Spec of the same encoder, to set a device or another path of its checkpoint.
+            below: The tables hold only documents whose ``dana_score`` is below it, for example
+                :func:`document_cut` of a run; None takes all. The step yields all in any case.
 
         Raises:
-            ConfigError: If the selector is at a URL, or the output's URL holds credentials.
+            ConfigError: If the selector is at a URL, the output's URL holds credentials, or the
+                threshold is not a finite number.
         """
         super().__init__()
         self.selector = _local("selector", selector)
@@ -104,6 +176,7 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         if output is not None:
             self.output = get_datafolder(str(output) if isinstance(output, Path) else output)
         self.encoder = encoder
+        self.below = _threshold(below)
 
     def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> Iterator[Any]:
         """Yield documents with their scores, in order, with 1,024 in memory.
@@ -117,7 +190,7 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         digest = selector.description["digest"]
         part: AbstractContextManager[PartWriter | None] = nullcontext()
         if self.output is not None:
-            part = target_part(self.output, rank, world_size, digest)
+            part = target_part(self.output, rank, world_size, digest, self.below)
         with part as writer:
             for shard in _shards(data or ()):
                 yield from self._score_shard(shard, selector, writer)
@@ -132,8 +205,12 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         with self.track_time("batch"):
             table = next(selector.tables(documents), SCORES.empty_table())
             if writer is not None:
-                writer.add(documents, table)
                 writer.blank += len(shard) - len(documents)
+                kept_documents, kept_rows = documents, table
+                if self.below is not None:
+                    kept_documents, kept_rows = _below(self.below, documents, table)
+                    writer.foreign += len(documents) - len(kept_documents)
+                writer.add(kept_documents, kept_rows)
         scores = _score_documents(documents, table)
         for doc, document in shard:
             mean: float | None = None
@@ -177,6 +254,17 @@ def _score_documents(
             yield None, 0
 
 
+def _below(
+    threshold: float, documents: list[Document], table: pa.Table
+) -> tuple[list[Document], pa.Table]:
+    """Keep the documents whose mean score is below a threshold, and their rows of the table."""
+    names, means, units = document_means(table, "score")
+    is_below = means < threshold
+    kept_names = {name for name, is_kept in zip(names, is_below, strict=True) if is_kept}
+    kept = [document for document in documents if document.doc_id in kept_names]
+    return kept, table.filter(pa.array(np.repeat(is_below, units)))
+
+
 class DanaFilter(BaseFilter):  # type: ignore[misc]
     """Selects documents by their mean anomaly score or by their weight."""
 
@@ -205,9 +293,7 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         super().__init__(exclusion_writer)
         if (below is None) == (weights is None):
             raise ConfigError(f"below={below!r}, weights={weights!r}: set exactly one of them")
-        if below is not None:
-            require(_is_number(below), "below", below, "a finite number")
-        self.below = None if below is None else float(below)
+        self.below = _threshold(below)
         self.weights = None if weights is None else _local("weights", weights)
 
     def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
@@ -263,6 +349,14 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
 def _local(key: str, folder: str | Path) -> str:
     require(not is_url(str(folder)), key, folder, "a local folder; copy it here first")
     return str(folder)
+
+
+def _threshold(below: float | None) -> float | None:
+    """Return a threshold on scores as a float."""
+    if below is None:
+        return None
+    require(_is_number(below), "below", below, "a finite number")
+    return float(below)
 
 
 def _is_number(value: Any) -> bool:

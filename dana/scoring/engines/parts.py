@@ -42,8 +42,17 @@ from dana.scoring.scoring import write_scores
 
 TABLES = {"pool": DOCUMENTS, "scores": SCORES}
 TASKS = "tasks"
-FORMAT = 1  # raise it with every incompatible change
-RECORD_KEYS = {"format", "tasks", "selector", "documents", "blank", "digests"}
+FORMAT = 2  # raise it with every incompatible change
+RECORD_KEYS = {
+    "format",
+    "tasks",
+    "selector",
+    "below",
+    "documents",
+    "blank",
+    "foreign",
+    "digests",
+}
 AGAIN = "run it again"
 
 
@@ -72,11 +81,11 @@ class PartWriter:
     """Writer of the two tables of one task, under hidden names until :meth:`move`."""
 
     def __init__(self, folder: DirFileSystem, rank: int) -> None:
-        self.documents = self.blank = 0
-        self._folder, tag = (
-            folder,
-            uuid4().hex,
-        )  # an earlier attempt of the task may still be writing
+        self.documents = 0
+        self.blank = 0
+        self.foreign = 0  # that were scored and left out
+        self._folder = folder
+        tag = uuid4().hex  # an earlier attempt of the task may still be writing
         self._files: dict[str, tuple[str, _DigestStream, pq.ParquetWriter]] = {}
         for table, schema in TABLES.items():
             aside = f"{table}/.part-{rank:05d}.parquet.{tag}"
@@ -85,7 +94,9 @@ class PartWriter:
             self._files[_part_name(table, rank)] = aside, stream, writer
 
     def add(self, documents: Sequence[Document], scores: pa.Table) -> None:
-        """Write one shard as a row group of each table."""
+        """Write one shard as a row group of each table; nothing if it has no document."""
+        if not documents:
+            return
         self.documents += len(documents)
         tables = (pa.concat_tables(document_tables(documents)), scores)
         for (_, _, writer), table in zip(self._files.values(), tables, strict=True):
@@ -125,7 +136,7 @@ class _DigestStream:
 
 @contextmanager
 def target_part(
-    folder: DirFileSystem, rank: int, tasks: int, selector: str
+    folder: DirFileSystem, rank: int, tasks: int, selector: str, below: float | None = None
 ) -> Iterator[PartWriter]:
     """Open the part of one task; it is complete when the block ends, and removed if the block raises.
 
@@ -136,6 +147,7 @@ def target_part(
         rank: Number of the task, from 0.
         tasks: Number of tasks.
         selector: Digest of the saved selector that scores.
+        below: Threshold on the mean scores of the documents in the part; None for all documents.
     """
     for name in (*TABLES, TASKS):
         folder.makedirs(name, exist_ok=True)
@@ -143,8 +155,13 @@ def target_part(
     writer = PartWriter(folder, rank)
     try:
         yield writer
-        record = {"format": FORMAT, "tasks": tasks, "selector": selector}
-        record |= {"documents": writer.documents, "blank": writer.blank, "digests": writer.move()}
+        record = {"format": FORMAT, "tasks": tasks, "selector": selector, "below": below}
+        record |= {
+            "documents": writer.documents,
+            "blank": writer.blank,
+            "foreign": writer.foreign,
+            "digests": writer.move(),
+        }
         aside = f"{TASKS}/.{rank:05d}.json.{uuid4().hex}"
         folder.pipe_file(aside, json.dumps(record, indent=2).encode())
         folder.mv(aside, _record_name(rank))
@@ -179,7 +196,9 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     """Join the parts of :class:`dana.scoring.engines.datatrove.DanaScore` to a run that ``dana weigh`` can read.
 
     The pool has one part per task, in order, so its shards are those that the tasks scored.
-    Documents are not deduplicated; do that in the pipeline, before scoring.
+    Documents are not deduplicated; do that in the pipeline, before scoring. The texts of all parts
+    are copied here; of a pool that is too large for that, let ``DanaScore(below=...)`` write only
+    the best.
 
     Args:
         parts: The step's ``output``: a path, a URL of fsspec, or such a file system.
@@ -269,6 +288,7 @@ class _Parts:
             "format": FORMAT,
             "tasks": max(record["tasks"] for record in records.values()),
         }
+        expected_record["below"] = records[min(records)]["below"]
         expected_record["selector"] = json.loads(
             (scores.path / LEARNED / SAVED).read_text(encoding="utf-8")
         )["digest"]
@@ -302,9 +322,10 @@ class _Parts:
         tally = Tally()
         for rank, record in enumerate(self.records):
             self._fetch("pool", rank, draft.path / Path(_part_name("pool", rank)).name)
-            tally.record_count += record["documents"] + record["blank"]
-            if record["blank"]:
-                tally.drop_counts["empty"] += record["blank"]
+            tally.record_count += record["documents"] + record["blank"] + record["foreign"]
+            for reason, key in (("empty", "blank"), ("foreign", "foreign")):
+                if record[key]:
+                    tally.drop_counts[reason] += record[key]
         with closing(DigestStore(draft.path)) as names:
             for document in iterate_documents(draft.path):
                 if names.add(text_digest(document.doc_id)) is not None:

@@ -17,6 +17,8 @@ from dana.stages.steps.step import Step
 
 RECORDS = "steps"
 RESULTS = "results.csv"
+ARM = "arm"  # label of a result
+LabelledMetric = tuple[dict[str, str], str, str, float]  # labels, metric, seed, value
 NOTES = ("metrics", "losses", "in_domain")  # parts of a manifest whose numbers are results
 NOT_METRICS = {"adaptation", "seed", "seconds"}  # of a row of metrics.json
 
@@ -106,7 +108,7 @@ def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:
 
     Metrics are the numbers in each row of ``seeds`` in the artifact's ``metrics.json``, seconds
     left out; of an artifact without one, those in ``metrics``, ``losses`` and ``in_domain`` of its
-    manifest.
+    manifest. Each baseline of an artifact of baselines is an ``arm`` with its one score.
 
     Args:
         run: The steps.
@@ -121,16 +123,21 @@ def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:
                 "fingerprint": manifest["fingerprint"],
                 "version": manifest["versions"]["dana"],
             }
-            for metric, seed, value in _metrics(path, manifest):
+            metrics: list[LabelledMetric] = [({}, *metric) for metric in _metrics(path, manifest)]
+            if manifest["kind"] == "baselines":
+                metrics += _baselines(path)
+            for labels, metric, seed, value in metrics:
                 head = {
                     "step": step.name,
                     **step.labels,
+                    **labels,
                     "stage": step.stage,
                     "metric": metric,
                     "seed": seed,
                 }
                 rows.append({**head, "value": value, **origin, "artifact": location.as_posix()})
     labels = dict.fromkeys(label for step in run.steps for label in step.labels)
+    labels |= dict.fromkeys(label for row in rows for label in ("task", ARM) if label in row)
     columns = [
         "step",
         *labels,
@@ -145,6 +152,13 @@ def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:
     table = pd.DataFrame(rows, columns=columns)
     write_text(run.folder / RESULTS, csv_text(table))
     return run.folder / RESULTS
+
+
+def _baselines(path: Path) -> Iterator[LabelledMetric]:
+    """Yield (labels, metric, seed, value) of each baseline in a folder of them; the seed is empty."""
+    for file in sorted(path.glob("*/metrics.json")):
+        metrics = read_json(file)
+        yield {"task": metrics["task"], ARM: file.parent.name}, "score", "", metrics["mean"]
 
 
 def _metrics(path: Path, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

@@ -34,6 +34,7 @@ PLANTED = " (planted)"  # suffix of the source of a planted document; reports us
 MOST = 10_000  # texts of a task that are used, drawn at random: all pairs are compared in memory
 LARGE = 10  # groups with more near duplicates are not planted
 LEAST = 20  # fewest texts of each part, as many as scoring needs units
+MOST_OTHERS = 6000  # pieces of pool text where no number is given
 TOLERANCE = 0.2  # relative excess of length above which words are cut off the end of a piece
 LOWER_CASED = 0.005  # share of capitals among letters below which a task counts as lower-cased
 # Replacements in every text, in this order.
@@ -221,7 +222,11 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
 
 
 def planted_pool_of(
-    plants: Sequence[Document], pool: Iterable[Document], lower: bool, others: int, language: str
+    plants: Sequence[Document],
+    pool: Iterable[Document],
+    lower: bool,
+    others: int | None,
+    language: str,
 ) -> list[Document]:
     """Mix plants with pieces of pool text of the same lengths, sampled evenly from the sources.
 
@@ -234,7 +239,7 @@ def planted_pool_of(
         plants: Plants, from :func:`split_texts`.
         pool: Pool documents; held in memory.
         lower: Lower-case the pieces, as the plants.
-        others: Number of pieces.
+        others: Number of pieces; None takes :data:`MOST_OTHERS`, or as many as there are documents.
         language: ISO 639-1 code.
 
     Raises:
@@ -243,7 +248,10 @@ def planted_pool_of(
     by_source: dict[str, list[Document]] = {}
     for document in pool:
         by_source.setdefault(document.source, []).append(document)
-    shares = shares_of({name: len(documents) for name, documents in by_source.items()}, others)
+    available = {name: len(documents) for name, documents in by_source.items()}
+    if others is None:
+        others = min(MOST_OTHERS, sum(available.values()))
+    shares = shares_of(available, others)
     sizes = {
         name: np.array([len(document.text.split()) for document in by_source[name]])
         for name in sorted(by_source)
@@ -336,7 +344,7 @@ def plant_stage(
 
 
 def planted_pool_stage(
-    planting: Path, pool: Path, folder: Path, others: int, language: str
+    planting: Path, pool: Path, folder: Path, others: int | None, language: str
 ) -> Artifact:
     """Write the pool, a pool of plants among pieces of pool text, see :func:`planted_pool_of`.
 
@@ -344,7 +352,7 @@ def planted_pool_stage(
         planting: Artifact of :func:`plant_stage`.
         pool: The pool.
         folder: Folder of ``part-*.parquet`` (:data:`dana.core.schemas.DOCUMENTS`).
-        others: Number of pieces; a source that is the task gives none.
+        others: Number of pieces, see :func:`planted_pool_of`; a source that is the task gives none.
         language: ISO 639-1 code, for the splitter of sentences.
 
     Raises:
@@ -353,7 +361,11 @@ def planted_pool_stage(
     task, source_pool = open_artifact(planting, "planting"), open_artifact(pool, "pool")
     name = task.manifest["depends_on"]["task"]
     left_out = [name.removeprefix(SOURCE)] if name.startswith(SOURCE) else []
-    depends_on = {"planting": task.fingerprint, "pool": source_pool.fingerprint, "others": others}
+    depends_on = {
+        "planting": task.fingerprint,
+        "pool": source_pool.fingerprint,
+        "others": others or MOST_OTHERS,
+    }
     depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:

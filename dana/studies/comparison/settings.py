@@ -41,8 +41,9 @@ class CompareSettings:
     """Draws of the text to fit on, for each size."""
     plants: Annotated[Int, Field(ge=20)] = 300
     """Texts of the task in the pool, at most a quarter of what the task has."""
-    others: Annotated[Int, Field(ge=20)] = 6000
-    """Pieces of pool text in the pool, an equal number of each source."""
+    others: Annotated[Int, Field(ge=20)] | None = None
+    """Pieces of pool text in the pool, an equal number of each source; null takes 6,000, or as
+    many as the pool has documents."""
     budgets: list[str] = field(default_factory=lambda: ["0.05", "0.2"])
     """Amounts to select: 0.05 (share of the documents), 300 documents or 20000 tokens (words)."""
 

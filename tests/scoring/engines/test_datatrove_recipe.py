@@ -1,12 +1,15 @@
 """The recipe for datatrove and the code of its page: here as they are, on Slurm as far as a script says."""
 
+import gzip
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import dill
 import pytest
+import zstandard
 
 import dana
 from dana.core.errors import ConfigError
@@ -97,8 +100,12 @@ def test_an_output_of_another_call_is_refused(recipe, folder, monkeypatch):
         words = ["--run", "runs/mine", "--input", folders[0], "--output", folders[1], *flags]
         recipe.record_call(recipe.parser().parse_args(words))
 
+    call("--below", "0", "--text-field", "body")
     for _ in range(2):
-        call("--workers", "2", "--executor", "ray")
+        call("--workers", "2", "--executor", "ray")  # while nothing is done, another call may come
+    done = folder / "scored" / "logs" / "signatures" / "completions" / "00000"
+    done.parent.mkdir(parents=True)
+    done.touch()
     with pytest.raises(ConfigError, match=r"/scored.* another --below and --tasks"):
         call("--below", "0", "--tasks", "3")
     with Path("pool/1.jsonl").open("a") as stream:
@@ -140,6 +147,63 @@ def test_the_recipe_tells_what_is_missing_in_a_line(
         assert recipe.main() == 2
         assert capsys.readouterr().err.startswith(message)
     assert not (tmp_path / "o").exists()
+
+
+@pytest.fixture
+def packed(folder, records):
+    """The pool as files of Zstandard, with its text and ids in other fields."""
+    lines = [
+        json.dumps({"doc": record["id"], "content": record["text"]}) + "\n" for record in records
+    ]
+    (folder / "packed").mkdir()
+    for number in range(2):
+        content = "".join(lines[number::2]).encode()
+        path = folder / "packed" / f"{number}.jsonl.zst"
+        path.write_bytes(zstandard.compress(content))
+    return folder
+
+
+def call_recipe(recipe, folder, monkeypatch, *flags):
+    words = ["--run", str(folder / "runs" / "mine"), "--input", str(folder / "packed")]
+    words += ["--output", str(folder / "scored"), "--tasks", "2", "--workers", "1", *flags]
+    monkeypatch.setattr("sys.argv", ["it", *words])
+    return recipe.main()
+
+
+def test_a_pool_without_a_document_is_an_error_and_the_mended_command_runs(
+    recipe, packed, records, monkeypatch, capsys
+):
+    done = packed / "scored" / "logs"
+    assert call_recipe(recipe, packed, monkeypatch) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("DataError: ")
+    assert "0.jsonl.zst: no document" in error
+    assert "the field 'text'" in error
+    assert list(done.glob("*/completions/*")) == []
+
+    fields = ["--text-field", "content", "--id-field", "doc", "--below", "auto"]
+    assert call_recipe(recipe, packed, monkeypatch, *fields) == 0
+    assert len(list(done.glob("scores/completions/*"))) == 2
+    monkeypatch.setattr("sys.argv", ["it", "--run", "runs/mine", "--output", "scored"])
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--join", "runs/best"])
+    assert recipe.main() == 0
+    written = {
+        json.loads(line)["id"]
+        for path in (packed / "scored" / "documents").glob("*.gz")
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines()
+    }
+    joined = {row["doc_id"] for row in read_table(Path("runs/best/pool")).to_pylist()}
+    assert joined == written
+    assert 0 < len(joined) < len(records) / 2
+
+
+def test_files_that_cannot_be_unpacked_are_refused_before_anything_runs(
+    recipe, packed, monkeypatch, capsys
+):
+    monkeypatch.setattr("dana.scoring.engines.datatrove.infer_compression", lambda name: None)
+    assert call_recipe(recipe, packed, monkeypatch) == 2
+    assert "zstandard is not installed: pip install 'dana-lm[datatrove]'" in capsys.readouterr().err
+    assert not (packed / "scored").exists()
 
 
 def test_the_words_of_minhash_are_danas():

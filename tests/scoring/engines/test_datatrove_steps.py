@@ -105,6 +105,38 @@ def test_one_task_joined_is_the_run_byte_for_byte(run, records, tmp_path):
     assert join_scores(parts, run, run_of_parts).fingerprint == scores.fingerprint
 
 
+def test_parts_of_the_best_alone_make_a_run_of_them(run, records, tmp_path):
+    scored = score(run, records)
+    cut = sorted(document.metadata["dana_score"] for document in scored)[len(scored) // 4]
+    best = {document.id for document in scored if document.metadata["dana_score"] < cut}
+    parts = tmp_path / "parts"
+    for rank in range(2):
+        step = DanaScore(run, parts, below=cut)
+        documents = documents_of(records[rank::2])
+        assert ids(step.run(iter(documents), rank, 2)) == ids(documents)
+    scores = join_scores(parts, run, tmp_path / "joined")
+    pool = manifest_of(tmp_path / "joined" / "pool")["counts"]
+    assert {row["doc_id"] for row in read_table(tmp_path / "joined" / "pool").to_pylist()} == best
+    assert (pool["in"], pool["kept"]) == (len(records), len(best))
+    assert pool["dropped"] == {"foreign": len(records) - len(best)}
+    rows = read_table(tmp_path / "joined" / "scores").to_pylist()
+    of_run = read_table(run / "scores").to_pylist()
+    wanted = [row for row in of_run if row["doc_id"] in best]
+    assert sorted(map(str, rows)) == sorted(map(str, wanted))
+    # Held-out task text is compared with the whole pool, not with the best of it.
+    assert scores.manifest["auroc"] == manifest_of(run / "scores")["auroc"]
+    assert dana.weigh(tmp_path / "joined", beta=1.0)["weight"].min() > 0
+
+
+def test_parts_of_two_thresholds_do_not_go_together(run, records, tmp_path, join_fails):
+    for rank, below in enumerate((None, 0.0)):
+        step = DanaScore(run, tmp_path / "parts", below=below)
+        list(step.run(iter(documents_of(records[rank::2])), rank, 2))
+    join_fails(r"00001.json: expected below None, got 0.0", tmp_path / "parts")
+    with pytest.raises(ConfigError, match="below='low'"):
+        DanaScore(run, below="low")
+
+
 def test_tasks_have_the_shards_that_dana_score_cuts_their_parts_into(run, records, tmp_path):
     parts, run_of_parts, half = tmp_path / "parts", tmp_path / "joined", len(records) // 2
     for rank, of_target in enumerate((records[:half], [], records[half:])):

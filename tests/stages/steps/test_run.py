@@ -122,6 +122,12 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     assert scores.groupby("arm")["seed"].apply(list).to_dict() == {
         arm: [0, 1] for arm in ("base", *ARMS)
     }
+    baselines = table[table["step"] == "baselines/toy"].set_index("arm")
+    assert "tfidf" in baselines.index
+    for name, row in baselines.iterrows():
+        file = tmp_path / "run" / "baselines" / "toy" / name / "metrics.json"
+        assert row["value"] == json.loads(file.read_text())["mean"]
+        assert row["task"] == scores["task"].iloc[0]
     metrics = json.loads(
         (tmp_path / "run" / "finetune" / "toy" / "mine" / "metrics.json").read_text()
     )

@@ -302,6 +302,14 @@ def test_neither_name_nor_place_tells_a_plant():
     assert [row.doc_id for row in planted] == sorted(row.doc_id for row in planted)
 
 
+def test_without_a_number_a_small_pool_gives_all_its_documents():
+    plants = documents(BAKING, 40)
+    planted = planted_pool_of(plants, pool(), False, None, "en")
+    assert planted == planted_pool_of(plants, pool(), False, len(pool()), "en")
+    with pytest.raises(DataError, match="others=6000: must be at most"):
+        planted_pool_of(plants, pool(), False, 6000, "en")
+
+
 def test_a_piece_with_the_words_of_a_plant_is_left_out():
     plants, others = (
         documents(BAKING, 40, longest=7),
