@@ -217,7 +217,7 @@ def test_columns_are_found_by_looking(monkeypatch):
 @pytest.mark.parametrize("name", ["doc_id", "Abstract", "meta.author", "userID", "group"])
 def test_a_column_whose_name_says_so_is_the_group(name):
     frame = frame_of().assign(**{name: [f"d{n // 4}" for n in range(40)]})
-    texts, notes, _, columns = read_labelled(frame)
+    texts, notes, _, columns, _ = read_labelled(frame)
     assert columns["group"] == name
     assert texts.groupby("group")["fold"].nunique().max() == 1
     said = f"texts with the same {name} stay in one fold (10 values in 40 rows)"
