@@ -54,6 +54,8 @@ RECORD_KEYS = {
     "digests",
 }
 AGAIN = "run it again"
+# Notes of scores that compare task text with pool text.
+AGAINST_CHANCE = ("auroc", "auroc_low", "auroc_high", "length")
 
 
 def as_folder(location: Any) -> DirFileSystem:
@@ -340,6 +342,10 @@ class _Parts:
     def write_scores(self, draft: Draft, scores: Artifact) -> None:
         """Write the scores of every task, in order."""
         units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
+        if self.records[0]["below"] is not None:
+            # Task text is compared with pool text of all scores, which these are not.
+            of_sample = get_notes(scores.manifest)
+            draft.notes |= {key: of_sample[key] for key in AGAINST_CHANCE if key in of_sample}
         counts = scores.manifest["counts"].items()
         draft.counts = {
             name: units if name == "pool_units" else count for name, count in counts
