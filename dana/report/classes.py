@@ -126,8 +126,8 @@ def _class_table(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Table:
     columns += decimals(2, "precision", "recall")
     after = names["after"]
     caption = (
-        f"Test texts of each class, and its F1, the mean over models. Precision: share of what {after} calls so that "
-        "is so. Recall: share of the class that it finds."
+        f"Test texts of each class, and its F1, the mean over models. Of the model {after}: precision, the share of "
+        "what it calls so that is so; recall, the share of the class that it finds."
     )
     return Table("classes", caption, frame, columns, max_rows=MOST_CLASSES)
 
@@ -157,7 +157,7 @@ def _confusion_table(results: list[ArmResult]) -> Table:
     columns = text_columns("task") if len(results) > 1 else ()
     columns += text_columns("label", "taken_for") + decimals(1, "texts")
     columns += (Column("share of class", lambda row: percent(row.share_of_class, 0)),)
-    caption = f"What {name} takes for what, most often first: test texts, the mean over models."
+    caption = f"What the model {name} takes for what, the commonest first: test texts, the mean over models."
     return Table("confusions", caption, frame, columns, max_rows=MOST_CONFUSIONS)
 
 
@@ -179,8 +179,8 @@ def _matrix(result: ArmResult, name: str) -> Table:
     for code, label in enumerate(labels):
         columns += (_count_column(label, f"predicted_{code}"),)
     caption = (
-        f"What {name} takes for what: in each row the test texts of a class, by the class that is predicted, the mean "
-        "over models."
+        f"What the model {name} takes for what: in each row the test texts of a class, by the predicted class, the "
+        "mean over models."
     )
     return Table("confusions", caption, frame, columns)
 

@@ -244,7 +244,9 @@ def next_step(analysis: Analysis) -> str:
     if analysis.run.missing:
         return "run the same command again, which makes only what is missing"
     if not rows:
-        return "make what the first section names"
+        if analysis.run.final:
+            return f"label new texts: dana predict {analysis.run.path.resolve().name} NEW.csv"
+        return "make what is missing; the sections below name the commands"
     if len({(row.task, row.arm) for row in rows}) > 1:
         return "read the verdict of each question below"
     row = rows[0]

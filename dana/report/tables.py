@@ -330,10 +330,6 @@ def result_table(results: Sequence[ArmResult]) -> Table:
             " A grey row is no measurement: a collapsed model does not beat the largest class, or predicts nearly one "
             "label."
         )
-    if "macro_f1" in set(frame["metric"]):
-        caption += (
-            " Macro-F1: mean over classes of F1, which is high only if precision and recall are."
-        )
     return Table("results", caption, frame, columns, grey=tuple(frame["degenerate"] > 0))
 
 
