@@ -44,11 +44,11 @@ def probe_comparisons(
                 if difference is not None:
                     row = _row(ours, other, arms[other].estimate.mean, difference)
                     pairs.append((row, difference))
-            baseline = best_baseline(baselines, task)
-            if baseline is None:
-                continue
-            difference = _from_baseline(ours, baseline)
-            if difference is not None:
+            on_texts = [_on_texts(one, ours.ids) for one in baselines if one.task == task]
+            baseline = best_baseline([one for one in on_texts if one is not None], task)
+            if baseline is not None:
+                values = ours.values - baseline.influences
+                difference = two_level(values, len(values), ours.folds)
                 row = _row(ours, baseline.arm, baseline.estimate.mean, difference)
                 pairs.append((replace(row, is_baseline=True), difference))
     adjusted = holm([row.p for row, _ in pairs])
@@ -64,11 +64,26 @@ def ours_is_better(probes: Sequence[ProbeResult], row: ArmComparison) -> bool:
     return row.mean > 0 if direction == "higher" else row.mean < 0
 
 
-def _from_baseline(ours: ProbeResult, baseline: ArmResult) -> TwoLevel | None:
-    """Estimate the difference from a simple model, text by text; None if it was tested on other texts."""
-    if not np.array_equal(baseline.predictions.ids, ours.ids):
+def _on_texts(baseline: ArmResult, ids: np.ndarray) -> ArmResult | None:
+    """Return a simple model's result on some of its texts; None if it was not tested on all of these.
+
+    Args:
+        baseline: The result.
+        ids: Ids of the texts, ascending.
+    """
+    parts = baseline.predictions
+    rows = np.isin(parts.ids, ids)
+    if not np.array_equal(parts.ids[rows], ids):
         return None
-    return two_level(ours.values - baseline.influences, len(ours.values), ours.folds)
+    folds = None if parts.folds is None else parts.folds[rows]
+    predictions = replace(
+        parts,
+        ids=ids,
+        labels=parts.labels[rows],
+        predicted=parts.predicted[:, rows],
+        folds=folds,
+    )
+    return replace(baseline, predictions=predictions)
 
 
 def _row(ours: ProbeResult, other: str, other_score: float, difference: TwoLevel) -> ArmComparison:

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dana.core.artifacts import write_json
+from dana.core.artifacts import read_json, write_json
 from dana.core.statistics import holm, two_level
 from dana.report.analysis import analyse
 from dana.report.headline import headline, highlights, next_step, notes
@@ -49,6 +49,17 @@ def write_probe(run, arm, share, index=0):
         for method in ("linear", "neighbours")
     ]
     pq.write_table(pa.concat_tables(tables), folder / "predictions.parquet")
+
+
+def write_fold(run, arm, share, fold):
+    """Write the probe of one of four folds."""
+    write_probe(run, arm, share, fold)
+    folder = run / "probe" / "toy" / arm / str(fold)
+    probe = read_json(folder / "probe.json")
+    write_json(folder / "probe.json", {**probe, "fold": fold})
+    table = pq.read_table(folder / "predictions.parquet")
+    rows = np.tile(np.arange(TEXTS) % 4 == fold, 2)
+    pq.write_table(table.filter(pa.array(rows)), folder / "predictions.parquet")
 
 
 def write_baseline(run, share):
@@ -120,6 +131,23 @@ def test_a_simple_model_of_other_texts_is_not_compared(tmp_path):
     pq.write_table(pq.read_table(file).slice(1), file)
     again = analyse(read_run(tmp_path))
     assert [row.other for row in again.first_questions] == ["base"]
+
+
+def test_of_some_folds_a_simple_model_counts_on_their_texts_alone(tmp_path):
+    """A quick run probes the first folds, while TF-IDF was tested on all of them."""
+    for fold in (0, 1, 2):
+        write_fold(tmp_path, "base", 0.5, fold)
+        write_fold(tmp_path, "dana", 0.7, fold)
+    analysis = write_run(tmp_path, 0.6)
+    rows = analysis.first_questions
+    assert [(row.other, row.texts, row.basis) for row in rows] == [
+        ("base", 300, "3 folds"),
+        ("TF-IDF", 300, "3 folds"),
+    ]
+    of_folds = np.arange(TEXTS) % 4 < 3
+    expected = (predicted(0.6) == LABELS)[of_folds].mean()
+    assert rows[1].other_score == pytest.approx(expected)
+    assert "one adaptation" not in headline(analysis)
 
 
 def write_choice(run, name, waiting, choice):
