@@ -100,6 +100,20 @@ def test_seeds_do_not_depend_on_each_other_and_the_mean_of_tokens_may_stand_for_
     assert metrics(tmp_path / "mean")["settings"]["pooling"] == "mean"
 
 
+def test_test_texts_that_fill_the_tokens_that_are_read_are_counted_and_told(
+    checkpoint, card, tmp_path, caplog
+):
+    settings = replace(BRIEF, max_tokens=12)
+    finetune_stage(checkpoint, card, settings, tmp_path / "out")
+    texts = [example.text for example in read_split(load_card(card), "test")]
+    full = sum(len(text.split()) + 2 >= 12 for text in texts)
+    counts = metrics(tmp_path / "out")["full_texts"]
+    assert counts == {"count": full, "of": len(texts), "max_tokens": 12}
+    assert 0 < full < len(texts)
+    words = f"Beware: {full} of {len(texts)} test texts have 12 tokens or more"
+    assert sum(words in record.getMessage() for record in caplog.records) == 1
+
+
 def test_a_run_that_learns_nothing_is_flagged_with_the_labels_that_it_cannot_learn(
     checkpoint, card, tmp_path, caplog
 ):

@@ -14,7 +14,7 @@ from dana.stages.finetune import FinetuneSettings, finetune_stage
 from dana.stages.finetune_seed import seed_stage
 from dana.stages.join import join_run, join_stage
 from tests.toy_kinds import metrics
-from tests.toy_task import write_checkpoint, write_folds, write_task
+from tests.toy_task import PRESET, write_checkpoint, write_folds, write_task
 
 TWICE = FinetuneSettings(preset="quick", epochs=1, seeds=2)
 
@@ -130,6 +130,7 @@ def test_a_task_with_folds_is_fine_tuned_on_each_and_scored_on_all_predictions_t
         "each text is predicted once by each fine-tuning of its fold"
     )
     assert len(set(table["id"])) == 60
+    assert results["full_texts"] == {"count": 0, "of": 60, "max_tokens": PRESET["max_tokens"]}
     pools = [table[table["seed"].isin(seeds)] for seeds in ((3, 9, 15), (5, 11, 17))]
     scores = [f1_score(pool["label"], pool["prediction"], average="macro") for pool in pools]
     assert results["mean"] == pytest.approx(sum(scores) / 2)
