@@ -368,7 +368,7 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
     probability, and whether the text is unlike those that the model of a run was trained on, whose
     share is said.
 
-      dana predict runs/tickets new.csv --out labelled.csv
+      dana predict tickets new.csv --out labelled.csv
       dana predict runs/chem/finetune-model abstracts.jsonl --out labelled.parquet
       dana predict runs/chem/finetune-model notes.txt | head
     """

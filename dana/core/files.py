@@ -287,8 +287,10 @@ def restore_folder(path: Path) -> Path:
         The folder to read: `path`, or the old one where it cannot be renamed (on a disk that is
         only read, for example). It is missing if neither is there.
     """
+    if path.exists() or not path.name:
+        return path
     former = _former(path)
-    if path.exists() or not former.exists():
+    if not former.exists():
         return path
     try:
         with folder_lock(path):  # who is replacing it at this moment has it done when we continue

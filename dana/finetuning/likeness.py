@@ -14,6 +14,8 @@ import numpy as np
 
 from dana.core import tensors
 from dana.core.artifacts import read_json
+from dana.core.errors import ArtifactError, DataError
+from dana.core.logging import get_logger
 from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
 from dana.encoders.geometry import FittedGeometry, parse_geometry
@@ -22,6 +24,8 @@ from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.probe import fold_numbers, group_numbers, text_keys
 from dana.finetuning.result_model import ENCODER, VECTORS, Description
 from dana.tasks.examples import Example, joined_texts
+
+log = get_logger(__name__)
 
 NAME = "likeness"
 CONTRASTIVE = "density_ratio"  # where there is pool text
@@ -74,6 +78,8 @@ class Likeness:
         if not file.is_file():
             return None
         content = read_json(file)
+        if not isinstance(content, dict) or not {"detector", "limit"} <= content.keys():
+            raise ArtifactError(f"{file}: damaged: no detector; copy or make the model again")
         spec = str(content["detector"])
         fitted = tensors.load_tensors(DETECTORS.create(spec).fitted_type, folder, NAME)
         geometry = tensors.load_tensors(FittedGeometry, folder, f"{NAME}-geometry")
@@ -124,7 +130,11 @@ def save_likeness(
     strata = np.zeros(len(texts), dtype=np.int64)
     folds = fold_numbers(text_keys(examples), strata, group_numbers(examples), FOLDS, seed)
     spec = detector or (ONE_CLASS if background is None else CONTRASTIVE)
-    likeness = fit_likeness(vectors, folds, spec, background, seed)
+    try:
+        likeness = fit_likeness(vectors, folds, spec, background, seed)
+    except DataError as error:  # of texts that are nearly all equal
+        log.info("which texts are unlike the training texts will not be said: %s", error)
+        return None
     if likeness is not None:
         likeness.save(folder)
     return likeness
@@ -163,20 +173,22 @@ def fit_likeness(
         seed: Seed of the fits.
 
     Returns:
-        The detector, fitted to all texts; None with fewer than 20 texts, or where all are equal.
+        The detector, fitted to the texts outside the last fold; None with fewer than 20 texts or
+        than two folds, or where all texts are equal.
 
     Raises:
         PluginError: If there is no such detector.
         DataError: If a contrastive detector is given no background.
     """
-    if len(vectors) < FEWEST_TEXTS or np.ptp(vectors, axis=0).max() == 0:
+    is_one_fold = len(np.unique(folds)) < 2
+    if len(vectors) < FEWEST_TEXTS or is_one_fold or np.ptp(vectors, axis=0).max() == 0:
         return None
     held_out = np.empty(len(vectors))
     for fold in np.unique(folds):
         others = folds != fold
         geometry, fitted = _fit(vectors[others], detector, background, seed)
         held_out[~others] = _scores(fitted, geometry, vectors[~others])
-    geometry, fitted = _fit(vectors, detector, background, seed)
+    # A fit to all texts would find new ones nearer than those were that it is compared with.
     return Likeness(detector, fitted, geometry, float(np.quantile(held_out, QUANTILE)))
 
 
