@@ -203,8 +203,7 @@ def read_delimited(path: File, columns: Sequence[str], header: bool = True) -> I
 
 def _lines_of_table(path: File) -> Callable[[], Lines]:
     """Return a function that reads a file's lines, in UTF-8, UTF-16 with its mark, or Windows' Latin encoding."""
-    is_local = isinstance(path, Path)
-    if is_local and path.suffix.lower() not in COMPRESSIONS:
+    if isinstance(path, Path) and path.suffix.lower() not in COMPRESSIONS:
         with path.open("rb") as stream:
             has_mark = stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
         if has_mark:
