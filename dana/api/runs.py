@@ -23,8 +23,8 @@ def run(
 
     Args:
         recipe: A run's folder, a recipe's YAML file, or the name of one that ships with dana.
-        quick: Whether to end earlier: at most three adaptations or folds, of the arms random and dana. A call without
-            goes on from there.
+        quick: Whether to end after the probes of at most three adaptations or folds, of the arms random and dana. A
+            call without goes on from there.
         remake: Whether steps of other settings are replaced, instead of refused.
         **settings: Sections and keys of a recipe that replace its own: ``out="runs/2"``, ``adapt={"tokens": 500_000}``.
 

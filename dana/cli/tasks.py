@@ -349,7 +349,7 @@ def _probe(args: argparse.Namespace) -> dict[str, Any]:
     require(bool(settings.cards), "--task", settings.cards, "at least one card")
     checkpoints = [Checkpoint.parse(model) for model in models]
     if args.dry_run:
-        print(plan_text(plan_probe(checkpoints, settings)))
+        print(plan_text(plan_probe(checkpoints, settings), names_all=True))
         return {"out": settings.out}
     table = run_probe(checkpoints, settings, args.remake)
     folder = Path(settings.out)

@@ -92,14 +92,14 @@ class Heartbeat:
 
     Args:
         words: Returns what is at work; called in another thread.
-        quiet: Seconds without a line or a moving bar.
+        quiet: Seconds without a line or a moving bar; None takes :data:`QUIET`.
     """
 
     _innermost: "Heartbeat | None" = None
 
-    def __init__(self, words: Callable[[], str], quiet: float = QUIET) -> None:
+    def __init__(self, words: Callable[[], str], quiet: float | None = None) -> None:
         self._words = words
-        self._quiet = quiet
+        self._quiet = QUIET if quiet is None else quiet
         self._outer: Heartbeat | None = None
         self._ended = threading.Event()
 
@@ -121,6 +121,7 @@ class Heartbeat:
         while not self._ended.wait(self._quiet / 4):
             is_silent = time.monotonic() - _last_output >= self._quiet
             if is_silent and Heartbeat._innermost is self:
+                _note_output()  # an application's own handlers do not
                 log.info("%s", self._words())
 
 

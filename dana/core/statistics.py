@@ -374,9 +374,3 @@ def smallest_difference(
     units = folds if folds > 1 else adaptations
     by_unit = deviation**2 / units + (by_text if folds > 1 else 0.0)
     return TwoLevel(0.0, by_unit, by_text, units, texts, nested=folds > 1).detectable(questions)
-
-
-def describe_difference(difference: float, digits: int) -> str:
-    """Format the smallest difference of accuracies that can be shown; no difference is as large as 1."""
-    visible = f"a difference in accuracy of about {difference:.{digits}f} can be seen"
-    return visible if difference < 1 else "too few texts or folds to see a difference in accuracy"

@@ -11,12 +11,12 @@ import numpy as np
 import yaml
 
 from dana.core.config import RECIPE, require
+from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import Document
-from dana.core.statistics import describe_difference, smallest_difference
 from dana.core.storage import is_url
 from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
@@ -29,8 +29,9 @@ from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.base import AUTO, DEFAULT_STEPS, SMALLEST, choose_base
 from dana.stages.plan import summary_text
+from dana.stages.power import describe_smallest
 from dana.stages.recipe import read_recipe
-from dana.stages.run import plan_run
+from dana.stages.run import QUICK_ADAPTATIONS, plan_run
 from dana.stages.settings import load_settings
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.labelled import LabelledTexts, Table, list_names, read_labelled
@@ -40,6 +41,7 @@ from dana.weighting.settings import PAPERS_BETA, Budget
 
 log = get_logger(__name__)
 
+METRIC = "macro_f1"  # of the card
 LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
@@ -60,12 +62,14 @@ task: card.yaml        # your texts and their folds
 model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {{{adapt}, max_tokens: 128, warmup: 0.05}}
+adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
 MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", "auto")
 MASKED_TOKENS = 1_000_000
+# Of a processor: larger passes take more memory and are no faster. No result depends on it.
+OF_CPU = ", execution: {micro_batch_tokens: 2048}"
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
@@ -128,9 +132,11 @@ def init(  # noqa: PLR0913, keywords of a public call
     inputs = Inputs()
     if text is not None:
         inputs = Inputs(list(dict.fromkeys([text, *inputs.text_field])))
+    log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
     documents, size = sample_documents(sources, folder, inputs, "fail", MOST_READ)
     labelled = read_labelled(table, test, folds, text=text, label=label, group=group)
     _log_texts(labelled)
+    log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")
     survey = survey_pool(documents, [*labelled.texts["text"]])
     lines = _describe_survey(survey, round(size), len(documents))
     budget, share = choose_budget(objective, documents, size)
@@ -198,17 +204,18 @@ def _texts_by_label(labelled: LabelledTexts) -> dict[str, int]:
 
 
 def _describe_tests(labelled: LabelledTexts) -> str:
-    """Say in a line how texts are tested, and how small a difference that can show."""
-    fold = labelled.texts["fold"]
+    """Say in a line how texts are tested, and how small a difference in macro-F1 that can decide."""
+    texts = labelled.texts
+    fold = texts["fold"]
     count = int(fold.max()) + 1
-    tests = int((fold >= 0).sum())
+    tested = texts["label"][fold >= 0]
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    power = smallest_difference(tests, count, questions=2)
-    found = describe_difference(power, 2)
-    by_probe = smallest_difference(tests, count, probe=True)  # whose p is not adjusted
-    if by_probe < 1:
-        found += f", by the probe of about {by_probe:.2g}"
-    return f"{tests:,} texts, {split}; {found}"
+    found = describe_smallest(tested.tolist(), METRIC, count)
+    if count > 1:
+        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)]
+        some = min(count, QUICK_ADAPTATIONS)
+        found += f"; with --quick {describe_smallest(of_quick.tolist(), METRIC, some, tuned=False)}"
+    return f"{len(tested):,} texts, {split}; {found}"
 
 
 def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
@@ -297,6 +304,7 @@ def _recipe_text(
         model=json.dumps(model, ensure_ascii=False),
         adapt=adapt,
         weigh=weigh,
+        execution=OF_CPU if find_device().type == "cpu" else "",
     )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
@@ -319,7 +327,7 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "title": "Made by dana init",
         "version": 1,
         "labels": sorted(labels),
-        "metric": "macro_f1",
+        "metric": METRIC,
         "splits": {},
         "data": {"file": Path(TEXTS).stem},
         "folds": "fold",

@@ -49,7 +49,7 @@ def plan_text(run: Run, names_all: bool = False) -> str:
         columns = {state: by_state[state] for state in STATES}
         rows.append({"steps": kind, "all": by_state.total(), **columns})
     named = [step for step in run.steps if names_all or states[step.name] == "changed"]
-    lines = [f"{states[step.name]:<9} {step.name}" for step in named]
+    lines = [f"{states[step.name]:<8} {step.name}" for step in named]
     return "\n".join([tabulate(rows), *lines, summary_text(run), "dry run   nothing was written"])
 
 

@@ -14,7 +14,8 @@ from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel
 
 QUESTIONS = 2  # adapted against base, and against random
-MOST_DRAWN = 5_000  # texts of the simulation
+MOST_DRAWN = 2_000  # texts of a simulation
+DRAWS = 10  # simulations
 RIGHT = 0.6  # share of texts whose label a simulated model knows
 REDRAWN = 0.3  # share of texts whose prediction differs between two simulated models, by its draw
 
@@ -89,6 +90,28 @@ def describe_difference(difference: float, metric: str, means: str) -> str:
     return f"a difference of about {difference:.2g} {metric_name(metric)} can be decided by {means}"
 
 
+def describe_smallest(labels: Sequence[str], metric: str, folds: int, tuned: bool = True) -> str:
+    """Say briefly what differences texts can decide, of a task that is not written yet.
+
+    Args:
+        labels: Label of each tested text.
+        metric: Metric of the card.
+        folds: Number of folds; 1 for a fixed split.
+        tuned: Whether models are fine-tuned, and not only probed.
+    """
+    names = sorted(set(labels))
+    if len(names) < 2:
+        return describe_difference(1.0, metric, "the probe")
+    kind = SingleLabel(tuple(names))
+    ratio = spread_ratio(kind, [names.index(label) for label in labels], metric)
+    by_probe = ratio * smallest_difference(len(labels), folds, probe=True)
+    by_tuning = ratio * smallest_difference(len(labels), folds, questions=QUESTIONS)
+    parts = [describe_difference(by_probe, metric, "the probe")]
+    if tuned and by_tuning < 1:
+        parts.append(f"{by_tuning:.2g} by fine-tuning")
+    return ", ".join(parts)
+
+
 def spread_ratio(kind: Kind, labels: Sequence[Any], metric: str) -> float:
     """Return how much more a difference in a metric varies over texts than one in accuracy.
 
@@ -106,17 +129,18 @@ def spread_ratio(kind: Kind, labels: Sequence[Any], metric: str) -> float:
     if kind.name != SingleLabel.name or metric != "macro_f1" or len(labels) < 2:
         return 1.0
     random = generator(0, "power")
-    actual = random.permutation(kind.gather(labels))[:MOST_DRAWN]
-    first = _draw_predictions(actual, random)
-    is_redrawn = random.random(len(actual)) < REDRAWN
-    second = np.where(is_redrawn, _draw_predictions(actual, random), first)
-    deviations = []
-    for name in (metric, "accuracy"):
-        of_texts = kind.influences(np.stack([first, second]), actual, name)
-        deviations.append(float((of_texts[1] - of_texts[0]).std()))
-    if not deviations[1]:
+    variances = {metric: 0.0, "accuracy": 0.0}
+    for _ in range(DRAWS):
+        actual = random.permutation(kind.gather(labels))[:MOST_DRAWN]
+        first = _draw_predictions(actual, random)
+        is_redrawn = random.random(len(actual)) < REDRAWN
+        second = np.where(is_redrawn, _draw_predictions(actual, random), first)
+        for name in variances:
+            of_texts = kind.influences(np.stack([first, second]), actual, name)
+            variances[name] += float((of_texts[1] - of_texts[0]).var())
+    if not variances["accuracy"]:
         return 1.0
-    return deviations[0] / deviations[1]
+    return float(np.sqrt(variances[metric] / variances["accuracy"]))
 
 
 def _draw_predictions(actual: np.ndarray, random: np.random.Generator) -> np.ndarray:

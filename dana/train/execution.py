@@ -131,13 +131,13 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         log.warning(
             "launch    bf16 on a CPU on which float32 is faster; launch with mixed_precision: 'no'"
         )
-    log.info(
-        "launch    %d process(es) on %s, %s, %d thread(s) each",
-        count,
-        device,
-        kind,
-        torch.get_num_threads(),
-    )
+    threads = torch.get_num_threads()
+    if count == 1:
+        log.info("device    %s, %d thread(s)", device, threads)
+    else:
+        log.info(
+            "launch    %d process(es) on %s, %s, %d thread(s) each", count, device, kind, threads
+        )
     return accelerator
 
 

@@ -87,7 +87,12 @@ def describe_examples(examples: ExampleSet, plan: Plan) -> dict[str, Any]:
     """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit."""
     weights = examples.first_part.weights
     size = effective_sample_size(weights)
-    log.info("weights   %d examples count as %.0f", weights.size, size)
+    if round(size) < weights.size:
+        log.info(
+            "weights   %s examples of unequal weights say as much as %s of equal ones",
+            f"{weights.size:,}",
+            f"{size:,.0f}",
+        )
     warnings = []
     if plan.epochs >= OVERFIT_FROM:
         warnings.append(MANY_EPOCHS.format(epochs=plan.epochs, examples=weights.size))

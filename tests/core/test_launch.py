@@ -1,5 +1,6 @@
 """Processes of a launch: their roles, and errors when one of them fails or is gone."""
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 from dana.core.errors import ConfigError, DanaError, FirstProcessError
 from dana.core.launch import (
     _meet,
+    busy_text,
     has_peers,
     is_writer,
     leave_launch,
@@ -157,3 +159,32 @@ def test_errors_of_other_processes_than_the_first_come_later(launch, monkeypatch
         with pytest.raises(ValueError, match="wrong"), report_errors_once():
             raise ValueError("wrong")
         assert pauses == waits
+
+
+@pytest.mark.parametrize(
+    ("load", "says"),
+    [(2.0, ""), (6.9, ""), (7.5, "this machine is busy (load 7.5 on 4 cores)")],
+)
+def test_a_machine_is_busy_if_its_load_is_more_than_this_runs(load, says, monkeypatch):
+    monkeypatch.setattr("dana.core.launch.cores", lambda: 4)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    assert busy_text() == says
+
+
+def test_idle_threads_sleep_unless_the_environment_says_otherwise():
+    """Both are read once, when the libraries are loaded, so they are set before anything imports them."""
+    code = (
+        "import os, sys; from dana.cli.main import main; main(['plugins', 'list', 'encoder']); "
+        "print(os.environ['OMP_WAIT_POLICY'], os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    )
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT")
+    }
+    for given, printed in (({}, "PASSIVE 4"), ({"OPENBLAS_THREAD_TIMEOUT": "20"}, "PASSIVE 20")):
+        words = [sys.executable, "-c", code]
+        run = subprocess.run(
+            words, env=environment | given, capture_output=True, text=True, check=True
+        )
+        assert run.stdout.splitlines()[-1] == printed

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-from dana.core.logging import progress, seconds_left
+from dana.core.logging import Heartbeat, progress, seconds_left
 
 
 def test_a_fork_killed_while_it_draws_does_not_stop_the_others():
@@ -47,3 +47,18 @@ def test_the_time_left_is_that_of_the_work_left_at_the_pace_of_this_runs_own_ste
         bar.update(100)
         bar.start_t -= 60
         assert "[01:00<04:00" in str(bar), "what an earlier run did is left out"
+
+
+def test_a_silent_block_says_what_is_at_work_and_one_that_shows_something_does_not(heard):
+    with Heartbeat(lambda: "outer at work", 0.4), Heartbeat(lambda: "inner at work", 0.4):
+        time.sleep(1.5)
+    assert "inner at work" in heard.messages
+    assert "outer at work" not in heard.messages
+    assert 1 <= len(heard.messages) <= 4, "once in a quiet span"
+    heard.clear()
+    with Heartbeat(lambda: "at work", 1.0), progress(what="read", unit="texts", total=100) as bar:
+        for _ in range(20):
+            time.sleep(0.1)
+            bar.refresh()
+    time.sleep(0.5)
+    assert heard.messages == []

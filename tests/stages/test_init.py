@@ -81,7 +81,9 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
             "separated by semicolons",
             "5 folds",
             "3 of the first 30",
-            "6 × training on 1,000,000 tokens; 18 × fine-tuning (--quick)",
+            "6 × training on 1,000,000 tokens (--quick)",
+            "macro-F1 can be decided by the probe",
+            "; with --quick a difference of about",
             "10 × training on 1,000,000 tokens",
         )
     ), err
@@ -93,7 +95,8 @@ def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     folder = dana.init("tickets.csv", "pool", folds=2)
     _describe_tasks(load(RunSettings, read_recipe(folder)[0]))
     assert "80 texts, in 2 folds, each text once; too few texts" in caplog.text
-    assert "2 labels; too few texts or folds to see a difference" in caplog.text
+    assert "tickets: 80 texts are tested, in 2 of 2 folds" in caplog.text
+    assert "too few texts or folds to decide any difference by fine-tuning" in caplog.text
 
 
 def test_the_recipe_is_read_from_its_folder(home):
@@ -190,7 +193,23 @@ def test_the_pool_is_compared_with_the_texts():
     assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
 
 
-def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkeypatch):
+def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):
+    caplog.set_level("INFO", "dana")
+    folder = dana.init("tickets.csv", "pool")
+    settings = load(RunSettings, read_recipe(folder)[0])
+    caplog.clear()
+    _describe_tasks(settings, quick=True)
+    assert "tickets: 48 texts are tested, in 3 of 5 folds" in caplog.text
+    assert "macro-F1 can be decided by the probe" in caplog.text
+    assert "--quick ends after the probe" in caplog.text
+    assert "by fine-tuning" not in caplog.text
+    caplog.clear()
+    _describe_tasks(settings)
+    assert "tickets: 80 texts are tested, in 5 of 5 folds" in caplog.text
+    assert "macro-F1 can be decided by fine-tuning" in caplog.text
+
+
+def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, monkeypatch, heard):
     pd.DataFrame(rows(60, 1)).to_csv("toy.csv", index=False)
     documents = [json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9)]
     (home / "pool" / "more.jsonl").write_text("".join(documents))
@@ -199,7 +218,7 @@ def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkey
     line = ["run", "toy", "--set", f"model={write_checkpoint(home / 'model')}", "selector=random"]
     line += ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"]
     line += ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
-    line += ["seeds.adaptations=2", "seeds.finetunings=1"]
+    line += ["seeds.adaptations=2", "seeds.finetunings=1", "probe.sizes=[12]", "probe.draws=2"]
 
     def tested():
         results = home / "toy" / "finetune" / "toy"
@@ -216,10 +235,31 @@ def test_a_quick_run_gives_a_verdict_and_the_run_goes_on_from_there(home, monkey
     monkeypatch.setattr("dana.stages.run.QUICK_ADAPTATIONS", 1)
     recipe = Path("toy/recipe.yaml").read_text()
     assert main([*line, "--quick"]) == 0
-    assert tested() == [sorted(texts["id"][texts["fold"] == 0])] * 3
+    assert not (home / "toy" / "finetune").exists()
+    tables = [text for text in heard.messages if text.startswith("scores ")]
+    assert [text.splitlines()[0] for text in tables] == [
+        "scores    after the baselines and the base:",
+        "scores    after adaptation 1:",
+    ]
+    for name in ("TF-IDF", "constant prediction", "base"):
+        assert f"\n{name}" in tables[0]
+    assert "dana" not in tables[0]
+    probed = [row.split() for row in tables[1].splitlines() if "on its vectors" in row]
+    assert [row[0] for row in probed] == ["base", "random", "dana"]
+    counts = {row[-1] for row in probed}
+    assert counts == {str((texts["fold"] == 0).sum())}, "all on the fold that all were tested on"
+    first = heard.messages.index(tables[0])
+    assert not any("reading the texts" in line for line in heard.messages[:first])
     assert (home / "toy" / "report.html").is_file()
     made_by_quick = manifests()
+    heard.clear()
     assert main(line) == 0
+    tables = [text for text in heard.messages if text.startswith("scores ")]
+    assert [text.splitlines()[0] for text in tables] == [
+        "scores    after adaptation 2:",
+        "scores    after the fine-tuning of adaptation 1:",
+        "scores    after the fine-tuning of adaptation 2:",
+    ], "what was shown before is not shown again"
     assert tested() == [sorted(texts["id"][texts["fold"] < 2])] * 3
     assert manifests().items() > made_by_quick.items(), "nothing is made twice"
     assert Path("toy/recipe.yaml").read_text() == recipe, "what dana init wrote stays"
@@ -321,9 +361,14 @@ def test_the_steps_of_a_quick_run_are_some_of_the_run(home, arms, quick):
     every, some = (plan_run(settings, quick=is_quick).fingerprints for is_quick in (False, True))
     common = {name: value for name, value in some.items() if not name.startswith("gate/")}
     assert every.items() > common.items()
-    assert {name.split("/")[1] for name in some if name.startswith("adapt/")} == quick
-    folds = {name.rpartition("/")[0] for name in some if name.startswith("finetune/tickets/base")}
-    assert len(folds) == 3
+    adaptations = [name for name in some if name.startswith("adapt/")]
+    assert {name.split("/")[1] for name in adaptations} == quick
+    assert len(adaptations) == 3 * len(quick)
+    assert not [name for name in some if name.startswith("finetune/")]
+    values["probe"] = {"enabled": False}
+    without = plan_run(load_settings(values), quick=True).fingerprints
+    folds = {name.split("/")[3] for name in without if name.startswith("finetune/tickets/base")}
+    assert len(folds) == 3, "what is not probed is fine-tuned"
 
 
 def test_a_model_that_is_chosen_by_speed_stands_in_the_recipe_by_name(home, monkeypatch):

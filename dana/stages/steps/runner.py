@@ -1,5 +1,7 @@
 """Run the steps of a run as their dependencies finish, some in parallel; a failed step stops only its dependents."""
 
+import ctypes
+import gc
 import os
 import sys
 import time
@@ -7,7 +9,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -289,7 +291,16 @@ def _call_here(call: Call) -> "Future[Any]":
         while link:  # a failed step must not keep its model until the run ends
             traceback.clear_frames(link.__traceback__)
             link = link.__cause__ or link.__context__
+    release_memory()
     return outcome
+
+
+def release_memory() -> None:
+    """Give what a finished step held back to the system, which Python and the C library would keep."""
+    gc.collect()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library than glibc
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _call_on_ranks(calls: list[Call]) -> "list[Future[Any]]":

@@ -102,9 +102,12 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     caplog.set_level("INFO", "dana")
     page = run_recipe(settings).read_text(encoding="utf-8")
     lines = [record.getMessage() for record in caplog.records]
-    assert any(re.match("task +toy: 120 texts to train on, 60 to test on", line) for line in lines)
     assert any(
-        re.search("3 labels; a difference in accuracy of about 0.[0-9]{3} can be seen", line)
+        re.match("task +toy: 120 texts to train on, 60 to test on; 3 labels", line)
+        for line in lines
+    )
+    assert any(
+        re.search("of about 0.[0-9]+ macro-F1 can be decided by fine-tuning", line)
         for line in lines
     )
     gates = run_summary(tmp_path / "run")["gate"]
@@ -173,23 +176,39 @@ def test_adaptations_go_from_text_to_report(inputs, tmp_path):
     assert (table["n"] == 2).all()
 
 
-def test_a_dry_run_lists_the_steps_and_runs_none(inputs, tmp_path, capsys):
+def test_a_dry_run_counts_the_steps_and_runs_none(inputs, tmp_path, capsys):
     values = {**inputs, "out": str(tmp_path / "run"), **SETTINGS, "arms": ["pool"]}
     (tmp_path / "recipe.json").write_text(json.dumps(values))
     assert main(["run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
-    *lines, total, end = capsys.readouterr().out.splitlines()
-    steps = [
-        "texts",
-        "base",
-        "baselines/toy",
-        "adapt/pool",
-        *(f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "pool") for seed in (0, 1)),
+    head, *lines, total, end = capsys.readouterr().out.splitlines()
+    assert head.split() == ["steps", "all", "done", "changed", "missing"]
+    assert [line.split()[-4:] for line in lines] == [
+        [str(n), "0", "0", str(n)] for n in (1, 1, 1, 1, 4)
     ]
-    assert [line.split() for line in lines] == [["missing", step] for step in steps]
+    assert [line.rsplit(maxsplit=4)[0] for line in lines] == [
+        "baselines",
+        "reading texts",
+        "preparing the base",
+        "adapting",
+        "fine-tuning",
+    ]
     assert "8 of 8 steps" in total
     assert total.endswith("; 1 × training on 2 steps; 4 × fine-tuning"), total
     assert end.endswith("nothing was written")
     assert not (tmp_path / "run").exists()
+    assert main(["--verbose", "run", str(tmp_path / "recipe.json"), "--dry-run"]) == 0
+    named = [
+        line.split()[1]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("missing")
+    ]
+    assert named == [
+        "baselines/toy",
+        "texts",
+        "base",
+        "adapt/pool",
+        *(f"finetune/toy/{arm}/0/seed-{seed}" for arm in ("base", "pool") for seed in (0, 1)),
+    ]
 
 
 @pytest.mark.slow
@@ -257,6 +276,11 @@ def test_a_run_probes_the_base_once_and_every_arm_of_each_adaptation(inputs, tmp
         baselines="none",
     )
     names = [step.name for step in plan_run(settings).steps]
+    assert names[0] == "probe/toy/base", "it costs seconds and waits for no pool"
+    quick = [step.name for step in plan_run(settings, quick=True).steps]
+    assert names[: len(quick)] == quick, "a run goes on where a quick one ends"
+    assert not [name for name in quick if name.startswith("finetune/")]
+    assert names[len(quick)].startswith("finetune/")
     assert [name for name in names if name.startswith("probe/")] == [
         "probe/toy/base",
         "probe/toy/random/0",

@@ -326,14 +326,42 @@ def test_time_left_goes_by_finished_steps_of_the_same_stage(clock, tmp_path):
         time_left = Clock(run, jobs)
         assert time_left.text() == "0 s so far", "before the first step nothing is known"
         time_left.count(steps[0], 40.0)
-        assert time_left.text() == f"0 s so far, about {left} s left"
+        assert time_left.text() == f"0 s so far, more than {left} s left", "others are not known"
     clock[0] = 100.0
     time_left.count(steps[1], 20.0)
-    assert time_left.text() == "2 min so far, about 15 s left", "the mean of both, two at a time"
+    assert time_left.text() == "2 min so far, more than 15 s left", (
+        "the mean of both, two at a time"
+    )
     time_left.count(others[0], 900.0)
-    assert time_left.text() == "2 min so far, about 15 s left", "it was the only one of its stage"
+    time_left.count(others[1], 1.0)
+    assert time_left.text() == "2 min so far, about 15 s left", "each was the only one of its stage"
     time_left.count(steps[2], 30.0)
     assert time_left.text() == "2 min so far"
+
+
+def test_steps_that_are_done_before_tell_the_time_of_the_others_and_take_none(clock, tmp_path):
+    steps = [Step(name, "m:f", {}) for name in ("adapt/pool", "adapt/dana", "adapt/more")]
+    run = Run(tmp_path, tuple(steps))
+    run.write_record("adapt/pool", "elsewhere", 40.0)
+    time_left = Clock(run, 1)
+    assert time_left.text() == "0 s so far, about 80 s left"
+    time_left.count(steps[0], 40.0)
+    assert time_left.text() == "0 s so far, about 80 s left", "it was counted already"
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_step_that_prints_nothing_is_said_to_be_at_work(tmp_path, monkeypatch, heard, jobs):
+    monkeypatch.setattr("dana.core.logging.QUIET", 0.4)
+    execute(Run(tmp_path, (draw(tmp_path, "slow", seconds=2.0),)), jobs)
+    beats = [line for line in heard.messages if line.startswith("at work")]
+    assert beats
+    assert beats[0].startswith("at work   slow (")
+    assert "so far" in beats[0]
+    count = len(beats)
+    time.sleep(1.0)
+    assert sum(line.startswith("at work") for line in heard.messages) == count, (
+        "it ends with the run"
+    )
 
 
 def test_a_step_says_in_words_what_it_does():

@@ -1,0 +1,75 @@
+"""What a run shows between its steps."""
+
+import json
+
+import pytest
+
+from dana.stages.progress import FIRST, PILOT, SELECTED, Progress, milestones
+from dana.stages.steps.run import Run
+from dana.stages.steps.step import Step
+
+NAMES = (
+    "baselines/toy",
+    "probe/toy/base/0",
+    "probe/toy/base/1",
+    "texts",
+    "weigh/dana",
+    "pilot",
+    "adapt/dana",
+    "probe/toy/dana/0",
+    "weigh/dana/1",
+    "probe/toy/dana/1",
+    "finetune/toy/dana/0/seed-0",
+    "finetune/toy/dana/1/seed-2",
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path, tuple(Step(name, "m:f", {}) for name in NAMES))
+
+
+def test_each_part_of_a_run_is_a_milestone_in_the_order_of_its_steps(run):
+    found = milestones(run)
+    assert [milestone.name for milestone in found] == [
+        FIRST,
+        SELECTED,
+        PILOT,
+        "adaptation 1",
+        "adaptation 2",
+        "the fine-tuning of adaptation 1",
+        "the fine-tuning of adaptation 2",
+    ]
+    assert found[0].steps == {"baselines/toy", "probe/toy/base/0", "probe/toy/base/1"}
+    assert [milestone.name for milestone in found if not milestone.has_scores] == [SELECTED, PILOT]
+
+
+def test_what_an_earlier_run_reached_is_no_milestone(run):
+    for name in NAMES[:3]:
+        run.write_record(name, "elsewhere", 1.0)
+    assert milestones(run)[0].name == SELECTED
+    run.write_record(NAMES[4], "elsewhere", 1.0)
+    assert milestones(run)[0].name == PILOT
+
+
+def test_a_milestone_is_told_once_when_its_last_step_is_done(run, monkeypatch):
+    told = []
+    monkeypatch.setattr(Progress, "_show", lambda self, milestone: told.append(milestone.name))
+    progress = Progress(run.folder, milestones(run))
+    by_name = {step.name: step for step in run.steps}
+    for name in ("probe/toy/base/1", "baselines/toy", "weigh/dana"):
+        progress.tell(by_name[name])
+    assert told == [SELECTED], "the steps of a part may end in any order"
+    progress.tell(by_name["probe/toy/base/0"])
+    progress.tell(by_name["texts"])
+    assert told == [SELECTED, FIRST]
+
+
+def test_a_damaged_folder_stops_no_run(run, tmp_path, heard):
+    file = tmp_path / "probe" / "toy" / "base" / "0" / "probe.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"task": "toy"})[:-2])
+    progress = Progress(run.folder, milestones(run))
+    for step in run.steps:
+        progress.tell(step)
+    assert not [line for line in heard.messages if line.startswith("scores")]
