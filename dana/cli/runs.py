@@ -132,6 +132,7 @@ def _run(args: argparse.Namespace) -> None:
     parallel, each with its share of GPUs and cores and a log in OUT/steps. --dry-run counts the steps
     that are done, changed or missing; with --verbose it lists them.
     """
+    from dana.stages.final import result_lines
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, args.recipe)
@@ -139,6 +140,8 @@ def _run(args: argparse.Namespace) -> None:
         _show_plan(settings, args.quick, args.verbose)
         return
     print(f"report: {run_recipe(settings, args.quick, args.remake)}")
+    for line in result_lines(Path(settings.out)) if settings.final else ():
+        print(line)
 
 
 def _show_plan(settings: "RunSettings", quick: bool = False, verbose: bool = False) -> None:

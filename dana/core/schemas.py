@@ -19,6 +19,9 @@ from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 
 NESTED = "nested"  # folder of a run with results, models and scores of single seeds
+FINAL = (
+    "final"  # folder of a run with what makes its model: choices, and an adaptation by all texts
+)
 
 
 def table_schema(**columns: pa.DataType) -> pa.Schema:

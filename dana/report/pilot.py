@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from dana.core.schemas import NESTED
+from dana.core.schemas import FINAL, NESTED
 from dana.report.page import Section, Table, decimals, number, text_columns
 from dana.report.run import RunFrames
 
@@ -44,6 +44,8 @@ def pilot_section(run: RunFrames) -> Section | None:
         if manifest.get("kind") != "pilot":
             continue
         parents = step.split("/")
+        if parents[0] == FINAL:  # of the model at the end, which no fold tests
+            continue
         pilots[int(parents[1]) if parents[0] == NESTED else 0] = manifest
     if not pilots:
         return None

@@ -199,6 +199,27 @@ def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: s
 
 def _linear(task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
     """Fit a linear model to words, its penalty chosen by folds of the training texts, and predict test texts."""
+    loss_labels = task.label_kind.loss_labels(labels)
+    predictions = fit_tfidf(task, train, np.squeeze(loss_labels)).predict(test)
+    return (
+        [tuple(np.flatnonzero(row).tolist()) for row in predictions]
+        if predictions.ndim > 1
+        else predictions.tolist()
+    )
+
+
+def fit_tfidf(task: TaskCard, texts: Sequence[str], targets: np.ndarray) -> Any:
+    """Fit a linear model to words, its penalty chosen by folds of the texts.
+
+    Args:
+        task: The task, of classes, of several labels a text, or of numbers.
+        texts: The training texts.
+        targets: Class or number of each text, or rows of 0 and 1. Where no class has a text for
+            each inner fold, the penalty is the usual one.
+
+    Returns:
+        A fitted pipeline of scikit-learn.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.model_selection import GridSearchCV
@@ -208,20 +229,18 @@ def _linear(task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[An
     model: Any = OneVsRestClassifier(LogisticRegression(max_iter=1000))
     grid: dict[str, Any] = {"onevsrestclassifier__estimator__C": STRENGTHS}
     if not task.label_kind.has_labels:
-        model, grid = Ridge(), {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
+        model = Ridge()
+        grid = {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
     # The pattern keeps punctuation, so that no text is empty.
     words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
     pipe = make_pipeline(words, model)
     scoring = {"macro_f1": "f1_macro", "micro_f1": "f1_micro"}.get(task.metric)
+    largest = len(texts)  # of a class, whose texts the inner folds share
+    if task.kind == DEFAULT:
+        largest = int(np.unique(targets, return_counts=True)[1].max())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of classes with few texts
-        loss_labels = task.label_kind.loss_labels(labels)
-        search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS).fit(
-            train, np.squeeze(loss_labels)
-        )
-        predictions = search.predict(test)
-    return (
-        [tuple(np.flatnonzero(row).tolist()) for row in predictions]
-        if predictions.ndim > 1
-        else predictions.tolist()
-    )
+        if largest < INNER_FOLDS:
+            return pipe.fit(texts, targets)
+        search = GridSearchCV(pipe, grid, scoring=scoring, cv=INNER_FOLDS)
+        return search.fit(texts, targets).best_estimator_

@@ -387,6 +387,51 @@ def model_stage(
     return artifact
 
 
+def fit_classifier(  # noqa: PLR0913, what decides a fine-tuning
+    model: str,
+    card: str,
+    settings: FinetuneSettings,
+    texts: Splits,
+    seed: int,
+    out: Path,
+    data: str | None = None,
+    fold: int | None = None,
+    rate: Path | None = None,
+) -> tuple[Classifier, Any]:
+    """Fine-tune a checkpoint on all texts that are given, and test it on none.
+
+    Args:
+        model: See :func:`seed_stage`.
+        card: See :func:`seed_stage`.
+        settings: See :func:`seed_stage`.
+        texts: ``train`` and ``dev``. It is trained on both; where the best epoch is taken, ``dev``
+            is for that alone.
+        seed: See :func:`seed_stage`.
+        out: Folder of the model.
+        data: See :func:`seed_stage`.
+        fold: See :func:`seed_stage`.
+        rate: See :func:`seed_stage`.
+
+    Returns:
+        The classifier, and its tokenizer with the longest text of the training.
+
+    Raises:
+        Preemption: If a signal asked to stop.
+    """
+    job = _with_rate(Finetuning.from_settings(model, card, settings, out, data, fold), rate)
+    train = texts["train"]
+    if job.preset.evaluate == "last" and settings.max_train is None:
+        train = [*train, *texts["dev"]]
+    inputs = job.encode({"train": train, "dev": texts["dev"], "test": texts["dev"][:1]})
+    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
+    classifier, _ = job.run(seed, inputs, precision, "final")
+    tokenizer = copy.deepcopy(job.tokenizer)
+    tokenizer.model_max_length = job.preset.max_tokens
+    if job.markers:
+        classifier.model.config.markers = list(job.markers)
+    return classifier, tokenizer
+
+
 def arm_name(folder: Path, model: str) -> str:
     """Return the name of a seed's model in logs: the arm in ``finetune/TASK/ARM/seed-N``, else the model's name."""
     is_of_arm = folder.parent.parent.parent.name == "finetune"

@@ -13,7 +13,7 @@ from typing import Any
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
 from dana.core.launch import processes
-from dana.core.schemas import NESTED
+from dana.core.schemas import FINAL, NESTED
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.join import seed_folder, unit_folder
 from dana.stages.settings import RunSettings
@@ -28,6 +28,7 @@ from dana.train.execution import Precision, refuse_precision
 SEED_STAGE = "dana.stages.finetune_seed:seed_stage"
 RATE_STAGE = "dana.stages.finetune_seed:rate_stage"
 MODEL_STAGE = "dana.stages.finetune_seed:model_stage"
+WHOLE = -1  # instead of the index of an adaptation or fold: all labelled texts, none is tested
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,8 @@ def with_seed(settings: RunSettings, index: int) -> RunSettings:
 
 def folder_of_fold(out: Path, index: int) -> Path:
     """Return the folder whose ``arms/`` hold the scores, weights and models of one adaptation."""
+    if index == WHOLE:
+        return out / FINAL
     return out / NESTED / str(index) if index else out
 
 
@@ -261,4 +264,6 @@ def check_seeds(settings: RunSettings) -> None:
 
 def suffix(index: int) -> str:
     """Return the suffix of the step names of one adaptation."""
+    if index == WHOLE:
+        return f"/{FINAL}"
     return f"/{index}" if index else ""

@@ -61,6 +61,7 @@ task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
 model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
+final: true            # end in a classifier, OUT/model, and an encoder, OUT/encoder: docs/guide/model.md
 probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
 adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool

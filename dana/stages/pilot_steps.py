@@ -1,13 +1,13 @@
 """Plan the pilots of a run whose arms have the objective ``auto``."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dana.core.errors import ConfigError
 from dana.finetuning.settings import FinetuneSettings
 from dana.report.run import is_control
 from dana.stages.arms import Arm
-from dana.stages.finetune_steps import folder_of_fold, suffix
+from dana.stages.finetune_steps import WHOLE, folder_of_fold, suffix
 from dana.stages.probe_steps import OF_TEXTS, is_per_word
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
@@ -22,7 +22,7 @@ def pilot_steps(
     cards: Mapping[str, str],
     index: int,
     fold: int,
-    folds: Collection[str],
+    folds: Mapping[str, int],
 ) -> Iterator[Step]:
     """Yield the step ``pilot[/ADAPTATION]`` of an adaptation, if it has one.
 
@@ -35,7 +35,7 @@ def pilot_steps(
         cards: Card of each task, of which the first is piloted.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
-        folds: Cards that have folds.
+        folds: Number of folds of the cards that have some.
 
     Raises:
         ConfigError: If there are no labels to choose by.
@@ -51,7 +51,8 @@ def pilot_steps(
 
 def pilot_name(settings: RunSettings, index: int) -> str:
     """Return the name of the step whose choice an adaptation takes."""
-    return f"{PILOT}{suffix(index)}" if settings.pilot == "every" else PILOT
+    has_own = settings.pilot == "every" or index == WHOLE
+    return f"{PILOT}{suffix(index)}" if has_own else PILOT
 
 
 def _refuse_without_labels(cards: Mapping[str, str]) -> None:
@@ -74,11 +75,14 @@ def _refuse_without_labels(cards: Mapping[str, str]) -> None:
 
 
 def _pilot_step(
-    settings: RunSettings, arm: Arm, card: str, index: int, fold: int, folds: Collection[str]
+    settings: RunSettings, arm: Arm, card: str, index: int, fold: int, folds: Mapping[str, int]
 ) -> Step:
     """Make the step of a pilot on the text of one arm; see :func:`pilot_steps`."""
     out = Path(settings.out)
     texts = {name: getattr(settings.finetune, name) for name in OF_TEXTS}
+    tested = index if card in folds else None
+    if card in folds and index == WHOLE:
+        tested = folds[card]  # no text has this number
     arguments = {
         "model": OutputOf("base"),
         "pool": out / "pool",
@@ -90,7 +94,7 @@ def _pilot_step(
         "out": folder_of_fold(out, index) / PILOT,
         "texts": FinetuneSettings(**texts),
         "data": settings.data,
-        "fold": index if card in folds else None,
+        "fold": tested,
         "language": settings.selection.language,
     }
     return Step(

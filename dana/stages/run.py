@@ -20,7 +20,9 @@ from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
+from dana.stages.final_steps import arm_of_encoder, check_final, with_final
 from dana.stages.finetune_steps import (
+    WHOLE,
     TaskRun,
     baseline_step,
     cards_by_name,
@@ -185,7 +187,60 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
                 selectors[arm.name] = _selector_of(arm, settings)
             except DanaError as error:
                 raise type(error)(f"arms.{arm.name}: {error}") from error
-    return Run(Path(settings.out), tuple(_steps(settings, selectors, quick)))
+    steps = list(_steps(settings, selectors, quick))
+    if settings.final:
+        steps = _with_model(steps, settings, selectors, quick)
+    return Run(Path(settings.out), tuple(steps))
+
+
+def _with_model(
+    steps: Sequence[Step],
+    settings: RunSettings,
+    selectors: dict[str, tuple[str, str]],
+    quick: bool,
+) -> list[Step]:
+    """Add the steps that end a run in a model and an encoder."""
+    read = _with_harvest(settings)
+    cards = _cards_of(settings, read)
+    check_final(settings, cards)
+    arm = arm_of_encoder(_arms_to_run(settings, quick))
+    [card] = cards.values()
+    folds = count_folds(settings).get(card, 0)
+    of_all_texts: list[Step] = []
+    if arm is not None and read.task in count_folds(settings):
+        names = {step.name for step in steps}
+        of_all_texts = list(_steps_of_all_texts(settings, selectors, arm, cards, names))
+    return list(with_final(steps, settings, cards, arm, folds, of_all_texts, quick))
+
+
+def _steps_of_all_texts(
+    settings: RunSettings,
+    selectors: dict[str, tuple[str, str]],
+    arm: Arm,
+    cards: Mapping[str, str],
+    names: Collection[str],
+) -> Iterator[Step]:
+    """Yield the steps that select and adapt with all labelled texts, the adaptation of an arm last.
+
+    Args:
+        settings: Settings of the run.
+        selectors: Specs of the selector and detector of every arm.
+        arm: The arm.
+        cards: Card of each task.
+        names: Names of the steps of the run.
+    """
+    read = _with_harvest(settings)
+    folds = count_folds(settings)
+    by_name = {one.name: one for one in settings.described_arms}
+    arms = [arm]
+    while arms[0].after:
+        arms.insert(0, by_name[arms[0].after])
+    yield from _task_steps(settings, _settings_of_texts(read), selectors, WHOLE, folds[read.task])
+    yield from _weights(settings, arms, selectors, names, WHOLE, WHOLE)
+    yield from pilot_steps(settings, arms, cards, WHOLE, WHOLE, folds)
+    for step in _adapt_steps(settings, arms, WHOLE, WHOLE):
+        if not step.name.startswith("gate/"):
+            yield step
 
 
 def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
@@ -456,12 +511,25 @@ def _has_texts_alone(settings: RunSettings) -> bool:
 
 
 def _task_steps(
-    settings: RunSettings, texts: RunSettings, selectors: dict[str, tuple[str, str]], fold: int
+    settings: RunSettings,
+    texts: RunSettings,
+    selectors: dict[str, tuple[str, str]],
+    fold: int,
+    tested: int | None = None,
 ) -> Iterator[Step]:
-    """Yield the steps of the target text of a run, or of one fold: reading and ranking."""
+    """Yield the steps of the target text of a run, or of one fold: reading and ranking.
+
+    Args:
+        settings: Settings of the run.
+        texts: Settings of the reading of texts.
+        selectors: Specs of each arm's selector and detector.
+        fold: The fold, which names steps and folders.
+        tested: The fold whose texts are left out, if it has another number.
+    """
     out, ending = folder_of_fold(Path(settings.out), fold), suffix(fold)
     if fold:
-        arguments = {"settings": texts, "folder": out / "target", "fold": fold}
+        left_out = fold if tested is None else tested
+        arguments = {"settings": texts, "folder": out / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
         weigh = WeighSettings(beta=settings.weigh.share)

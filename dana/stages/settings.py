@@ -126,6 +126,9 @@ class RunSettings:
     pilot: Annotated[str, OneOf(("first", "every"))] = "first"
     """With objective auto: first chooses for all folds or adaptations by the training texts of the
     first, every chooses for each by its own."""
+    final: Bool = False
+    """End in a model: the best of what the run tests, fitted to all labelled texts, in OUT/model, and
+    the adapted encoder in OUT/encoder. dana init turns it on."""
     jobs: Count = 1
     """Number of steps of the recipe that run in parallel, each in a process of its own."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dana.core.artifacts import Artifact, canonical
+from dana.core.schemas import FINAL
 from dana.core.settings import load
 
 # What a step does, by the first part of its name; {} are the other parts.
@@ -29,6 +30,7 @@ WORDS |= {
     "model": "writing the classifier of {1} on {0}",
 }
 WORDS |= {"probe": "probing {1} on {0}", "retrieval": "searching by the vectors of {}"}
+WORDS |= {"final": "choosing the model, {} included", "encoder": "keeping the adapted encoder"}
 WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
 
 
@@ -79,6 +81,9 @@ class Step:
         notes = []
         if parts and parts[-1].startswith("seed-"):
             notes.append(f"seed {parts.pop().removeprefix('seed-')}")
+        if parts and parts[-1] == FINAL:
+            parts.pop()
+            notes.append("all texts")
         if parts and parts[-1].isdigit():
             notes.insert(0, str(int(parts.pop()) + 1))
         words = WORDS.get(first, "")

@@ -1,0 +1,195 @@
+"""Plan the model at the end of a run: its choice after every kind of candidate, and the encoder of all texts.
+
+The candidates are what the run tests anyway. Each step ``final/...`` chooses among those that are
+ready and leaves the best so far in ``OUT/model``. So a run that is stopped has a model, too.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dana.core.config import require
+from dana.core.schemas import FINAL
+from dana.report.run import is_control
+from dana.stages.arms import Arm
+from dana.stages.probe_steps import is_per_word
+from dana.stages.settings import RunSettings
+from dana.stages.steps.step import OutputOf, Step
+
+TFIDF = "tfidf"
+VECTORS = "vectors"
+FINETUNED = "finetuned"
+ENCODER = "encoder"
+BASE = "base"
+STAGE = "dana.stages.final:final_stage"
+ENCODER_STAGE = "dana.stages.final:encoder_stage"
+
+
+def check_final(settings: RunSettings, cards: Mapping[str, str]) -> None:
+    """Refuse a run that cannot end in a model.
+
+    Raises:
+        ConfigError: If the run has no task with labels or several, each word has a label, or
+            the run may stop early.
+    """
+    if not settings.final:
+        return
+    remedy = "false: a model is chosen for one task card"
+    require(len(cards) == 1, FINAL, settings.final, f"{remedy}, and this run has {len(cards)}")
+    [(task, card)] = cards.items()
+    words = f"false: each word of {task} has a label; for these use dana finetune --save"
+    require(not is_per_word(card), FINAL, settings.final, words)
+    looks = "false, beside seeds.stop_early: a run that stops early leaves out what comes last"
+    require(not settings.seeds.stop_early, FINAL, settings.final, looks)
+
+
+def arm_of_encoder(arms: Sequence[Arm]) -> Arm | None:
+    """Return the arm whose way of adapting makes the encoder: ``dana``, else the first that is no control."""
+    adapted = [arm for arm in arms if arm.mix and not is_control(arm.name)]
+    return min(adapted, key=lambda arm: arm.name != "dana", default=None)
+
+
+def with_final(
+    steps: Sequence[Step],
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    arm: Arm | None,
+    folds: int,
+    of_all_texts: Sequence[Step],
+    quick: bool = False,
+) -> Iterator[Step]:
+    """Yield the steps of a run, and among them those that choose and make its model.
+
+    A choice comes right after the last step that one kind of candidate needs.
+
+    Args:
+        steps: The steps of the run.
+        settings: Settings of the run.
+        cards: The card of its only task, by name.
+        arm: The arm of the encoder; None without one.
+        folds: Number of folds that the task has; 0 with one fixed split.
+        of_all_texts: The steps that adapt that arm with all labelled texts; of a task with one
+            fixed split there are none, since its first adaptation reads them.
+        quick: Whether fine-tuned models are left out.
+    """
+    [(task, card)] = cards.items()
+    adapted = ""
+    if arm is not None:
+        adapted = of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}"
+    candidates = _candidates(steps, task, arm, adapted)
+    if quick:
+        candidates = {kind: one for kind, one in candidates.items() if one["form"] != FINETUNED}
+    last_steps = {kind: candidate.pop("last") for kind, candidate in candidates.items()}
+    ready: list[dict[str, Any]] = []
+    is_encoder_planned = False
+    places = {step.name: number for number, step in enumerate(steps)}
+    waiting = sorted(candidates, key=lambda kind: places[last_steps[kind]])
+    for step in steps:
+        yield step
+        while waiting and last_steps[waiting[0]] == step.name:
+            kind = waiting.pop(0)
+            candidate = candidates[kind]
+            if candidate["model"] == OutputOf(adapted) and not is_encoder_planned:
+                yield from of_all_texts
+                yield _encoder_step(settings, adapted, task, folds)
+                is_encoder_planned = True
+            ready.append(candidate)
+            is_last_of_step = not waiting or last_steps[waiting[0]] != step.name
+            if is_last_of_step:
+                yield _final_step(settings, card, kind, ready, candidates, folds)
+    if adapted and not is_encoder_planned:
+        yield from of_all_texts
+        yield _encoder_step(settings, adapted, task, folds)
+
+
+def _candidates(
+    steps: Sequence[Step], task: str, arm: Arm | None, adapted: str
+) -> dict[str, dict[str, Any]]:
+    """Describe the candidates that the steps of a run test, the cheapest first.
+
+    Returns:
+        For each its ``form``, ``model``, the ``outputs`` with its predictions, each with the index
+        of its adaptation or fold, and the name of the ``last`` step that makes one of these.
+    """
+    forms = [(TFIDF, TFIDF, "", f"baselines/{task}")]
+    models = {BASE: BASE} | ({} if arm is None else {arm.name: adapted})
+    for form, first in ((VECTORS, "probe"), (FINETUNED, "finetune")):
+        for name, model in models.items():
+            forms.append((f"{form}-{name}", form, model, f"{first}/{task}/{name}"))
+    found = {}
+    for kind, form, model, start in forms:
+        makers = [step for step in steps if _is_of(step.name, start)]
+        if form == TFIDF:
+            makers = [step for step in makers if TFIDF in step.settings["names"]]
+        if not makers:
+            continue
+        outputs = [[_index_of(step.name, start), OutputOf(step.name)] for step in makers]
+        candidate: dict[str, Any] = {
+            "kind": kind,
+            "form": form,
+            "model": OutputOf(model) if model else None,
+            "outputs": outputs,
+            "last": makers[-1].name,
+        }
+        rates = [step.settings.get("rate") for step in makers]
+        if rates[0] is not None:
+            candidate["rate"] = rates[0]
+        found[kind] = candidate
+    return found
+
+
+def _is_of(name: str, start: str) -> bool:
+    """Return whether a step's name is that of a start, or below it."""
+    return name == start or name.startswith(f"{start}/")
+
+
+def _index_of(name: str, start: str) -> int:
+    """Return the index of the adaptation or fold in a step's name; 0 where it has none."""
+    parts = name.removeprefix(start).strip("/").split("/")
+    return int(parts[0]) if parts[0].isdigit() else 0
+
+
+def _final_step(
+    settings: RunSettings,
+    card: str,
+    kind: str,
+    ready: Sequence[dict[str, Any]],
+    all_candidates: Mapping[str, Any],
+    folds: int,
+) -> Step:
+    """Make the step that chooses among the candidates that are ready after those of a kind."""
+    order = list(all_candidates)
+    candidates = sorted(ready, key=lambda candidate: order.index(candidate["kind"]))
+    arguments = {
+        "card": card,
+        "candidates": candidates,
+        "waiting": len(all_candidates) - len(candidates),
+        "settings": replace(settings.finetune, save=False, trackers=[]),
+        "max_tokens": settings.probe.max_tokens,
+        "out": Path(settings.out),
+        "name": kind,
+        "base": base_name(settings),
+        "data": settings.data,
+        "folds": folds,
+    }
+    return Step(f"{FINAL}/{kind}", STAGE, arguments, is_alone=True)
+
+
+def base_name(settings: RunSettings) -> str:
+    """Return what the base of a run is called."""
+    return settings.model or f"a {settings.size} model from scratch"
+
+
+def _encoder_step(settings: RunSettings, adapted: str, task: str, folds: int) -> Step:
+    """Make the step that publishes the adapted model of all texts as ``OUT/encoder``."""
+    arguments = {
+        "model": OutputOf(adapted),
+        "base": OutputOf(BASE),
+        "out": Path(settings.out) / ENCODER,
+        "max_tokens": settings.probe.max_tokens,
+        "task": task,
+        "base_name": base_name(settings),
+        "folds": folds,
+    }
+    return Step(ENCODER, ENCODER_STAGE, arguments, is_alone=True)
