@@ -11,6 +11,7 @@ FOLDER = Path(__file__).parent
 # Arguments that take minutes. The arguments used in the docs, which take hours, are at the top of
 # each file.
 SMALL = {
+    "choice": ["--tables", "20"],
     "clusters": ["20000"],
     "detectors": ["--quick"],
     "gpu": [],

@@ -24,7 +24,9 @@ MARGIN = 0.005  # of the score: a gain that is not worth a dearer model
 DRAWS = 1_000
 BLOCK = 200  # draws that are scored at a time
 LEAST_GROUPS = 10  # of fewer texts or groups nothing is known beside their score
-COVERAGE = 95  # per cent, of the interval
+Z = 1.959964  # of an interval of 95 %
+NEARLY_ONE = 1 - 1e-9  # Fisher's transformation of 1 is infinite
+CORRELATIONS = ("pearson", "spearman")
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ class Choice:
         name: Name of the chosen candidate.
         scores: Score of each candidate on all texts, by name.
         expected: The score to expect of the choice on new texts of this kind.
-        low: Lower end of its interval of 95 %; None with fewer than ten texts or groups, or where
-            all draws score alike.
+        low: Lower end of its interval of 95 %; None with fewer than ten texts or groups, and for
+            a correlation or an error that is the same in all draws.
         high: Upper end.
         shares: In which share of the draws each candidate was chosen; empty with
             fewer than ten texts or groups.
@@ -125,6 +127,7 @@ def choose(
     left_out = []
     for count in _blocks(draws):
         counts = draw_groups(random, groups, count)
+        counts = counts[(counts == 0).any(1)]  # of few groups, a draw may leave none out
         is_left_out = counts == 0
         left_out.append(is_left_out[:, first_texts].mean(1))
         drawn_scores.append(scores_of(counts))
@@ -135,10 +138,13 @@ def choose(
     choices = choose_rows(sign * drawn, margin)
     # Brought to the scores on all texts: (draws, candidates).
     others += scores - others.mean(0)
-    of_choices = others[np.arange(draws), choices]
+    of_choices = others[np.arange(len(choices)), choices]
     expected = float(of_choices.mean())
-    shares = np.bincount(choices, minlength=len(names)) / draws
-    low, high = _interval(of_choices, spread_of_all(share), metric, sign)
+    if metric not in CORRELATIONS and sign > 0:
+        expected = min(1.0, max(0.0, expected))
+    deviation = spread_of_all(share) * float(of_choices.std())
+    shares = np.bincount(choices, minlength=len(names)) / len(choices)
+    low, high = _interval(expected, deviation, metric, sign, int(groups.max()) + 1)
     return Choice(
         names[chosen],
         by_name,
@@ -174,23 +180,40 @@ def margin_of(labels: np.ndarray, kind: Kind, metric: str) -> float:
 
 
 def _interval(
-    scores: np.ndarray, scale: float, metric: str, sign: float
+    expected: float, deviation: float, metric: str, sign: float, groups: int
 ) -> tuple[float | None, float | None]:
-    """Return the interval around the mean of scores; None where no draw differs, which says too little.
+    """Return the ends of the interval around an expected score, on the scale of its metric.
 
-    Scores of parts deviate from the score of all texts as the latter does from the truth. So the
-    truth lies on the other side: quantiles are reflected at the mean (Politis and Romano 1994,
-    Large sample confidence regions based on subsamples).
+    Of a share, or a mean of shares, it is Wilson's, for as many texts as have this deviation: near 1
+    the interval is longer below than above, and texts that are all right do not make it empty. Of a
+    correlation it is Fisher's; that of an error is symmetric in its logarithm.
+
+    Args:
+        expected: The expected score.
+        deviation: Its standard deviation.
+        metric: Name of the metric.
+        sign: -1 for an error.
+        groups: Number of texts or groups.
+
+    Returns:
+        Both ends; None for a correlation or an error that no draw changes.
     """
-    if np.ptp(scores) == 0:
-        return None, None
-    mean = scores.mean()
-    below, above = np.percentile(scores, [50 - COVERAGE / 2, 50 + COVERAGE / 2])
-    least = -1.0 if metric in ("pearson", "spearman") else 0.0
-    most = 1.0 if sign > 0 else np.inf
-    low = max(least, mean - scale * (above - mean))
-    high = min(most, mean + scale * (mean - below))
-    return float(low), float(high)
+    if metric in CORRELATIONS or sign < 0:
+        if deviation == 0:
+            return None, None
+        if metric in CORRELATIONS:
+            inside = float(np.clip(expected, -NEARLY_ONE, NEARLY_ONE))
+            centre = np.arctanh(inside)
+            half = Z * deviation / (1 - inside**2)
+            return float(np.tanh(centre - half)), float(np.tanh(centre + half))
+        ratio = float(np.exp(Z * deviation / expected))
+        return expected / ratio, expected * ratio
+    variance = expected * (1 - expected)
+    texts = variance / deviation**2 if deviation > 0 and variance > 0 else float(groups)
+    widening = 1 + Z**2 / texts
+    centre = (expected + Z**2 / (2 * texts)) / widening
+    half = Z / widening * float(np.sqrt(variance / texts + Z**2 / (4 * texts**2)))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 def spread_of_all(share: float) -> float:

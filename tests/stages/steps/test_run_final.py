@@ -1,8 +1,7 @@
 """``dana run`` that ends in a model: what it chooses from, what it is fitted to, and that stopping leaves one."""
 
-import json
 import shutil
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,10 +55,226 @@ def run(inputs, tmp_path_factory):
     return folder
 
 
-def test_x(run):
-    import os
-    print(os.listdir(run), os.listdir(run/"final"), os.listdir(run/"model"))
-    print((run/"model/README.md").read_text())
-    print((run/"encoder/README.md").read_text())
-    for kind in KINDS: print(read_json(run/f"final/choice-{kind}"/"choice.json"))
-    print("\n".join(result_lines(run)))
+def copy_of(run, folder, *missing):
+    """Copy a run, without some of its results, to a folder of the same name, which results do not depend on."""
+    copy = folder / "run"
+    shutil.copytree(run, copy)
+    for name in missing:
+        shutil.rmtree(copy / name)
+    return copy
+
+
+def forms(run):
+    description = Description.read(run / "model")
+    return description.form, description.notes["name"]
+
+
+def test_the_model_is_chosen_after_each_kind_of_candidate(inputs, run, tmp_path):
+    names = [step.name for step in plan_run(recipe(inputs, tmp_path)).steps]
+    finals = [name for name in names if name.startswith("final/")]
+    assert finals == [f"final/{kind}" for kind in KINDS]
+    assert names.index("final/tfidf") == names.index("baselines/toy") + 1
+    assert names.index("final/vectors-base") < names.index("final/vectors-dana")
+    assert (
+        names.index("adapt/dana/final") < names.index("encoder") < names.index("final/vectors-dana")
+    )
+    assert names[-1] == "final/finetuned-dana"
+    for number, kind in enumerate(KINDS, 1):
+        choice = read_json(run / "final" / f"choice-{kind}" / "choice.json")
+        assert [row["kind"] for row in choice["candidates"]] == KINDS[:number]
+        assert choice["waiting"] == len(KINDS) - number
+        assert choice["texts"] == 60
+
+
+def test_a_quick_run_chooses_among_what_is_not_fine_tuned(inputs, tmp_path):
+    names = [step.name for step in plan_run(recipe(inputs, tmp_path), quick=True).steps]
+    finals = [name for name in names if name.startswith("final/")]
+    assert finals == ["final/tfidf", "final/vectors-base", "final/vectors-dana"]
+    assert "encoder" in names
+
+
+def test_without_the_key_a_run_has_no_such_step(inputs, tmp_path):
+    names = [step.name for step in plan_run(recipe(inputs, tmp_path, final=False)).steps]
+    assert not [name for name in names if "final" in name or name == "encoder"]
+
+
+def test_scores_of_the_choice_are_those_of_the_runs_own_predictions(run):
+    choice = read_json(run / "final/choice-finetuned-dana/choice.json")
+    scores = {row["kind"]: row["score"] for row in choice["candidates"]}
+    assert scores["tfidf"] == pytest.approx(
+        read_json(run / "baselines/toy/tfidf/metrics.json")["mean"]
+    )
+    for arm in ("base", "dana"):
+        metrics = read_json(run / "finetune/toy" / arm / "metrics.json")
+        assert scores[f"finetuned-{arm}"] == pytest.approx(metrics["mean"])
+    assert choice["choice"] == "tfidf"
+    assert scores["tfidf"] == max(scores.values())
+    assert choice["low"] < choice["expected"] < choice["high"]
+
+
+def test_the_model_reads_all_labelled_texts_and_answers_to_its_words(inputs, run):
+    assert forms(run) == ("tfidf", "tfidf")
+    pipeline = open_result(run / "model").pipeline
+    new = [row["text"] for row in rows(30, 99)]
+    labels = [row["label"] for row in rows(30, 99)]
+    assert np.mean(pipeline.predict(new) == labels) > 0.9
+    words = {
+        word for example in read_folds(load_card(inputs["task"])) for word in example.text.split()
+    }
+    known = {term for term in pipeline[0].vocabulary_ if " " not in term}
+    assert known == words
+
+
+def test_the_text_of_the_encoder_was_chosen_by_all_labelled_texts(inputs, run):
+    examples = read_folds(load_card(inputs["task"]))
+    target = run / "final/target"
+    read = [
+        document.text
+        for part in ("fit", "held_out")
+        for document in iterate_documents(target / part)
+    ]
+    assert sorted(read) == sorted(example.text for example in examples)
+    fold = [
+        document.text
+        for part in ("fit", "held_out")
+        for document in iterate_documents(run / "target" / part)
+    ]
+    assert len(fold) < len(read)
+    assert read_manifest(run / "final/arms/dana/adapted")["counts"]["steps"] == 2
+
+
+def test_the_encoder_is_the_adapted_model_and_opens_by_its_three_lines(run, capsys):
+    from transformers import AutoModel
+
+    saved = AutoModel.from_pretrained(run / "encoder").state_dict()
+    adapted = AutoModel.from_pretrained(run / "final/arms/dana/adapted").state_dict()
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert np.array_equal(saved[name].numpy(), adapted[name].numpy())
+    lines = [line.strip() for line in result_lines(run)]
+    code = [line for line in lines if line.startswith(("from ", "encoder = ", "vectors = "))]
+    assert len(code) == 3
+    pytest.importorskip("sentence_transformers")
+    found = {}
+    exec("\n".join(code), found)
+    assert found["vectors"].shape == (2, 32)
+
+
+def test_the_readme_says_score_interval_labels_terms_and_how_it_is_opened(run):
+    text = (run / "model/README.md").read_text(encoding="utf-8")
+    choice = read_json(run / "model/choice.json")
+    assert (
+        f"macro-F1 {choice['expected']:.3f} (95 %: {choice['low']:.3f} to {choice['high']:.3f})"
+        in text
+    )
+    assert "fitted to 60 labelled texts" in text
+    assert "Of 5 candidates it has the best score." in text
+    for label in SIGNS:
+        assert f"| {label} | 20 |" in text
+    for part in ("dana predict", "dana.load(", "skops", "## Terms"):
+        assert part in text
+    assert "names no licence" in (run / "encoder/README.md").read_text(encoding="utf-8")
+
+
+def test_vectors_or_a_fine_tuned_model_can_win(inputs, run, tmp_path):
+    """Without the better candidates the next ones win; what they need was made before."""
+    copy = copy_of(run, tmp_path, "model")
+    execute(plan_run(recipe(inputs, copy, baselines="none")))
+    assert forms(copy) == ("vectors", "vectors-base")
+    model = open_result(copy / "model")
+    texts = [example.text for example in read_folds(load_card(inputs["task"]))]
+    vectors = model.encoder.encode(texts).cpu().numpy()
+    assert set(model.pipeline.predict(vectors)) == set(SIGNS)
+    assert "no more than .005 better" not in (copy / "model/README.md").read_text()
+    shutil.rmtree(copy / "model")
+    execute(plan_run(recipe(inputs, copy, baselines="none", probe={"enabled": False})))
+    assert forms(copy) == ("fine-tuned", "finetuned-base")
+    from transformers import pipeline
+
+    [answer] = pipeline("text-classification", str(copy / "model"))(["apple pear"])
+    assert answer["label"] in SIGNS
+
+
+def test_a_second_run_leaves_the_model_and_a_lost_one_comes_back(inputs, run, tmp_path):
+    copy = copy_of(run, tmp_path)
+    before = (copy / "model/model.skops").stat().st_mtime_ns
+    execute(plan_run(recipe(inputs, copy)))
+    execute(plan_run(recipe(inputs, copy), quick=True))
+    assert (copy / "model/model.skops").stat().st_mtime_ns == before
+    assert len(read_json(copy / "model/choice.json")["candidates"]) == 5
+    (copy / "model").rename(copy / ".model.old")  # killed between the renames
+    execute(plan_run(recipe(inputs, copy)))
+    assert (copy / "model/model.skops").stat().st_mtime_ns == before
+    assert not (copy / ".model.old").exists()
+    shutil.rmtree(copy / "model")
+    shutil.rmtree(copy / "encoder")
+    execute(plan_run(recipe(inputs, copy)))
+    assert forms(copy) == ("tfidf", "tfidf")
+    assert (copy / "encoder/config.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["save_tfidf", "model_card", "replace_folder"])
+def test_killed_while_it_makes_a_model_the_run_keeps_the_one_before(
+    inputs, run, tmp_path, monkeypatch, name
+):
+    copy = copy_of(run, tmp_path)
+    description = Description.read(copy / "model")
+    notes = {**description.notes, "candidates": 1, "made_from": "", "choice": ""}
+    replace(description, notes=notes).write(copy / "model")
+
+    def kill(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(final, name, kill)
+        with pytest.raises(KeyboardInterrupt):
+            execute(plan_run(recipe(inputs, copy)))
+    assert Description.read(copy / "model").notes["candidates"] == 1
+    execute(plan_run(recipe(inputs, copy)))
+    assert Description.read(copy / "model").notes["candidates"] == 5
+    assert not [path.name for path in copy.iterdir() if path.name.startswith(".")]
+
+
+def test_with_a_fixed_split_the_test_texts_stay_out(inputs, tmp_path):
+    card = write_task(tmp_path / "task")
+    settings = recipe(
+        {**inputs, "task": str(card)}, tmp_path / "run", seeds={"adaptations": 1, "finetunings": 1}
+    )
+    run = plan_run(settings)
+    names = [step.name for step in run.steps]
+    assert not [name for name in names if name.endswith("/final")]
+    wanted = ("texts", "base", "baselines/toy", "final/tfidf")
+    execute(replace(run, steps=tuple(step for step in run.steps if step.name in wanted)))
+    assert "fitted to 150 labelled texts" in (tmp_path / "run/model/README.md").read_text()
+    assert read_json(tmp_path / "run/model/choice.json")["texts"] == 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"cards": ["sst2", "agnews"]}, "one task card, and this run has 2"),
+        ({"seeds": {"adaptations": 4, "stop_early": True}}, "beside seeds.stop_early"),
+        ({"task": "conll"}, "each word of words has a label"),
+    ],
+)
+def test_a_run_that_cannot_end_in_a_model_is_refused_before_any_work(
+    inputs, tmp_path, changes, words
+):
+    if changes.get("task"):
+        changes = {"task": str(write_words(tmp_path))}
+    with pytest.raises(ConfigError, match=words):
+        plan_run(recipe(inputs, tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
+
+
+def write_words(folder):
+    lines = [{"id": str(at), "text": ["a", "b"], "label": ["O", "B-X"]} for at in range(6)]
+    for split in ("train", "dev", "test"):
+        write_split(folder / "toy", split, lines)
+    return write_task(
+        folder,
+        name="words",
+        kind="token_labels",
+        labels=["O", "B-X", "I-X"],
+        metric="span_f1",
+        presets={},
+    )
