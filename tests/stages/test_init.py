@@ -81,10 +81,10 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
             "separated by semicolons",
             "5 folds",
             "3 of the first 30",
-            "6 × training on 1,000,000 tokens (--quick)",
+            "7 × training on 1,000,000 tokens (--quick)",
             "macro-F1 can be decided by the probe",
             "; with --quick a difference of about",
-            "10 × training on 1,000,000 tokens",
+            "11 × training on 1,000,000 tokens",
         )
     ), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
