@@ -6,14 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dana.cli.main import main
 from dana.core.artifacts import read_json, read_manifest
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.core.settings import load
 from dana.finetuning.result_card import result_lines
 from dana.finetuning.result_model import Description, open_result
+from dana.finetuning.settings import FinetuneSettings
 from dana.stages import final
+from dana.stages.baselines import baselines_stage
+from dana.stages.final import final_stage
 from dana.stages.join import join_run
+from dana.stages.recipe import write_recipe
 from dana.stages.report import report_stage
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings
@@ -278,3 +283,93 @@ def write_words(folder):
         metric="span_f1",
         presets={},
     )
+
+
+def write_texts(folder, texts):
+    """A card with two folds of texts, each a text and its label."""
+    lines = [
+        {"id": str(at), "text": text, "label": label, "fold": at % 2}
+        for at, (text, label) in enumerate(texts)
+    ]
+    write_split(folder, "texts", lines)
+    return write_task(folder, data={"file": "texts"}, folds="fold", splits={})
+
+
+ODD_TEXTS = {
+    "two texts": [("an apple", "fruit"), ("some iron", "metal")],
+    "one class": [(f"an apple {at}", "fruit") for at in range(12)],
+    "all equal": [("an apple", list(SIGNS)[at // 2 % 3]) for at in range(24)],
+    "a fold without a class": [
+        (f"word{at} {SIGNS[label][0]}", label)
+        for at, label in enumerate(["fruit", "metal"] * 8 + ["bird", "fruit"] * 2)
+    ],
+}
+
+
+def end_in_a_model(card, folder):
+    """Test TF-IDF on a card with two folds, and make the model of it."""
+    settings = FinetuneSettings()
+    baselines = baselines_stage(str(card), folder / "tested", settings, ["tfidf"], "", folds=2)
+    outputs = [[0, str(baselines.path)]]
+    candidate = {"kind": "tfidf", "form": "tfidf", "model": None, "outputs": outputs}
+    out = folder / "run"
+    final_stage(str(card), [candidate], 0, settings, 64, out, "tfidf", "none", folds=2)
+    return out / "model"
+
+
+@pytest.mark.parametrize("name", ["one class", "a fold without a class"])
+def test_odd_texts_end_in_a_model_that_says_so(tmp_path, name):
+    model = end_in_a_model(write_texts(tmp_path, ODD_TEXTS[name]), tmp_path)
+    answers = open_result(model).pipeline.predict(["an apple", "of iron"])
+    assert set(answers) <= set(SIGNS)
+    text = (model / "README.md").read_text()
+    assert ("no better than the same answer" in text) == (name == "one class")
+
+
+@pytest.mark.parametrize("name", ["two texts", "all equal"])
+def test_texts_that_leave_none_to_train_on_are_refused_in_one_line(tmp_path, name):
+    card = write_texts(tmp_path, ODD_TEXTS[name])
+    with pytest.raises(DataError, match="no text is left to train on"):
+        end_in_a_model(card, tmp_path)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "regression"])
+def test_several_labels_and_numbers_end_in_a_model(tmp_path, kind):
+    labels = list(SIGNS)
+    values = (
+        {label: [label] for label in labels}
+        if kind == "multi_label"
+        else dict(zip(labels, (0, 5, 9), strict=True))
+    )
+    lines = [
+        {**row, "label": values[row["label"]], "fold": at // 3 % 2}
+        for at, row in enumerate(rows(90, 1))
+    ]
+    write_split(tmp_path, "texts", lines)
+    metric = "micro_f1" if kind == "multi_label" else "mse"
+    changes = {"kind": kind, "metric": metric, "labels": labels if kind == "multi_label" else []}
+    card = write_task(
+        tmp_path, data={"file": "texts"}, folds="fold", splits={}, presets={}, **changes
+    )
+    model = end_in_a_model(card, tmp_path)
+    choice = read_json(tmp_path / "run/model/choice.json")
+    score = read_json(tmp_path / "tested/tfidf/metrics.json")["mean"]
+    assert choice["candidates"][0]["score"] == pytest.approx(score)
+    assert choice["low"] < choice["expected"] < choice["high"]
+    [answer] = open_result(model).pipeline.predict(["apple pear plum apple"])
+    if kind == "multi_label":
+        assert answer.tolist() == [1, 0, 0]
+    else:
+        assert answer < 4
+
+
+def test_the_last_lines_name_the_model_and_how_it_is_used(inputs, run, tmp_path, capsys):
+    copy = copy_of(run, tmp_path)
+    write_recipe(recipe(inputs, copy), copy)
+    assert main(["run", str(copy)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("report: ")
+    assert lines[1].startswith(f"model: {copy / 'model'}: TF-IDF with logistic regression.")
+    assert f"  dana predict {copy} NEW.csv" in lines
+    assert lines[-1] == '  vectors = encoder.encode(["a text", "another text"])'
