@@ -113,6 +113,10 @@ ENCODER_LINES = (
 )
 
 
+UNADAPTED = "With all labelled texts no objective was worth it, so that the adapted model is the base as it is."
+POOL_TERMS = "It was trained further on text of the pool that recipe.yaml names, under the terms of that text."
+
+
 def candidate_words(kind: str, has_labels: bool = True) -> str:
     """Say in words what a candidate is, by its kind: ``tfidf``, ``vectors-base``, ``finetuned-dana``."""
     form, _, arm = kind.partition("-")
@@ -185,6 +189,8 @@ def model_card(
         what = f"A model that gives texts of {task.name} a number: {words}."
     if winner["form"] != "tfidf":
         what += f" The base is {model_name(base)}."
+    if winner.get("base") and winner["base"] == winner["model"]:
+        what += f" {UNADAPTED}"
     return MODEL_CARD.format(
         licence=licence,
         library=LIBRARIES[winner["form"]],
@@ -310,9 +316,6 @@ def _label_section(rows: Sequence[Mapping[str, Any]]) -> str:
         measures = " | ".join(f"{row[name]:.3f}" for name in ("precision", "recall", "f1"))
         lines.append(f"| {row['label']} | {row['texts']:,} | {measures} |")
     return "\n".join([*lines, "", ""])
-
-
-POOL_TERMS = "It was trained further on text of the pool that recipe.yaml names, under the terms of that text."
 
 
 def _base_terms(base: str) -> str:

@@ -7,6 +7,7 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ from dana.core.files import folder_lock, make_parent, replace_folder, restore_fo
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RawFiles
-from dana.core.schemas import FINAL
+from dana.core.schemas import FINAL, iterate_documents
 from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.choice import VERSION, Candidate, Choice, choose, label_rows
-from dana.finetuning.probe import LabelledVectors, choose_strength, text_keys
+from dana.finetuning.likeness import save_likeness
+from dana.finetuning.probe import LabelledVectors, choose_strength, group_numbers, text_keys
 from dana.finetuning.result_card import CHOICE, encoder_card, model_card
 from dana.finetuning.result_card import result_lines as result_lines
 from dana.finetuning.result_model import (
@@ -51,11 +53,12 @@ from dana.finetuning.settings import FinetuneSettings
 from dana.models.encoder_folder import save_encoder
 from dana.models.folder import model_identity
 from dana.report.probes import ALL, LINEAR
+from dana.scoring.inputs import PoolText
 from dana.stages.baselines import VERSIONS as BASELINE_VERSIONS
 from dana.stages.baselines import fit_tfidf
 from dana.stages.final_steps import FINETUNED, TFIDF, VECTORS
 from dana.stages.finetune_seed import fit_classifier
-from dana.stages.probe import group_numbers, task_identity
+from dana.stages.probe import task_identity
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds.base import Kind
@@ -63,6 +66,8 @@ from dana.tasks.kinds.base import Kind
 log = get_logger(__name__)
 
 MODEL = "model"
+POOL = "pool"
+POOL_DOCUMENTS = 1_000  # by which the unlike texts are told
 ENCODER_NOTE = "dana.json"  # in the folder of an encoder: what it was made from
 FINETUNING_SEED = 0  # of the final model
 
@@ -341,6 +346,7 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
             "max_tokens": max_tokens if winner["form"] == VECTORS else None,
             "version": VERSION,
             "baselines": BASELINE_VERSIONS[TFIDF],
+            "pool": read_manifest(out / POOL).get("fingerprint"),
         }
     )
     notes = {
@@ -373,12 +379,21 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
             description.write(folder)
         else:
             fit(folder, task, winner, texts, settings, description, card, data, folds)
+            save_likeness(folder, every_text(texts, settings.max_train), _pool_sample(out / POOL))
         write_json(folder / CHOICE, content)
         count = len(every_text(texts, settings.max_train))
         write_text(folder / "README.md", model_card(task, winner, content, base, count))
 
     publish(target, write)
     log.info("final     %s is the model in %s", winner["kind"], target)
+
+
+def _pool_sample(folder: Path) -> list[str]:
+    """Return documents of a pool, in equal distances; none of a pool that is not read yet."""
+    if not read_manifest(folder):
+        return []
+    every = max(1, PoolText.open(folder).documents // POOL_DOCUMENTS)
+    return [document.text for document in islice(iterate_documents(folder), 0, None, every)]
 
 
 def _notes_of(folder: Path) -> dict[str, Any]:

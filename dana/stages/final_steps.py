@@ -109,8 +109,9 @@ def _candidates(
     """Describe the candidates that the steps of a run test, the cheapest first.
 
     Returns:
-        For each its ``form``, ``model``, the ``outputs`` with its predictions, each with the index
-        of its adaptation or fold, and the name of the ``last`` step that makes one of these.
+        For each its ``form``, ``model``, of an adapted one its ``base``, the ``outputs`` with its
+        predictions, each with the index of its adaptation or fold, and the name of the ``last`` step
+        that makes one of these.
     """
     forms = [(TFIDF, TFIDF, "", f"baselines/{task}")]
     models = {BASE: BASE} | ({} if arm is None else {arm.name: adapted})
@@ -124,14 +125,18 @@ def _candidates(
             makers = [step for step in makers if TFIDF in step.settings["names"]]
         if not makers:
             continue
+        # The probe of the base may read it as it was named, before a step prepares it.
+        read = makers[0].settings["model"] if model == BASE else OutputOf(model)
         outputs = [[_index_of(step.name, start), OutputOf(step.name)] for step in makers]
         candidate: dict[str, Any] = {
             "kind": kind,
             "form": form,
-            "model": OutputOf(model) if model else None,
+            "model": read if model else None,
             "outputs": outputs,
             "last": makers[-1].name,
         }
+        if model and model != BASE:
+            candidate["base"] = OutputOf(BASE)
         rates = [step.settings.get("rate") for step in makers]
         if rates[0] is not None:
             candidate["rate"] = rates[0]
