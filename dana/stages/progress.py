@@ -9,6 +9,7 @@ import numpy as np
 
 from dana.core.errors import DanaError
 from dana.core.logging import get_logger
+from dana.core.schemas import FINAL
 from dana.core.text_table import tabulate
 from dana.report.arm_results import BASELINE_TITLES, ArmResult
 from dana.report.page import interval_text, number
@@ -66,6 +67,8 @@ def _milestone_of(step: Step) -> str:
     """Return the name of the milestone that a step belongs to; empty for none."""
     kind, *parts = step.name.split("/")
     index = next((int(part) for part in parts if part.isdigit()), 0)
+    if parts and parts[-1] == FINAL:  # of the model at the end
+        return ""
     if kind == "baselines" or (kind == "probe" and parts[1] == "base"):
         return FIRST
     if kind == "weigh" and not index:
