@@ -235,7 +235,7 @@ def read_texts(path: Path) -> dict[str, str]:
 
     Texts are only examples, so a card or data that cannot be read leave them out.
     """
-    texts = {}
+    texts: dict[str, str] = {}
     for card_file in CARDS:
         if not (path / card_file).is_file():
             continue
