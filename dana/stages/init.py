@@ -212,10 +212,10 @@ def _describe_tests(labelled: LabelledTexts) -> str:
     tested = texts["label"][fold >= 0]
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
     found = describe_smallest(tested.tolist(), METRIC, count)
-    if count > 1:
-        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)]
-        some = min(count, QUICK_ADAPTATIONS)
-        found += f"; with --quick {describe_smallest(of_quick.tolist(), METRIC, some, tuned=False)}"
+    if count > QUICK_ADAPTATIONS:
+        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)].tolist()
+        by_quick = describe_smallest(of_quick, METRIC, QUICK_ADAPTATIONS, tuned=False)
+        found += f"; with --quick {by_quick}"
     return f"{len(tested):,} texts, {split}; {found}"
 
 

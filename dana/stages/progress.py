@@ -110,14 +110,13 @@ class Progress:
     def _show(self, milestone: Milestone) -> None:
         """Write the report, and the scores on the screen; a run goes on where that fails."""
         try:
-            page = report_stage(self._folder)
+            report_stage(self._folder)
             text = scores_text(self._folder) if milestone.has_scores else ""
         except DanaError as error:
             log.debug("no report after %s: %s", milestone.name, error)
             return
         if text:
             log.info("scores    after %s:\n%s", milestone.name, text)
-        log.info("report    %s", page)
 
 
 def scores_text(folder: Path) -> str:

@@ -94,7 +94,8 @@ def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     caplog.set_level("INFO", "dana")
     folder = dana.init("tickets.csv", "pool", folds=2)
     _describe_tasks(load(RunSettings, read_recipe(folder)[0]))
-    assert "80 texts, in 2 folds, each text once; too few texts" in caplog.text
+    assert "80 texts, in 2 folds, each text once; a difference of about 0.29 macro" in caplog.text
+    assert "--quick a difference" not in caplog.text, "it has both folds, too"
     assert "tickets: 80 texts are tested, in 2 of 2 folds" in caplog.text
     assert "too few texts or folds to decide any difference by fine-tuning" in caplog.text
 
@@ -236,26 +237,25 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     recipe = Path("toy/recipe.yaml").read_text()
     assert main([*line, "--quick"]) == 0
     assert not (home / "toy" / "finetune").exists()
-    tables = [text for text in heard.messages if text.startswith("scores ")]
-    assert [text.splitlines()[0] for text in tables] == [
+    lines = capfd.readouterr().err.splitlines()
+    heads = [line for line in lines if line.startswith("scores ")]
+    assert heads == [
         "scores    after the baselines and the base:",
         "scores    after adaptation 1:",
     ]
-    for name in ("TF-IDF", "constant prediction", "base"):
-        assert f"\n{name}" in tables[0]
-    assert "dana" not in tables[0]
-    probed = [row.split() for row in tables[1].splitlines() if "on its vectors" in row]
+    first, second = (lines.index(head) for head in heads)
+    names = [line.split("  ")[0] for line in lines[first + 2 : first + 6]]
+    assert names == ["constant prediction", "TF-IDF", "sentence vectors", "base"]
+    assert not any("reading the texts" in line for line in lines[:first])
+    probed = [line.split() for line in lines[second:] if "on its vectors" in line]
     assert [row[0] for row in probed] == ["base", "random", "dana"]
     counts = {row[-1] for row in probed}
     assert counts == {str((texts["fold"] == 0).sum())}, "all on the fold that all were tested on"
-    first = heard.messages.index(tables[0])
-    assert not any("reading the texts" in line for line in heard.messages[:first])
     assert (home / "toy" / "report.html").is_file()
     made_by_quick = manifests()
-    heard.clear()
     assert main(line) == 0
-    tables = [text for text in heard.messages if text.startswith("scores ")]
-    assert [text.splitlines()[0] for text in tables] == [
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("scores ")] == [
         "scores    after adaptation 2:",
         "scores    after the fine-tuning of adaptation 1:",
         "scores    after the fine-tuning of adaptation 2:",
