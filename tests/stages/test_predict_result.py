@@ -128,6 +128,15 @@ def test_a_folder_and_a_table_like_that_of_init_are_enough(runs, tmp_path, capsy
         assert [row["label"] for row in rows] == [row["label"] for row in NEW]
 
 
+def test_the_folder_may_be_the_one_that_one_is_in(runs, tmp_path, capsys, monkeypatch):
+    new = new_table(tmp_path / "new.csv")
+    expected = predict(capsys, runs / TFIDF, new)
+    monkeypatch.chdir(runs / TFIDF)
+    assert predict(capsys, ".", new) == expected
+    monkeypatch.chdir(runs / TFIDF / "model")
+    assert predict(capsys, ".", new) == expected
+
+
 def test_the_three_formats_of_the_output_hold_the_same(runs, tmp_path, capsys):
     new = new_table(tmp_path / "new.csv")
     for suffix in ("csv", "jsonl", "parquet"):
