@@ -49,7 +49,7 @@ COMMANDS = [
     (RANK + "--encoder ''", "--encoder", ConfigError),
     (RANK + "--out=", "--out", ConfigError),
     ("weigh ''", "weigh", ConfigError),
-    ("run quickstart.yaml --set model=null size=huge harvest=null", "task", ConfigError),
+    ("run quickstart.yaml --set task= model=null size=huge", "task", ConfigError),
     # A path does not exist.
     ("score --task {folder}/nope.txt --pool {pool} --out {out}", "nope.txt", DataError),
     ("score --task {task} --pool '{folder}/*.nope' --out {out}", "*.nope", DataError),

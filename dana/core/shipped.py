@@ -6,6 +6,11 @@ from pathlib import Path
 from dana.core.errors import ArtifactError, ConfigError, nearest, nearest_path
 
 
+def package_folder() -> Path:
+    """Return the folder of the package."""
+    return Path(str(files("dana")))
+
+
 def find_shipped(name: str) -> Path:
     """Find a file or folder that ships with dana.
 
@@ -21,7 +26,7 @@ def find_shipped(name: str) -> Path:
     Raises:
         ArtifactError: If the installation lacks it; names the folder in which it should be.
     """
-    package = Path(str(files("dana")))
+    package = package_folder()
     installed = package / "shipped"
     # Beside an installed package stand other packages, which may be called `tasks`, too.
     root = installed if installed.is_dir() else package.parent

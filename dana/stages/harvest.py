@@ -33,7 +33,6 @@ from dana.corpus.harvest import (
 )
 from dana.tasks.settings import HarvestSettings
 
-RECIPE = "quickstart"
 CARD_NAME = "scipy_docs"
 TARGET = "scipy"
 PLANTED = f"{TARGET} (planted)"
@@ -54,10 +53,6 @@ QUICK: dict[str, Any] = {
     "pooling": "mean",
 }
 SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
-OWN_TEXT = """
-next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and other documents
-  dana init YOUR_TABLE.csv --pool YOUR_POOL/
-  dana run YOUR_TABLE --quick"""
 Rows = list[dict[str, str]]
 
 

@@ -18,7 +18,7 @@ from dana.core.artifacts import canonical, write_text
 from dana.core.config import RECIPE, assign, read_yaml, require
 from dana.core.logging import is_main_process
 from dana.core.settings import load
-from dana.core.shipped import find_recipe
+from dana.core.shipped import find_recipe, find_shipped, package_folder
 from dana.core.storage import is_url
 from dana.core.studies import missing_studies
 from dana.stages.settings import RunSettings
@@ -66,7 +66,10 @@ RIVALS = [
 
 
 def read_recipe(name: str | Path) -> tuple[dict[str, Any], Path]:
-    """Read the recipe of a name, a file or a run's folder; with ``out: .`` its paths start from its folder.
+    """Read the recipe of a name, a file or a run's folder.
+
+    With ``out: .`` its paths start from its folder; those of a recipe that ships with dana from the
+    package, if they are there.
 
     Args:
         name: A YAML file, the name of a recipe that ships with dana, or a folder with
@@ -86,6 +89,8 @@ def read_recipe(name: str | Path) -> tuple[dict[str, Any], Path]:
     if values.get("out") == HERE:
         values["out"] = str(path.parent)
         _change_paths(values, lambda text: _below(path.parent, text))
+    elif path.resolve().is_relative_to(find_shipped("recipes").resolve()):
+        _change_paths(values, _in_package)
     return values, path
 
 
@@ -231,6 +236,12 @@ def _change_paths(values: dict[str, Any], change: Callable[[str], str]) -> None:
             section[key] = change(value)
         elif isinstance(value, list):
             section[key] = [change(item) if isinstance(item, str) else item for item in value]
+
+
+def _in_package(text: str) -> str:
+    """Return the path of a file of the package; other paths and names stay."""
+    path = package_folder() / text
+    return str(path) if path.is_file() else text
 
 
 def _below(folder: Path, text: str) -> str:

@@ -41,7 +41,7 @@ def test_flags_override_the_recipe_and_key_value_overrides_both(tmp_path):
     line = ["quickstart", "--config", str(path), "--set", "weigh.beta=0.4"]
     settings = settings_from(build_parser().parse_args(line), "quickstart")
     assert (settings.weigh.beta, settings.weigh.sharpness, settings.weigh.gamma) == (0.4, 2, 7)
-    assert settings.harvest is not None, "the other settings of the quickstart stay"
+    assert settings.selector == "lexical", "the other settings of the quickstart stay"
 
 
 @pytest.mark.parametrize(
