@@ -1,4 +1,4 @@
-# make quickstart   the whole job on text from this machine: no data, no hub, no GPU
+# make quickstart   the whole job on text that ships with dana: no data, no hub, no GPU
 # make test         the default test suite
 # make test-core    the core alone, installed without dana/studies
 # make docs         the documentation's site, in site/

@@ -1,5 +1,6 @@
 """The quickstart: the text that ships for it, its plan, and a run with its smallest budget by the command line."""
 
+import csv
 import gzip
 import json
 import re
@@ -12,13 +13,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from dana.cli.main import main
+from dana.cli.runs import prediction_lines
 from dana.core.artifacts import MANIFEST, read_manifest
 from dana.core.shipped import package_folder
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.text import wording
 from dana.corpus.units import sentences
+from dana.finetuning.result_model import Description, pipeline_targets, save_tfidf
 from dana.report.probes import ALL, read_probes
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_folds
@@ -91,6 +97,22 @@ def test_a_dry_run_plans_the_whole_job_in_any_folder_and_writes_nothing(
     for step in ("baselines/abstract_roles", "adapt/dana", "probe/abstract_roles/random"):
         assert step in plan
     assert [path.name for path in tmp_path.iterdir()] == ["quickstart"]
+
+
+def test_the_model_of_a_run_labels_the_new_sentences(tmp_path):
+    assert prediction_lines(tmp_path) == [], "no model, no prediction"
+    card = load_card(str(TEXT / "card.yaml"))
+    examples = [example for example in read_folds(card) if example.fold == -1]
+    targets = pipeline_targets([example.label for example in examples], card.label_kind)
+    pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    pipeline.fit([example.text for example in examples], targets)
+    (tmp_path / "model").mkdir()
+    save_tfidf(tmp_path / "model", pipeline, Description.of_card("tfidf", card))
+    _, *lines = prediction_lines(tmp_path)
+    with (TEXT / "new.csv").open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    assert [line.split()[0] for line in lines] == pipeline.predict(texts).tolist()
+    assert all(text[:40] in line for text, line in zip(texts, lines, strict=True))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,8 @@
 """The commands for whole runs: ``dana quickstart``, ``init``, ``run`` and ``report``."""
 
 import argparse
+import csv
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from dana.stages.settings import RunSettings
 
 QUICKSTART = "recipes/quickstart.yaml"
+NEW_SENTENCES = "quickstart/new.csv"  # in the package
 OWN_TEXT = """
 next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and other documents
   dana init YOUR_TABLE.csv --pool YOUR_POOL/
@@ -105,7 +108,34 @@ def _quickstart(args: argparse.Namespace) -> None:
     if args.dry_run:
         _show_plan(settings, quick=True, verbose=args.verbose)
         return
-    print(f"report: {run_recipe(settings, quick=True, remake=args.remake)}\n{OWN_TEXT}")
+    print(f"report: {run_recipe(settings, quick=True, remake=args.remake)}")
+    for line in prediction_lines(Path(settings.out)):
+        print(line)
+    print(OWN_TEXT)
+
+
+def prediction_lines(folder: Path) -> list[str]:
+    """Label the new sentences that ship with the quickstart by the model that a run ended in.
+
+    Args:
+        folder: Folder of the run.
+
+    Returns:
+        A line for each sentence, below a heading; none if the run has no model.
+    """
+    if not (folder / "model").is_dir():
+        return []
+    from dana.api.predicting import load
+    from dana.core.shipped import package_folder
+
+    table = package_folder() / NEW_SENTENCES
+    with table.open(encoding="utf-8", newline="") as file:
+        texts = [row["text"] for row in csv.DictReader(file)]
+    lines = [f"\nnew sentences, as by: dana predict {folder} {table}"]
+    for row in load(folder).predict(texts).to_dict("records"):
+        start = textwrap.shorten(row["text"], 70, placeholder=" ...")
+        lines.append(f"  {row['label']:<11} {row['probability']:.2f}  {start}")
+    return lines
 
 
 def _init(args: argparse.Namespace) -> None:
