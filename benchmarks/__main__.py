@@ -32,7 +32,6 @@ SMALL = {
     "pilot": ["runs/pilot", "--tasks", "sst2", "--steps", "5", "--draws", "1"],
     "planted": ["--tasks", "sst2", "--detectors", "knn", "lda", "--fit", "100", "--seeds", "1"],
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
-    "quickstart_text": ["--out", "runs/quickstart_text"],
     "reading": ["100000"],
     "scoring": ["--copies", "1", "--documents", "2000"],
     "train_causal": ["--model", "runs/decoder", "--rounds", "1"],

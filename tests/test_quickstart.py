@@ -79,7 +79,7 @@ def test_the_text_is_less_than_a_megabyte_and_every_file_of_it_has_its_licence_b
 
 def test_the_text_is_made_again_from_its_sources(tmp_path, dana_data, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["quickstart_text.py", "--out", str(tmp_path)])
-    script = Path(__file__).parent.parent / "benchmarks" / "quickstart_text.py"
+    script = Path(__file__).parent.parent / "recipes" / "quickstart_text.py"
     runpy.run_path(str(script), run_name="__main__")
     made = {path.name: content(path) for path in tmp_path.iterdir()}
     assert set(made) == {"texts.jsonl.gz", "pool.jsonl.gz", "new.csv"}
@@ -92,7 +92,7 @@ def test_a_dry_run_plans_the_whole_job_in_any_folder_and_writes_nothing(
     (tmp_path / "quickstart").mkdir()
     (tmp_path / "quickstart" / "card.yaml").write_text("name: of_the_user\n")
     monkeypatch.chdir(tmp_path)
-    assert main(["quickstart", "--dry-run"]) == 0
+    assert main(["--verbose", "quickstart", "--dry-run"]) == 0
     plan = capsys.readouterr().out
     for step in ("baselines/abstract_roles", "adapt/dana", "probe/abstract_roles/random"):
         assert step in plan

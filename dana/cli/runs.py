@@ -1,7 +1,6 @@
 """The commands for whole runs: ``dana quickstart``, ``init``, ``run`` and ``report``."""
 
 import argparse
-import csv
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,16 +124,15 @@ def prediction_lines(folder: Path) -> list[str]:
     """
     if not (folder / "model").is_dir():
         return []
-    from dana.api.predicting import load
     from dana.core.shipped import package_folder
+    from dana.stages.predict import NewText, predict_stage
 
-    table = package_folder() / NEW_SENTENCES
-    with table.open(encoding="utf-8", newline="") as file:
-        texts = [row["text"] for row in csv.DictReader(file)]
-    lines = [f"\nnew sentences, as by: dana predict {folder} {table}"]
-    for row in load(folder).predict(texts).to_dict("records"):
-        start = textwrap.shorten(row["text"], 70, placeholder=" ...")
-        lines.append(f"  {row['label']:<11} {row['probability']:.2f}  {start}")
+    file = package_folder() / NEW_SENTENCES
+    lines = [f"\nnew sentences: dana predict {folder} {file}"]
+    for table in predict_stage(str(folder), NewText([str(file)])):
+        for row in table.to_pylist():
+            start = textwrap.shorten(row["text"], 70, placeholder=" ...")
+            lines.append(f"  {row['label']:<11} {row['probability']:.2f}  {start}")
     return lines
 
 

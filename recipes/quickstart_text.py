@@ -1,6 +1,6 @@
 """Make the text that ships for the quickstart: labelled sentences, a pool and three new sentences.
 
-    DANA_DATA=... python benchmarks/quickstart_text.py [--out dana/quickstart]
+    DANA_DATA=... python recipes/quickstart_text.py [--out dana/quickstart]
 
 The labelled sentences are those of csabstruct, whole abstracts in the order of a hash. An abstract
 that shares a sentence with another is left out, so no text is on both sides of the split. The pool
