@@ -4,7 +4,7 @@
     python recipes/dana_mini.py ship MODEL FOLDER
 
 ``text`` reads DANA_DATA and writes FOLDER/gutenberg.jsonl.gz (novels in pieces of about 3,000
-characters; without Jane Eyre, which is a task), FOLDER/harvest (the quickstart's task) and
+characters; without Jane Eyre, which is a task), FOLDER/harvest (an earlier quickstart's task) and
 FOLDER/others.yaml, a card of the texts that later experiments are evaluated on and that no card of
 ``tasks/`` covers. It prints the next command. ``ship`` writes MODEL in half precision, without the
 training state. recipes/dana-mini.yaml lists the commands between the two.
@@ -68,7 +68,7 @@ def evaluation_texts(data: Path) -> Iterator[str]:
 
 
 def write_text(folder: Path) -> None:
-    """Write the novels, the quickstart's task and the card of evaluation texts; print the next command."""
+    """Write the novels, the harvested task and the card of evaluation texts; print the next command."""
     from dana.core.files import write_gzip_lines
     from dana.core.settings import load
     from dana.stages.harvest import harvest_stage

@@ -1,4 +1,4 @@
-"""Make the quickstart's text from the installed Python distributions: a labelled task, its card and a pool.
+"""Make a labelled task, its card and a pool from the installed Python distributions.
 
 The task is to tell which sub-package of scipy a docstring is from. The pool is that of all
 other distributions, plus *planted* scipy documents that nothing is fitted on, so that the recall of

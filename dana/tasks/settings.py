@@ -1,4 +1,4 @@
-"""Define the settings of tasks: fine-tuning presets, decontamination, size of the quickstart's harvest."""
+"""Define the settings of tasks: fine-tuning presets, decontamination, size of a harvest."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -106,7 +106,7 @@ class Hygiene:
 
 @settings_model
 class HarvestSettings:
-    """Size of the pool that the quickstart harvests from installed packages."""
+    """Size of a task and a pool that are harvested from installed packages."""
 
     pool_documents: Annotated[Int, Field(ge=50)] = 1800
     """Most pool documents, without planted ones."""
