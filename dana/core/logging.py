@@ -165,10 +165,10 @@ class progress(tqdm):
         options |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
         super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **options)
 
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Show the bar."""
         _note_output()
-        return super().display(msg, pos)
+        super().display(msg, pos)
 
     def update(self, n: float | None = 1) -> bool | None:
         """Advance the bar; a total that was estimated too low grows with it."""

@@ -44,7 +44,7 @@ def plan_text(run: Run, names_all: bool = False) -> str:
     for step in run.steps:
         first = step.name.partition("/")[0]
         counts.setdefault(KINDS.get(first, first), Counter())[states[step.name]] += 1
-    rows = []
+    rows: list[dict[str, str | int]] = []
     for kind, by_state in counts.items():
         columns = {state: by_state[state] for state in STATES}
         rows.append({"steps": kind, "all": by_state.total(), **columns})

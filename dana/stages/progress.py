@@ -136,7 +136,8 @@ def scores_text(folder: Path) -> str:
         probe for probe in read_probes(folder) if probe.method == LINEAR and probe.size == ALL
     ]
     probes.sort(key=lambda probe: arm_order(probe.arm))
-    tasks = [result.task for result in (*outcomes.baselines, *probes, *outcomes.results)]
+    tasks = [result.task for result in (*outcomes.baselines, *outcomes.results)]
+    tasks += [probe.task for probe in probes]
     blocks = []
     for task in dict.fromkeys(tasks):
         of_task = [probe for probe in probes if probe.task == task]

@@ -136,11 +136,12 @@ def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:
                     "seed": seed,
                 }
                 rows.append({**head, "value": value, **origin, "artifact": location.as_posix()})
-    labels = dict.fromkeys(label for step in run.steps for label in step.labels)
-    labels |= dict.fromkeys(label for row in rows for label in ("task", ARM) if label in row)
+    of_steps = [label for step in run.steps for label in step.labels]
+    of_rows = [label for row in rows for label in ("task", ARM) if label in row]
+    columns_of_labels = dict.fromkeys([*of_steps, *of_rows])
     columns = [
         "step",
-        *labels,
+        *columns_of_labels,
         "stage",
         "metric",
         "seed",
