@@ -128,6 +128,8 @@ def test_it_writes_a_page_without_links_and_says_what_to_do_next(run):
     folder, process = run
     assert str(folder / "report.html") in process.stdout
     assert "dana init YOUR_TABLE.csv" in process.stdout
+    assert "new sentences: dana predict" in process.stdout, "of the model that the run ends in"
+    assert (folder / "encoder" / "config.json").is_file()
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "arXiv abstracts" in page
     assert not re.search('(src|href)="http', page)
