@@ -238,7 +238,7 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     assert main([*line, "--quick"]) == 0
     assert not (home / "toy" / "finetune").exists()
     lines = capfd.readouterr().err.splitlines()
-    heads = [line for line in lines if line.startswith("scores ")]
+    heads = [line for line in lines if line.startswith("scores    after")]
     assert heads == [
         "scores    after the baselines and the base:",
         "scores    after adaptation 1:",
@@ -255,7 +255,7 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     made_by_quick = manifests()
     assert main(line) == 0
     lines = capfd.readouterr().err.splitlines()
-    assert [line for line in lines if line.startswith("scores ")] == [
+    assert [line for line in lines if line.startswith("scores    after")] == [
         "scores    after adaptation 2:",
         "scores    after the fine-tuning of adaptation 1:",
         "scores    after the fine-tuning of adaptation 2:",
