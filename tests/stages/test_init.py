@@ -256,8 +256,8 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     assert main(line) == 0
     lines = capfd.readouterr().err.splitlines()
     assert [line for line in lines if line.startswith("scores    after")] == [
-        "scores    after adaptation 2:",
         "scores    after the fine-tuning of adaptation 1:",
+        "scores    after adaptation 2:",
         "scores    after the fine-tuning of adaptation 2:",
     ], "what was shown before is not shown again"
     assert tested() == [sorted(texts["id"][texts["fold"] < 2])] * 3
