@@ -34,6 +34,7 @@ SMALL = {
     "presets": ["runs/presets", "mini=dana-mini", "--tasks", "sst2", "--seeds", "1"],
     "reading": ["100000"],
     "scoring": ["--copies", "1", "--documents", "2000"],
+    "side_by_side": ["--", sys.executable, "-c", "print('{out}')"],
     "train_causal": ["--model", "runs/decoder", "--rounds", "1"],
     "train_mlm": ["--size", "tiny", "--rounds", "1"],
     "train_vectors": ["--steps", "5", "--rounds", "1"],

@@ -148,7 +148,7 @@ COMMANDS = [
     (EVALUATE + "a={model} a={labeller}", "a", ConfigError),
     ("report {run} --out {out}", "--compare", ConfigError),
     ("report --compare {run} {run}/weights/.. --out {out}", "run", ConfigError),
-    (PREDICT + "--out {out}.csv", "--out", ConfigError),
+    (PREDICT + "--out {out}.xml", "--out", ConfigError),
     (PREDICT + "--out {pool}", "pool.jsonl", ArtifactError),
 ]
 

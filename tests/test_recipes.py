@@ -18,6 +18,7 @@ from dana.core.shipped import find_recipe
 from dana.core.studies import missing_studies
 from dana.detectors.pyod import as_detector
 from dana.encoders.geometry import parse_geometry
+from dana.stages.recipe import read_recipe
 from dana.stages.settings import RunSettings
 from dana.tasks.card import load_card
 
@@ -77,7 +78,7 @@ def _numbers(paper, table):
 def test_a_recipe_names_known_components_and_tasks_and_a_command_that_takes_it(
     path, monkeypatch, tmp_path
 ):
-    settings = load(RunSettings, read_yaml(path), origin=_name(path))
+    settings = load(RunSettings, read_recipe(path)[0], origin=_name(path))
     detectors = [
         *settings.ranking.specs(),
         *([settings.detector] if settings.detector != "auto" else []),

@@ -24,7 +24,10 @@ DOCUMENTS, TASK_UNITS = 25, 300
 def read_recipes():
     """Map selector, detector, selection and weights, with static vectors, to the recipes that have them."""
     recipes = {}
-    for path in sorted([*RECIPES.glob("*.yaml"), *(RECIPES / "papers" / "dana").glob("*.yaml")]):
+    paths = [*RECIPES.glob("*.yaml"), *(RECIPES / "papers" / "dana").glob("*.yaml")]
+    for path in sorted(paths):
+        if path.stem == "quickstart":  # it takes more documents than the pool of this test has
+            continue
         values = read_yaml(path)
         if {
             "selector",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import dana
@@ -48,7 +49,9 @@ def test_other_weights_and_none_are_refused(monkeypatch):
 
 
 def test_transformers_opens_it_alone_and_dana_computes_the_same_in_float32():
-    assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float16
+    assert AutoModelForMaskedLM.from_pretrained(MINI).dtype == torch.float32
+    stored = load_file(MINI / "model.safetensors").values()
+    assert {value.dtype for value in stored} == {torch.float16}
     assert load_backbone("dana-mini").dtype == torch.float32
     assert new_classifier("dana-mini", 3, 0).model.dtype == torch.float32
     model, tokenizer = dana.load_model("dana-mini")

@@ -259,7 +259,7 @@ def test_a_model_from_scratch_has_no_pilot():
 def test_auto_alone_is_refused_with_what_to_do(inputs, tmp_path):
     text = tmp_path / "target.jsonl"
     text.write_text("".join(json.dumps({"text": f"{row['text']}."}) + "\n" for row in rows(9, 3)))
-    with pytest.raises(ConfigError, match="dana run"):
+    with pytest.raises(ConfigError, match="has no labels to choose by; name one"):
         plan_run(recipe({**inputs, "task": str(text)}, tmp_path / "run"))
     with pytest.raises(ConfigError, match="must be masked, position or crops"):
         AdaptSettings(objective="auto").make_objective()
