@@ -210,6 +210,7 @@ def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):
     assert "macro-F1 can be decided by fine-tuning" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, monkeypatch, capfd):
     pd.DataFrame(rows(60, 1)).to_csv("toy.csv", index=False)
     documents = [json.dumps({"text": row["text"]}) + "\n" for row in rows(200, 9)]

@@ -180,6 +180,7 @@ def test_the_readme_says_score_interval_labels_terms_and_how_it_is_opened(run):
     assert "names no licence" in (run / "encoder/README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_vectors_or_a_fine_tuned_model_can_win(inputs, run, tmp_path):
     """Without the better candidates the next ones win; what they need was made before."""
     copy = copy_of(run, tmp_path, "model")
@@ -199,6 +200,7 @@ def test_vectors_or_a_fine_tuned_model_can_win(inputs, run, tmp_path):
     assert answer["label"] in SIGNS
 
 
+@pytest.mark.slow
 def test_a_second_run_leaves_the_model_and_a_lost_one_comes_back(inputs, run, tmp_path):
     copy = copy_of(run, tmp_path)
     before = (copy / "model/model.skops").stat().st_mtime_ns
@@ -217,6 +219,7 @@ def test_a_second_run_leaves_the_model_and_a_lost_one_comes_back(inputs, run, tm
     assert (copy / "encoder/config.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["save_tfidf", "model_card", "replace_folder"])
 def test_killed_while_it_makes_a_model_the_run_keeps_the_one_before(
     inputs, run, tmp_path, monkeypatch, name
@@ -364,6 +367,7 @@ def test_several_labels_and_numbers_end_in_a_model(tmp_path, kind):
         assert answer < 4
 
 
+@pytest.mark.slow
 def test_the_last_lines_name_the_model_and_how_it_is_used(inputs, run, tmp_path, capsys):
     copy = copy_of(run, tmp_path)
     write_recipe(recipe(inputs, copy), copy)
