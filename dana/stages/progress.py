@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dana.core.errors import DanaError
+from dana.core.launch import single_process
 from dana.core.logging import get_logger
 from dana.core.schemas import FINAL
 from dana.core.text_table import tabulate
@@ -110,8 +111,10 @@ class Progress:
     def _show(self, milestone: Milestone) -> None:
         """Write the report, and the scores on the screen; a run goes on where that fails."""
         try:
-            report_stage(self._folder)
-            text = scores_text(self._folder) if milestone.has_scores else ""
+            # The other processes of a launch do not come here.
+            with single_process():
+                report_stage(self._folder)
+                text = scores_text(self._folder) if milestone.has_scores else ""
         except DanaError as error:
             log.debug("no report after %s: %s", milestone.name, error)
             return
