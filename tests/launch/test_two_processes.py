@@ -83,12 +83,14 @@ def test_a_whole_recipe_and_a_model_from_scratch(inputs):
         "adapt": TRAINING,
         "finetune": {"preset": "quick", "epochs": 1},
         "seeds": {"adaptations": 1, "finetunings": 2},
+        "final": True,
     }
     recipe.write_text(json.dumps(values))
     code, output = launch((*TORCHRUN, *DANA), "run", recipe, "--out", run)
     assert code == 0, output
     assert output.count("model     written") == 2
     assert (run / "report.html").is_file()
+    assert (run / "model" / "result.json").is_file()
     assert len((run / "results.csv").read_text().splitlines()) > 6
     scratch = in_section("pretrain", vocabulary=200, tokens="null", max_positions=32)
     pretrain = (
