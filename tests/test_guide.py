@@ -14,7 +14,10 @@ from tests.present import needs_studies
 pytestmark = [needs_studies, pytest.mark.slow]
 
 FIRST = ROOT / "docs" / "guide" / "first-adaptation.md"
-LATER = sorted({*ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/studies/*.md")} - {FIRST})
+LARGE_POOL = ROOT / "docs/guide/large-pool.md"  # has its own files, in tests/test_large_pool.py
+LATER = sorted(
+    {*ROOT.glob("docs/guide/*.md"), *ROOT.glob("docs/studies/*.md")} - {FIRST, LARGE_POOL}
+)
 LATER.append(ROOT / "docs" / "reference" / "python.md")
 
 
