@@ -122,6 +122,23 @@ class ArmResult:
         """Seeds in ascending order."""
         return list(self.scores)
 
+    def on_texts(self, ids: np.ndarray) -> "ArmResult":
+        """Return the result on those of its test texts that have one of some ids.
+
+        Args:
+            ids: Ids of texts; those that were not tested are left out.
+        """
+        parts = self.predictions
+        rows = np.isin(parts.ids, ids)
+        fewer = replace(
+            parts,
+            ids=parts.ids[rows],
+            labels=parts.labels[rows],
+            predicted=parts.predicted[:, rows],
+            folds=None if parts.folds is None else parts.folds[rows],
+        )
+        return replace(self, predictions=fewer)
+
     @cached_property
     def influences(self) -> np.ndarray:
         """What each example adds to the score of each model, of shape (models, examples)."""

@@ -28,12 +28,15 @@ def choice_note(choice: dict[str, Any], folder: str) -> str:
         choice: Content of ``choice.json``.
         folder: Name of the run's folder.
     """
-    interval = f"{number(choice['low'])} to {number(choice['high'])}"
+    interval = ""
+    if choice["low"] is not None:
+        ends = f"{number(choice['low'])} to {number(choice['high'])}"
+        interval = f" (95 % interval {ends})"
     expected = f"expect {number(choice['expected'])} {metric_name(choice['metric'])}"
     return (
         f"The model in {folder}/model is {candidate_name(choice['choice'])}, the best of "
         f"{len(choice['candidates'])} candidates (of those within .005 the cheapest). On new texts "
-        f"{expected} (95 % interval {interval}), corrected for having chosen."
+        f"{expected}{interval}, corrected for having chosen."
     )
 
 

@@ -71,19 +71,8 @@ def _on_texts(baseline: ArmResult, ids: np.ndarray) -> ArmResult | None:
         baseline: The result.
         ids: Ids of the texts, ascending.
     """
-    parts = baseline.predictions
-    rows = np.isin(parts.ids, ids)
-    if not np.array_equal(parts.ids[rows], ids):
-        return None
-    folds = None if parts.folds is None else parts.folds[rows]
-    predictions = replace(
-        parts,
-        ids=ids,
-        labels=parts.labels[rows],
-        predicted=parts.predicted[:, rows],
-        folds=folds,
-    )
-    return replace(baseline, predictions=predictions)
+    some = baseline.on_texts(ids)
+    return some if np.array_equal(some.predictions.ids, ids) else None
 
 
 def _row(ours: ProbeResult, other: str, other_score: float, difference: TwoLevel) -> ArmComparison:

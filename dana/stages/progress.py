@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -185,16 +185,5 @@ def _row(
 
 def _on_texts(result: ArmResult, ids: np.ndarray) -> ArmResult:
     """Return a result on some of its test texts; the same if it was tested on none of them."""
-    parts = result.predictions
-    rows = np.isin(parts.ids, ids)
-    if rows.all() or not rows.any():
-        return result
-    folds = None if parts.folds is None else parts.folds[rows]
-    fewer = replace(
-        parts,
-        ids=parts.ids[rows],
-        labels=parts.labels[rows],
-        predicted=parts.predicted[:, rows],
-        folds=folds,
-    )
-    return replace(result, predictions=fewer)
+    some = result.on_texts(ids)
+    return some if some.predictions.ids.size else result
