@@ -118,7 +118,7 @@ def test_two_processes_give_the_weights_of_one(adapted_to, launch_recipe, settin
     one = adapted_to(settings).path
     assert_same_weights(one, out)
     for first, second in zip(records(one, "step"), records(out, "step"), strict=True):
-        assert second["loss"] == pytest.approx(first["loss"], abs=1e-6)
+        assert second["loss"] == pytest.approx(first["loss"], rel=5e-6)
         assert second.get("next_sentence_loss") == pytest.approx(
             first.get("next_sentence_loss"), abs=1e-6
         )
