@@ -179,7 +179,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
 
     Args:
         evaluations: ``evaluations`` of :class:`dana.report.run.RunFrames`.
-        text: ``task`` or ``pool``.
+        text: ``target`` or ``pool``.
     """
     rows = evaluations.sort_values("step", kind="stable")
     styles = arm_styles(dict.fromkeys(evaluations["arm"]))
@@ -187,6 +187,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     every = np.append(np.concatenate(list(changes.values())), 0.0)
     low, high = np.nanmin(every), np.nanmax(every)
     margin = 0.06 * (high - low) or 0.1
+    has_new_head = evaluations["pool_guess"].notna().any()
 
     def paint(axes: "Axes") -> None:
         from matplotlib.ticker import EngFormatter
@@ -209,7 +210,10 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
             ylabel="change of the loss",
             ylim=(low - margin, high + margin),
         )
-        axes.set_title(f"{text} text, held out{FORGOTTEN if text == 'pool' else ''}", fontsize=10)
+        title = f"{text} text, held out"
+        if text == "pool" and not has_new_head:
+            title += FORGOTTEN
+        axes.set_title(title, fontsize=10)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _legend(axes, 2, above=1.1)
 

@@ -13,7 +13,7 @@ from dana.report.analysis import Analysis
 from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
 from dana.report.page import Finding, Table, each, interval_text, number, percent
-from dana.report.tables import arm_name, metric_name
+from dana.report.tables import arm_name, metric_name, predicts_classes
 from dana.report.verdicts import (
     BETTER,
     FOLD,
@@ -135,9 +135,9 @@ def highlights(analysis: Analysis) -> list[Finding]:
         recall = tables["planted"].frame.iloc[0]
         meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
         findings.append(Finding(percent(recall["value"]), meaning))
-    if "losses" in tables:
+    if "losses" in tables and not predicts_classes(tables["losses"].frame):
         row, others = loss_change(tables["losses"], "target")
-        if math.isfinite(row.change):
+        if row is not None:
             before = number(row.perplexity_before, 1)
             value = f"{before} → {number(row.perplexity_after, 1)}"
             ends = [
@@ -171,13 +171,13 @@ def _differences(analysis: Analysis) -> Iterator[Finding]:
 
 
 def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
-    """Find the row of our arm's loss on ``target`` or ``pool`` text, and those of the other arms."""
-    rows = [row for row in each(table.frame) if row.text == text]
-    ours = next(
-        (row for arm in main_arms(row.arm for row in rows) for row in rows if row.arm == arm),
-        rows[-1],
-    )
-    return ours, [row for row in rows if row is not ours]
+    """Find the row of our arm's loss on ``target`` or ``pool`` text (None: not measured), and the other rows."""
+    rows = {row.arm: row for row in each(table.frame) if row.text == text}
+    if not rows:
+        return None, []
+    main = main_arms(rows)
+    ours = main[0] if main else list(rows)[-1]
+    return rows[ours], [row for arm, row in rows.items() if arm != ours]
 
 
 def notes(analysis: Analysis) -> list[str]:
@@ -203,9 +203,7 @@ def notes(analysis: Analysis) -> list[str]:
         basis = rows[0].basis
         if rows[0].unit == FOLD:
             basis += " (parts of the texts, each tested by models that did not see it)"
-        lines.append(
-            f"The scores are {what}, averaged over {basis} and {rows[0].texts:,} test texts."
-        )
+        lines.append(f"The scores are {what}, over {rows[0].texts:,} test texts and {basis}.")
     return [*lines, *_looks(analysis)]
 
 
@@ -246,6 +244,8 @@ def next_step(analysis: Analysis) -> str:
     if not rows:
         if analysis.run.final:
             return f"label new texts: dana predict {analysis.run.path.resolve().name} NEW.csv"
+        if analysis.run.recipe:
+            return f"go on: dana run {analysis.run.path.resolve().name}"
         return "make what is missing; the sections below name the commands"
     if len({(row.task, row.arm) for row in rows}) > 1:
         return "read the verdict of each question below"
@@ -270,8 +270,11 @@ def _advice(analysis: Analysis, row: ArmComparison) -> str:
         open_ = f"nothing is decided yet; more {row.remedy} would help most"
         return "; ".join([open_, *_plan(analysis, row)])
     advice = ["use the adapted model: dana finetune --save, then dana predict"]
+    name = analysis.run.path.resolve().name
     if analysis.run.final:
-        advice = [f"label new texts: dana predict {analysis.run.path.resolve().name} NEW.csv"]
+        advice = [f"label new texts: dana predict {name} NEW.csv"]
+        if analysis.is_of_vectors:
+            advice.append(f"or go on: dana run {name} compares fine-tuned models, too")
     elif analysis.is_of_vectors:
         advice = ["use the adapted model, or go on: fine-tuning may change the outcome"]
     if baseline is not None and baseline.verdict == UNDECIDED:

@@ -37,6 +37,8 @@ from dana.tasks.card import load_card
 from dana.tasks.examples import read_folds, read_split
 
 EVALUATION = ("step", "tokens", "target_loss", "target_loss_se", "pool_loss", "pool_loss_se")
+# Of objectives that predict a class: the share that is right, and the share that guessing gets.
+ACCURACIES = ("target_accuracy", "target_guess", "pool_accuracy", "pool_guess")
 DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
@@ -98,7 +100,8 @@ class RunFrames:
         ranking: Ranking of the detectors.
         choice: Choice of the selector by ``auto``.
         scores: Scores and weights.
-        evaluations: One row per arm and evaluation during training: arm and :data:`EVALUATION`.
+        evaluations: One row per arm and evaluation during training: arm, :data:`EVALUATION` and
+            :data:`ACCURACIES`.
         results: Results of every fine-tuned arm of every task, in the order of the tables.
         baselines: Results of simple models on every task.
         probes: What probes of each size find in the frozen vectors of every arm.
@@ -431,7 +434,7 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 
 
 def read_evaluations(path: Path) -> pd.DataFrame | None:
-    """Read the held-out losses of every trained arm; null, where nothing could be measured, becomes NaN."""
+    """Read the held-out losses and accuracies of every trained arm; null (not measured) becomes NaN."""
     folders = {ADAPTED: path / "adapted"}
     folders |= {folder.parent.name: folder for folder in sorted(path.glob("arms/*/adapted"))}
     rows: list[dict[str, Any]] = []
@@ -440,9 +443,11 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
         for number, line in enumerate(lines, start=1):
             if line["kind"] == "evaluation":
                 with reading(f"{folder / TRAINING}:{number}"):
+                    measured = {name: line[name] for name in EVALUATION}
+                    measured |= {name: line.get(name) for name in ACCURACIES}
                     values = {
-                        name: float("nan" if line[name] is None else line[name])
-                        for name in EVALUATION
+                        name: float("nan" if value is None else value)
+                        for name, value in measured.items()
                     }
                 rows.append({"arm": arm, **values})
     if not rows:

@@ -52,13 +52,17 @@ def build_report(run: RunFrames) -> Report:
     if analysis.is_of_vectors:
         sections.append(_probe_section(analysis))
     sections += [
-        build(analysis) for build in (_results_section, _selection_section, _losses_section)
+        _results_section(analysis),
+        _selection_section(analysis),
+        _losses_section(analysis),
     ]
     if (run.probes or run.retrieval is not None) and not analysis.is_of_vectors:
         sections.append(_probe_section(analysis))
     sections += filter(None, [pilot_section(run)])
     sections += study_sections
-    sections += [build(analysis) for build in (_scores_section, _choice_section, _steps_section)]
+    sections += [_scores_section(analysis), _choice_section(analysis), _steps_section(analysis)]
+    if run.recipe:  # whose steps are what it was asked for, and the next one is among the notes
+        sections = [section for section in sections if not section.command]
     first_screen = headline(analysis), highlights(analysis), sections
     return Report(
         run.path.resolve().name, *first_screen, provenance.versions(run), notes=notes(analysis)
@@ -154,9 +158,13 @@ def _losses_section(analysis: Analysis) -> Section:
         return Section(
             title, "This run has no adapted model.", command="dana adapt DIR --model M --steps N"
         )
-    frame = analysis.tables["evaluations"].frame
-    curves = tuple(figures.loss_curves(frame, text) for text in ("target", "pool"))
-    answer = [losses_finding(analysis.tables["losses"]), *_known_before(analysis)]
+    losses = analysis.tables["losses"]
+    if tables.predicts_classes(losses.frame):
+        title = "Did training learn what it asked?"
+    evaluations = analysis.tables["evaluations"].frame
+    measured = losses.frame["text"].unique()
+    curves = tuple(figures.loss_curves(evaluations, text) for text in measured)
+    answer = [losses_finding(losses), *_known_before(analysis)]
     return Section(title, "\n".join(answer), curves, analysis.get("losses", "evaluations"))
 
 
@@ -264,20 +272,32 @@ def selection_finding(analysis: Analysis) -> str:
 
 
 def losses_finding(table: Table) -> str:
-    """Describe the change of the perplexity of target and pool text, ours first."""
+    """Describe how well target and pool text were predicted before and after, ours first."""
+    by_class = tables.predicts_classes(table.frame)
     text = []
     for name in ("target", "pool"):
-        row, others = loss_change(table, name)
-        if not np.isfinite(row.change):
+        if name not in set(table.frame["text"]):
             text.append(f"On {name} text no loss was measured.")
             continue
-        ends = [f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others]
-        brackets = f" ({'; '.join(ends)})" if ends else ""
-        text.append(
-            f"The perplexity of held-out {name} text went from {number(row.perplexity_before, 1)} to "
-            f"{number(row.perplexity_after, 1)}{brackets}."
-        )
-    text.append("Perplexity is among how many tokens a model hesitates; lower is better.")
+        row, others = loss_change(table, name)
+        if by_class:
+            ends = [f"{arm_name(other.arm)} {percent(other.right_after)}" for other in others]
+            brackets = f" ({'; '.join(ends)})" if ends else ""
+            text.append(
+                f"Of held-out {name} text the model predicted {percent(row.right_before)} right before and "
+                f"{percent(row.right_after)} after{brackets}, where guessing gets {percent(row.guessing)}."
+            )
+        else:
+            ends = [
+                f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others
+            ]
+            brackets = f" ({'; '.join(ends)})" if ends else ""
+            text.append(
+                f"The perplexity of held-out {name} text went from {number(row.perplexity_before, 1)} to "
+                f"{number(row.perplexity_after, 1)}{brackets}."
+            )
+    if not by_class:
+        text.append("Perplexity is among how many tokens a model hesitates; lower is better.")
     return " ".join(text)
 
 

@@ -238,7 +238,7 @@ def planted_table(scores: ScoreFrames) -> Table | None:
 
 
 def loss_table(evaluations: pd.DataFrame) -> Table:
-    """Tabulate the first and the last held-out loss of each text and arm, in nats per predicted token."""
+    """Tabulate the first and the last held-out loss of each arm on each text that was measured."""
     by_step, arms = evaluations.sort_values("step", kind="stable"), evaluations["arm"].unique()
     first, last = (
         by_step.drop_duplicates("arm", keep=end).set_index("arm").loc[arms]
@@ -250,8 +250,12 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         ends = {"before": before, "before_se": first[f"{text}_loss_se"], "after": after}
         ends |= {"after_se": last[f"{text}_loss_se"], "change": after - before}
         ends |= {"perplexity_before": np.exp(before), "perplexity_after": np.exp(after)}
+        ends["right_before"] = first[f"{text}_accuracy"]
+        ends["right_after"] = last[f"{text}_accuracy"]
+        ends["guessing"] = first[f"{text}_guess"]
         frames[text] = pd.DataFrame({"tokens": last["tokens"], **ends})
     frame = pd.concat(frames, names=["text"]).reset_index()
+    frame = frame[frame["before"].notna() | frame["after"].notna()].reset_index(drop=True)
     columns = (
         TEXT,
         ARM,
@@ -260,13 +264,30 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         Column("loss after", lambda row: f"{number(row.after)} ± {number(row.after_se)}"),
         *decimals(3, "change", sign=True),
     )
-    caption = (
-        "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the negative natural "
-        "logarithm of the probability that the model gave to the right token (the unit is called nat): 0 if it was "
-        "always sure of it; lower is better. The same tokens are predicted every time and by every model, so "
-        "differences are more certain than these errors suggest. Perplexity is exp(loss)."
-    )
+    if predicts_classes(frame):
+        columns += shares("right_before", "right_after", "guessing")
+        caption = (
+            "Loss on held-out text, mean per prediction, ± standard error over examples, and the share of "
+            "predictions that is right. The head that predicts is new, so all it can do, it learnt here; what "
+            "counts is what the vectors are worth for your labels, above."
+        )
+    else:
+        caption = (
+            "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the negative "
+            "natural logarithm of the probability that the model gave to the right token (the unit is called nat): "
+            "0 if it was always sure of it; lower is better. The same tokens are predicted every time and by every "
+            "model, so differences are more certain than these errors suggest. Perplexity is exp(loss)."
+        )
     return Table("losses", caption, frame, columns)
+
+
+def predicts_classes(losses: pd.DataFrame) -> bool:
+    """Return whether the objective predicts a class, such as a sentence's position, so that perplexity means nothing.
+
+    Args:
+        losses: Frame of :func:`loss_table`.
+    """
+    return bool(losses["guessing"].notna().any())
 
 
 def seed_table(results: Sequence[ArmResult]) -> Table:
@@ -480,7 +501,7 @@ def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
         "texts alone and say nothing of another adaptation. p is not adjusted for the number of rows. The last column "
         "is what would show in four of five reruns."
     )
-    return Table("probe_differences", caption, frame, columns)
+    return Table("probe_differences", caption, frame, columns, folded=True)
 
 
 def retrieval_table(rows: pd.DataFrame) -> Table:

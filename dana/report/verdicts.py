@@ -111,7 +111,9 @@ class ArmComparison:
     def basis(self) -> str:
         """What was averaged, in words: "5 folds", "8 seeds of this one adaptation"."""
         words = f"{self.n} {self.unit}{'' if self.n == 1 else 's'}"
-        return words + (" of this one adaptation" if self.one_adaptation else "")
+        if self.one_adaptation and self.unit != ADAPTATION:
+            words += " of this one adaptation"
+        return words
 
     @property
     def remedy(self) -> str:

@@ -130,8 +130,17 @@ def test_one_part_is_enough_and_the_others_name_their_commands(shared_run, tmp_p
     assert [line for line in missing if line not in page] == []
 
 
+def test_a_run_of_a_recipe_shows_what_it_has_and_advises_no_single_steps(shared_run, tmp_path):
+    shutil.copytree(shared_run / "scores", tmp_path / "alone" / "scores")
+    (tmp_path / "alone" / "recipe.yaml").write_text("task: toy\n")
+    page = words(read_page(tmp_path / "alone"))
+    assert "How well do the scores separate target from pool text?" in page
+    assert "Make it with" not in page
+    assert "Next: go on: dana run alone." in page
+
+
 @pytest.mark.parametrize("texts", [["pool"], ["target", "pool"]])
-def test_unmeasured_losses_are_dashes(whole_run, texts):
+def test_losses_that_were_not_measured_are_said_and_not_shown(whole_run, texts):
     for file in whole_run.rglob("training.jsonl"):
         file.write_text(
             re.sub(rf'("({"|".join(texts)})_loss(_se)?"): [\d.]+', r"\1: null", file.read_text())
@@ -141,8 +150,26 @@ def test_unmeasured_losses_are_dashes(whole_run, texts):
     assert ("perplexity of held-out target text before and after" in page) == (
         "target" not in texts
     )
-    assert "– ± –" in page
+    assert "– ± –" not in page
     assert "nan" not in page.lower().split()
+
+
+def test_an_objective_that_predicts_classes_is_told_by_what_is_right_and_not_by_perplexity(
+    whole_run,
+):
+    for file in whole_run.rglob("training.jsonl"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if line["kind"] == "evaluation":
+                line |= {"target_loss": None, "target_loss_se": None}
+                line |= {"pool_accuracy": 0.25 + line["step"] / 1e6, "pool_guess": 0.2}
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = words(read_page(whole_run)).replace("\N{NO-BREAK SPACE}", " ")
+    assert "Of held-out pool text the model predicted 25.0 % right before" in page
+    assert "where guessing gets 20.0 %" in page
+    assert "perplexity of held-out pool text went" not in page
+    assert "perplexity of held-out target text before" not in page
+    assert "forgotten" not in page
 
 
 def test_nothing_to_report_writes_nothing(tmp_path):

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 
 from dana.report import tables
 from dana.report.page import markdown_text, number, percent
-from dana.report.run import ScoreFrames
+from dana.report.run import ACCURACIES, ScoreFrames
 from dana.report.verdicts import compare_arms
 from tests.report.test_verdicts import arm_result
 
@@ -145,6 +145,7 @@ def test_difference_table_of_one_seed_has_dashes():
 def test_loss_table_compares_first_and_last_by_step():
     steps = {"step": [9, 0], "tokens": [90, 0], "target_loss": [1.0, 2.0], "pool_loss": [3.5, 3.0]}
     frame = pd.DataFrame({"arm": "dana", **steps, "target_loss_se": 0.1, "pool_loss_se": 0.2})
+    frame[list(ACCURACIES)] = math.nan
     frame = tables.loss_table(frame).frame.set_index("text")
     assert frame["change"].to_dict() == {"target": -1.0, "pool": 0.5}
     assert frame.loc["target", "perplexity_after"] == pytest.approx(math.e)
