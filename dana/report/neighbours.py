@@ -1,9 +1,9 @@
-"""Show the nearest labelled texts of a few test texts, before and after adaptation."""
+"""Show a few test texts before and after adaptation: their nearest labelled texts, and a hidden word."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from dana.report.page import ExampleGroup, SourceExamples, UnitExample, number
+from dana.report.page import ExampleGroup, SourceExamples, UnitExample, number, percent
 from dana.report.run import RunFrames
 from dana.report.tables import arm_name
 from dana.report.unit_texts import beginning
@@ -17,14 +17,9 @@ def nearest_texts(run: RunFrames) -> tuple[ExampleGroup, ...]:
 
     Without the vectors of two models there are none.
     """
-    arms = list(run.neighbours)
-    ours = next(iter(main_arms(arms)), "")
-    if "base" not in arms or not ours or ours == "base":
+    ours, pairs = _before_and_after(run)
+    if not pairs:
         return ()
-    before, after = run.neighbours["base"], run.neighbours[ours]
-    pairs = [
-        (old, new) for old, new in zip(before, after, strict=False) if old["text"] == new["text"]
-    ]
     changed = [
         (old, new)
         for old, new in pairs
@@ -45,6 +40,52 @@ def nearest_texts(run: RunFrames) -> tuple[ExampleGroup, ...]:
         f"first {len(pairs)} test texts"
     )
     return (ExampleGroup(title, shown),)
+
+
+def filled_texts(run: RunFrames) -> tuple[ExampleGroup, ...]:
+    """Show what both models fill in for a hidden word of the first test texts, and how probable the word is to them.
+
+    Without two heads for masked tokens that were trained there are none.
+    """
+    ours, pairs = _before_and_after(run)
+    filled = [
+        (old["filled"], new["filled"])
+        for old, new in pairs
+        if old.get("filled") and new.get("filled")
+    ]
+    shown = tuple(
+        SourceExamples(
+            f"{old['before']}[{old['word']}]{old['after']}",
+            (_filled_unit(arm_name("base"), old), _filled_unit(arm_name(ours), new)),
+        )
+        for old, new in filled[:MOST_SHOWN]
+    )
+    if not shown:
+        return ()
+    likelier = sum(new["probability"] > old["probability"] for old, new in filled)
+    title = (
+        f"A hidden word before and after adaptation: likelier after it in {likelier} of the first "
+        f"{len(filled)} test texts"
+    )
+    return (ExampleGroup(title, shown),)
+
+
+def _before_and_after(
+    run: RunFrames,
+) -> tuple[str, list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """Return our arm, and what the base and it say of each of the same test texts; empty without both."""
+    arms = list(run.neighbours)
+    ours = next(iter(main_arms(arms)), "")
+    if "base" not in arms or not ours or ours == "base":
+        return "", []
+    both = zip(run.neighbours["base"], run.neighbours[ours], strict=False)
+    return ours, [(old, new) for old, new in both if old["text"] == new["text"]]
+
+
+def _filled_unit(name: str, filled: Mapping[str, Any]) -> UnitExample:
+    """Describe what one model fills in."""
+    note = f"{name}; {percent(filled['probability'])} for {filled['word']}"
+    return UnitExample(", ".join(filled["fills"]), note)
 
 
 def _units(name: str, neighbours: list[Mapping[str, Any]]) -> tuple[UnitExample, ...]:

@@ -16,7 +16,7 @@ from dana.report.choice import choice_section
 from dana.report.classes import class_tables, turned_texts
 from dana.report.gate import gate_text
 from dana.report.headline import headline, highlights, loss_change, notes, variance_finding
-from dana.report.neighbours import nearest_texts
+from dana.report.neighbours import filled_texts, nearest_texts
 from dana.report.page import (
     ExampleGroup,
     Examples_,
@@ -205,8 +205,8 @@ def _probe_section(analysis: Analysis) -> Section:
             figures.probe_curves(table.frame, task) for task in table.frame["task"].unique()
         ]
     shown = analysis.get("probe_differences", "probe", "retrieval")
-    nearest = nearest_texts(analysis.run)
-    return Section(title, probe_finding(analysis), tuple(drawings), shown, nearest)
+    examples = nearest_texts(analysis.run) + filled_texts(analysis.run)
+    return Section(title, probe_finding(analysis), tuple(drawings), shown, examples)
 
 
 def _steps_section(analysis: Analysis) -> Section:

@@ -23,6 +23,7 @@ from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.documents import source_digests
 from dana.corpus.units import sentences
 from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.finetuning.fill_mask import fill_hidden_words, has_trained_head
 from dana.finetuning.neighbours import (
     choose_number,
     nearest_rows,
@@ -87,7 +88,8 @@ def probe_stage(
         card: A task card's name or YAML file.
         settings: Sizes and draws.
         out: Folder for ``probe.json`` (a row per size), ``predictions.parquet`` (a row per size,
-            draw and test text) and ``neighbours.json`` (the nearest labelled texts of a few).
+            draw and test text) and ``neighbours.json`` (the nearest labelled texts of a few,
+            and what a trained head for masked tokens fills in for a hidden word of each).
         texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
         data: Folder of the card's data.
         fold: The fold that is tested, of a card with several.
@@ -125,6 +127,12 @@ def probe_stage(
             "groups_in_test": apart,
         }
         write_json(draft.path / PROBE_FILE, {**_head(task), **details, **metrics})
+        if has_trained_head(model):
+            shown = [text["text"] for text in nearest]
+            for text, filled in zip(
+                nearest, fill_hidden_words(model, shown, settings.max_tokens), strict=True
+            ):
+                text["filled"] = filled
         write_json(draft.path / NEIGHBOURS_FILE, {"texts": nearest})
         means = {row["size"]: row["mean"] for row in metrics["sizes"]}
         means[NEIGHBOURS] = metrics["neighbours"]["mean"]

@@ -12,7 +12,7 @@ from dana.report import classes
 from dana.report.analysis import analyse
 from dana.report.classes import class_tables, turned_texts
 from dana.report.label_notes import label_notes
-from dana.report.neighbours import nearest_texts
+from dana.report.neighbours import filled_texts, nearest_texts
 from dana.report.run import read_run
 from dana.report.sections import build_report
 from dana.stages.report import report_stage
@@ -195,6 +195,33 @@ def test_neighbours_are_of_the_first_texts_whose_nearest_text_changed(tmp_path):
     assert [(unit.text, unit.note) for unit in group.examples[0].units] == [
         ("b", "not adapted; dog, cosine 0.50"),
         ("x", "adapted; dog, cosine 0.50"),
+    ]
+
+
+def write_filled(run, arm, probabilities):
+    write_neighbours(run, arm, ["a"] * len(probabilities))
+    file = run / "probe" / "toy" / arm / "0" / "neighbours.json"
+    rows = json.loads(file.read_text())["texts"]
+    for row, probability in zip(rows, probabilities, strict=True):
+        row["filled"] = None
+        if probability is not None:
+            parts = {"before": "The ", "word": "patient", "after": " left.", "fills": [arm, "man"]}
+            row["filled"] = parts | {"probability": probability}
+    write_json(file, {"texts": rows})
+
+
+def test_a_hidden_word_is_shown_where_both_models_fill_it(tmp_path):
+    write_named(tmp_path)
+    write_filled(tmp_path, "base", [0.1, 0.2, None, 0.3])
+    assert filled_texts(read_run(tmp_path)) == (), "one model alone"
+    write_filled(tmp_path, "dana", [0.4, 0.1, 0.5, 0.6])
+    [group] = filled_texts(read_run(tmp_path))
+    assert group.title.endswith("likelier after it in 2 of the first 3 test texts")
+    [first, *_] = group.examples
+    assert first.source == "The [patient] left."
+    assert [(unit.text, unit.note.replace("\N{NO-BREAK SPACE}", " ")) for unit in first.units] == [
+        ("base, man", "not adapted; 10.0 % for patient"),
+        ("dana, man", "adapted; 40.0 % for patient"),
     ]
 
 

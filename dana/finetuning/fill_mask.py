@@ -1,0 +1,109 @@
+"""Fill a hidden word of a text by a model's own head, for people to look at."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dana.core.artifacts import read_manifest
+from dana.models.folder import (
+    lacks_head,
+    load_complete,
+    load_config,
+    load_tokenizer,
+    resolve_model,
+)
+
+WORD = re.compile(r"[^\W\d_]{4,}")
+FILLS = 3  # words that are shown
+
+
+def has_trained_head(model: str) -> bool:
+    """Return whether a checkpoint predicts hidden tokens with a head that was trained with it.
+
+    The head of a model that was trained further without it no longer fits.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+    """
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM
+
+    if type(load_config(model)) not in MODEL_FOR_MASKED_LM_MAPPING:
+        return False
+    is_stale = bool(read_manifest(Path(resolve_model(model))).get("untrained"))
+    return not is_stale and not lacks_head(AutoModelForMaskedLM, model)
+
+
+def fill_hidden_words(
+    model: str, texts: Sequence[str], max_tokens: int
+) -> list[dict[str, Any] | None]:
+    """Hide the longest word of each text that is a single token, and let the model fill the gap.
+
+    The word depends on text and tokenizer alone, so a model and its adapted copy hide the same one.
+
+    Args:
+        model: Folder or Hub name of a checkpoint with a trained head.
+        texts: Texts of any length, which are cut as the model reads them.
+        max_tokens: Tokens that are read of a text.
+
+    Returns:
+        For each text the parts ``before`` and ``after`` the hidden ``word``, the model's ``fills``,
+        most probable first, and the ``probability`` of the word; None for a text without such a word.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    _, tokenizer = load_tokenizer(model)
+    if not tokenizer.is_fast:  # only fast ones return character offsets
+        return [None] * len(texts)
+    network = load_complete(AutoModelForMaskedLM, model)
+    network.eval()
+    filled = []
+    for text in texts:
+        gap = _choose_word(tokenizer, text)
+        if gap is None:
+            filled.append(None)
+            continue
+        start, end, token = gap
+        hidden = text[:start] + tokenizer.mask_token + text[end:]
+        encoded = tokenizer(hidden, truncation=True, max_length=max_tokens, return_tensors="pt")
+        places = (encoded["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
+        if len(places) != 1:  # beyond what is read, or the text itself has a mask
+            filled.append(None)
+            continue
+        with torch.inference_mode():
+            logits = network(**encoded).logits[0, places[0]].float()
+        probabilities = logits.softmax(-1)
+        best = probabilities.topk(FILLS).indices.tolist()
+        filled.append(
+            {
+                "before": text[:start],
+                "word": text[start:end],
+                "after": text[end:],
+                "fills": [tokenizer.decode([index]).strip() for index in best],
+                "probability": round(float(probabilities[token]), 4),
+            }
+        )
+    return filled
+
+
+def _choose_word(tokenizer: Any, text: str) -> tuple[int, int, int] | None:
+    """Find the longest word of a text that is one token; of equals the first.
+
+    Returns:
+        First character, end and token id of the word; None if there is none.
+    """
+    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    tokens = {}
+    for index, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        while start < end and text[start].isspace():  # a token may begin with the space before
+            start += 1
+        if index != tokenizer.unk_token_id:
+            tokens[start, end] = index
+    words = [match.span() for match in WORD.finditer(text)]
+    single = [span for span in words if span in tokens]
+    if not single:
+        return None
+    longest = max(single, key=lambda span: span[1] - span[0])
+    return (*longest, tokens[longest])
