@@ -59,7 +59,7 @@ def fill_hidden_words(
         return [None] * len(texts)
     network = load_complete(AutoModelForMaskedLM, model)
     network.eval()
-    filled = []
+    filled: list[dict[str, Any] | None] = []
     for text in texts:
         gap = _choose_word(tokenizer, text)
         if gap is None:
