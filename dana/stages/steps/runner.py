@@ -34,6 +34,7 @@ from dana.core.logging import (
     seconds_left,
     setup,
 )
+from dana.core.memory import return_memory
 from dana.core.remake import call_remaking
 from dana.core.workers import Worker
 from dana.stages.steps.run import Run, write_metrics
@@ -67,7 +68,10 @@ class Call:
 
     def make(self) -> Outcome:
         """Make the call; see :func:`dana.stages.steps.step.call_stage`."""
-        return call_remaking(lambda: call_stage(self.stage, self.arguments), self.remake)
+        try:
+            return call_remaking(lambda: call_stage(self.stage, self.arguments), self.remake)
+        finally:
+            return_memory()
 
 
 Submit = Callable[[list[Call]], "list[Future[Any]]"]
