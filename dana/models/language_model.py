@@ -1,8 +1,8 @@
 """Load language models with the heads of an objective, or create new ones from a size and text."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,13 @@ class LanguageModel:
         model: A transformers model with a language-model head.
         tokenizer: Its fast tokenizer.
         new: Names of parameters of heads that the checkpoint lacks, to be warmed up.
+        notes: What was made different from the checkpoint, for the manifest.
     """
 
     model: Any
     tokenizer: Any
     new: frozenset[str] = frozenset()
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def load_language_model(

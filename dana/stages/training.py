@@ -40,6 +40,7 @@ from dana.models.folder import (
     lacks_head,
     licence_line,
     load_config,
+    load_own_tokenizer,
     model_identity,
     model_name,
     note_weights,
@@ -53,6 +54,14 @@ from dana.models.language_model import (
     train_tokenizer,
 )
 from dana.models.pooling import read_pooling
+from dana.models.vocabulary import VERSION as WORDS_VERSION
+from dana.models.vocabulary import (
+    add_rows,
+    check_vocabulary,
+    choose_words,
+    count_words,
+    extend_tokenizer,
+)
 from dana.stages.pack import pack_stage, selected_ids
 from dana.stages.texts import held_out_stage
 from dana.train.card import model_card
@@ -216,6 +225,12 @@ class TrainingData:
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads at least a part of."""
+        yield from self.pool_documents()
+        if "task" in self.mix:
+            yield from iterate_documents(self.task)
+
+    def pool_documents(self) -> Iterator[Document]:
+        """Yield the documents of the pool that training reads at least a part of."""
         exclude = self.heldout_ids()
         reads_all = "pool" in self.mix
         selected: set[str] = set()
@@ -226,8 +241,6 @@ class TrainingData:
                 continue
             if reads_all or document.doc_id in selected:
                 yield document
-        if "task" in self.mix:
-            yield from iterate_documents(self.task)
 
     def overlap(self, documents: np.ndarray) -> tuple[float, np.ndarray]:
         """Measure how much of its documents is among those that a model was trained on.
@@ -411,7 +424,8 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     ]
     make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
     examples, counts = data.examples(tokenizer, make)
-    heldout = heldout_examples(data.heldout_texts(tokenizer), objective, tokenizer, settings)
+    heldout_texts = data.heldout_texts(tokenizer)
+    heldout = heldout_examples(heldout_texts, objective, tokenizer, settings)
     if data.weights and isinstance(examples, Examples):
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
     can_choose = settings.final != "best" or "target" in heldout.texts
@@ -427,6 +441,10 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
         draft.counts |= counts
         draft.seeds["seed"] = settings.seed
         draft.notes |= notes
+        draft.notes |= language_model.notes
+        draft.notes["characters_per_token"] = {
+            name: text.tokens.characters_per_token() for name, text in heldout_texts.items()
+        }
         _describe(draft, job, examples, records)
         note_weights(draft)
 
@@ -563,7 +581,11 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     if data.weights is not None:
         _check_scores(data.weights)
         _check_units(data.weights, settings)
-    load = partial(_load_to_adapt, model, settings)
+    load = partial(_load_to_adapt, model, settings, data)
+    origin: dict[str, Any] = {"model": model_identity(model)}
+    if settings.vocabulary:
+        check_vocabulary(load_own_tokenizer(model))
+        origin["words"] = {"of": table_identity(data.task, DOCUMENTS), "version": WORDS_VERSION}
     objective = settings.make_objective()
     auto_class = objective.auto_class(config)
     job = TrainingJob(
@@ -576,11 +598,13 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         licence=licence_line(model),
         documents=read_known_text(model),
     )
-    return run_job(job, {"model": model_identity(model)}, out, given)
+    return run_job(job, origin, out, given)
 
 
-def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
+def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> LanguageModel:
     language_model = settings.make_objective().prepare_model(model, settings.seed, settings.dropout)
+    if settings.vocabulary:
+        language_model = _with_words(language_model, settings.vocabulary, data)
     if settings.adapter is not None:
         allowed_values = f"null: {model} has no language-model head, which adapters do not train"
         require(not language_model.new, "adapter", settings.adapter, allowed_values)
@@ -588,6 +612,39 @@ def _load_to_adapt(model: str, settings: AdaptSettings) -> LanguageModel:
             language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed
         )
     return language_model
+
+
+def _with_words(language_model: LanguageModel, number: int, data: TrainingData) -> LanguageModel:
+    """Add words of the target text and of the text to train on to a model's vocabulary.
+
+    Every process chooses the same words, so does a run that goes on: both read the same text.
+    """
+    tokenizer = language_model.tokenizer
+    texts = {
+        "target": (document.text for document in iterate_documents(data.task)),
+        "pool": (document.text for document in data.pool_documents()),
+    }
+    counts = {name: count_words(text, tokenizer) for name, text in texts.items()}
+    words = choose_words(list(counts.values()), number, tokenizer)
+    if not words:
+        raise DataError(
+            f"adapt.vocabulary={number}: the tokenizer breaks no word of the text that occurs twice; "
+            "leave vocabulary at 0"
+        )
+    extended = extend_tokenizer(tokenizer, words)
+    pieces: dict[str, tuple[int, ...]] = {}
+    for text_counts in counts.values():
+        pieces |= text_counts.pieces
+    add_rows(language_model.model, [pieces[word] for word in words], len(tokenizer))
+    shares = {name: text.saved(words) / max(1, text.tokens) for name, text in counts.items()}
+    log.info(
+        "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of pool text",
+        f"{len(words):,}",
+        100 * shares["target"],
+        100 * shares["pool"],
+    )
+    notes = {"new_tokens": {"number": len(words), "saved": shares}}
+    return replace(language_model, tokenizer=extended, notes=notes)
 
 
 def pretrain_stage(

@@ -16,6 +16,10 @@ ADAPTER = "Load the base with `{}.from_pretrained`, then this folder with `peft.
 UNTRAINED = """The vectors of texts were trained; the head for language modelling was not, and no longer fits them.
 
 """
+WORDS = """The tokenizer has {number:,} tokens more than that of the base, for words of the text: losses a token
+do not compare with those of other models. In nats a character: {losses}.
+
+"""
 TEMPLATE = """---
 {licence}library_name: transformers
 pipeline_tag: {terms.pipeline}
@@ -41,7 +45,7 @@ that rises is forgetting.
 |---|---|---|---|
 {losses}
 
-{heads}{opening}; dana is not needed.
+{words}{heads}{opening}; dana is not needed.
 Every step is in `training.jsonl`, everything it was made from in `__dana__/manifest.json`.
 """
 
@@ -63,8 +67,9 @@ def model_card(
         settings: Settings of the run.
         evaluations: Held-out losses, the first before training, the last after.
         counts: Numbers of ``examples``, ``steps`` and ``tokens_seen``.
-        notes: ``effective_sample_size`` of the examples, ``epochs``, ``warnings`` and, if the head
-            has a file of its own, ``head_file``.
+        notes: ``effective_sample_size`` of the examples, ``epochs``, ``warnings``; if the head has a
+            file of its own, ``head_file``; and if words were added to the vocabulary, ``new_tokens``
+            and ``characters_per_token``.
         licence: Line of the front matter with the licence of the base; empty if unknown.
     """
     terms = settings.make_objective().card_terms()
@@ -97,7 +102,21 @@ def model_card(
     heads = UNTRAINED if has_head else ""
     if head_file:
         heads += APART.format(head_file)
-    return TEMPLATE.format(**values, losses=losses, heads=heads)
+    words = _new_words(notes, evaluations[0], evaluations[-1])
+    return TEMPLATE.format(**values, losses=losses, heads=heads, words=words)
+
+
+def _new_words(notes: Mapping[str, Any], *records: EvaluationRecord) -> str:
+    """Give the losses a character, where words were added to the vocabulary; else nothing."""
+    new_tokens = notes.get("new_tokens")
+    if new_tokens is None:
+        return ""
+    losses = []
+    for text, length in notes["characters_per_token"].items():
+        before, after = (getattr(record, f"{text}_loss") for record in records)
+        if before is not None and after is not None:
+            losses.append(f"{text} {before / length:.4f} before, {after / length:.4f} after")
+    return WORDS.format(number=new_tokens["number"], losses="; ".join(losses))
 
 
 def _in_turn(values: Iterable[str]) -> str:

@@ -203,11 +203,14 @@ class TrainSettings:
         """Return the settings that decide the result of any model.
 
         Left out are the execution, the mixture (an input), an empty list, and the warm-up of a new
-        head, which decides only the result of a model without one.
+        head, which decides only the result of a model without one. So are settings that add nothing.
         """
         others = ["execution", "objective", "mix", "head_warmup"]
         if getattr(self, "adapter", None) is None:
             others.append("adapter")
+        words = getattr(self, "vocabulary", None)
+        if words == 0:
+            others.append("vocabulary")
         values = {
             name: value
             for name, value in asdict(self).items()
@@ -270,10 +273,16 @@ class AdaptSettings(TrainSettings):
     adapter: str | None = None
     """Train low-rank adapters and not the weights, lora:r=16,alpha=32 or dora:...
     (dana.models.adapters.Adapter); the result is their folder. None trains all weights."""
+    vocabulary: Annotated[Int, Field(ge=0, le=MOST_ROWS)] = 0
+    """Most words to add to the vocabulary: those of the target text and of the text to train on that
+    save the most tokens (dana.models.vocabulary). 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mix("mix", self.mix)
+        if self.vocabulary and self.adapter is not None:
+            remedy = "0: adapters keep the vocabulary of their base. Or adapter=null"
+            raise SettingError("vocabulary", self.vocabulary, remedy)
         if self.is_auto:
             for key in ("adapter", "phases"):
                 if getattr(self, key):

@@ -80,6 +80,11 @@ class Tokens:
             tables.append(table)
         return cls(np.concatenate(ids), np.concatenate(last), pa.concat_tables(tables).to_batches)
 
+    def characters_per_token(self) -> float:
+        """Return the mean length of a token in characters, by which losses of tokenizers compare."""
+        characters = sum(document.characters for document in self.documents())
+        return characters / max(1, self.ids.size)
+
     def documents(self) -> Iterator[DocumentSpan]:
         """Yield every document in pool order."""
         after = 0
