@@ -407,15 +407,23 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _add_task_cards(add: AddCommand) -> None:
-    tasks = add_group(add, "task", "labelled tasks, each described by a card: list, show, check")
+    tasks = add_group(
+        add, "task", "labelled tasks, each described by a card: list, show, check, words"
+    )
     listing = add_command(tasks, "list", _list, CARDS, settings=False, json=True)
     listing.add_argument("--tag", metavar="TAG", help="only the cards with this tag")
     show = add_command(tasks, "show", _show, CARDS, settings=False)
     check = add_command(tasks, "check", _check, CARDS, settings=False)
-    for parser in (show, check):
+    words = add_command(tasks, "words", _words, CARDS, settings=False, json=True)
+    for parser in (show, check, words):
         parser.add_argument("name", metavar="NAME", help="a task card's name or YAML file")
     pool = "text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
     check.add_argument("--pool", nargs="+", default=(), metavar="FILE", help=pool)
+    words.add_argument(
+        "--model", required=True, metavar="MODEL", help="model to adapt: a folder or a Hub name"
+    )
+    text = "text that would be trained on: files, folders, globs, URLs or hf: names"
+    words.add_argument("--pool", nargs="+", default=(), metavar="FILE", help=text)
     check.add_argument("--strict", action="store_true", help="exit code 1 if there is a warning")
 
 
@@ -457,3 +465,22 @@ def _check(args: argparse.Namespace) -> None:
     print(check)
     if args.strict and check.warnings:
         raise CheckWarning(f"{args.name}: has warnings, see above ({len(check.warnings)})")
+
+
+def _words(args: argparse.Namespace) -> dict[str, Any]:
+    """Show the words of a task that a model breaks into pieces, and what new tokens would save.
+
+    Words of the training texts, and of --pool, of several pieces: those in the most pieces, those
+    that save the most tokens, and the share of the tokens that 100, 1,000 and 5,000 new tokens
+    would save. dana adapt --set adapt.vocabulary=N adds N of them to the model. Test texts are not
+    read.
+
+      dana task words chemprot --model minilm --pool 'pool/*.jsonl.gz'
+    """
+    from dana.stages.words import task_words
+    from dana.tasks.finder import add_to_task_path
+
+    add_to_task_path(args.task_path or [])
+    words = task_words(args.name, args.model, args.data, args.pool)
+    print(words)
+    return {"broken": words.broken, "saving": words.saving, "savings": words.savings}

@@ -31,6 +31,8 @@ from dana.models.pooling import Pooling, read_pooling
 AUTO = "auto"
 POOLINGS = ("mean", "cls", "max", AUTO)
 DTYPES = ("float32", "bfloat16")
+WINDOWS = (None, "mean")
+MOST_SPECIAL = 8  # special tokens around a text, of any model
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class TransformerEncoder:
         device: ``auto`` uses CUDA if available.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
             that support it; vectors then differ by about 1e-2 of their norm.
+        windows: ``mean`` reads a longer text in windows of ``max_tokens``; its vector is the mean of
+            theirs, each weighted by its tokens. None truncates it.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
@@ -65,11 +69,13 @@ class TransformerEncoder:
     batch_tokens: int = 8192
     device: str = "auto"
     dtype: str = "float32"
+    windows: str | None = None
     version: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         require(self.pooling in POOLINGS, "pooling", self.pooling, f"one of {', '.join(POOLINGS)}")
         require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
+        require(self.windows in WINDOWS, "windows", self.windows, "null or mean")
         require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
         require(
             self.batch_tokens >= self.max_tokens,
@@ -106,12 +112,31 @@ class TransformerEncoder:
             return read_pooling(self.model)
         return Pooling(self.pooling)
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text, or of a window, that the model reads."""
+        return min(self.max_tokens, positions_of(self._network.config))
+
+    def count_cut(self, texts: Sequence[str]) -> int:
+        """Count the texts that fill the tokens that are read; none where they are read in windows."""
+        if self.windows is not None:
+            return 0
+        longest = self.longest
+        # A token has a character or more, so that shorter texts fit.
+        long_texts = [text for text in texts if len(text) >= longest - MOST_SPECIAL]
+        if not long_texts:
+            return 0
+        ids = self.tokenizer(long_texts, truncation=True, max_length=longest, verbose=False)
+        return sum(len(tokens) >= longest for tokens in ids["input_ids"])
+
     def identity(self) -> dict[str, Any]:
         names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
         parameters = {name: getattr(self, name) for name in names}
         parameters["pooling"] = self._pools_by.mode
         if self._pools_by.normalize:
             parameters["normalize"] = True
+        if self.windows is not None:
+            parameters["windows"] = self.windows
         return {"encoder": "transformer", "weights": model_identity(self.model), **parameters}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -132,15 +157,30 @@ class TransformerEncoder:
             self._cls_position if pooling.mode == "cls" else None
         )  # before a thread uses the tokenizer
         device = next(network.parameters()).device
-        longest = min(self.max_tokens, positions_of(network.config))
+        longest = self.longest
         vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
+        in_windows = self.windows is not None
+        # Sums in double precision: their order, which depends on other texts, changes no bit.
+        sums = torch.zeros(vectors.shape if in_windows else (0, 0), dtype=torch.float64)
+        totals = torch.zeros(len(sums), dtype=torch.float64)
         with (
             torch.no_grad(),
-            batches_on(device, self.tokenizer, texts, longest, self.batch_tokens) as batches,
+            batches_on(
+                device, self.tokenizer, texts, longest, self.batch_tokens, in_windows
+            ) as batches,
         ):
             for batch in batches:
-                vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
+                pooled = self._pool(network, batch, position)[: len(batch.rows)]
+                if in_windows:
+                    rows = batch.rows.cpu()
+                    weights = batch.mask[: len(rows)].sum(1).cpu().double()
+                    sums.index_add_(0, rows, pooled.cpu().double() * weights[:, None])
+                    totals.index_add_(0, rows, weights)
+                else:
+                    vectors[batch.rows] = pooled
                 tick(len(batch.rows))
+        if in_windows:
+            vectors = (sums / totals[:, None]).to(vectors)
         if pooling.normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=1)
         return vectors
@@ -213,7 +253,12 @@ class TokenBatch:
 
 @contextmanager
 def batches_on(
-    device: torch.device, tokenizer: Any, texts: Sequence[str], longest: int, limit: int
+    device: torch.device,
+    tokenizer: Any,
+    texts: Sequence[str],
+    longest: int,
+    limit: int,
+    windows: bool = False,
 ) -> Iterator[Iterator[TokenBatch]]:
     """Stream batches of texts on a device, prepared by a thread while a GPU computes, until the context ends.
 
@@ -225,13 +270,13 @@ def batches_on(
         texts: Texts in any order.
         longest: Length in tokens to which texts are truncated.
         limit: See :func:`token_batches`; on a CPU at most 512.
+        windows: See :func:`token_batches`.
 
     Raises:
         DataError: From the iterator, if a text has no token.
     """
-    batches = token_batches(
-        tokenizer, texts, longest, min(limit, CPU_TOKENS) if device.type == "cpu" else limit
-    )
+    most = min(limit, CPU_TOKENS) if device.type == "cpu" else limit
+    batches = token_batches(tokenizer, texts, longest, most, windows)
     if device.type == "cuda":
         batches = (batch.map(Tensor.pin_memory) for batch in batches)
     if device.type != "cpu":
@@ -240,8 +285,31 @@ def batches_on(
         yield (batch.map(lambda part: part.to(device, non_blocking=True)) for batch in batches)
 
 
+def overflowing(
+    texts: Sequence[str], tokenizer: Any, longest: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Cut texts into windows, and yield the text's number and the token ids of each, special tokens included.
+
+    Raises:
+        ConfigError: If the tokenizer is a slow one, which gives no windows.
+    """
+    name = type(tokenizer).__name__
+    if not tokenizer.is_fast:
+        raise ConfigError(f"windows: {name} is a slow tokenizer; save a fast one, or windows=null")
+    only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
+    encoding = tokenizer(
+        list(texts),
+        truncation=True,
+        max_length=longest,
+        return_overflowing_tokens=True,
+        verbose=False,
+        **only_ids,
+    )
+    yield from zip(encoding["overflow_to_sample_mapping"], encoding["input_ids"], strict=True)
+
+
 def token_batches(
-    tokenizer: Any, texts: Sequence[str], longest: int, limit: int
+    tokenizer: Any, texts: Sequence[str], longest: int, limit: int, windows: bool = False
 ) -> Generator[TokenBatch, None, None]:
     """Batch texts of equal padded width.
 
@@ -254,6 +322,7 @@ def token_batches(
         texts: Texts in any order.
         longest: Length in tokens to which texts are truncated.
         limit: Most tokens of a batch, padding included, unless one row has more.
+        windows: Cut texts into windows instead of cutting them off: a text then has several rows.
 
     Raises:
         DataError: If a text has no token.
@@ -265,10 +334,14 @@ def token_batches(
     for first in range(0, len(order), TEXTS_AT_ONCE):
         rows = order[first : first + TEXTS_AT_ONCE]
         chunk = [texts[row] for row in rows]
-        token_ids = tokenizer(
-            chunk, truncation=True, max_length=longest, verbose=False, **only_ids
-        )["input_ids"]
-        for row, ids in zip(rows, token_ids, strict=True):
+        if windows:
+            pairs = [(rows[text], ids) for text, ids in overflowing(chunk, tokenizer, longest)]
+        else:
+            token_ids = tokenizer(
+                chunk, truncation=True, max_length=longest, verbose=False, **only_ids
+            )["input_ids"]
+            pairs = list(zip(rows, token_ids, strict=True))
+        for row, ids in pairs:
             if not ids:
                 raise DataError(f"text {row} of the batch has no token: {texts[row]!r}; remove it")
             width = batch_width(len(ids), longest)

@@ -97,7 +97,9 @@ def vectors_of(folder: Path, texts: Sequence[str]) -> np.ndarray:
     encoder: Any = HASHED_WORDS
     if description.form == VECTORS:
         longest = description.max_tokens or LONGEST
-        encoder = TransformerEncoder(str(folder / ENCODER), AUTO, max_tokens=longest)
+        encoder = TransformerEncoder(
+            str(folder / ENCODER), AUTO, max_tokens=longest, windows=description.windows
+        )
     return encoder.encode(texts).cpu().numpy()
 
 

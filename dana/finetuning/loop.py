@@ -14,6 +14,7 @@ from torch import Tensor
 from dana.core.errors import ArtifactError
 from dana.core.logging import progress
 from dana.core.rng import derive_seed, generator, torch_seed
+from dana.encoders.transformer import overflowing
 from dana.finetuning.results import SeedResult
 from dana.models.classifier import Classifier, new_classifier
 from dana.models.folder import padding_id
@@ -24,6 +25,8 @@ from dana.tasks.settings import Preset
 from dana.train.execution import Precision
 from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
+
+MOST_WINDOWS = 16  # of a text: the windows of a batch are in memory at once
 
 
 def tokenise_words(
@@ -97,6 +100,8 @@ class EncodedSplit:
         labels: Labels of shape (examples,); None without labels.
         first_tokens: For each example, the position of each word's first token, -1 for a truncated
             word; None if examples are the units.
+        windows: For each example, the token ids of its windows, special tokens included; None where
+            an example is one row.
     """
 
     tokens: list[list[int]]
@@ -105,10 +110,16 @@ class EncodedSplit:
     loss_labels: np.ndarray | None = None
     labels: np.ndarray | None = None
     first_tokens: list[np.ndarray] | None = None
+    windows: list[list[list[int]]] | None = None
 
     @classmethod
     def from_examples(
-        cls, examples: list[Example], tokenizer: Any, max_tokens: int, markers: Sequence[str] = ()
+        cls,
+        examples: list[Example],
+        tokenizer: Any,
+        max_tokens: int,
+        markers: Sequence[str] = (),
+        windows: bool = False,
     ) -> "EncodedSplit":
         """Tokenise examples without their labels, cut to `max_tokens`; of a pair the longer text is cut first.
 
@@ -117,7 +128,13 @@ class EncodedSplit:
             tokenizer: The checkpoint's tokenizer.
             max_tokens: Most tokens of an example, special tokens included.
             markers: Where the texts are pooled: the marks before the entities.
+            windows: Cut each text into windows of `max_tokens`, at most :data:`MOST_WINDOWS`,
+                instead of cutting it off.
         """
+        if windows:
+            parts = cut_windows([example.text for example in examples], tokenizer, max_tokens)
+            whole = [[token for window in part for token in window] for part in parts]
+            return cls(whole, padding_id(tokenizer), windows=parts)
         pad, words = (
             padding_id(tokenizer),
             [example.words for example in examples if example.words is not None],
@@ -145,6 +162,7 @@ class EncodedSplit:
         max_tokens: int,
         kind: Kind,
         markers: Sequence[str] = (),
+        windows: bool = False,
     ) -> "EncodedSplit":
         """Tokenise examples with their labels.
 
@@ -154,9 +172,10 @@ class EncodedSplit:
             max_tokens: See :meth:`from_examples`.
             kind: Kind of the labels.
             markers: See :meth:`from_examples`.
+            windows: See :meth:`from_examples`.
         """
         label_values = [example.label for example in examples]
-        encoding = cls.from_examples(examples, tokenizer, max_tokens, markers)
+        encoding = cls.from_examples(examples, tokenizer, max_tokens, markers, windows)
         return replace(
             encoding, loss_labels=kind.loss_labels(label_values), labels=kind.gather(label_values)
         )
@@ -190,8 +209,11 @@ class EncodedSplit:
     def batch(self, rows: np.ndarray, device: torch.device) -> tuple[Tensor, ...]:
         """Pad token ids, attention mask and, if present, token types to int64 of shape (rows, longest).
 
-        If words are the units, the third tensor is bool and marks the first token of each word.
+        If words are the units, the third tensor is bool and marks the first token of each word. If
+        texts are cut into windows, these are the rows, and the third tensor is the text of each.
         """
+        if self.windows is not None:
+            return tuple(part.to(device) for part in self._windows_of(rows, self.windows))
         lengths = torch.tensor([len(self.tokens[row]) for row in rows])
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
         ids = _pad_rows(self.tokens, rows, mask, self.pad)
@@ -201,6 +223,42 @@ class EncodedSplit:
             for place, row in enumerate(rows):
                 more[0][place, self.first_tokens[row][self.first_tokens[row] >= 0]] = True
         return tuple(part.to(device) for part in (ids, mask.long(), *more))
+
+    def _windows_of(self, rows: np.ndarray, windows: list[list[list[int]]]) -> list[Tensor]:
+        """Pad the windows of some texts; with the mask, and the text of each."""
+        parts = [window for row in rows for window in windows[row]]
+        owners = [text for text, row in enumerate(rows) for _ in windows[row]]
+        lengths = torch.tensor([len(window) for window in parts])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        ids = _pad_rows(parts, np.arange(len(parts)), mask, self.pad)
+        return [ids, mask.long(), torch.tensor(owners)]
+
+    def count_cut(self, max_tokens: int) -> int:
+        """Count the examples that have all the tokens that are read, so that longer ones are cut."""
+        if self.windows is not None:
+            return sum(len(windows) >= MOST_WINDOWS for windows in self.windows)
+        return int((self.lengths >= max_tokens).sum())
+
+
+def cut_windows(
+    texts: Sequence[str], tokenizer: Any, max_tokens: int, most: int | None = MOST_WINDOWS
+) -> list[list[list[int]]]:
+    """Cut each text into windows of at most `max_tokens`, special tokens included.
+
+    Args:
+        texts: The texts.
+        tokenizer: A fast tokenizer.
+        max_tokens: Most tokens of a window.
+        most: Most windows of a text; None for all.
+
+    Returns:
+        Token ids of the windows of each text.
+    """
+    windows: list[list[list[int]]] = [[] for _ in texts]
+    for text, ids in overflowing(texts, tokenizer, max_tokens):
+        if most is None or len(windows[text]) < most:
+            windows[text].append(ids)
+    return windows
 
 
 def _pad_rows(values: list[list[int]], rows: np.ndarray, mask: Tensor, pad: int) -> Tensor:

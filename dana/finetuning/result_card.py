@@ -82,6 +82,9 @@ from transformers import pipeline
 
 pipeline("text-classification", ".", truncation=True)(["a text", "another text"])
 ```"""
+IN_WINDOWS = """\
+It labels in dana alone: dana reads a long text in windows and averages what the model says of them.
+By themselves, transformers and sentence-transformers would read the first window only."""
 OPENED_BY = {"tfidf": OPEN_SKOPS, "vectors": OPEN_VECTORS, "finetuned": OPEN_TRANSFORMERS}
 LIBRARIES = {"tfidf": "sklearn", "vectors": "sklearn", "finetuned": "transformers"}
 ENCODER_CARD = """\
@@ -202,7 +205,7 @@ def model_card(
         candidates=_candidate_lines(choice["candidates"], choice["choice"], has_labels),
         why=_reasons(choice, has_labels),
         labels=_label_section(choice["labels"]),
-        without_dana=OPENED_BY[winner["form"]],
+        without_dana=IN_WINDOWS if winner.get("windows") else OPENED_BY[winner["form"]],
         terms=_terms(task, winner["kind"], base),
     )
 

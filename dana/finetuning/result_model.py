@@ -102,6 +102,11 @@ class Description:
         return cls(form, card.kind, labels, card.metric, columns, notes=notes)
 
     @property
+    def windows(self) -> str | None:
+        """``mean``, where longer texts are read in windows; else None."""
+        return self.notes.get("windows")
+
+    @property
     def label_kind(self) -> Kind:
         """The kind of the labels."""
         return find_kind(self.kind)(self.labels)
@@ -301,7 +306,10 @@ def open_result(folder: Path) -> ResultModel:
     if description.form == TFIDF:
         return ResultModel(folder, description, pipeline)
     encoder = TransformerEncoder(
-        str(folder / ENCODER), AUTO, max_tokens=description.max_tokens or 256
+        str(folder / ENCODER),
+        AUTO,
+        max_tokens=description.max_tokens or 256,
+        windows=description.windows,
     )
     return ResultModel(folder, description, pipeline, encoder)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
+from dana.finetuning.loop import MOST_WINDOWS
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, PooledClassifier, auto_class
 from dana.models.folder import (
@@ -60,6 +61,10 @@ ALONE = (
 )
 PAIRS = " It reads pairs of texts: `tokenizer(text, text_pair)`."
 PARTS = "Its head, `head.safetensors`, takes the mean of all tokens or two markers; `backbone/` opens with `AutoModel`."
+IN_WINDOWS = (
+    "It labels in dana alone: `dana predict` reads a long text in windows and averages what the model "
+    "says of them; by itself, transformers would read the first window only."
+)
 MAKE = "make one with: dana finetune --save"
 
 
@@ -74,6 +79,7 @@ class SavedClassifier:
         kind: Kind of the labels.
         max_tokens: Longer texts are truncated to so many tokens, special tokens included.
         markers: Marks before the entities, for a model that pools texts at them.
+        windows: Whether longer texts are read in windows of ``max_tokens``.
     """
 
     module: Classifier
@@ -81,6 +87,12 @@ class SavedClassifier:
     kind: Kind
     max_tokens: int
     markers: Sequence[str] = ()
+    windows: bool = False
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text that it reads."""
+        return self.max_tokens * (MOST_WINDOWS if self.windows else 1)
 
 
 def write_model(
@@ -125,9 +137,7 @@ def write_model(
         if licence
         else f"see {model_name(model)}",
         notes=" ".join(card.notes.split()) or "its card has no notes",
-        how=PARTS
-        if isinstance(classifier.model, PooledClassifier)
-        else ALONE.format(auto=auto, pipeline=pipeline),
+        how=_how_to_open(classifier.model, auto, pipeline),
         pairs=PAIRS if card.text_pair else "",
         warning=f"**{warning}**\n\n" if warning else "",
     )
@@ -143,6 +153,15 @@ def write_model(
         "warning": warning or None,
     }
     draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}
+
+
+def _how_to_open(model: Any, auto: str, pipeline: str) -> str:
+    """Say how a classifier is opened."""
+    if getattr(model.config, "windows", None) is not None:
+        return IN_WINDOWS
+    if isinstance(model, PooledClassifier):
+        return PARTS
+    return ALONE.format(auto=auto, pipeline=pipeline)
 
 
 def save_classifier(classifier: Classifier, tokenizer: Any, kind: Kind, folder: Path) -> None:
@@ -192,8 +211,9 @@ def open_classifier(model: str) -> SavedClassifier:
     else:
         network = load_complete(auto_class(kind.per_word), model)
     markers = getattr(config, "markers", ()) if parts else ()
+    windows = getattr(config, "windows", None) == "mean"
     return SavedClassifier(
-        Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens, markers
+        Classifier(network, kind.per_word).eval(), tokenizer, kind, max_tokens, markers, windows
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dana.tasks.card import TaskCard
 
 
+WINDOWS = ("mean",)
 BASE_WIDTH, BASE_RATE = 768, 3e-5  # of BERT-base, whose first token is trained (Devlin et al. 2019)
 MOST_RATE = 1e-3
 
@@ -82,6 +83,10 @@ class FinetuneSettings:
     """Overrides the preset."""
     pooling: Annotated[str, OneOf(POOLINGS)] | None = None
     """Overrides the preset: cls, mean or markers."""
+    windows: Annotated[str, OneOf(WINDOWS)] | None = None
+    """mean reads a text longer than max_tokens in windows of so many tokens, at most 16, and averages
+    what the model says of them, each weighted by its tokens. null cuts it off. The saved model labels
+    in this way in dana alone."""
     max_train: Count | None = None
     """Use so many training examples, the same for every model and seed."""
     text_field: str | None = None
@@ -159,6 +164,9 @@ class ProbeSettings:
     """Seed of the draws."""
     max_tokens: Annotated[Int, Field(ge=3)] = 256
     """Longer texts are truncated to so many tokens, or to the positions of the model."""
+    windows: Annotated[str, OneOf(WINDOWS)] | None = None
+    """mean reads a longer text in windows of max_tokens; its vector is the mean of theirs, each
+    weighted by its tokens. null cuts it off."""
     documents: CountOrZero = 1000
     """Retrieval: a sentence of a held-out document finds the rest of it among so many; 0 leaves it
     out."""

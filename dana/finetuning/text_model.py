@@ -75,8 +75,10 @@ class TextModel:
     def longest(self) -> int | None:
         """The most tokens of a text that it reads; None if there is no limit."""
         if self.classifier is not None:
-            return self.classifier.max_tokens
+            return self.classifier.longest
         assert self.linear is not None
+        if self.linear.description.windows is not None:
+            return None
         return self.linear.description.max_tokens
 
     def label(self, examples: Sequence[Example]) -> Answers:
@@ -94,7 +96,7 @@ class TextModel:
         cut = 0
         if encoder is not None:
             inputs = encoder.encode(texts).cpu().numpy()
-            cut = self._count_long(encoder, texts)
+            cut = encoder.count_cut(texts)
         outputs = self.linear.linear_outputs(inputs)
         unlike = None
         if self.likeness is not None:
@@ -108,25 +110,18 @@ class TextModel:
         """Label texts by a fine-tuned model."""
         module: Any = classifier.module.to(self._precision.device)
         inputs = EncodedSplit.from_examples(
-            list(examples), classifier.tokenizer, classifier.max_tokens, classifier.markers
+            list(examples),
+            classifier.tokenizer,
+            classifier.max_tokens,
+            classifier.markers,
+            classifier.windows,
         )
         outputs = predict(module, inputs, self.kind, self._precision)
-        cut = int((inputs.lengths >= classifier.max_tokens).sum())
+        cut = inputs.count_cut(classifier.max_tokens)
         unlike = None
         if self.likeness is not None:
             unlike = self.likeness.is_unlike(_hashed(joined_texts(examples)))
         return Answers(outputs, inputs.sizes, unlike, cut)
-
-    def _count_long(self, encoder: Any, texts: Sequence[str]) -> int:
-        """Count the texts that fill the encoder's tokens."""
-        longest = encoder.max_tokens
-        long_texts = [
-            text for text in texts if len(text) >= longest
-        ]  # a token has a letter or more
-        if not long_texts:
-            return 0
-        ids = encoder.tokenizer(long_texts, truncation=True, max_length=longest)["input_ids"]
-        return sum(len(tokens) >= longest for tokens in ids)
 
 
 def _hashed(texts: Sequence[str]) -> np.ndarray:

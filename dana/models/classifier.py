@@ -67,8 +67,13 @@ class Classifier(nn.Module):
             attention_mask: Same shape, 1 on real tokens.
             third: Same shape. For words, a mask of the first token of each. For pairs of texts, 1
                 on tokens of the second text; only models with token types receive it. For marked
-                entities, the number of each marker.
+                entities, the number of each marker. Or of shape (rows,), where rows are windows of
+                longer texts: the number of each one's text, ascending from 0. The logits of a text
+                are the mean of those of its windows, each weighted by its tokens.
         """
+        if third is not None and third.dim() == 1:
+            logits = self(input_ids, attention_mask)
+            return mean_by_text(logits, third, attention_mask.sum(1))
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if third is not None and not self.per_word:
             if isinstance(self.model, PooledClassifier) and self.model.parts > 1:
@@ -78,6 +83,25 @@ class Classifier(nn.Module):
         with running(self.model):
             logits = self.model(**inputs).logits
         return logits[third] if self.per_word else logits
+
+
+def mean_by_text(values: Tensor, texts: Tensor, weights: Tensor) -> Tensor:
+    """Average the values of windows over those of each text.
+
+    Args:
+        values: Shape (windows, columns).
+        texts: int64 of shape (windows,), the text of each window.
+        weights: Shape (windows,), tokens of each window.
+
+    Returns:
+        Shape (texts, columns).
+    """
+    count = int(texts.max()) + 1
+    weights = weights.to(values.dtype)
+    sums = values.new_zeros(count, values.shape[1])
+    sums = sums.index_add(0, texts, values * weights[:, None])
+    totals = values.new_zeros(count).index_add(0, texts, weights)
+    return sums / totals[:, None]
 
 
 class PooledClassifier(nn.Module):

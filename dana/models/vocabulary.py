@@ -47,7 +47,9 @@ BORDERS = {
     "WhitespaceSplit": SPACE,
 }
 KINDS = ("WordPiece", "BPE", "Unigram")
-CLASS = "PreTrainedTokenizerFast"  # reads tokenizer.json as it is; others make their own of its entries
+CLASS = (
+    "PreTrainedTokenizerFast"  # reads tokenizer.json as it is; others make their own of its entries
+)
 
 
 @dataclass
@@ -66,7 +68,11 @@ class WordCounts:
 
     def saved(self, words: Iterable[str]) -> int:
         """Count the tokens that a text would have less if each word were one."""
-        return sum(self.counts[word] * (len(self.pieces[word]) - 1) for word in words if word in self.pieces)
+        return sum(
+            self.counts[word] * (len(self.pieces[word]) - 1)
+            for word in words
+            if word in self.pieces
+        )
 
 
 def check_vocabulary(tokenizer: Any) -> str:
@@ -85,10 +91,10 @@ def check_vocabulary(tokenizer: Any) -> str:
         problem = f"is of the kind {kind}; words can be added to {', '.join(KINDS)}"
     elif len(tokenizer) != 1 + max(tokenizer.get_vocab().values()):
         problem = "has gaps or repetitions in the numbers of its tokens"
-    elif kind == "WordPiece" and splitter not in BORDERS:
-        problem = f"splits words by {splitter}; words can be added where {', '.join(BORDERS)} does"
     elif kind == "WordPiece" and _added(state):
         problem = f"has added tokens, such as {_added(state)[0]!r}; its words are in it already"
+    elif kind == "WordPiece" and splitter not in BORDERS:
+        problem = f"splits words by {splitter}; words can be added where {', '.join(BORDERS)} does"
     elif kind == "BPE" and (affix := _affix(state)):
         problem = f"marks words by {affix}"
     elif kind == "BPE" and len(_pre_tokenise(tokenizer, "a b a")) < 2:
@@ -320,6 +326,9 @@ def _extend_word_piece(state: dict[str, Any], words: Sequence[str], tokenizer: A
         "invert": False,
     }
     state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [remove, state["pre_tokenizer"]]}
+    erase = {"type": "Replace", "pattern": {"String": MARK}, "content": ""}
+    own = [state["decoder"]] if state.get("decoder") else []
+    state["decoder"] = {"type": "Sequence", "decoders": [erase, *own]}
     for number, word in enumerate(words, start=first):
         token = {"id": number, "content": word, "special": False, "normalized": True}
         token |= {"single_word": False, "lstrip": False, "rstrip": False}

@@ -13,7 +13,7 @@ from dana.report.analysis import Analysis
 from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
 from dana.report.page import Finding, Table, each, interval_text, number, percent
-from dana.report.tables import arm_name, metric_name, predicts_classes
+from dana.report.tables import arm_name, loss_unit, metric_name, predicts_classes
 from dana.report.verdicts import (
     BETTER,
     FOLD,
@@ -145,7 +145,7 @@ def highlights(analysis: Analysis) -> list[Finding]:
             ]
             meaning = (
                 f"perplexity of held-out target text before and after adaptation{_brackets(ends)}: "
-                "among how many tokens the model hesitates; lower is better"
+                f"among how many {loss_unit(tables['losses'])}s the model hesitates; lower is better"
             )
             findings.append(Finding(value, meaning))
     if "steps" in tables:

@@ -1,7 +1,7 @@
 """Read a run's folder into data frames, the input of every table and figure; missing parts are None."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from dana.core.artifacts import MANIFEST, run_manifests
+from dana.core.artifacts import MANIFEST, read_manifest, run_manifests
 from dana.core.config import RECIPE
 from dana.core.errors import ArtifactError, DanaError, nearest_path
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
@@ -434,7 +434,11 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 
 
 def read_evaluations(path: Path) -> pd.DataFrame | None:
-    """Read the held-out losses and accuracies of every trained arm; null (not measured) becomes NaN."""
+    """Read the held-out losses and accuracies of every trained arm; null (not measured) becomes NaN.
+
+    Where words were added to the vocabulary of an arm, all losses of tokens are those a character,
+    and the column ``unit`` says so: a token of one arm is then not that of another.
+    """
     folders = {ADAPTED: path / "adapted"}
     folders |= {folder.parent.name: folder for folder in sorted(path.glob("arms/*/adapted"))}
     rows: list[dict[str, Any]] = []
@@ -452,8 +456,23 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
                 rows.append({"arm": arm, **values})
     if not rows:
         return None
+    notes = {arm: read_manifest(folder) for arm, folder in folders.items()}
+    has_new_words = any("new_tokens" in arm_notes for arm_notes in notes.values())
+    is_of_tokens = all(math.isnan(row[name]) for row in rows for name in ACCURACIES)
+    if has_new_words and is_of_tokens:
+        lengths = {arm: arm_notes.get("characters_per_token") for arm, arm_notes in notes.items()}
+        rows = [_a_character(row, lengths[row["arm"]] or {}) for row in rows]
     rows.sort(key=lambda row: arm_order(row["arm"]))
     return pd.DataFrame(rows).astype({"step": int, "tokens": int})
+
+
+def _a_character(row: Mapping[str, Any], lengths: Mapping[str, float]) -> dict[str, Any]:
+    """Turn the losses of an evaluation into those a character; NaN where the length of a token is unknown."""
+    values = {**row, "unit": "character"}
+    for text in ("target", "pool"):
+        for name in (f"{text}_loss", f"{text}_loss_se"):
+            values[name] = row[name] / lengths.get(text, float("nan"))
+    return values
 
 
 def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult, ...]:

@@ -297,7 +297,8 @@ def losses_finding(table: Table) -> str:
                 f"{number(row.perplexity_after, 1)}{brackets}."
             )
     if not by_class:
-        text.append("Perplexity is among how many tokens a model hesitates; lower is better.")
+        unit = tables.loss_unit(table)
+        text.append(f"Perplexity is among how many {unit}s a model hesitates; lower is better.")
     return " ".join(text)
 
 

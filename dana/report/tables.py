@@ -256,6 +256,8 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
         frames[text] = pd.DataFrame({"tokens": last["tokens"], **ends})
     frame = pd.concat(frames, names=["text"]).reset_index()
     frame = frame[frame["before"].notna() | frame["after"].notna()].reset_index(drop=True)
+    if "unit" in evaluations:
+        frame["unit"] = evaluations["unit"].iloc[0]
     columns = (
         TEXT,
         ARM,
@@ -271,6 +273,13 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
             "predictions that is right. The head that predicts is new, so all it can do, it learnt here; what "
             "counts is what the vectors are worth for your labels, above."
         )
+    elif "unit" in evaluations:
+        caption = (
+            "Loss on held-out text a character, ± standard error over examples: the mean negative natural logarithm of "
+            "the probability that the model gave to the right token, divided by the mean length of a token in "
+            "characters. Words were added to the vocabulary of an arm, so that a token of one arm is not that of "
+            "another; characters are the same. Lower is better. Perplexity is exp(loss), a character."
+        )
     else:
         caption = (
             "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the negative "
@@ -279,6 +288,11 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
             "model, so differences are more certain than these errors suggest. Perplexity is exp(loss)."
         )
     return Table("losses", caption, frame, columns)
+
+
+def loss_unit(table: Table) -> str:
+    """Return what the losses of :func:`loss_table` are measured by: ``token``, or ``character``."""
+    return str(table.frame["unit"].iloc[0]) if "unit" in table.frame else "token"
 
 
 def predicts_classes(losses: pd.DataFrame) -> bool:

@@ -336,19 +336,24 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
 ) -> None:
     """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from."""
     target = out / MODEL
-    made_from = fingerprint(
-        {
-            "task": dict(identity),
-            "folds": folds,
-            "form": winner["form"],
-            "model": model_identity(winner["model"]) if winner["model"] else None,
-            "settings": asdict(settings) if winner["form"] == FINETUNED else None,
-            "max_tokens": max_tokens if winner["form"] == VECTORS else None,
-            "version": VERSION,
-            "baselines": BASELINE_VERSIONS[TFIDF],
-            "pool": read_manifest(out / POOL).get("fingerprint"),
-        }
-    )
+    windows = winner.get("windows")
+    of_settings = asdict(settings)
+    if settings.windows is None:
+        del of_settings["windows"]
+    depends_on = {
+        "task": dict(identity),
+        "folds": folds,
+        "form": winner["form"],
+        "model": model_identity(winner["model"]) if winner["model"] else None,
+        "settings": of_settings if winner["form"] == FINETUNED else None,
+        "max_tokens": max_tokens if winner["form"] == VECTORS else None,
+        "version": VERSION,
+        "baselines": BASELINE_VERSIONS[TFIDF],
+        "pool": read_manifest(out / POOL).get("fingerprint"),
+    }
+    if windows is not None:
+        depends_on["windows"] = windows
+    made_from = fingerprint(depends_on)
     notes = {
         "made_from": made_from,
         "choice": fingerprint(content),
@@ -359,6 +364,8 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
         "low": content["low"],
         "high": content["high"],
     }
+    if windows is not None:
+        notes["windows"] = windows
     form = FINE_TUNED if winner["form"] == FINETUNED else winner["form"]
     description = Description.of_card(form, task, **notes)
     if winner["form"] == VECTORS:
@@ -453,7 +460,10 @@ def fit(  # noqa: PLR0913, what the three forms need
         return
     if winner["form"] == VECTORS:
         assert description.max_tokens is not None
-        pipeline = _fit_vectors(task, every, winner["model"], description.max_tokens)
+        encoder = TransformerEncoder(
+            winner["model"], AUTO, max_tokens=description.max_tokens, windows=description.windows
+        )
+        pipeline = _fit_vectors(task, every, encoder)
         save_vectors(folder, winner["model"], pipeline, description)
         return
     rate = winner.get("rate")
@@ -472,10 +482,9 @@ def fit(  # noqa: PLR0913, what the three forms need
     description.write(folder)
 
 
-def _fit_vectors(task: TaskCard, examples: list[Example], model: str, max_tokens: int) -> Any:
+def _fit_vectors(task: TaskCard, examples: list[Example], encoder: TransformerEncoder) -> Any:
     """Fit the linear model of the probe to the vectors of texts, in an order that no file decides."""
     ordered = [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
-    encoder = TransformerEncoder(model, AUTO, max_tokens=max_tokens)
     vectors = encoder.encode(joined_texts(ordered)).cpu().numpy()
     kind = task.label_kind
     labels = [example.label for example in ordered]

@@ -109,8 +109,9 @@ def _candidates(
     """Describe the candidates that the steps of a run test, the cheapest first.
 
     Returns:
-        For each its ``form``, ``model``, of an adapted one its ``base``, the ``outputs`` with its
-        predictions, each with the index of its adaptation or fold, and the name of the ``last`` step
+        For each its ``form``, ``model``, of an adapted one its ``base``, ``windows`` where it reads
+        longer texts in windows, the ``outputs`` with its predictions, each with the index of its
+        adaptation or fold, and the name of the ``last`` step
         that makes one of these.
     """
     forms = [(TFIDF, TFIDF, "", f"baselines/{task}")]
@@ -137,6 +138,9 @@ def _candidates(
         }
         if model and model != BASE:
             candidate["base"] = OutputOf(BASE)
+        windows = getattr(makers[0].settings.get("settings"), "windows", None)
+        if windows is not None:
+            candidate["windows"] = windows
         rates = [step.settings.get("rate") for step in makers]
         if rates[0] is not None:
             candidate["rate"] = rates[0]

@@ -7,7 +7,7 @@ classifier of the best seed. :mod:`dana.stages.finetune` plans them.
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import generator
 from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
-from dana.finetuning.loop import Callbacks, EncodedSplit, run_seed
+from dana.finetuning.loop import MOST_WINDOWS, Callbacks, EncodedSplit, run_seed
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
@@ -51,7 +51,7 @@ from dana.tasks.examples import (
     subset,
 )
 from dana.tasks.settings import AUTO, MARKERS, Preset
-from dana.tasks.tables import collapse_warning, data_warnings
+from dana.tasks.tables import MOST_CUT, collapse_warning, data_warnings
 from dana.train.execution import Precision, make_accelerator
 from dana.train.run import check_trackers, tracker_run
 
@@ -75,6 +75,7 @@ class Finetuning:
         task: The task's card, with the names of fields that the settings override.
         preset: Hyper-parameters.
         markers: Marks before the entities, where texts are pooled at them.
+        windows: ``mean``, where longer texts are read in windows; else None.
         max_train: Number of training texts; None for all.
         data: Folder of the card's data.
         fold: The fold that is tested; None for a task without folds.
@@ -87,6 +88,7 @@ class Finetuning:
     task: TaskCard
     preset: Preset
     markers: tuple[str, ...]
+    windows: str | None
     max_train: int | None
     data: str | None
     fold: int | None
@@ -116,6 +118,8 @@ class Finetuning:
         preset = settings.resolve(task, config)
         preset, markers = _choose_pooling(settings, preset, task, data)
         check_length(config, preset.max_tokens)
+        if settings.windows is not None:
+            _check_windows(settings.windows, task, markers)
         return cls(
             model,
             config,
@@ -123,6 +127,7 @@ class Finetuning:
             task,
             preset,
             markers,
+            settings.windows,
             settings.max_train,
             data,
             fold,
@@ -148,6 +153,8 @@ class Finetuning:
         origin |= mean_head_origin(self.config, self.preset.pooling)
         if self.fold is not None:
             origin["fold"] = self.fold
+        if self.windows is not None:
+            origin["windows"] = self.windows
         return origin
 
     def read(self) -> Splits:
@@ -163,12 +170,15 @@ class Finetuning:
         tokenizer = self.tokenizer
         length = self.preset.max_tokens
         kind = self.task.label_kind
+        windows = self.windows is not None
         parts = {"train": self.training_texts(splits), "dev": splits["dev"]}
         inputs = {
-            name: EncodedSplit.with_labels(part, tokenizer, length, kind, self.markers)
+            name: EncodedSplit.with_labels(part, tokenizer, length, kind, self.markers, windows)
             for name, part in parts.items()
         }
-        inputs["test"] = EncodedSplit.from_examples(splits["test"], tokenizer, length, self.markers)
+        inputs["test"] = EncodedSplit.from_examples(
+            splits["test"], tokenizer, length, self.markers, windows
+        )
         return inputs
 
     def run(
@@ -372,8 +382,7 @@ def model_stage(
                 log.warning("model     trained again, seed %d predicts differently", best.seed)
         tokenizer = copy.deepcopy(job.tokenizer)
         tokenizer.model_max_length = job.preset.max_tokens
-        if job.markers:
-            classifier.model.config.markers = list(job.markers)
+        _note_pooling(classifier, job)
         used = {**splits, "train": job.training_texts(splits)}
         metrics = summarise(seeds)
         write_model(draft, classifier, result, job.task, tokenizer, used, model, metrics)
@@ -427,9 +436,33 @@ def fit_classifier(  # noqa: PLR0913, what decides a fine-tuning
     classifier, _ = job.run(seed, inputs, precision, "final")
     tokenizer = copy.deepcopy(job.tokenizer)
     tokenizer.model_max_length = job.preset.max_tokens
-    if job.markers:
-        classifier.model.config.markers = list(job.markers)
+    _note_pooling(classifier, job)
     return classifier, tokenizer
+
+
+def _note_pooling(classifier: Classifier, job: Finetuning) -> None:
+    """Write into a classifier's configuration how dana is to pool texts for it."""
+    config = classifier.model.config
+    if job.markers:
+        config.markers = list(job.markers)
+    if job.windows is not None or getattr(config, "windows", None) is not None:
+        config.windows = job.windows  # the base may have been trained on others
+
+
+def _check_windows(windows: str, task: TaskCard, markers: Sequence[str]) -> None:
+    """Refuse windows for texts that are not pooled as wholes.
+
+    Raises:
+        ConfigError: Says why.
+    """
+    reason = ""
+    if task.label_kind.per_word:
+        reason = "each word has a label of its own"
+    elif task.text_pair:
+        reason = "the texts are pairs"
+    elif markers:
+        reason = f"the texts are pooled at {' and '.join(markers)}; or pooling=mean"
+    require(not reason, "windows", windows, f"null: {reason}")
 
 
 def arm_name(folder: Path, model: str) -> str:
@@ -501,8 +534,17 @@ def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
         splits = job.read()
         job.raw_files.check_unchanged()
         inputs = job.encode(splits)
-        for warning in data_warnings(_describe_data(job, splits, inputs)):
+        details = _describe_data(job, splits, inputs)
+        for warning in data_warnings(details):
             log.warning("finetune  %s", warning)
+        full = details["full_texts"]
+        if 0 < full["count"] <= MOST_CUT * full["of"]:  # more are warned of
+            log.info(
+                "finetune  %d of %d test texts fill the %d tokens that are read; text beyond was cut",
+                full["count"],
+                full["of"],
+                full["max_tokens"],
+            )
         _last_inputs.clear()
         _last_inputs[key] = splits, inputs
     return _last_inputs[key]
@@ -523,8 +565,10 @@ def _describe_data(
     absent_elsewhere = kind.absent([row.label for row in splits["dev"] + splits["test"]])
     untrained = [label for label in absent_in_training if label not in absent_elsewhere]
     limit = job.preset.max_tokens
-    lengths = [len(tokens) for tokens in inputs["test"].tokens]
-    full = {"count": sum(length >= limit for length in lengths), "of": len(lengths)}
+    test = inputs["test"]
+    full = {"count": test.count_cut(limit), "of": len(test.tokens)}
+    if job.windows is not None:
+        limit *= MOST_WINDOWS
     return {
         "untrained_labels": untrained,
         "split_overlap": overlap(splits),

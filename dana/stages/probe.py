@@ -103,9 +103,13 @@ def probe_stage(
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
     check_checkpoint(model)
-    encoder = TransformerEncoder(model, AUTO, max_tokens=settings.max_tokens)
+    encoder = TransformerEncoder(
+        model, AUTO, max_tokens=settings.max_tokens, windows=settings.windows
+    )
     raw_files = RawFiles(out)
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
+    if settings.windows is not None:
+        of_probe["windows"] = settings.windows
     depends_on = {
         "model": model_identity(model, raw_files.digest),
         "pooling": asdict(read_pooling(model)),
@@ -190,7 +194,17 @@ def _probe(
         The predictions; the entries of ``probe.json``; those of ``neighbours.json``.
     """
     kind = task.label_kind
-    vectors = encoder.encode(joined_texts([*train, *test])).cpu().numpy()
+    texts = joined_texts([*train, *test])
+    vectors = encoder.encode(texts).cpu().numpy()
+    cut = encoder.count_cut(texts)
+    if cut:
+        log.info(
+            "probe     %s: %d of %d texts fill the %d tokens that are read; text beyond was cut",
+            task.name,
+            cut,
+            len(texts),
+            encoder.longest,
+        )
     labels = kind.gather([example.label for example in (*train, *test)])
     count = len(train)
     keys = text_keys(train)

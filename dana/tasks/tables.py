@@ -204,7 +204,7 @@ def data_warnings(metrics: Mapping[str, Any]) -> list[str]:
     if full and full["count"] > MOST_CUT * full["of"]:
         warnings.append(
             f"Beware: {full['count']:,} of {full['of']:,} test texts have {full['max_tokens']} tokens "
-            "or more, and no more are read: raise max_tokens of fine-tuning."
+            "or more, and text beyond is cut: raise max_tokens of fine-tuning, or set windows=mean."
         )
     return warnings
 

@@ -16,7 +16,8 @@ ADAPTER = "Load the base with `{}.from_pretrained`, then this folder with `peft.
 UNTRAINED = """The vectors of texts were trained; the head for language modelling was not, and no longer fits them.
 
 """
-WORDS = """The tokenizer has {number:,} tokens more than that of the base, for words of the text: losses a token
+NEW_WORDS = "The tokenizer has {number:,} tokens more than that of the base, for words of the text"
+LOSSES = """: losses a token
 do not compare with those of other models. In nats a character: {losses}.
 
 """
@@ -111,12 +112,15 @@ def _new_words(notes: Mapping[str, Any], *records: EvaluationRecord) -> str:
     new_tokens = notes.get("new_tokens")
     if new_tokens is None:
         return ""
+    number = new_tokens["number"]
+    if any(record.target_accuracy is not None for record in records):
+        return NEW_WORDS.format(number=number) + ".\n\n"  # its losses are not those of tokens
     losses = []
     for text, length in notes["characters_per_token"].items():
         before, after = (getattr(record, f"{text}_loss") for record in records)
         if before is not None and after is not None:
             losses.append(f"{text} {before / length:.4f} before, {after / length:.4f} after")
-    return WORDS.format(number=new_tokens["number"], losses="; ".join(losses))
+    return NEW_WORDS.format(number=number) + LOSSES.format(losses="; ".join(losses))
 
 
 def _in_turn(values: Iterable[str]) -> str:

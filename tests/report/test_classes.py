@@ -158,7 +158,7 @@ def test_cut_texts_are_said_on_the_first_screen(tmp_path):
     for file in tmp_path.glob("finetune/toy/*/metrics.json"):
         full = {"count": 30, "of": 300, "max_tokens": 64}
         write_json(file, {**json.loads(file.read_text()), "full_texts": full})
-    words = "Beware: 30 of 300 test texts have 64 tokens or more, and no more are read"
+    words = "Beware: 30 of 300 test texts have 64 tokens or more, and text beyond is cut"
     assert [words in note for note in build_report(read_run(tmp_path)).notes].count(True) == 1
     for file in tmp_path.glob("finetune/toy/*/metrics.json"):
         full = {"count": 3, "of": 300, "max_tokens": 64}

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ConfigError, SettingError
+from dana.core.errors import ConfigError
 from dana.core.schemas import DOCUMENTS, read_table
 from dana.models.folder import load_tokenizer, uncut
 from dana.train.settings import AdaptSettings
@@ -57,9 +57,9 @@ def test_transformers_opens_the_model_with_its_words(base, adapted, own_inputs):
     old = lengths(before, texts)
     new = lengths(tokenizer, texts)
     assert all(after <= length for after, length in zip(new, old, strict=True))
-    saved = read_manifest(adapted)["notes"]["new_tokens"]["saved"]["pool"]
+    saved = read_manifest(adapted)["new_tokens"]["saved"]["pool"]
     assert 1 - sum(new) / sum(old) == pytest.approx(saved, abs=1e-9)
-    assert saved > 0.02
+    assert saved > 0.005
     assert load_tokenizer(str(adapted))[1].get_vocab() == tokenizer.get_vocab()
 
 
@@ -91,7 +91,7 @@ def test_the_new_rows_are_trained(adapted, base):
 
 
 def test_the_card_gives_losses_a_character(adapted):
-    notes = read_manifest(adapted)["notes"]
+    notes = read_manifest(adapted)
     card = (adapted / "README.md").read_text()
     first = json.loads((adapted / "training.jsonl").read_text().splitlines()[0])
     loss = first["target_loss"] / notes["characters_per_token"]["target"]
@@ -115,7 +115,7 @@ def test_words_come_from_target_and_pool_text_alone(base, own_inputs, tmp_path):
 
 
 def test_adapters_and_new_words_are_refused_together():
-    with pytest.raises(SettingError, match="vocabulary"):
+    with pytest.raises(ConfigError, match="vocabulary=10"):
         AdaptSettings(vocabulary=10, adapter="lora:r=2")
 
 
