@@ -257,7 +257,7 @@ def seed_stage(
         details = {
             "model": model_name(model),
             "preset": settings.preset,
-            "settings": {**asdict(job.preset), "seeds": [seed], "max_train": job.max_train},
+            "settings": {**asdict(job.preset), "seeds": [seed], **_beside_preset(job)},
             **_describe_data(job, splits, inputs),
             "baselines": {},
             "folds": None if fold is None else fold_count(job.task, data),
@@ -438,6 +438,14 @@ def fit_classifier(  # noqa: PLR0913, what decides a fine-tuning
     tokenizer.model_max_length = job.preset.max_tokens
     _note_pooling(classifier, job)
     return classifier, tokenizer
+
+
+def _beside_preset(job: Finetuning) -> dict[str, Any]:
+    """Return the settings of a fine-tuning that no preset has."""
+    settings: dict[str, Any] = {"max_train": job.max_train}
+    if job.windows is not None:
+        settings["windows"] = job.windows
+    return settings
 
 
 def _note_pooling(classifier: Classifier, job: Finetuning) -> None:

@@ -169,6 +169,22 @@ def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage
     assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
 
 
+@pytest.mark.parametrize("launcher", ["two processes", "zero2", "zero3"])
+def test_new_words_have_the_weights_of_one_process(base, inputs, tmp_path, launcher):
+    settings = replace(ADAPT, vocabulary=40)
+    out = tmp_path / "launched"
+    arguments = write_run(base, inputs, out, settings, {})
+    run = out.with_name("launched-run")
+    (run / "target" / "fit").symlink_to(inputs[1])
+    folders = [run / "pool", run / "target" / "held_out", run / "held_out"]
+    one = adapt(base, folders, tmp_path / "one", settings).path
+    start = TWO if launcher == "two processes" else zero(launcher[-1])
+    outcome = launch(start, ADAPT_RECIPE, *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    assert_same_weights(one, out)
+    assert (one / "tokenizer.json").read_bytes() == (out / "tokenizer.json").read_bytes()
+
+
 NEW_HEAD = replace(ADAPT, head_warmup=HeadWarmup(3, margin=-9.0))
 
 

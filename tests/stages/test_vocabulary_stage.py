@@ -1,6 +1,9 @@
 """Adapt with words of the domain in the vocabulary: what is saved, opened, resumed and said."""
 
 import json
+import os
+import shutil
+import signal
 from dataclasses import replace
 
 import pytest
@@ -9,10 +12,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, Preemption
 from dana.core.schemas import DOCUMENTS, read_table
 from dana.models.folder import load_tokenizer, uncut
-from dana.train.settings import AdaptSettings
+from dana.report.run import read_evaluations
+from dana.report.tables import loss_table, loss_unit
+from dana.train import run
+from dana.train.hf_trainer import load_model
+from dana.train.records import StepRecord
+from dana.train.settings import AdaptSettings, Execution
 from tests.conftest import write_documents
 from tests.stages.tiny_training import ADAPT, adapt
 
@@ -124,9 +132,60 @@ def test_without_words_the_fingerprint_is_that_of_before():
     assert WORDS.decisive()["vocabulary"] == NUMBER
 
 
-def test_a_tokenizer_of_another_kind_is_refused_before_any_work(base, own_inputs, tmp_path):
-    import shutil
+def test_a_stopped_run_goes_on_to_the_same_bytes(base, own_inputs, adapted, tmp_path, monkeypatch):
+    def stop(accelerator, record):
+        if isinstance(record, StepRecord) and record.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
 
+    settings = replace(WORDS, execution=Execution(save_every=1))
+    with monkeypatch.context() as context:
+        context.setattr(run, "track", stop)
+        with pytest.raises(Preemption):
+            adapt(base, own_inputs, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+    resumed = adapt(base, own_inputs, tmp_path / "out", settings).path
+    for name in ("model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+        assert (resumed / name).read_bytes() == (adapted / name).read_bytes()
+
+
+def test_a_report_compares_losses_a_character(base, adapted, own_inputs, tmp_path):
+    """Where one arm has new words, the losses of all are divided by the length of a token."""
+    plain = adapt(base, own_inputs, tmp_path / "plain", ADAPT).path
+    folder = tmp_path / "run"
+    shutil.copytree(plain, folder / "arms" / "random" / "adapted")
+    alone = read_evaluations(folder)
+    assert "unit" not in alone
+    assert loss_unit(loss_table(alone)) == "token"
+    shutil.copytree(adapted, folder / "adapted")
+    both = read_evaluations(folder)
+    assert set(both["unit"]) == {"character"}
+    assert loss_unit(loss_table(both)) == "character"
+    length = read_manifest(plain)["characters_per_token"]["target"]
+    row = both[both["arm"] == "random"].iloc[0]
+    assert row["target_loss"] == pytest.approx(alone.iloc[0]["target_loss"] / length)
+    assert row["target_loss_se"] == pytest.approx(alone.iloc[0]["target_loss_se"] / length)
+
+
+def test_a_base_without_a_head_gets_one_for_its_new_words(sentence_base, own_inputs, tmp_path):
+    """As all-MiniLM is: the head is in a file of its own, and sentence-transformers opens the encoder."""
+    path = adapt(sentence_base, own_inputs, tmp_path / "out", WORDS).path
+    size = len(AutoTokenizer.from_pretrained(path))
+    model = load_model(path)[0]
+    assert model.get_output_embeddings().bias.shape == (size,)
+    library = pytest.importorskip("sentence_transformers")
+    encoder = library.SentenceTransformer(str(path))
+    assert encoder.encode(["a text"]).shape == (1, 128)
+    assert len(encoder.tokenizer) == size
+
+
+def test_a_model_with_new_words_is_trained_further(adapted, own_inputs, tmp_path):
+    further = adapt(adapted, own_inputs, tmp_path / "further", ADAPT).path
+    assert (further / "tokenizer.json").read_text() == (adapted / "tokenizer.json").read_text()
+    with pytest.raises(ConfigError, match="added tokens"):
+        adapt(adapted, own_inputs, tmp_path / "again", WORDS)
+
+
+def test_a_tokenizer_of_another_kind_is_refused_before_any_work(base, own_inputs, tmp_path):
     folder = tmp_path / "base"
     shutil.copytree(base, folder)
     file = folder / "tokenizer.json"
