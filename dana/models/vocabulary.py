@@ -283,7 +283,7 @@ def _marking(state: Mapping[str, Any]) -> Any:
     return Tokenizer.from_str(json.dumps({**state, "normalizer": _marked(state)})).normalizer
 
 
-def extend_tokenizer(tokenizer: Any, words: Sequence[str]) -> Any:
+def extend_tokenizer(tokenizer: Any, words: Sequence[str], config: Any = None) -> Any:
     """Return a copy of a tokenizer with more tokens, whose ids follow those it has.
 
     No text has more tokens than before. The copy is of a class of transformers that reads
@@ -292,9 +292,10 @@ def extend_tokenizer(tokenizer: Any, words: Sequence[str]) -> Any:
     Args:
         tokenizer: A fast tokenizer.
         words: From :func:`choose_words`.
+        config: Configuration of its model, by whose type transformers may choose a class.
 
     Raises:
-        ConfigError: If words cannot be added to it.
+        ConfigError: If words cannot be added to it, or transformers would not find them.
     """
     kind = check_vocabulary(tokenizer)
     state = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -302,6 +303,8 @@ def extend_tokenizer(tokenizer: Any, words: Sequence[str]) -> Any:
     extend[kind](state, words, tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
+        if config is not None:
+            config.save_pretrained(folder)
         file = Path(folder) / "tokenizer.json"
         file.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
         file = Path(folder) / "tokenizer_config.json"
@@ -312,8 +315,26 @@ def extend_tokenizer(tokenizer: Any, words: Sequence[str]) -> Any:
         config.pop("added_tokens_decoder", None)
         file.write_text(json.dumps(config, ensure_ascii=False), encoding="utf-8")
         extended = load_own_tokenizer(folder)
+    opened = json.loads(extended.backend_tokenizer.to_str())
+    parts = ("normalizer", "pre_tokenizer", "model")
+    if any(_plain(opened[part]) != _plain(state[part]) for part in parts):
+        raise ConfigError(
+            f"adapt.vocabulary: transformers opens the tokenizer of this model as "
+            f"{type(extended).__name__}, which would not find new words. Leave vocabulary at 0, or "
+            "take a base of another type"
+        )
     extended.name_or_path = tokenizer.name_or_path
     return extended
+
+
+def _plain(part: Any) -> Any:
+    """Return a part of a tokenizer's state as the library writes it, whoever wrote it."""
+    if isinstance(part, dict) and part.get("type") == "BPE":
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in part["merges"]]
+        return {"vocab": part["vocab"], "merges": merges, "whole": part.get("ignore_merges")}
+    if isinstance(part, dict) and part.get("type") == "Unigram":
+        return [piece for piece, _ in part["vocab"]]  # reading rounds scores
+    return part
 
 
 def _extend_word_piece(state: dict[str, Any], words: Sequence[str], tokenizer: Any) -> None:

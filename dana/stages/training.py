@@ -631,7 +631,7 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
             f"adapt.vocabulary={number}: the tokenizer breaks no word of the text that occurs twice; "
             "leave vocabulary at 0"
         )
-    extended = extend_tokenizer(tokenizer, words)
+    extended = extend_tokenizer(tokenizer, words, language_model.model.config)
     pieces: dict[str, tuple[int, ...]] = {}
     for text_counts in counts.values():
         pieces |= text_counts.pieces

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config, RobertaConfig
 
 from dana.core.errors import ConfigError
 from dana.models.folder import load_own_tokenizer, uncut
@@ -192,6 +192,14 @@ def test_equal_text_gives_equal_words_whatever_its_order():
     forth = choose_words([count_words(DOMAIN, tokenizer)], NUMBER, tokenizer)
     back = choose_words([count_words(reversed(DOMAIN), tokenizer)], NUMBER, tokenizer)
     assert forth == back
+
+
+def test_a_model_whose_tokenizer_transformers_makes_anew_is_refused():
+    tokenizer = MAKERS["bpe"]()
+    words = choose_words([count_words(DOMAIN, tokenizer)], NUMBER, tokenizer)
+    assert extend_tokenizer(tokenizer, words, RobertaConfig())
+    with pytest.raises(ConfigError, match=r"Qwen2Tokenizer.*would not find new words"):
+        extend_tokenizer(tokenizer, words, Qwen2Config())
 
 
 def with_state(tokenizer, change):
