@@ -1,4 +1,4 @@
-"""The groups ``dana plugins`` (list, check) and ``dana files`` (pack, average, fold, env)."""
+"""The groups ``dana plugins`` (list, check) and ``dana files`` (pack, average, fold, convert, env)."""
 
 import argparse
 from importlib import import_module
@@ -72,7 +72,7 @@ def add_files(add: AddCommand) -> None:
     Args:
         add: ``add_parser`` of the command line's subparsers.
     """
-    text = "a run's tokens, models, this machine: pack, average, fold, env"
+    text = "a run's tokens, models, this machine: pack, average, fold, convert, env"
     files = add_group(add, "files", text)
     add_remake(add_command(files, "pack", _pack, PACK, folder="pool/"))
     average = add_command(files, "average", _average, settings=False, json=True)
@@ -103,6 +103,19 @@ def add_files(add: AddCommand) -> None:
         help="folder of adapters, as dana adapt writes it",
     )
     fold.add_argument("--out", required=True, type=local_folder, help="folder of the model")
+    convert = add_command(files, "convert", _convert, settings=False, json=True)
+    add_remake(convert)
+    convert.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a checkpoint that dana refuses: a folder, a file of weights in it, or a Hub name",
+    )
+    convert.add_argument("--out", required=True, type=local_folder, help="folder of the model")
+    convert.add_argument(
+        "--resize-embeddings",
+        action="store_true",
+        help="give tokens that the model has no rows for the mean of their pieces' rows",
+    )
     add_command(files, "env", _env, settings=False)
 
 
@@ -159,6 +172,27 @@ def _fold(args: argparse.Namespace) -> dict[str, Any]:
     artifact = call_remaking(lambda: fold_stage(args.adapter, args.out), args.remake)
     print(f"written: {artifact.path}")
     return {"folder": artifact.path}
+
+
+def _convert(args: argparse.Namespace) -> dict[str, Any]:
+    """Write a checkpoint as a folder that dana opens: of pickled weights, an old layout or adapters.
+
+    Pickled weights (pytorch_model.bin) are read without running code of theirs, and written as
+    safetensors under the names that transformers knows. Layouts of sentence-transformers before
+    version 1 become today's, and adapters are added to the weights of their base.
+    --resize-embeddings gives tokens that were added to the tokenizer rows in the model.
+    """
+    from dana.core.remake import call_remaking
+    from dana.stages.convert import convert_stage
+
+    artifact = call_remaking(
+        lambda: convert_stage(args.model, args.out, args.resize_embeddings), args.remake
+    )
+    counts = artifact.manifest["counts"]
+    what = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()]
+    listed = f" ({', '.join(what)})" if what else ""
+    print(f"written: {artifact.path}{listed}")
+    return {"folder": artifact.path, **counts}
 
 
 def _env(args: argparse.Namespace) -> None:

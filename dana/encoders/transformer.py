@@ -189,8 +189,8 @@ class TransformerEncoder:
         """Pool the hidden states of a batch, (size, dims): one token, or the mean or maximum over a text."""
         needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
         with (
-            running(network),
             torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16),
+            running(network, "set dtype=float32 of the encoder"),
         ):
             output = network(
                 input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers

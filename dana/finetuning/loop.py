@@ -25,6 +25,7 @@ from dana.tasks.settings import Preset
 from dana.train.execution import Precision
 from dana.train.schedule import learning_rate_at
 from dana.train.supervised import batches_by_length, make_optimizer, train_supervised
+from dana.train.trial import try_precision
 
 MOST_WINDOWS = 16  # of a text: the windows of a batch are in memory at once
 
@@ -308,7 +309,8 @@ def run_seed(
         card: The task.
         preset: Hyper-parameters.
         seed: Decides the head's initial weights, the order of the examples and dropout.
-        precision: Device and number format. Processes share nothing: each works on other seeds.
+        precision: Device and number format; float32 is taken where the model fails in another.
+            Processes share nothing: each works on other seeds.
         name: Name of the run in the progress bar: task, and arm or model.
         calls: What is called meanwhile.
 
@@ -333,6 +335,7 @@ def run_seed(
         raise ArtifactError(
             f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean"
         )
+    precision = try_precision(precision, classifier, two_rows(classifier, train, device))
     peak = float(preset.learning_rate)
     optimizer = make_optimizer(classifier, peak, WEIGHT_DECAY)
     in_epoch, epochs = (
@@ -386,9 +389,17 @@ def run_seed(
     tested_epoch = _best(dev_scores, card) + 1 if best else epochs
     kind = kind.fold_into(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, calls.check_in)
-    return classifier, SeedResult(
-        seed, tested_epoch, dev_scores, outputs, round(time.monotonic() - start_time, 3)
-    )
+    seconds = round(time.monotonic() - start_time, 3)
+    return classifier, SeedResult(seed, tested_epoch, dev_scores, outputs, seconds, precision.name)
+
+
+def two_rows(
+    classifier: Classifier, split: EncodedSplit, device: torch.device
+) -> Callable[[], Tensor]:
+    """Return a function that computes the logits of the longest and the shortest text of a split."""
+    rows = np.unique([split.lengths.argmax(), split.lengths.argmin()])
+    inputs = split.batch(rows, device)
+    return lambda: classifier(*inputs)
 
 
 def _best(scores: list[float], card: TaskCard) -> int:

@@ -34,6 +34,7 @@ class SeedResult:
             best``, else after the last one.
         outputs: float32 of shape (test units, outputs): probabilities of the labels, or values.
         seconds: Time for loading, training and testing.
+        precision: Precision that it was computed in, by Accelerate's name; None if it is not known.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class SeedResult:
     dev_scores: list[float]
     outputs: np.ndarray
     seconds: float
+    precision: str | None = None
 
     @property
     def dev_score(self) -> float:

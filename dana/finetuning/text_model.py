@@ -1,7 +1,7 @@
 """Label texts with any saved model: the result of a run, or a classifier that was fine-tuned alone."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,13 +13,15 @@ from dana.core.errors import ArtifactError, PluginError
 from dana.core.files import restore_folder
 from dana.core.logging import get_logger
 from dana.finetuning.likeness import HASHED_WORDS, Likeness
-from dana.finetuning.loop import EncodedSplit, predict
+from dana.finetuning.loop import EncodedSplit, predict, two_rows
 from dana.finetuning.result_model import ResultModel, is_result, open_result
 from dana.finetuning.saved import SavedClassifier, open_classifier
+from dana.models.classifier import Classifier
 from dana.tasks.columns import Columns
 from dana.tasks.examples import Example, joined_texts
 from dana.tasks.kinds.base import Kind
 from dana.train.execution import Precision, make_accelerator
+from dana.train.trial import try_precision
 
 log = get_logger(__name__)
 
@@ -66,10 +68,19 @@ class TextModel:
     linear: ResultModel | None = None
     classifier: SavedClassifier | None = None
     likeness: Likeness | None = None
+    _tried: dict[str, Precision] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
-    def _precision(self) -> Precision:
+    def _launched(self) -> Precision:
+        """Device and precision of this process."""
         return Precision.from_accelerator(make_accelerator()).without_accelerate()
+
+    def _precision(self, module: Classifier, inputs: EncodedSplit) -> Precision:
+        """Return the precision in which the fine-tuned model runs, tried on the first texts."""
+        if "precision" not in self._tried:
+            forward = two_rows(module, inputs, self._launched.device)
+            self._tried["precision"] = try_precision(self._launched, module, forward, trains=False)
+        return self._tried["precision"]
 
     @property
     def longest(self) -> int | None:
@@ -108,7 +119,7 @@ class TextModel:
         self, classifier: SavedClassifier, examples: Sequence[Example]
     ) -> Answers:
         """Label texts by a fine-tuned model."""
-        module: Any = classifier.module.to(self._precision.device)
+        module = classifier.module.to(self._launched.device)
         inputs = EncodedSplit.from_examples(
             list(examples),
             classifier.tokenizer,
@@ -116,7 +127,8 @@ class TextModel:
             classifier.markers,
             classifier.windows,
         )
-        outputs = predict(module, inputs, self.kind, self._precision)
+        precision = self._precision(module, inputs)
+        outputs = predict(module, inputs, self.kind, precision)
         cut = inputs.count_cut(classifier.max_tokens)
         unlike = None
         if self.likeness is not None:

@@ -17,6 +17,8 @@ from dana.core.files import check_sha256, file_digest
 from dana.core.logging import get_logger
 from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
+from dana.models.convertible import SUFFIXES, convert_command, no_weights, transformer_folder
+from dana.models.embeddings import token_range
 from dana.models.head_file import head_architecture, load_head
 
 log = get_logger(__name__)
@@ -30,6 +32,17 @@ FLOATS = (
     "F16",
     "BF16",
 )  # in safetensors; a cast of others to float32 makes other weights
+
+# What to do where weights and config.json do not fit each other.
+OF_ONE_MODEL = (
+    "config.json is that of another model, or the weights were cut: copy both again from one place"
+)
+OTHER_WAYS = (
+    "--set finetune.pooling=mean needs none, nor does dana probe; dana adapt --objective causal "
+    "trains a decoder"
+)
+SEE_CONFIG = "see its config.json, or take another model, such as dana-mini"
+PRECISION = "ACCELERATE_MIXED_PRECISION"  # the variable of the environment that sets it
 
 # What transformers reads of a model's folder.
 MODEL_FILES = [
@@ -113,7 +126,10 @@ def load_complete(auto_class: Any, model: str, **options: Any) -> Any:
     """
     network, new = load_with_head(auto_class, model, **options)
     if new:
-        raise ArtifactError(f"{model}: weights are missing: {_some(new)}")
+        raise ArtifactError(
+            f"{model}: weights are missing: {_some(new)}; train them: dana adapt for tokens, "
+            f"dana finetune --save for labels"
+        )
     return network
 
 
@@ -166,19 +182,26 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
             for name, kind in kinds.items()
             if kind not in FLOATS and name.removeprefix(base) in stems
         }:
-            raise ArtifactError(f"{model}: weights are not floating-point numbers: {_some(wrong)}")
+            raise ArtifactError(
+                f"{model}: weights are not floating-point numbers: {_some(wrong)}; "
+                "use the weights of before they were quantised"
+            )
     if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
-        raise ArtifactError(f"{model}: weights are not finite: {_some(wrong)}")
+        raise ArtifactError(
+            f"{model}: weights are not finite: {_some(wrong)}; the file is damaged, or its training "
+            "diverged: copy it again, or take an earlier checkpoint"
+        )
     prefix = "" if network.base_model is network else base
     new = {name for name in missing if not name.startswith(prefix) or "pooler" in name}
     if lost := missing - new:
         raise ArtifactError(
-            f"{model}: weights of its backbone are missing: {_some(lost)}; see its config.json"
+            f"{model}: weights of its backbone are missing: {_some(lost)}; {OF_ONE_MODEL}"
         )
     other_shapes = {name for name, *_ in report["mismatched_keys"]}
     if wrong := {name for name in other_shapes if name.startswith(prefix) and "pooler" not in name}:
         raise ArtifactError(
-            f"{model}: weights have other shapes than in its config.json: {_some(wrong)}"
+            f"{model}: weights have other shapes than in its config.json: {_some(wrong)}; "
+            f"{OF_ONE_MODEL}"
         )
     # Heads of other tasks may be left over; layers and adapters may not.
     layers = {_pattern(name.removeprefix(prefix)) for name in parameters if name.startswith(prefix)}
@@ -186,8 +209,13 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
     if extra := {
         name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name
     }:
+        has_adapters = any("lora_" in name for name in extra)
+        remedy = OF_ONE_MODEL
+        if has_adapters:
+            remedy = "merge its adapters where they were trained: model.merge_and_unload() of peft"
         raise ArtifactError(
-            f"{model}: weights have no place in the model of its config.json: {_some(extra)}"
+            f"{model}: weights have no place in the model of its config.json: {_some(extra)}; "
+            f"{remedy}"
         )
     return network, frozenset(new | other_shapes)
 
@@ -263,8 +291,14 @@ def own_class(model: str) -> Any:
     config = load_config(model)
     folder = resolve_model(model)
     with loading(model):
-        name = head_architecture(adapted_base(folder) or folder) or config.architectures[0]
-        return getattr(transformers, name)
+        name = head_architecture(adapted_base(folder) or folder)
+        names = [name] if name else config.architectures or []
+        if not names:
+            raise ArtifactError(
+                f"{model}: its config.json does not say what it predicts; add, for example, "
+                '"architectures": ["BertForMaskedLM"]'
+            )
+        return getattr(transformers, names[0])
 
 
 def _pattern(parameter: str) -> str:
@@ -313,7 +347,8 @@ def load_config(model: str) -> Any:
         )
     if not isinstance(names := config.architectures or [], list):
         raise ArtifactError(
-            f"{model}: architectures={names!r} in its config.json: must be a list of names"
+            f"{model}: architectures={names!r} in its config.json: must be a list of names, "
+            'such as ["BertForMaskedLM"]'
         )
     if hasattr(config, "quantization_config"):
         raise ArtifactError(
@@ -334,14 +369,21 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     config, tokenizer = load_config(model), load_own_tokenizer(model)
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(f"{model}: has no tokenizer; save one to the folder")
-    size, ids = (
-        getattr(config, "vocab_size", None),
-        max(len(tokenizer), 1 + max(tokenizer.get_vocab().values())),
-    )
-    if size is None or ids > size:
         raise ArtifactError(
-            f"{model}: the tokenizer has {ids} tokens, the model {f'only {size}' if size else 'none'}"
+            f"{model}: has no tokenizer; copy that of the model into the folder: tokenizer.json, or "
+            "vocab.txt, vocab.json with merges.txt, or *.model"
+        )
+    size = getattr(config, "vocab_size", None)
+    ids = token_range(tokenizer)
+    if size is None:
+        raise ArtifactError(
+            f"{model}: a model of type {config.model_type} reads no tokens (no vocab_size in its "
+            "config.json); take a model of text"
+        )
+    if ids > size:
+        raise ArtifactError(
+            f"{model}: the tokenizer has {ids} tokens, the model only {size}; to give them rows: "
+            f"{convert_command(model, '--resize-embeddings')}"
         )
     return config, tokenizer
 
@@ -395,10 +437,26 @@ def loading(what: str) -> Iterator[None]:
     except Exception as error:
         message = _reason(error)
         if "trust_remote_code" in str(error):
-            message = "its architecture needs code from its folder, which dana never runs"
-        if "ignore_mismatched_sizes" in message:  # refers to a table that is silenced
-            message = "its weights have other shapes than in its config.json"
+            message = (
+                "its architecture needs code from its folder, which dana never runs; take a model "
+                "of an architecture that transformers has"
+            )
+        elif "ignore_mismatched_sizes" in message:  # refers to a table that is silenced
+            message = f"its weights have other shapes than in its config.json; {OF_ONE_MODEL}"
+        elif "Unrecognized configuration class" in message:
+            message = _no_class(message)
+        elif "does not appear to have a file named" in message:
+            message = f"{message}; {convert_command(what)} opens pytorch_model.bin"
         raise ArtifactError(f"{what}: cannot be loaded: {message}") from error
+
+
+def _no_class(message: str) -> str:
+    """Say which class transformers lacks for an architecture, from its own message."""
+    kind = re.search(r"configs?\.(\w+)'?>?|\.(\w+)Config", message)
+    auto_class = re.search(r"kind of AutoModel: (\w+)", message)
+    what = auto_class[1] if auto_class else "class"
+    named = f" ({kind[1] or kind[2]})" if kind else ""
+    return f"transformers has no {what} for its architecture{named}; {OTHER_WAYS}"
 
 
 def _reason(error: Exception) -> str:
@@ -409,8 +467,18 @@ def _reason(error: Exception) -> str:
     return message if is_plain else f"{type(error).__name__}: {message}"
 
 
+def autocast_name() -> str:
+    """Return the precision of autocast at this point, ``bfloat16`` or ``float16``; empty without it."""
+    import torch
+
+    for device in ("cuda", "cpu"):
+        if torch.is_autocast_enabled(device):
+            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return ""
+
+
 @contextmanager
-def running(network: Any) -> Iterator[None]:
+def running(network: Any, to_float32: str = f"set {PRECISION}=no") -> Iterator[None]:
     """Turn an error of a model's forward pass into an ArtifactError of one line; lack of memory stays as it is.
 
     Put it around the call of the model alone, so that it hides no error of dana.
@@ -418,9 +486,11 @@ def running(network: Any) -> Iterator[None]:
     Args:
         network: A model of transformers; its configuration knows the folder or Hub name that it was
             loaded from.
+        to_float32: What computes in float32, for a pass in another precision.
 
     Raises:
-        ArtifactError: Names the model and its library's reason.
+        ArtifactError: Names the model, the precision if it is another than float32, and its
+            library's reason.
     """
     try:
         yield
@@ -430,8 +500,13 @@ def running(network: Any) -> Iterator[None]:
         ):
             raise
         name = network.config.name_or_path or network.config.model_type
+        precision = autocast_name()
+        where = f" in {precision}" if precision else ""
+        remedy = SEE_CONFIG
+        if precision:
+            remedy = f"float32 may work: {to_float32}"
         raise ArtifactError(
-            f"{name}: the model cannot run: {_reason(error)}; see its config.json"
+            f"{name}: the model cannot run{where}: {_reason(error)}; {remedy}"
         ) from error
 
 
@@ -459,12 +534,18 @@ def check_checkpoint(model: str) -> None:
     """
     path = Path(resolve_model(model))
     if path.is_file():
+        remedy = f"name its folder: {path.parent}"
+        if path.suffix in SUFFIXES:
+            remedy = f"make a folder of it: {convert_command(model)}"
         raise ArtifactError(
-            f"{model}: expected a folder with config.json and *.safetensors, got a file"
+            f"{model}: expected a folder with config.json and *.safetensors, got a file; {remedy}"
         )
     if not path.is_dir():
         if path.is_absolute() or model.startswith(".") or model.count("/") > 1:
-            raise ArtifactError(f"{model}: no such folder{nearest_path(model)}")
+            raise ArtifactError(
+                f"{model}: no such folder{nearest_path(model)}; models that are installed: "
+                f"{', '.join([*SHIPPED, minilm.NAME, mpnet.NAME, smollm2.NAME])}"
+            )
         return  # a Hub name
     if base := adapted_base(str(path)):
         if adapted_base(resolve_model(base)):
@@ -473,19 +554,32 @@ def check_checkpoint(model: str) -> None:
             )
         return check_checkpoint(base)
     if not (path / "config.json").is_file():
-        raise ArtifactError(f"{model}: not the folder of a model: config.json is missing")
+        raise ArtifactError(
+            f"{model}: not the folder of a model: config.json is missing; {_nearby_model(path)}"
+        )
     for index in path.glob("*.index.json"):
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):
         pickles = sorted(
             file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")]
         )
-        reason = (
-            f"; {', '.join(pickles)}: pickles run code when opened and are refused"
-            if pickles
-            else ", found none"
+        if not pickles:
+            raise ArtifactError(f"{model}: needs weights as *.safetensors: it {no_weights(path)}")
+        raise ArtifactError(
+            f"{model}: needs weights as *.safetensors; {', '.join(pickles)}: pickles run code when "
+            f"opened and are refused; convert them: {convert_command(model)}"
         )
-        raise ArtifactError(f"{model}: needs weights as *.safetensors{reason}")
+
+
+def _nearby_model(folder: Path) -> str:
+    """Say what to take instead of a folder without ``config.json``."""
+    if transformer_folder(folder) != folder:
+        return f"its layout is an old one of sentence-transformers: {convert_command(str(folder))}"
+    inside = sorted(file.parent for file in folder.glob("*/config.json"))
+    inside = [place for place in inside if any(place.glob("*.safetensors"))]
+    if inside:
+        return f"did you mean {str(inside[0])!r}?"
+    return "copy the whole folder of the model"
 
 
 def _check_index(model: str, index: Path) -> None:
@@ -496,10 +590,13 @@ def _check_index(model: str, index: Path) -> None:
     for name in sorted(map(str, names)):
         if Path(name).name != name or Path(name).suffix != ".safetensors":
             raise ArtifactError(
-                f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it"
+                f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it; "
+                f"of others: {convert_command(model)}"
             )
         if not (index.parent / name).is_file():
-            raise ArtifactError(f"{model}/{index.name}: {name}: no such file")
+            raise ArtifactError(
+                f"{model}/{index.name}: {name}: no such file; copy the folder again, whole"
+            )
     if not isinstance(content.get("metadata"), dict):  # transformers reads it
         raise ArtifactError(
             f"{model}/{index.name}: the key 'metadata' is missing; add \"metadata\": {{}}"
@@ -529,7 +626,8 @@ def uncut(tokenizer: Any) -> Any:
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError(
-            f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer"
+            f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer: "
+            "save one as tokenizer.json to the model's folder"
         )
     from tokenizers import Tokenizer
 

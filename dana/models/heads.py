@@ -79,7 +79,7 @@ class WrappedModel(nn.Module):
         autocast: AbstractContextManager[Any] = nullcontext()
         if self.bf16:
             autocast = torch.autocast(device.type, torch.bfloat16)
-        with running(self.model), autocast:
+        with autocast, running(self.model):
             yield
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.models.adapters import adapted_base
+from dana.models.convertible import MODULES
 from dana.models.folder import resolve_model
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MODULES = "modules.json"
 POOLING_CONFIG = "config.json"
 # The other files that sentence-transformers reads of such a folder; a checkpoint may lack them.
 OTHER_FILES = ("config_sentence_transformers.json", "sentence_bert_config.json")

@@ -268,7 +268,9 @@ def seed_stage(
         if settings.save:
             save_model(classifier, str(draft.path / WEIGHTS))
         draft.counts = {split: len(part.tokens) for split, part in inputs.items()}
-        draft.notes["precision"] = precision.name
+        draft.notes["precision"] = precision.name  # of the launch, to which a later one is compared
+        if result.precision != precision.name:
+            draft.notes["computed_in"] = result.precision
         draft.notes[RAW_FILES] = shared.raw_files.records()
 
     return make(out, "finetune", depends_on, write)

@@ -14,22 +14,29 @@ import torch
 
 from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
-from dana.core.logging import get_logger
+from dana.core.logging import get_logger, messages
+from dana.core.rng import torch_seed
 from dana.models.folder import running
 from dana.models.language_model import ordinary_tokens
 from dana.models.varlen import NAME, has_kernel, register
 from dana.train.examples import ExampleSet
 from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, lay_out, micro_batches
-from dana.train.objectives.batch import move_tensors
+from dana.train.objectives.base import Collator
+from dana.train.objectives.batch import JointBatch, move_tensors
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
+from dana.train.trial import try_precision
 
 log = get_logger(__name__)
 
 
 def choose_execution(
-    model: Any, examples: ExampleSet, settings: TrainSettings, accelerator: Any
+    model: Any,
+    examples: ExampleSet,
+    settings: TrainSettings,
+    accelerator: Any,
+    collator: Collator | None = None,
 ) -> tuple[BatchLayout, list[str]]:
     """Choose layout and precision, and set the model's attention up for it; all ranks follow rank 0.
 
@@ -38,15 +45,24 @@ def choose_execution(
         examples: Training examples.
         settings: Settings of the run.
         accelerator: Device, precision and ranks.
+        collator: Makes training batches: with it the model is tried in the precision of the run
+            (:func:`dana.train.trial.try_precision`). None takes the precision of the device.
 
     Returns:
         Layout and size of micro-batches, and a line of text for each decision.
 
     Raises:
         ConfigError: If the model does not support the layout in the settings.
+        ArtifactError: If the model does not run.
     """
     model = model.to(accelerator.device)
-    precision = Precision.from_accelerator(accelerator)
+    asked = Precision.from_accelerator(accelerator)
+    precision = asked
+    if collator is not None:
+        examined = collator
+        precision = on_rank_0(
+            lambda: _tried_precision(model, examples, settings, accelerator, examined)
+        )
     layout, why = on_rank_0(lambda: _layout(model, settings, precision))
     # The launcher's precision is applied by Accelerate.
     bf16 = precision.name == "bf16" and not precision.from_launcher
@@ -63,6 +79,8 @@ def choose_execution(
     source = f"default of {precision.device.type}"
     if precision.from_launcher:
         source = "set by the launch (no = fp32)"
+    elif precision != asked:
+        source = f"tried in {asked.name}, {model.config.model_type} fails"
     reasons = [
         f"batch     {first_step.rows.size} examples a step = {ranks} rank(s) x {passes} "
         f"micro-batch(es) of at most {shape.budget} tokens, {len(plan)} steps",
@@ -72,6 +90,38 @@ def choose_execution(
     for line in reasons:
         log.info("%s", line)
     return shape, reasons
+
+
+def _tried_precision(
+    model: Any,
+    examples: ExampleSet,
+    settings: TrainSettings,
+    accelerator: Any,
+    collator: Collator,
+) -> Precision:
+    """Return the precision in which the longest and the shortest row of the first step run.
+
+    DeepSpeed and FSDP cut the model up and have precisions of their own: nothing is tried then.
+    """
+    precision = Precision.from_accelerator(accelerator)
+    kind = accelerator.distributed_type.value
+    if kind in ("DEEPSPEED", "FSDP"):
+        return precision
+    first_step = Plan.from_settings(examples, settings)[0]
+    batch = examples.take(first_step.rows, first_step.epochs)
+    step = collator.step_batch(batch, first_step.epochs, settings.denominator)
+    rows = np.unique([step.lengths.argmax(), step.lengths.argmin()])
+    shape = BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
+    micro = step.micro(rows, shape).to(precision.device)
+    with messages(quiet=True), torch_seed(0):  # a new head, which is not that of the run
+        module = settings.make_objective().module(model).to(precision.device)
+
+    def forward() -> torch.Tensor:
+        if isinstance(step, JointBatch):
+            return module(**micro.inputs)
+        return micro.losses(module)
+
+    return try_precision(precision, module, forward)
 
 
 def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[str, str]:

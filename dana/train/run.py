@@ -17,7 +17,7 @@ from dana.models.language_model import LanguageModel
 from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
-from dana.train.execution import describe_launch
+from dana.train.execution import Precision, describe_launch
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
@@ -233,9 +233,11 @@ class TrainingRun:
             notes = self._begin(language_model, examples, collators[0], heldout)
         notes |= describe_examples(examples, Plan.from_settings(examples, settings))
         shape, reasons = choose_execution(
-            language_model.model, examples, settings, self.accelerator
+            language_model.model, examples, settings, self.accelerator, collators[0]
         )
         launch = describe_launch(self.accelerator)
+        if not Precision.from_accelerator(self.accelerator).from_launcher:
+            launch["precision"] = "bf16" if shape.bf16 else "no"
         notes["execution"] = {"shape": asdict(shape), "reasons": reasons, **launch}
         state = prepare(language_model.model, settings, self.accelerator, shape)
         if checkpoint is None:

@@ -16,6 +16,7 @@ import numpy as np
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.rng import derive_seed, epoch_keys, hash_uniform, unit_keys_of
+from dana.models.embeddings import token_range, unused_ids
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
@@ -61,8 +62,9 @@ class Masking:
             raise ConfigError(
                 f"tokenizer {type(tokenizer).__name__} has no mask token; use a masked language model"
             )
-        special = np.zeros(len(tokenizer), dtype=bool)
+        special = np.zeros(token_range(tokenizer), dtype=bool)
         special[tokenizer.all_special_ids] = True
+        special[unused_ids(tokenizer)] = True  # no text has them: they replace no token
         parts = word_parts(tokenizer) if whole_word else None
         return cls(tokenizer.mask_token_id, special, seed, rate, parts)
 
@@ -135,7 +137,9 @@ def word_parts(tokenizer: Any) -> np.ndarray:
         ConfigError: If the vocabulary does not mark where words begin.
     """
     kind = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    pieces = [""] * token_range(tokenizer)
+    for piece, number in tokenizer.get_vocab().items():
+        pieces[number] = piece
     parts = np.full(len(pieces), WORD_START, dtype=np.int8)
     if kind["type"] == "WordPiece":
         prefix = kind["continuing_subword_prefix"]
