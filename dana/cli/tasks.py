@@ -119,6 +119,11 @@ def add_training(add: AddCommand) -> None:
         metavar="NAME",
         help="also upload the folder, privately, as organisation/name",
     )
+    adapt.add_argument(
+        "--resize-embeddings",
+        action="store_true",
+        help="give tokens that the model has no rows for the mean of their pieces' rows, in OUT-base",
+    )
 
 
 def add_tasks(add: AddCommand) -> None:
@@ -199,6 +204,10 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         given = settings_of_call(settings, args.explicit, ["model", "adapt"])
         language = settings.selection.language
         model = str(settings.model)
+        if args.resize_embeddings:
+            from dana.stages.convert import resized_model
+
+            model = resized_model(model, out.with_name(f"{out.name}-base"))
         return adapt_stage(model, pool, weights, *texts, settings.adapt, out, given, language)
 
     if not is_new:

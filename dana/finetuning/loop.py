@@ -53,7 +53,8 @@ def tokenise_words(
     """
     if not tokenizer.is_fast:
         raise ArtifactError(
-            f"{type(tokenizer).__name__}: is a slow tokenizer; labels of words need a fast one"
+            f"{type(tokenizer).__name__}: is a slow tokenizer; labels of words need a fast one: "
+            "save one as tokenizer.json to the model's folder"
         )
     texts = [" ".join(text) for text in words]
     encoding = tokenizer(texts, truncation=True, max_length=max_tokens, return_offsets_mapping=True)
@@ -443,6 +444,7 @@ def predict(
         start += rows.size
     if not np.isfinite(outputs).all():
         raise ArtifactError(
-            "the model's outputs are not finite: its weights are damaged, or training diverged"
+            "the model's outputs are not finite: its weights are damaged (copy them again), or "
+            "training diverged (lower finetune.learning_rate)"
         )
     return outputs

@@ -237,6 +237,6 @@ def _kind(model: str, labels: list[str], config: Any, parts: bool) -> Kind:
     if kind is None:
         what = f"num_labels={config.num_labels}, problem_type={config.problem_type}"
         raise ArtifactError(
-            f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}"
+            f"{model}: {what}: must be a model for one of the kinds {', '.join(KINDS)}; {MAKE}"
         )
     return kind

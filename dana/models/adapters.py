@@ -15,6 +15,7 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.core.logging import get_logger
 from dana.core.registry import build, parse_arguments
 from dana.core.rng import derive_seed, torch_seed
+from dana.models.convertible import convert_command
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -185,13 +186,18 @@ def adapted_base(model: str) -> str | None:
     try:
         base = json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{file}: names no base (base_model_name_or_path)") from error
+        raise ArtifactError(
+            f"{file}: names no base; set base_model_name_or_path to the base's folder"
+        ) from error
     if not (isinstance(base, str) and base) or Path(base).resolve() == Path(model).resolve():
         raise ArtifactError(
             f"{file}: base_model_name_or_path={base!r}: must be the base's folder or Hub name"
         )
     if not (file.parent / WEIGHTS).is_file():
-        raise ArtifactError(f"{model}: an adapter needs its tensors as {WEIGHTS}")
+        raise ArtifactError(
+            f"{model}: an adapter needs its tensors as {WEIGHTS}; of another file, add them to the "
+            f"base: {convert_command(model)}"
+        )
     if find_spec("peft") is None:
         raise ArtifactError(f"{model}: holds an adapter, which peft opens: {INSTALL}")
     return base
@@ -210,5 +216,8 @@ def fold_adapter(network: Any, folder: str) -> Any:
     with safe_open(Path(folder) / WEIGHTS, "pt") as tensors:
         names = set(tensors.keys())
     if names != set(get_peft_model_state_dict(model, save_embedding_layers=False)):
-        raise ArtifactError(f"{folder}/{WEIGHTS}: has other tensors than adapters of its base")
+        raise ArtifactError(
+            f"{folder}/{WEIGHTS}: has other tensors than adapters of its base; set "
+            f"base_model_name_or_path in {CONFIG} to the model on which it was trained"
+        )
     return model.merge_and_unload(safe_merge=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dana.core.artifacts import Draft, fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
@@ -383,7 +383,7 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     if ids > size:
         raise ArtifactError(
             f"{model}: the tokenizer has {ids} tokens, the model only {size}; to give them rows: "
-            f"{convert_command(model, '--resize-embeddings')}"
+            f"{convert_command(model, '--resize-embeddings')}; dana adapt has this flag, too"
         )
     return config, tokenizer
 
@@ -560,15 +560,19 @@ def check_checkpoint(model: str) -> None:
     for index in path.glob("*.index.json"):
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):
-        pickles = sorted(
-            file.name for file in [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pkl")]
-        )
-        if not pickles:
-            raise ArtifactError(f"{model}: needs weights as *.safetensors: it {no_weights(path)}")
-        raise ArtifactError(
-            f"{model}: needs weights as *.safetensors; {', '.join(pickles)}: pickles run code when "
-            f"opened and are refused; convert them: {convert_command(model)}"
-        )
+        _refuse_without_weights(model, path)
+
+
+def _refuse_without_weights(model: str, folder: Path) -> NoReturn:
+    """Say how to get safetensors into the folder of a model that has none."""
+    files = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pkl")]
+    pickles = sorted(file.name for file in files)
+    if not pickles:
+        raise ArtifactError(f"{model}: needs weights as *.safetensors: it {no_weights(folder)}")
+    raise ArtifactError(
+        f"{model}: needs weights as *.safetensors; {', '.join(pickles)}: pickles run code when "
+        f"opened and are refused; convert them: {convert_command(model)}"
+    )
 
 
 def _nearby_model(folder: Path) -> str:

@@ -94,7 +94,8 @@ class ChatDecoder:
         tokenizer = load_own_tokenizer(self.model)
         if not tokenizer.chat_template:
             raise ArtifactError(
-                f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model"
+                f"{self.model}: the tokenizer has no chat template; use an instruction-tuned model, "
+                "such as smollm2"
             )
         return tokenizer
 
@@ -144,7 +145,8 @@ class ChatDecoder:
         if longest + tokens > positions:
             length = f"{longest:,} tokens and {tokens:,} of a reply"
             raise DataError(
-                f"{self.model}: a conversation of {length} exceeds the model's {positions:,} positions"
+                f"{self.model}: a conversation of {length} exceeds the model's {positions:,} positions; "
+                "ask for a shorter reply, or take a model with more"
             )
         mask, cache, starts = self._resume(rows)
         new = [row[start:] for row, start in zip(rows, starts, strict=True)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.models.adapters import adapted_base
-from dana.models.convertible import MODULES
+from dana.models.convertible import MODULES, convert_command
 from dana.models.folder import resolve_model
 
 if TYPE_CHECKING:
@@ -157,13 +157,18 @@ def _read_modules(file: Path) -> list[tuple[str, str]]:
     if kinds not in SUPPORTED:
         raise ArtifactError(
             f"{file}: has the modules {', '.join(kinds) or 'none'}; "
-            "supported are a Transformer, a Pooling and, if any, a Normalize, in this order"
+            "supported are a Transformer, a Pooling and, if any, a Normalize, in this order; "
+            f"remove {MODULES} to use its transformer alone, pooled by the mean"
         )
     for kind, path in modules:
         is_here = path == "" if kind == "Transformer" else Path(path).name == path != ""
         if not is_here:
             allowed = "empty" if kind == "Transformer" else "the name of a folder beside the file"
-            raise ArtifactError(f"{file}: path={path!r} of its {kind} must be {allowed}")
+            remedy = f"; an old layout becomes today's by: {convert_command(str(file.parent))}"
+            raise ArtifactError(
+                f"{file}: path={path!r} of its {kind} must be {allowed}"
+                f"{remedy if kind == 'Transformer' else '; save the model again'}"
+            )
     return modules
 
 
@@ -181,7 +186,10 @@ def _read_mode(file: Path) -> str:
         names = [OLD_KEYS.get(key, key) for key in chosen]
     if len(names) != 1 or names[0] not in POOLINGS:
         found = ", ".join(map(str, names)) or "nothing"
-        raise ArtifactError(f"{file}: pools by {found}; supported is one of {', '.join(POOLINGS)}")
+        raise ArtifactError(
+            f"{file}: pools by {found}; supported is one of {', '.join(POOLINGS)}; "
+            f"remove {MODULES} to pool by the mean"
+        )
     return str(names[0])
 
 

@@ -94,6 +94,23 @@ def convert_stage(model: str, out: Path, resize: bool = False) -> Artifact:
     return make(out, "model", depends_on, write)
 
 
+def resized_model(model: str, out: Path) -> str:
+    """Return a model that has a row for each of its tokens: the model itself, or a copy with new rows.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        out: Folder for the copy.
+
+    Raises:
+        ArtifactError: If the model cannot be used.
+    """
+    rows = getattr(load_config(model), "vocab_size", None)
+    if rows is None or token_range(load_own_tokenizer(model)) <= rows:
+        log.info("convert   %s has a row for each of its tokens", model)
+        return model
+    return str(convert_stage(model, out, resize=True).path)
+
+
 def _find_checkpoint(model: str) -> tuple[Path, list[Path]]:
     """Return the folder of a checkpoint, and the file of weights if one was named."""
     path = Path(resolve_model(model))

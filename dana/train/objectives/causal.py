@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dana.core.config import require
 from dana.models.heads import ChunkedLosses
 from dana.train.examples import Batch, SpecialTokens
+from dana.train.objectives.architectures import is_decoder, refuse_architecture
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
 
@@ -37,20 +37,9 @@ class Causal(Objective):
 
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForCausalLM
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS,
-        )
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
-        )
 
-        # transformers also makes decoders of encoders such as BERT, and of halves of others.
-        kind = config.model_type
-        may_be_encoder = kind in {*ENCODERS, "bert-generation", "xlnet"}
-        is_encoder = may_be_encoder and not getattr(config, "is_decoder", False)
-        is_decoder = kind in DECODERS and not is_encoder and not config.is_encoder_decoder
-        allowed = f"masked for a model of type {kind}: it also sees what follows"
-        require(is_decoder, "objective", "causal", allowed)
+        if not is_decoder(config):
+            refuse_architecture("causal", config, "also sees what follows a token")
         return AutoModelForCausalLM
 
     def collator(self, tokenizer: Any, seed: int) -> CausalCollator:

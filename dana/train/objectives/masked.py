@@ -18,6 +18,7 @@ from dana.core.errors import ConfigError
 from dana.core.rng import derive_seed, epoch_keys, hash_uniform, unit_keys_of
 from dana.models.embeddings import token_range, unused_ids
 from dana.train.examples import Batch, SpecialTokens
+from dana.train.objectives.architectures import is_masked_model, refuse_architecture
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
 
@@ -224,13 +225,9 @@ class MaskedTokens(Objective):
 
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForMaskedLM
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
-        )
 
-        kind = config.model_type
-        hint = f"another for a model of type {kind}, which has no head for masked tokens: causal for a decoder"
-        require(kind in ENCODERS, "objective", "masked", hint)
+        if not is_masked_model(config):
+            refuse_architecture("masked", config, "has no head for masked tokens")
         return AutoModelForMaskedLM
 
     def collator(self, tokenizer: Any, seed: int) -> MaskedCollator:

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.config import require
 from dana.core.logging import get_logger
 from dana.core.rng import derive_seed, epoch_keys, hash_uniform
 from dana.models.heads import SelectedLogits, token_losses
 from dana.models.language_model import LanguageModel
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout, lay_out
+from dana.train.objectives.architectures import refuse_architecture
 from dana.train.objectives.base import ModelCardTerms
 from dana.train.objectives.batch import IGNORED, LossScale, MicroBatch, StepBatch, loss_scale
 from dana.train.objectives.masked import MaskedCollator, MaskedTokens, Masking, mask
@@ -195,9 +195,8 @@ class NextSentence(MaskedTokens):
     def auto_class(self, config: Any) -> Any:
         from transformers import AutoModelForPreTraining
 
-        kind = config.model_type
-        allowed = f"masked for a model of type {kind}: only bert has it"
-        require(kind == "bert", "objective", "next_sentence", allowed)
+        if config.model_type != "bert":
+            refuse_architecture("next_sentence", config, "has no such head: only bert has it")
         return AutoModelForPreTraining
 
     def prepare_model(self, model: str, seed: int, dropout: float | None = None) -> LanguageModel:

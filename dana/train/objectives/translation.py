@@ -18,6 +18,7 @@ from dana.core.errors import DataError
 from dana.models.heads import SelectedLogits
 from dana.train.examples import Batch, SpecialTokens
 from dana.train.layout import BatchLayout
+from dana.train.objectives.architectures import refuse_architecture
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, MicroBatch, StepBatch
 
@@ -154,8 +155,8 @@ class Translation(Objective):
         fits = (
             bool(config.is_encoder_decoder) and start is not None and start == config.pad_token_id
         )
-        allowed_values = f"masked or causal for a model of type {config.model_type}: no decoder begins with padding"
-        require(fits, "objective", "translation", allowed_values)
+        if not fits:
+            refuse_architecture("translation", config, "has no decoder that begins with padding")
         return AutoModelForSeq2SeqLM
 
     def collator(self, tokenizer: Any, seed: int) -> TranslationCollator:

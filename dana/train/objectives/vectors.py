@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.models.head_file import gathered
 from dana.models.heads import WrappedModel
@@ -19,6 +18,7 @@ from dana.models.varlen import NAME
 from dana.train.documents import Documents, Draw, build_documents
 from dana.train.examples import SpecialTokens, TrainingText
 from dana.train.layout import BatchLayout, lay_out
+from dana.train.objectives.architectures import is_masked_model, refuse_architecture
 from dana.train.objectives.base import Objective
 from dana.train.objectives.batch import move_tensors
 from dana.train.objectives.masked import HELDOUT_SEED
@@ -107,18 +107,16 @@ class VectorObjective(Objective):
             ConfigError: If the model is a decoder, or no text encoder.
         """
         import transformers
-        from transformers.models.auto.modeling_auto import (
-            MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS,
-        )
 
-        kind = config.model_type
-        is_encoder = kind in ENCODERS and not getattr(config, "is_decoder", False)
-        hint = f"causal for a model of type {kind}: only encoders have vectors of texts to train"
-        require(is_encoder, "objective", type(self).__name__.lower(), hint)
+        is_encoder = is_masked_model(config) and not getattr(config, "is_decoder", False)
+        if not is_encoder:
+            name = type(self).__name__.lower()
+            refuse_architecture(name, config, "has no vectors of texts to train: encoders have")
         names = config.architectures or ["AutoModel"]
         if not hasattr(transformers, names[0]):
             raise ArtifactError(
-                f"architectures={names} in its config.json: no class of transformers"
+                f"architectures={names} in its config.json: no class of transformers; "
+                'name one, such as ["BertForMaskedLM"], or remove the key'
             )
         return getattr(transformers, names[0])
 
