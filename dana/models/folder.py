@@ -261,7 +261,8 @@ def _fold_into(network: Any, folder: str, base: str) -> None:
     )
     if before and (differences := "; ".join(list_differences(before, now))):
         raise ArtifactError(
-            f"{folder}: its base {base} has changed since ({differences}); restore it"
+            f"{folder}: its base {base} has changed since ({differences}); restore it, "
+            f"or train the adapters again: dana adapt DIR --model {base} --set adapt.adapter=lora"
         )
     full = load_complete(
         own_class(base), base
