@@ -45,22 +45,23 @@ SEE_CONFIG = "see its config.json, or take another model, such as dana-mini"
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # the variable of the environment that sets it
 
 # What transformers reads of a model's folder.
-MODEL_FILES = [
-    "config.json",
-    CONFIG,
-    "generation_config.json",
-    "*.safetensors",
-    "*.safetensors.index.json",
-]
-MODEL_FILES += [
+TOKENIZER_FILES = [
     "tokenizer*",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.*",
     "merges.txt",
     "*.model",
+    "chat_template*",
 ]
-MODEL_FILES += ["chat_template*"]
+MODEL_FILES = [
+    "config.json",
+    CONFIG,
+    "generation_config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    *TOKENIZER_FILES,
+]
 
 
 def resolve_model(model: str) -> str:

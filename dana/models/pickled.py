@@ -40,11 +40,20 @@ def read_tensors(file: Path) -> "dict[str, Tensor]":
                 f"{file}: holds {what}, which needs code, and dana runs none; where the model was "
                 "made, save its weights alone: model.save_pretrained(FOLDER)"
             ) from error
-        reason = str(error).partition("\n")[0] or type(error).__name__
+        reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
         raise ArtifactError(
             f"{file}: cannot be read: {reason}; copy or download it again"
         ) from error
     tensors = _find_tensors(content)
+    others = [
+        name
+        for name, value in tensors.items()
+        if value.layout != torch.strided or value.is_quantized
+    ]
+    if others:
+        raise ArtifactError(
+            f"{file}: {others[0]} is sparse or quantised; save the model as it was before that"
+        )
     if not tensors:
         raise ArtifactError(
             f"{file}: holds no tensors by name; it must be what model.state_dict() returns"

@@ -5,7 +5,7 @@ version 1, and adapters with their base, and gives a model rows for tokens that 
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,18 @@ from dana.models.convertible import (
 from dana.models.embeddings import resize_embeddings, rows_of, token_range
 from dana.models.folder import (
     MODEL_FILES,
+    TOKENIZER_FILES,
     lacks_head,
     load_config,
     load_own_tokenizer,
     load_with_head,
+    loading,
     note_weights,
     own_class,
     quiet_transformers,
     resolve_model,
 )
+from dana.models.head_file import FILE as HEAD_FILE
 from dana.models.head_file import head_architecture
 from dana.models.pickled import (
     expected_names,
@@ -53,6 +56,18 @@ from dana.train.state import explain_write_errors
 log = get_logger(__name__)
 
 VERSION = 1  # of what is written for a given checkpoint
+# What sentence-transformers called its transformers before version 1.
+TRANSFORMERS = (
+    "Transformer",
+    "BERT",
+    "RoBERTa",
+    "XLMRoBERTa",
+    "DistilBERT",
+    "ALBERT",
+    "CamemBERT",
+    "T5",
+    "XLNet",
+)
 CARDS = ("README.md", "LICENSE", "LICENSE.txt", "NOTICE")
 
 
@@ -189,7 +204,9 @@ def _write_plain(folder: Path, files: list[Path], target: Path) -> int:
 
     inner = transformer_folder(folder)
     _copy_files(folder, target)
-    sources = files or sorted(inner.glob("*.safetensors"))
+    if (inner / HEAD_FILE).is_file():
+        shutil.copyfile(inner / HEAD_FILE, target / HEAD_FILE)
+    sources = files or sorted({*inner.glob("*.safetensors")} - {inner / HEAD_FILE})
     if not files and not sources:
         sources = pickled_files(inner)
     tensors: dict[str, Any] = {}
@@ -198,18 +215,18 @@ def _write_plain(folder: Path, files: list[Path], target: Path) -> int:
         tensors |= load_file(file) if is_safe else read_tensors(file)
     if not all(file.suffix == ".safetensors" for file in sources):
         _name_type(target, tensors)
-        expected = expected_names(_backbone(target))
-        tensors = plain_names(tensors, expected, str(sources[0]))
+        tensors = plain_names(tensors, _expected_names(target), str(sources[0]))
     save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
     return len(tensors)
 
 
-def _backbone(folder: Path) -> Callable[[], Any]:
-    """Return a function that makes the model of a folder's config.json, without weights."""
+def _expected_names(folder: Path) -> set[str]:
+    """Return the names of the parameters of the model of a folder's config.json."""
     from transformers import AutoConfig, AutoModel
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    return lambda: AutoModel.from_config(config)
+    with loading(str(folder)):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return expected_names(lambda: AutoModel.from_config(config))
 
 
 def _copy_files(folder: Path, target: Path) -> None:
@@ -222,13 +239,25 @@ def _copy_files(folder: Path, target: Path) -> None:
             if file.is_file():
                 shutil.copyfile(file, target / file.name)
     if (folder / MODULES).is_file():
-        rows = read_json(folder / MODULES)
-        for place in folders_of_modules(rows):
-            (target / place).mkdir()
-            if (folder / place / "config.json").is_file():
-                shutil.copyfile(folder / place / "config.json", target / place / "config.json")
-        rows[0] |= {"path": "", "type": "sentence_transformers.models.Transformer"}
-        write_json(target / MODULES, rows)
+        _copy_modules(folder, target)
+
+
+def _copy_modules(folder: Path, target: Path) -> None:
+    """Copy the modules of sentence-transformers behind the transformer, in today's layout."""
+    rows = read_json(folder / MODULES)
+    if not (isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)):
+        raise ArtifactError(
+            f"{folder / MODULES}: must be a list of modules; copy it again, or remove it to use the "
+            "transformer alone, pooled by the mean"
+        )
+    for place in folders_of_modules(rows):
+        (target / place).mkdir()
+        if (folder / place / "config.json").is_file():
+            shutil.copyfile(folder / place / "config.json", target / place / "config.json")
+    library, _, kind = str(rows[0].get("type")).rpartition(".")
+    if kind in TRANSFORMERS:
+        rows[0] |= {"path": "", "type": f"{library}.Transformer"}
+    write_json(target / MODULES, rows)
 
 
 def _name_type(folder: Path, tensors: dict[str, Any]) -> None:
@@ -284,7 +313,7 @@ def _merge_adapter(folder: Path, target: Path, workspace: Path) -> None:
         tensors = {key: value.contiguous().clone() for key, value in read_tensors(pickle).items()}
         save_file(tensors, adapter / ADAPTER_WEIGHTS)
     tokenizers = folder if list(folder.glob("tokenizer*")) else base
-    for pattern in MODEL_FILES[5:]:
+    for pattern in TOKENIZER_FILES:
         for file in tokenizers.glob(pattern):
             shutil.copyfile(file, adapter / file.name)
     network, tokenizer = load_model(str(adapter))
