@@ -17,9 +17,28 @@ WEIGHTS = "model.safetensors"
 
 
 def without_copies(network: Any, weights: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Keep one name of each tensor that a model has under several."""
-    names = {name for name, _ in [*network.named_parameters(), *network.named_buffers()]}
-    return {name: value for name, value in weights.items() if name in names}
+    """Keep one name of each tensor that a model has under several, that of :func:`written_names`."""
+    written = set(written_names(network).values())
+    return {name: value for name, value in weights.items() if name in written}
+
+
+def written_names(network: Any) -> dict[str, str]:
+    """Return the name under which each parameter and buffer of a model is written.
+
+    Of tied ones it is that in the backbone: a model without the head finds no other. XLM-R's class
+    names its head first.
+    """
+    backbone = f"{network.base_model_prefix}."
+    every = [
+        *network.named_parameters(remove_duplicate=False),
+        *network.named_buffers(remove_duplicate=False),
+    ]
+    chosen: dict[int, str] = {}
+    for name, value in every:
+        before = chosen.setdefault(id(value), name)
+        if name.startswith(backbone) and not before.startswith(backbone):
+            chosen[id(value)] = name
+    return {name: chosen[id(value)] for name, value in every}
 
 
 def save_network(

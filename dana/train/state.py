@@ -20,7 +20,7 @@ from dana.core.files import sync, sync_folder, temp_dir, write_errno
 from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
 from dana.models.pooling import copy_modules
-from dana.models.saving import save_network, without_copies
+from dana.models.saving import save_network, without_copies, written_names
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
 from dana.train.loop import TrainingState
 
@@ -202,8 +202,9 @@ def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> Non
         # The forward pass may read half-precision or sharded copies; the master copy is neither.
         from deepspeed.utils import safe_get_full_fp32_param
 
+        written = written_names(model)
         for name, value in learnable.items():
-            weights[name] = safe_get_full_fp32_param(value).clone()
+            weights[written[name]] = safe_get_full_fp32_param(value).clone()
     if folder is None:
         return
     # Gathering copies tied weights, which would then be written twice.

@@ -32,6 +32,7 @@ from dana.train.planner import checkpoint_gradients
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
 from dana.train.state import export_model, save_model
 from dana.train.tokens import Tokens
+from tests.families import FAMILIES
 from tests.train.conftest import MASKED, SETTINGS, bert, gradient_of_step, mean_loss, new_state
 
 
@@ -88,6 +89,18 @@ def test_what_was_saved_loads_without_dana_and_is_the_same(
         _, report = kind.from_pretrained(tmp_path / "pairs", output_loading_info=True)
         assert not report["missing_keys"], kind
     assert equal(pairs.model, load(tmp_path / "pairs", 9, NextSentence).model)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "camembert", "albert"])
+def test_tied_embeddings_are_written_where_a_model_without_the_head_finds_them(family, tmp_path):
+    FAMILIES[family].save(tmp_path / "base")
+    language_model = MaskedTokens().prepare_model(str(tmp_path / "base"), seed=0)
+    save(language_model, tmp_path / "model")
+    encoder, report = AutoModel.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert not [name for name in report["missing_keys"] if "pooler" not in name]
+    trained = language_model.model.get_input_embeddings().weight
+    assert torch.equal(encoder.get_input_embeddings().weight, trained)
+    assert load(tmp_path / "model").new == frozenset()
 
 
 def test_an_exported_model_is_complete_and_replaces_one_of_its_name(checkpoint, tmp_path):
