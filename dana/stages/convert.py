@@ -40,15 +40,9 @@ from dana.models.folder import (
 )
 from dana.models.head_file import FILE as HEAD_FILE
 from dana.models.head_file import head_architecture
-from dana.models.pickled import (
-    expected_names,
-    plain_names,
-    read_tensors,
-)
-from dana.models.pooling import (
-    OTHER_FILES,
-    read_pooling,
-)
+from dana.models.known_text import FILE as KNOWN_TEXT
+from dana.models.pickled import expected_names, plain_names, read_tensors
+from dana.models.pooling import OTHER_FILES, read_pooling
 from dana.models.saving import WEIGHTS, save_network, without_copies
 from dana.train.hf_trainer import load_model
 from dana.train.state import explain_write_errors
@@ -99,9 +93,10 @@ def convert_stage(model: str, out: Path, resize: bool = False) -> Artifact:
             if resize:
                 draft.counts["new_rows"] = _write_resized(plain, draft.path)
             else:
-                shutil.copytree(plain, draft.path, dirs_exist_ok=True)
+                for entry in plain.iterdir():
+                    entry.rename(draft.path / entry.name)
             _check(draft.path)
-        for name in CARDS:
+        for name in (*CARDS, KNOWN_TEXT):
             if (folder / name).is_file():
                 shutil.copyfile(folder / name, draft.path / name)
         note_weights(draft)

@@ -41,6 +41,8 @@ def try_precision(
         ArtifactError: If it fails in float32, or in a precision that the launch set: a launch may
             compute more than this model, and is not changed behind its back.
     """
+    if precision.name == "no" and not trains:
+        return precision  # there is nothing to fall back to: the first batch is the trial
     failure = _failure(precision, module, forward, trains)
     if not failure:
         return precision
