@@ -37,10 +37,6 @@ FLOATS = (
 OF_ONE_MODEL = (
     "config.json is that of another model, or the weights were cut: copy both again from one place"
 )
-OTHER_WAYS = (
-    "--set finetune.pooling=mean needs none, nor does dana probe; dana adapt --objective causal "
-    "trains a decoder"
-)
 SEE_CONFIG = "see its config.json, or take another model, such as dana-mini"
 PRECISION = "ACCELERATE_MIXED_PRECISION"  # the variable of the environment that sets it
 
@@ -453,12 +449,15 @@ def loading(what: str) -> Iterator[None]:
 
 
 def _no_class(message: str) -> str:
-    """Say which class transformers lacks for an architecture, from its own message."""
-    kind = re.search(r"configs?\.(\w+)'?>?|\.(\w+)Config", message)
+    """Say which class transformers lacks for an architecture, from its own message, and what works."""
+    kind = re.search(r"\.(\w+)Config\b", message)
     auto_class = re.search(r"kind of AutoModel: (\w+)", message)
-    what = auto_class[1] if auto_class else "class"
-    named = f" ({kind[1] or kind[2]})" if kind else ""
-    return f"transformers has no {what} for its architecture{named}; {OTHER_WAYS}"
+    name = auto_class[1] if auto_class else "class"
+    named = f" ({kind[1]})" if kind else ""
+    remedy = "take another model, such as dana-mini"
+    if name == "AutoModelForSequenceClassification":
+        remedy = "fine-tune it with --set finetune.pooling=mean, which needs none"
+    return f"transformers has no {name} for its architecture{named}; {remedy}"
 
 
 def _reason(error: Exception) -> str:
