@@ -443,7 +443,7 @@ def loading(what: str) -> Iterator[None]:
             message = f"its weights have other shapes than in its config.json; {OF_ONE_MODEL}"
         elif "Unrecognized configuration class" in message:
             message = _no_class(message)
-        elif "does not appear to have a file named" in message:
+        elif re.search("does not appear to have a file named .*safetensors", message):
             message = f"{message}; {convert_command(what)} opens pytorch_model.bin"
         raise ArtifactError(f"{what}: cannot be loaded: {message}") from error
 
