@@ -40,6 +40,7 @@ from dana.models.language_model import LanguageModel
 from dana.selectors.base import FittedSelector, Selector
 from dana.train.examples import Batch
 from dana.train.layout import BatchLayout, micro_batches
+from dana.train.objectives.architectures import is_decoder
 from dana.train.objectives.batch import MicroBatch, StepBatch, micro_loss
 from dana.train.objectives.causal import Causal
 from dana.train.schedule import learning_rate_at
@@ -89,10 +90,13 @@ class PerplexityGapSelector(Selector):
     @cached_property
     def base(self) -> LanguageModel:
         """The decoder, in evaluation mode on its device; it is not trained."""
+        from transformers import AutoModelForCausalLM
+
         config, tokenizer = load_tokenizer(self.model)
-        network = load_complete(
-            Causal().auto_class(config), self.model
-        )  # with its head: a new one would know nothing
+        allowed = f"a decoder, such as smollm2: a model of type {config.model_type} also sees what follows"
+        require(is_decoder(config), "model", self.model, allowed)
+        # With its head: a new one would know nothing.
+        network = load_complete(AutoModelForCausalLM, self.model)
         return LanguageModel(network.eval().to(find_device()), tokenizer)
 
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedPerplexityGap":

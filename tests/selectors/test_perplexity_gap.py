@@ -92,7 +92,9 @@ def test_long_units_are_cut_and_units_without_tokens_are_neutral(fitted, decoder
 
 def test_what_is_no_decoder_is_refused(tmp_path):
     encoder = str(toy_task.write_checkpoint(tmp_path / "bert", words=list(TARGET)))
-    with pytest.raises(ConfigError, match="masked for a model of type bert"):
+    with pytest.raises(
+        ConfigError, match="a decoder, such as smollm2: a model of type bert also sees"
+    ):
         PerplexityGapSelector(encoder).fit(["cell"])
     decoder = str(toy_task.write_decoder(tmp_path / "decoder", [*TARGET]))
     AutoModel.from_pretrained(decoder).save_pretrained(decoder)

@@ -345,14 +345,18 @@ def test_models_that_see_what_follows_are_refused_and_decoders_by_masked():
     ):
         with pytest.raises(
             ConfigError,
-            match=rf"objective='causal'.* {config.model_type}: it also sees what follows",
-        ):
+            match=rf"objective='causal'.* {config.model_type} also sees what follows",
+        ) as error:
             causal.auto_class(config)
+        is_masked = config.model_type == "bert"
+        assert ("--objective masked" in str(error.value)) == is_masked
+        can_be_tuned = config.model_type in ("t5", "xlnet")
+        assert ("dana finetune --model" in str(error.value)) == can_be_tuned
     for config in (*CONFIGS, BertConfig(is_decoder=True)):
         assert causal.auto_class(config) is AutoModelForCausalLM
     for config in CONFIGS:
         with pytest.raises(
             ConfigError,
-            match=rf"objective='masked'.* {config.model_type}, .*: causal for a decoder",
+            match=rf"objective='masked'.* {config.model_type} has .*; adapt it with --objective caus",
         ):
             OBJECTIVES.create("masked").auto_class(config)

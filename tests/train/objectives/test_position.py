@@ -197,7 +197,9 @@ def test_all_sentences_or_some(tiny_tokenizer):
 def test_decoders_are_refused():
     from transformers import GPT2Config
 
-    with pytest.raises(ConfigError, match="causal for a model of type gpt2"):
+    with pytest.raises(
+        ConfigError, match="a model of type gpt2 has no .*; adapt it with --objective causal"
+    ):
         Position().auto_class(GPT2Config())
 
 

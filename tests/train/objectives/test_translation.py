@@ -200,7 +200,7 @@ def test_models_and_tokenizers_that_cannot_translate_are_refused(tiny_tokenizer)
     objective = OBJECTIVES.create("translation")
     for config in (BertConfig(), MarianConfig(pad_token_id=0, decoder_start_token_id=1)):
         with pytest.raises(
-            ConfigError, match=rf"objective='translation'.* {config.model_type}: no decoder"
+            ConfigError, match=rf"objective='translation'.* {config.model_type} has no decoder"
         ):
             objective.auto_class(config)
     assert (
