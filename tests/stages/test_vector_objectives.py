@@ -305,7 +305,7 @@ def test_decoders_are_refused(inputs, byte_level, tmp_path, settings):
     gpt2(len(byte_level)).save_pretrained(tmp_path / "gpt2")
     byte_level.save_pretrained(tmp_path / "gpt2")
     with pytest.raises(
-        ConfigError, match="a model of type gpt2 has no .*; adapt it with --objective causal"
+        ConfigError, match=r"a model of type gpt2 has no .*; adapt it with --objective causal"
     ):
         adapt(tmp_path / "gpt2", inputs, tmp_path / "out", settings)
     assert not (tmp_path / "out").exists()

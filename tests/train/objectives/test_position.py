@@ -198,7 +198,7 @@ def test_decoders_are_refused():
     from transformers import GPT2Config
 
     with pytest.raises(
-        ConfigError, match="a model of type gpt2 has no .*; adapt it with --objective causal"
+        ConfigError, match=r"a model of type gpt2 has no .*; adapt it with --objective causal"
     ):
         Position().auto_class(GPT2Config())
 
