@@ -468,6 +468,12 @@ def _reason(error: Exception) -> str:
     return message if is_plain else f"{type(error).__name__}: {message}"
 
 
+def lacks_memory(error: Exception) -> bool:
+    """Return whether an error of a forward or backward pass is one of memory, of any library."""
+    is_named = re.search("out of memory|ALLOC_FAILED|allocate", str(error))
+    return isinstance(error, MemoryError) or is_named is not None
+
+
 def autocast_name() -> str:
     """Return the precision of autocast at this point, ``bfloat16`` or ``float16``; empty without it."""
     import torch
@@ -496,9 +502,7 @@ def running(network: Any, to_float32: str = f"set {PRECISION}=no") -> Iterator[N
     try:
         yield
     except Exception as error:
-        if isinstance(error, MemoryError) or re.search(
-            "out of memory|ALLOC_FAILED|allocate", str(error)
-        ):
+        if lacks_memory(error):
             raise
         name = network.config.name_or_path or network.config.model_type
         precision = autocast_name()

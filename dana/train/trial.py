@@ -13,6 +13,7 @@ from torch import Tensor
 from dana.core.errors import ArtifactError, DanaError
 from dana.core.logging import get_logger
 from dana.core.rng import torch_seed
+from dana.models.folder import lacks_memory
 from dana.train.execution import LAUNCH, Precision
 
 log = get_logger(__name__)
@@ -76,13 +77,13 @@ def _failure(
             if trains:
                 outputs.float().sum().backward()
             is_finite = bool(outputs.isfinite().all())
-    except torch.OutOfMemoryError:  # the first step says it, with the setting to change
-        return ""
     except ArtifactError as error:
         return str(error)
     except DanaError:
         raise
     except Exception as error:  # a library's, of any kind
+        if lacks_memory(error):  # the first step says it, with the setting to change
+            return ""
         reason = str(error).strip().partition("\n")[0]
         return (
             f"{_name_of(module)}: the model cannot be trained in {NAMES[precision.name]}: "

@@ -95,9 +95,17 @@ def test_what_fails_in_float32_too_is_one_line():
     assert try_precision(FLOAT32, model, model, trains=False) is FLOAT32
 
 
-def test_lack_of_memory_is_left_to_the_first_step():
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"),
+        MemoryError(),
+    ],
+)
+def test_lack_of_memory_is_left_to_the_first_step(error):
     def lack(outputs):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
     model = Model(lack)
     assert try_precision(BF16, model, model) is BF16
