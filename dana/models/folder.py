@@ -470,8 +470,10 @@ def _reason(error: Exception) -> str:
 
 def lacks_memory(error: Exception) -> bool:
     """Return whether an error of a forward or backward pass is one of memory, of any library."""
+    import torch
+
     is_named = re.search("out of memory|ALLOC_FAILED|allocate", str(error))
-    return isinstance(error, MemoryError) or is_named is not None
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_named is not None
 
 
 def autocast_name() -> str:
