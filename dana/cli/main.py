@@ -79,6 +79,7 @@ def run_script(
 
 def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> int:
     """Parse words and run what they name; returns an exit code."""
+    _write_utf8()
     args = argparse.Namespace()
     try:
         with report_errors_once():
@@ -110,6 +111,16 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
             file=sys.stderr,
         )
         return 130
+
+
+def _write_utf8() -> None:
+    """Write both standard streams in UTF-8 whatever the locale, so that no text ends a command.
+
+    What UTF-8 cannot hold, half a character in the name of a file, is escaped.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # another stream is that of a caller in Python
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _describe(error: Exception) -> str:

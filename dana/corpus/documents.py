@@ -21,6 +21,7 @@ from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs, Record
 from dana.corpus.slices import parse_sources
 from dana.corpus.sources import Source, expand
+from dana.corpus.text import REPLACEMENT
 
 log = get_logger(__name__)
 
@@ -31,7 +32,6 @@ LAYOUTS = {
     "paragraph": "one per paragraph (between blank lines)",
     "file": "the whole file",
 }
-REPLACEMENT = "\ufffd"  # in place of bytes that are not UTF-8
 MAX_LOGGED_FILES = 10
 
 

@@ -1,7 +1,6 @@
 """Count hashed n-grams of words, or of characters within words: sparse counts of each text by bucket of the SHA-256."""
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -13,14 +12,18 @@ from scipy import sparse
 
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.scripts import WordPattern
 
 BATCH = 1024  # texts; each distinct n-gram of a batch is hashed once
 
-_WORD_PUNCT = re.compile(r"\w+|[^\w\s]+")
+_WORD_PUNCT = WordPattern(r"\w+|[^\w\s]+")
 
 
 def word_punct(text: str) -> list[str]:
-    """Lower-cased runs of word characters and of punctuation, as NLTK's ``WordPunctTokenizer`` splits."""
+    """Split a text into lower-cased runs of word characters and of punctuation, as NLTK's ``WordPunctTokenizer`` does.
+
+    In scripts without spaces each character is a word (:mod:`dana.core.scripts`).
+    """
     return _WORD_PUNCT.findall(text.lower())
 
 

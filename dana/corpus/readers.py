@@ -30,6 +30,7 @@ from dana.corpus.delimited import parse_delimited
 from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Record
 from dana.corpus.sources import Source, expand, format_of
+from dana.corpus.text import without_surrogates
 
 log = get_logger(__name__)
 
@@ -107,6 +108,8 @@ def parse_json_lines(path: File, lines: Lines) -> Iterator[Record]:
         ) as error:  # a number of 5,000 digits is a plain ValueError
             value, problem = None, f"not JSON: {error}"
         else:
+            if "\\ud" in line or "\\uD" in line:  # escaped, the only way to write half a character
+                value = without_surrogates(value)
             problem = (
                 ""
                 if isinstance(value, dict)

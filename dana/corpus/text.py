@@ -3,14 +3,23 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from dana.core.files import text_digest
+from dana.core.scripts import WordPattern
 
 # Control characters other than tab and newline, lone surrogates, the byte-order mark and
-# non-characters.
-_UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+# non-characters; and marks of formatting that no reader sees: soft hyphens, spaces of no width,
+# directions of writing, invisible operators, annotations. Joiners stay: Persian, the scripts of
+# India and emoji are spelt with them.
+_UNWANTED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff"
+    "\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufff9-\ufffb\U000e0001]"
+)
+REPLACEMENT = "\ufffd"  # stands for what cannot be read
+_SURROGATES = re.compile("[\ud800-\udfff]")
 # All line ends of str.splitlines: dropping a form feed would join two words.
 _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # Marks of annotated data, with their replacements: tags, entity markers, brackets as treebanks
@@ -29,16 +38,31 @@ ENTITY_MARKERS = [
     ("[E1]", "[E2]"),
     ("<e1>", "<e2>"),
 ]  # before the two entities of a relation
-_WORD = re.compile(r"\w+")
-_ASCII_WORDS = {code: chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)}
+_WORD = WordPattern(r"\w+")
+_ASCII_WORDS = {code: chr(code).lower() if _WORD.findall(chr(code)) else " " for code in range(128)}
 
 
 def normalise(text: str) -> str:
-    """Normalise a text: NFC, newlines as line ends, no control characters, no white space at either end. Idempotent."""
+    """Clean a text: NFC, newlines as line ends, no white space at either end; idempotent.
+
+    Control characters, lone surrogates and invisible marks of formatting are dropped. Every text
+    that enters is cleaned here, by whatever door.
+    """
     if text.isprintable():  # nothing to drop or replace: the same result, three times as fast
         return unicodedata.normalize("NFC", text).strip()
     text = _LINE_ENDS.sub("\n", text)
     return unicodedata.normalize("NFC", _UNWANTED.sub("", text)).strip()
+
+
+def without_surrogates(value: Any) -> Any:
+    """Drop lone surrogates from a value of JSON, names of fields included: no file and no table can hold them."""
+    if isinstance(value, str):
+        return _SURROGATES.sub("", value)
+    if isinstance(value, list):
+        return [without_surrogates(part) for part in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(part) for key, part in value.items()}
+    return value
 
 
 def strip_markers(text: str) -> str:
@@ -69,7 +93,10 @@ def one_line(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Reduce a text to its words, joined by spaces, for comparison: NFKC, lower case, word characters only."""
+    """Reduce a text to its words, joined by spaces, for comparison: NFKC, lower case, word characters only.
+
+    In scripts without spaces each character is a word (:mod:`dana.core.scripts`).
+    """
     if text.isascii():  # the same result, twice as fast
         return " ".join(text.translate(_ASCII_WORDS).split())
     return " ".join(_WORD.findall(unicodedata.normalize("NFKC", text).lower()))

@@ -8,11 +8,17 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
+from dana.core.scripts import CHARACTER, has_unspaced, separate
+
+WORD = r"\b\w\w+\b"  # the default of scikit-learn
 
 
 @dataclass(frozen=True)
 class HashingEncoder:
     """Signed hashed counts of words and word pairs, L2-normalised. O(characters), no training, no files.
+
+    Words have two characters or more; in scripts without spaces each character is a word
+    (:mod:`dana.core.scripts`).
 
     Attributes:
         dims: Length of a vector.
@@ -38,5 +44,15 @@ class HashingEncoder:
 
         if not texts:
             return torch.zeros(0, self.dims)
-        vectorizer = HashingVectorizer(n_features=self.dims, ngram_range=(1, self.words), norm="l2")
+        options: dict[str, Any] = {}
+        if any(map(has_unspaced, texts)):
+            options["preprocessor"] = _separate_lower
+            options["token_pattern"] = rf"{CHARACTER}|{WORD}"
+        vectorizer = HashingVectorizer(
+            n_features=self.dims, ngram_range=(1, self.words), norm="l2", **options
+        )
         return torch.from_numpy(vectorizer.transform(texts).astype("float32").toarray())
+
+
+def _separate_lower(text: str) -> str:
+    return separate(text.lower())

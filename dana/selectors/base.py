@@ -20,6 +20,7 @@ from dana.core.errors import DataError
 from dana.core.registry import plugin_errors
 from dana.core.rng import derive_seed
 from dana.core.schemas import SCORES
+from dana.corpus.text import normalise
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode, encoder_identity
 from dana.encoders.cache import DTYPES, create_encoder
@@ -245,7 +246,7 @@ class Selector(ABC):
 
 
 def as_units(units: Units | Iterable[str], name: str) -> Units:
-    """Convert a list of texts to units of one unnamed document; units are returned unchanged.
+    """Convert a list of texts, cleaned, to units of one unnamed document; units are returned unchanged.
 
     Raises:
         DataError: If it is a single text, a table or not a list, or an item is not text.
@@ -255,10 +256,11 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
     is_table = isinstance(units, Mapping) or hasattr(units, "columns")
     if isinstance(units, str) or is_table or not isinstance(units, Iterable):
         raise DataError(f"{name} is a {type(units).__name__}; give a list of texts")
-    texts = list(units)
-    for row, text in enumerate(texts):
+    texts = []
+    for row, text in enumerate(units):
         if not isinstance(text, str):
             raise DataError(f"{name}[{row}] is a {type(text).__name__}, not text")
+        texts.append(normalise(text))
     return Units.of_texts(texts)
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 from torch import Tensor
 
 from dana.core.config import require
+from dana.core.scripts import WordPattern
 from dana.corpus.hashed_ngrams import BucketCounts, CharacterNgrams, HashedNgrams
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
@@ -105,7 +106,9 @@ class DSIRSelector(Selector):
 
 _BRACKETS = re.compile(r"-[lr][rcs]b-")
 _CLITIC = re.compile(r"\s*(n)?['\u2019](?=(?:s|t|re|ve|ll|d|m)\b)")
-_PLAIN = re.compile(r"[^\W\d_]+|((?:\d|(?<!\w)@)(?:[.,]?[\d@])*)")
+_PLAIN = r"[^\W\d_]+|((?:\d|(?<!\w)@)(?:[.,]?[\d@])*)"
+_RUNS = re.compile(_PLAIN)
+_WORDS = WordPattern(_PLAIN)
 NUMBER = "0"
 
 
@@ -115,10 +118,24 @@ def plain_words(text: str) -> list[str]:
     Traces of a data set's preprocessing are removed, so that they do not tell target from pool
     text: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names
     of treebanks (``-LRB-``) are dropped like brackets, and an ``@`` in place of a number counts as
-    a number (as in PubMed RCT).
+    a number (as in PubMed RCT). In scripts without spaces each character is a word
+    (:mod:`dana.core.scripts`).
     """
-    plain = _CLITIC.sub(r"\1", _BRACKETS.sub(" ", text.lower()))
-    return [NUMBER if match[1] else match[0] for match in _PLAIN.finditer(plain)]
+    return [NUMBER if match[1] else match[0] for match in _WORDS.finditer(_without_traces(text))]
+
+
+def plain_runs(text: str) -> list[str]:
+    """Split text as :func:`plain_words`, but leave what stands between spaces in one piece in every script.
+
+    Parts of words, as :class:`dana.corpus.hashed_ngrams.CharacterNgrams` counts them, then reach
+    over several characters of a script without spaces.
+    """
+    return [NUMBER if match[1] else match[0] for match in _RUNS.finditer(_without_traces(text))]
+
+
+def _without_traces(text: str) -> str:
+    """Lower-case a text and remove the traces of preprocessing that :func:`plain_words` names."""
+    return _CLITIC.sub(r"\1", _BRACKETS.sub(" ", text.lower()))
 
 
 @dataclass(frozen=True)
@@ -222,7 +239,7 @@ class LexicalSelector(Selector):
 def kinds_of_ngrams(order: int, characters: int, buckets: int) -> tuple[BucketCounts, ...]:
     """Return the two kinds of features: n-grams of words, and of characters inside a word."""
     return HashedNgrams(order, buckets, plain_words), CharacterNgrams(
-        2, characters, buckets, plain_words
+        2, characters, buckets, plain_runs
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import Artifact, Draft, make, write_json
 from dana.core.logging import get_logger
 from dana.core.registry import ENCODERS
+from dana.core.scripts import TOKEN, has_unspaced
 from dana.corpus.documents import source_digests
 from dana.encoders.base import encode, encoder_identity, has_vectors
 from dana.finetuning.probe import (
@@ -232,7 +233,8 @@ def fit_tfidf(task: TaskCard, texts: Sequence[str], targets: np.ndarray) -> Any:
         model = Ridge()
         grid = {"ridge__alpha": [1 / strength for strength in STRENGTHS]}
     # The pattern keeps punctuation, so that no text is empty.
-    words = TfidfVectorizer(token_pattern=r"\w+|[^\w\s]", ngram_range=(1, 2), sublinear_tf=True)
+    pattern = TOKEN if any(map(has_unspaced, texts)) else r"\w+|[^\w\s]"
+    words = TfidfVectorizer(token_pattern=pattern, ngram_range=(1, 2), sublinear_tf=True)
     pipe = make_pipeline(words, model)
     scoring = {"macro_f1": "f1_macro", "micro_f1": "f1_micro"}.get(task.metric)
     largest = len(texts)  # of a class, whose texts the inner folds share

@@ -1,6 +1,5 @@
 """Measure, before a model is adapted on selected text, what that text could teach it."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,7 @@ from scipy.spatial.distance import jensenshannon
 
 from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, read_manifest
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
+from dana.core.scripts import WordPattern
 from dana.models.folder import model_identity
 from dana.models.known_text import read_known_text
 from dana.stages.training import TrainingData, folder_text
@@ -22,6 +22,7 @@ from dana.train.run import base_losses, heldout_examples
 from dana.train.settings import AdaptSettings
 
 WORDS = 20_000  # of each text, so that the distances of tasks have the same bias
+_WORD = WordPattern(r"\w+")
 
 
 def gate_stage(
@@ -111,4 +112,4 @@ def word_distance(first: Path, second: Path) -> float:
 
 def _words(folder: Path) -> Iterator[str]:
     for document in iterate_documents(folder):
-        yield from re.findall(r"\w+", document.text.lower())
+        yield from _WORD.findall(document.text.lower())

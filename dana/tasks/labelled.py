@@ -444,7 +444,7 @@ def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
     cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
     group = [
-        str(cell).strip() or row for cell, row in zip(cells, frame.index, strict=True)
+        normalise(str(cell)) or row for cell, row in zip(cells, frame.index, strict=True)
     ]  # of none: a group alone
     parts = {
         "id": [*ids],

@@ -83,8 +83,16 @@ def base_losses(state: TrainingState, heldout: HeldOut) -> dict[str, Any]:
     return {"base_losses": means_and_errors}
 
 
-def describe_examples(examples: ExampleSet, plan: Plan) -> dict[str, Any]:
-    """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit."""
+def describe_examples(
+    examples: ExampleSet, plan: Plan, collators: Sequence[Collator] = ()
+) -> dict[str, Any]:
+    """Describe examples and epochs for the manifest; warn of so many epochs that it would overfit.
+
+    Args:
+        examples: Examples of the run.
+        plan: Its steps and epochs.
+        collators: What makes the batches of each phase, which may have warnings of their own.
+    """
     weights = examples.first_part.weights
     size = effective_sample_size(weights)
     if round(size) < weights.size:
@@ -96,7 +104,11 @@ def describe_examples(examples: ExampleSet, plan: Plan) -> dict[str, Any]:
     warnings = []
     if plan.epochs >= OVERFIT_FROM:
         warnings.append(MANY_EPOCHS.format(epochs=plan.epochs, examples=weights.size))
-        log.warning("%s", warnings[-1])
+    for collator in collators:
+        warnings += collator.warnings(examples)
+    warnings = list(dict.fromkeys(warnings))  # of several phases
+    for warning in warnings:
+        log.warning("%s", warning)
     return {"effective_sample_size": size, "epochs": round(plan.epochs, 3), "warnings": warnings}
 
 
@@ -231,7 +243,7 @@ class TrainingRun:
             notes = dict(checkpoint.notes)
         else:
             notes = self._begin(language_model, examples, collators[0], heldout)
-        notes |= describe_examples(examples, Plan.from_settings(examples, settings))
+        notes |= describe_examples(examples, Plan.from_settings(examples, settings), collators)
         shape, reasons = choose_execution(
             language_model.model, examples, settings, self.accelerator, collators[0]
         )

@@ -11,10 +11,11 @@ import numpy as np
 
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.scripts import WordPattern
 
 UNKNOWN, BEGIN, END = 0, 1, 2
 MARKS = ("<unk>", "<s>", "</s>")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
+_WORD = WordPattern(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
 _ASCII_WORD = re.compile(
     r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S"
 )  # the same words for ASCII text, 1.5 times as fast
@@ -24,8 +25,9 @@ _BATCH = 8192  # texts at a time, which bounds the memory of their words
 def split_words(text: str) -> list[str]:
     """Split a text into lower-cased words; runs of digits and other single characters are words too.
 
-    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. Words contain no white space, as
-    ARPA files require.
+    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. In scripts without spaces each
+    character is a word (:mod:`dana.core.scripts`). Words contain no white space, as ARPA files
+    require.
     """
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
 

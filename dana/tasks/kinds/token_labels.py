@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.config import require
+from dana.corpus.text import REPLACEMENT, normalise
 from dana.tasks.kinds.base import UNSEEN, Kind, Label, Tallies
 
 OUTSIDE = "O"
@@ -47,7 +48,9 @@ class TokenLabels(Kind):
             raise ValueError(f"is {type(value).__name__}, not a list of words")
         if not all(word.strip() for word in words):
             raise ValueError("has an empty word")
-        return " ".join(words), tuple(words)
+        # A word of which nothing is left keeps its place, because it has a label.
+        cleaned = tuple(normalise(word) or REPLACEMENT for word in words)
+        return " ".join(cleaned), cleaned
 
     def read(self, value: Any) -> Label:
         self.names_in(value)

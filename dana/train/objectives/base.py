@@ -36,6 +36,10 @@ class Collator(ABC):
             denominator: One of :data:`dana.train.DENOMINATORS`.
         """
 
+    def warnings(self, examples: ExampleSet) -> list[str]:
+        """Return sentences on what the examples make of the settings, which are logged and in the model card."""
+        return []
+
 
 @dataclass(frozen=True)
 class ModelCardTerms:

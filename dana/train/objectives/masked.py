@@ -9,6 +9,8 @@ entries.
 import json
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +18,9 @@ import numpy as np
 from dana.core.config import require
 from dana.core.errors import ConfigError
 from dana.core.rng import derive_seed, epoch_keys, hash_uniform, unit_keys_of
+from dana.core.scripts import begins_unspaced
 from dana.models.embeddings import token_range, unused_ids
-from dana.train.examples import Batch, SpecialTokens
+from dana.train.examples import Batch, ExampleSet, SpecialTokens
 from dana.train.objectives.architectures import is_masked_model, refuse_architecture
 from dana.train.objectives.base import Collator, ModelCardTerms, Objective
 from dana.train.objectives.batch import IGNORED, StepBatch
@@ -126,7 +129,8 @@ def word_parts(tokenizer: Any) -> np.ndarray:
 
     WordPiece marks continuations by ##. Other tokenizers mark the space before a word, which
     punctuation lacks, so punctuation is recognised by its characters; a letter after it begins a
-    word.
+    word. In scripts without spaces (:mod:`dana.core.scripts`) each piece begins a word, or a whole
+    clause would be one.
 
     Args:
         tokenizer: A fast Hugging Face tokenizer.
@@ -144,21 +148,67 @@ def word_parts(tokenizer: Any) -> np.ndarray:
     parts = np.full(len(pieces), WORD_START, dtype=np.int8)
     if kind["type"] == "WordPiece":
         prefix = kind["continuing_subword_prefix"]
-        parts[[piece.startswith(prefix) and piece != prefix for piece in pieces]] = CONTINUATION
+        for index, piece in enumerate(pieces):
+            rest = piece.removeprefix(prefix)
+            if piece.startswith(prefix) and rest and not begins_unspaced(rest):
+                parts[index] = CONTINUATION
         return parts
     mark = next((mark for mark in MARKS if any(piece.startswith(mark) for piece in pieces)), None)
     if mark is None:
         raise ConfigError(
             f"whole_word=True: {type(tokenizer).__name__}'s vocabulary does not mark where words begin"
         )
-    texts = [_bytes_to_text(piece) for piece in pieces] if mark == MARKS[0] else pieces
-    for index, (piece, text) in enumerate(zip(pieces, texts, strict=True)):
+    is_bytes = mark == MARKS[0]
+    for index, piece in enumerate(pieces):
+        text = _bytes_to_text(piece) if is_bytes else piece
         characters = text.replace(mark, "").strip()
         if all(unicodedata.category(character)[0] in "PSZC" for character in characters):
             parts[index] = SYMBOL
-        elif not piece.startswith(mark):
+        elif not (piece.startswith(mark) or _begins_unspaced(piece, is_bytes)):
             parts[index] = CONTINUATION
     return parts
+
+
+def _begins_unspaced(piece: str, is_bytes: bool) -> bool:
+    """Return True if a piece begins with a character of a script without spaces, perhaps with a part of one."""
+    if not is_bytes:
+        return begins_unspaced(piece)
+    number_of = byte_numbers()
+    if not all(character in number_of for character in piece):  # a special token
+        return False
+    return starts_unspaced_character(bytes(number_of[character] for character in piece[:4]))
+
+
+@cache
+def byte_numbers() -> dict[str, int]:
+    """Return the byte that each character of a byte-level vocabulary stands for."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {character: number for number, character in bytes_to_unicode().items()}
+
+
+@cache
+def starts_unspaced_character(beginning: bytes) -> bool:
+    """Return True if bytes of UTF-8 begin with a character of a script without spaces.
+
+    Of a character that is cut off it is True if most that begin so are of such a script: the first
+    byte alone tells Han, the first two tell Thai from the scripts of India.
+
+    Args:
+        beginning: The first bytes of a piece, at most four.
+    """
+    size = next((size for size, first in _SIZES.items() if beginning[:1] >= first), 0)
+    if len(beginning) >= size:
+        return begins_unspaced(beginning[:size].decode("utf-8", "replace"))
+    if size - len(beginning) > 2:
+        return False
+    endings = product(range(0x80, 0xC0), repeat=size - len(beginning))
+    whole = [(beginning + bytes(ending)).decode("utf-8", "replace") for ending in endings]
+    return 2 * sum(map(begins_unspaced, whole)) > len(whole)
+
+
+# Bytes of a character, by its least first byte, the longest first. A byte that begins none has 1.
+_SIZES = {4: b"\xf0", 3: b"\xe0", 2: b"\xc2", 1: b""}
 
 
 def word_starts(tokens: np.ndarray, parts: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -206,6 +256,32 @@ class MaskedCollator(Collator):
         inputs, labels = mask(batch.tokens, batch.offsets, batch.ids, epochs, self.masking)
         return StepBatch.from_examples(batch, inputs, labels, denominator)
 
+    def warnings(self, examples: ExampleSet) -> list[str]:
+        """Warn if whole words mask many more tokens than asked for, as where few words make an example."""
+        if self.masking.parts is None:
+            return []
+        rate = measured_rate(examples, self.masking)
+        if rate <= TOO_HIGH * self.masking.rate:
+            return []
+        return [
+            f"whole_word=true masks {rate:.0%} of the tokens, {self.masking.rate:.0%} were asked "
+            "for: the texts have few words, as the tokenizer marks them, and one of each is masked. "
+            "Take whole_word=false, or longer texts"
+        ]
+
+
+MEASURED = 1000  # examples on which the rate of whole words is measured
+TOO_HIGH = 1.3  # times the rate that was asked for
+
+
+def measured_rate(examples: ExampleSet, masking: Masking) -> float:
+    """Measure the share of ordinary tokens that are masked, on 1,000 examples from all of the text."""
+    rows = np.linspace(0, len(examples) - 1, min(MEASURED, len(examples))).astype(np.int64)
+    batch = examples.take(rows)
+    _, labels = mask(batch.tokens, batch.offsets, batch.ids, 0, masking)
+    ordinary = np.count_nonzero(~masking.special[batch.tokens])
+    return np.count_nonzero(labels != IGNORED) / max(1, ordinary)
+
 
 @dataclass(frozen=True)
 class MaskedTokens(Objective):
@@ -213,7 +289,9 @@ class MaskedTokens(Objective):
 
     Attributes:
         mask_rate: Share of the tokens to mask.
-        whole_word: Mask whole words; the share of tokens is the same.
+        whole_word: Mask whole words; the share of tokens is the same, but for texts of a few words,
+            of which one is masked: a measured share above 1.3 times `mask_rate` is warned of. In
+            scripts without spaces a word is a piece of the vocabulary.
     """
 
     mask_rate: float = 0.15
