@@ -67,7 +67,8 @@ def scores(units: int) -> Iterator[pa.Table]:
             (unit + 1) * UNIT - 1,
         ]
         score = level[of] + random.normal(size=of.size)
-        yield pa.table([*map(pa.array, keys), pa.array(score)], schema=SCORES)
+        short = pa.array(np.zeros(of.size, dtype=bool))
+        yield pa.table([*map(pa.array, keys), pa.array(score), short], schema=SCORES)
 
 
 def generate(run: Path, units: int) -> None:
@@ -86,9 +87,8 @@ def generate(run: Path, units: int) -> None:
         rows % 3 * UNIT,
         rows % 3 * UNIT + 4,
     ]
-    task = pa.table([*columns, np.random.default_rng(2).normal(size=600)], names=SCORES.names).cast(
-        SCORES
-    )
+    columns += [np.random.default_rng(2).normal(size=600), np.zeros(600, dtype=bool)]
+    task = pa.table(columns, names=SCORES.names).cast(SCORES)
 
     def write(draft) -> None:
         write_parts(scores(units), draft.path, SCORES)

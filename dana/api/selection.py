@@ -92,7 +92,8 @@ def score(
 
     Returns:
         One row per unit in pool order: ``doc_id``, ``source``, ``unit`` (from 0 in its document),
-        ``start`` and ``end`` (characters of the document), ``score``.
+        ``start`` and ``end`` (characters of the document), ``score``, ``short`` (whether the unit
+        has too few words; it then has the largest score).
 
     Raises:
         DanaError: For a wrong keyword or text; see also
@@ -198,9 +199,26 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
             raise ConfigError(f"{what} in a run's folder; give the folder as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
     _check_whole(scores, **numbers)
-    columns = pa.Table.from_pandas(scores[NEEDED].assign(**numbers), preserve_index=False)
+    names = NEEDED
+    if "short" in scores:
+        _check_short(scores["short"])
+        names = [*NEEDED, "short"]
+    columns = pa.Table.from_pandas(scores[names].assign(**numbers), preserve_index=False)
     segment, weight = weigh_table(columns, ready.weigh)
     return scores.assign(segment=segment, weight=weight)
+
+
+def _check_short(column: "pd.Series[bool]") -> None:
+    """Check the column of :func:`score` that says which units have too few words.
+
+    Raises:
+        DataError: If it holds something else.
+    """
+    if column.dtype.kind != "b":
+        raise DataError(
+            f"scores: the column 'short' is of type {column.dtype}, must be true or false: whether "
+            "the unit has too few words; rename the column, if it means something else"
+        )
 
 
 def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:

@@ -24,7 +24,7 @@ from dana.core.registry import package_versions
 
 log = get_logger(__name__)
 
-SCHEMA = 3
+SCHEMA = 4
 # pandas, pyarrow, Spark and datasets skip folders whose name begins with an underscore, so they
 # read a table's folder.
 META_DIR = "__dana__"

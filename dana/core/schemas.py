@@ -43,7 +43,8 @@ UNIT = {
 }
 
 # score: anomaly score, higher = more foreign to the target text, on the selector's scale.
-SCORES = table_schema(**UNIT, score=pa.float64())
+# short: whether the unit has too few words (selection.min_words); it then has the largest score of the table.
+SCORES = table_schema(**UNIT, score=pa.float64(), short=pa.bool_())
 
 # In a scores folder: SCORES of held-out target units.
 HELD_OUT_TARGET = f"{META_DIR}/held_out_target.parquet"

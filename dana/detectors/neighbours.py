@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
+from dana.core.logging import get_logger
 from dana.detectors.base import (
     OnDevice,
     block_rows,
@@ -15,6 +16,8 @@ from dana.detectors.base import (
     check_rows,
     score_blocks,
 )
+
+log = get_logger(__name__)
 
 GROUP = 5  # columns that share a minimum in `smallest`; 4 to 8 are within a tenth of each other
 
@@ -129,6 +132,18 @@ class KNearestNeighbours:
         return FittedKNearestNeighbours(self.k, embeddings.float().clone())
 
 
+def warn_of_copies(detector: str, copies: int, rows: int) -> None:
+    """Warn if the density of some fitted rows divides by zero, because their neighbours are copies of them."""
+    if copies:
+        log.warning(
+            "detector  %s: the density of %s of %s fitted rows divides by zero, because their "
+            "neighbours are copies of them; scores near them say nothing. Drop repeats or raise k",
+            detector,
+            f"{copies:,}",
+            f"{rows:,}",
+        )
+
+
 # Added to reachabilities, as in scikit-learn: those of duplicated rows are 0.
 TINY = 1e-10
 
@@ -211,8 +226,9 @@ class LocalOutlierFactor:
             indices.append(nearest[keep].view(len(block), k))
         distance, nearest = torch.cat(distances).double(), torch.cat(indices)
         k_distance = distance[:, -1].contiguous()
-        density = 1 / (torch.maximum(distance, k_distance[nearest]).mean(1) + TINY)
-        return FittedLocalOutlierFactor(k, reference, k_distance, density)
+        reachability = torch.maximum(distance, k_distance[nearest]).mean(1)
+        warn_of_copies("lof", int((reachability == 0).sum()), len(reference))
+        return FittedLocalOutlierFactor(k, reference, k_distance, 1 / (reachability + TINY))
 
 
 @dataclass(frozen=True)

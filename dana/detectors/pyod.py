@@ -8,6 +8,7 @@ import copy
 import inspect
 import pkgutil
 import random
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,17 +93,48 @@ class Convention:
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**32
         rows = embeddings.double().cpu().numpy()
-        with _seeding(seed):
-            model.fit(rows.copy())
         probe = rows[:PROBE]
-        together = _scores(model, probe)
-        alone = np.concatenate([_scores(model, row[None]) for row in probe])
+        with _naming_divisions(type(model).__name__, rows):
+            with _seeding(seed):
+                model.fit(rows.copy())
+            together = _scores(model, probe)
+            alone = np.concatenate([_scores(model, row[None]) for row in probe])
         row_by_row = not np.allclose(together, alone, rtol=1e-6, atol=1e-9)
         if row_by_row:
             slow = "depend on the batch, so each row is scored alone, which is much slower"
             log.warning("detector  scores of %s %s", type(model).__name__, slow)
         scores = torch.from_numpy((alone if row_by_row else together).astype(np.float64))
         return FittedConvention(seed, row_by_row, embeddings.clone(), scores, model)
+
+
+DIVISIONS = ("divide by zero", "invalid value", "Duplicate values")  # of numpy, of scikit-learn
+
+
+@contextmanager
+def _naming_divisions(detector: str, rows: np.ndarray) -> Iterator[None]:
+    """Say in one line that a detector divides by zero, instead of the warnings of the libraries.
+
+    Other warnings are passed on.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    divides = False
+    for warning in caught:
+        if any(words in str(warning.message) for words in DIVISIONS):
+            divides = True
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if divides:
+        log.warning(
+            "detector  %s divides by zero, as densities do where rows are equal (%s of %s fitted "
+            "rows are copies of others); its scores may say nothing. Drop repeats or take another",
+            detector,
+            f"{len(rows) - len(np.unique(rows, axis=0)):,}",
+            f"{len(rows):,}",
+        )
 
 
 @contextmanager

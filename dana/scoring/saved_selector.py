@@ -34,7 +34,14 @@ from dana.corpus.text import document_id, normalise
 from dana.corpus.unit_stream import split_documents
 from dana.corpus.units import Splitter
 from dana.scoring.settings import Selection
-from dana.selectors.base import FittedSelector, Selector, as_units, score_table
+from dana.selectors.base import (
+    FittedSelector,
+    Selector,
+    as_units,
+    fill_short,
+    largest_score,
+    score_table,
+)
 from dana.selectors.build import create_selector
 
 if TYPE_CHECKING:
@@ -43,10 +50,18 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 SAVED = "saved.json"
-FORMAT = 1  # raise it with every incompatible change
+FORMAT = 2  # raise it with every incompatible change
 LEARNED = f"{META_DIR}/selector"  # in a folder of scores
 SUBFOLDERS = (".", LEARNED, f"scores/{LEARNED}")
-SHARED = ("units", "language", "encoder", "geometry", "pool_share", "store_dtype")
+SHARED = (
+    "units",
+    "language",
+    "encoder",
+    "geometry",
+    "min_words",
+    "pool_share",
+    "store_dtype",
+)
 
 
 @dataclass(frozen=True)
@@ -92,22 +107,25 @@ class SavedSelector:
         for name, text in zip(names, clean_texts, strict=True):
             doc_id = normalise(name) or document_id("", text)
             documents.append(Document(doc_id, "", text))
-        return pa.concat_tables([SCORES.empty_table(), *self.tables(documents)]).to_pandas()
+        table = pa.concat_tables([SCORES.empty_table(), *self.tables(documents)])
+        return fill_short(table, largest_score([table])).to_pandas()
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
         """Score a stream of normalised documents; yield one table (:data:`dana.core.schemas.SCORES`) per 1,024.
 
         The tables are the shards of a pool of these documents, so scores equal those of ``dana
-        score`` bit for bit.
+        score`` bit for bit. Short units alone have the selector's own score here, not the largest
+        of all tables.
         """
         stream = iter(documents)
+        min_words = self.description["selection"]["min_words"]
         while True:
             shard = list(islice(stream, DOCUMENTS_PER_SHARD))
             if not shard:
                 return
             tables = [SCORES.empty_table()]
             for units in split_documents(shard, self.splitter):
-                tables.append(score_table(units, self.model))
+                tables.append(score_table(units, self.model, min_words))
             yield pa.concat_tables(tables).combine_chunks()
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import META_DIR, Artifact, Draft, get_notes, read_manifest, write_json
 from dana.core.errors import DataError
-from dana.core.logging import progress, report_ticks
+from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed
 from dana.core.schemas import HELD_OUT_TARGET, SCORES, write_parts
@@ -21,9 +22,17 @@ from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.ranking.measures import auroc_interval, check_scores, rank_correlation
 from dana.scoring.saved_selector import LEARNED, describe
 from dana.scoring.settings import Selection
-from dana.scoring.sharded import ShardedTable
-from dana.selectors.base import FittedSelector, Selector, score_table
+from dana.scoring.sharded import ShardedTable, shards_of
+from dana.selectors.base import (
+    FittedSelector,
+    Selector,
+    fill_short,
+    largest_score,
+    score_table,
+)
 from dana.selectors.build import create_selector
+
+log = get_logger(__name__)
 
 MIN_TARGET_UNITS = 20
 MOST_COMPARED = 500_000  # pool units, about, that held-out target text is compared with
@@ -80,7 +89,7 @@ class Scoring(ShardedTable):
         return self.selector.load(folder)
 
     def rows(self, units: Units, model: FittedSelector) -> pa.Table:
-        return score_table(units, model)
+        return score_table(units, model, self.selection.min_words)
 
     def learn(self, draft: Draft) -> None:
         """Fit the selector on the task and score the held-out target text.
@@ -106,8 +115,8 @@ class Scoring(ShardedTable):
             describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
         tables = [SCORES.empty_table()]
         for units in self.target.held_out_units(self.selection):
-            tables.append(score_table(units, model))
-        held_out = pa.concat_tables(tables)
+            tables.append(score_table(units, model, self.selection.min_words))
+        held_out = fill_short(pa.concat_tables(tables), largest_score(tables))
         pq.write_table(held_out, draft.path / HELD_OUT_TARGET, compression="zstd")
         write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
         draft.seeds |= {name: seed for name, (seed, _) in requests.items()}
@@ -130,7 +139,8 @@ class Scoring(ShardedTable):
         return model
 
     def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
-        units = write_scores(draft, fit, shards)
+        every = self.shards.tables(shards_of(self.pool.artifact.path), ["score", "short"])
+        units = write_scores(draft, fit, shards, largest_score(every))
         check_scores(self.folder, draft.notes, self.allowed)
         return units
 
@@ -141,10 +151,11 @@ class Scoring(ShardedTable):
 
 
 class ScoreSummary:
-    """Mean and deviation of a pool's scores, and a sample of them, gathered shard by shard in pool order."""
+    """Mean and deviation of a pool's scores without short units, their number, and a sample, by shard in pool order."""
 
     def __init__(self) -> None:
         self.moments = Moments()
+        self.short = 0
         self._sample: list[pa.Table] = []
         self._step = 1
         self._count = 0
@@ -153,7 +164,12 @@ class ScoreSummary:
         """Yield the shards as they are, and take note of their scores."""
         # In pool order, so that sums round alike whichever process scored a shard.
         for shard in shards:
-            self.moments = self.moments.merge(Moments.from_scores(shard["score"].to_numpy()))
+            scores = shard["score"].to_numpy()
+            short = shard["short"].to_numpy()
+            if short.any():
+                scores = scores[~short]
+                self.short += int(short.sum())
+            self.moments = self.moments.merge(Moments.from_scores(scores))
             if self._count % self._step == 0:
                 self._sample.append(shard)
             self._count += 1
@@ -167,7 +183,9 @@ class ScoreSummary:
         return pa.concat_tables([SCORES.empty_table(), *self._sample])
 
 
-def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int:
+def write_scores(
+    draft: Draft, fit: Artifact, shards: Iterable[pa.Table], largest: float | None
+) -> int:
     """Write scores into a draft, with the fitted selector and their mean and standard deviation.
 
     Args:
@@ -175,6 +193,8 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
         fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores
             artifact.
         shards: Tables of scores in pool order.
+        largest: Largest score of the pool (:func:`dana.selectors.base.largest_score`), which short
+            units get.
 
     Returns:
         Number of rows.
@@ -183,7 +203,15 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
         shutil.copyfile(fit.path / name, draft.path / name)
     shutil.copytree(fit.path / LEARNED, draft.path / LEARNED)
     summary = ScoreSummary()
-    units = write_parts(summary.gather(shards), draft.path, SCORES)
+    filled = (fill_short(shard, largest) for shard in shards)
+    units = write_parts(summary.gather(filled), draft.path, SCORES)
+    draft.counts["short_units"] = summary.short
+    if summary.short:
+        log.info(
+            "scores    %s of %s units have too few words to be scored and come last",
+            f"{summary.short:,}",
+            f"{units:,}",
+        )
     draft.notes |= get_notes(fit.manifest)
     draft.notes |= {"mean": summary.moments.mean, "std": summary.moments.std}
     held_out = pq.read_table(draft.path / HELD_OUT_TARGET)
@@ -192,7 +220,12 @@ def write_scores(draft: Draft, fit: Artifact, shards: Iterable[pa.Table]) -> int
 
 
 def _against_chance(target: pa.Table, pool: pa.Table) -> dict[str, float]:
-    """Compute AUROC with its interval, and the rank correlation of pool units' scores and lengths, as ``length``."""
+    """Compute AUROC with its interval, and the rank correlation of pool units' scores and lengths, as ``length``.
+
+    Short units count in neither.
+    """
+    target = target.filter(pc.invert(target["short"]))
+    pool = pool.filter(pc.invert(pool["short"]))
     if not len(target) or not len(pool):
         return {}
     scores = (target["score"].to_numpy(), pool["score"].to_numpy())

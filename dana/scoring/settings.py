@@ -35,6 +35,10 @@ class Selection:
     max_target_units: Count = 4000
     """Fit on at most so many target units, drawn at random; fitting kNN, LOF and one-class SVM grows
     with them, and beyond some thousand the scores hardly change."""
+    min_words: Annotated[Int, Field(ge=0)] = 2
+    """A unit with fewer words (page number, separator, heading of one word) gets the largest score
+    of the table, and counts neither in mean and deviation nor in a segment's mean. The papers have
+    no such rule: 0."""
     pool_share: Annotated[Float, Field(ge=0, le=1)] = 0.0
     """Pool units that a detector is fitted on along with the task, as a share of its units: none
     by default, a tenth in Algorithm 1 of the paper."""
@@ -55,15 +59,16 @@ class Selection:
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint, without the store's path. The caller adds the encoder."""
-        left_out = {"store"} if self.store else {"store", "store_dtype"}
+        left_out = {"store", "min_words"} if self.store else {"store", "store_dtype", "min_words"}
         if parse_units(self.units).needs_tokenizer:
             left_out.add("language")  # windows ignore sentence ends
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def cut(self) -> dict[str, Any]:
-        """Return the part of :meth:`identity` that decides the units. The rest is in the selector's identity."""
+        """Return what decides the units and which are short. The rest is in the selector's identity."""
         cutter = "encoder" if parse_units(self.units).needs_tokenizer else "language"
-        return {name: getattr(self, name) for name in ("units", cutter, "max_target_units", "seed")}
+        names = ("units", cutter, "max_target_units", "seed", "min_words")
+        return {name: getattr(self, name) for name in names}
 
     def context(self, detector: str) -> "SelectorContext":
         """Create the context of a selector; `detector` is a spec."""

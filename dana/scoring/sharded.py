@@ -127,8 +127,14 @@ class ShardFolder:
         files = [self.file(shard.number) for shard in shards]
         return sum(float(pq.read_schema(file).metadata[SECONDS]) for file in files)
 
-    def tables(self, shards: Iterable[Shard]) -> Iterator[pa.Table]:
+    def tables(
+        self, shards: Iterable[Shard], columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
         """Yield the table of each shard, in order.
+
+        Args:
+            shards: The shards.
+            columns: Columns to read; None reads all.
 
         Raises:
             ArtifactError: If a file is damaged.
@@ -136,7 +142,7 @@ class ShardFolder:
         for shard in shards:
             file = self.file(shard.number)
             try:
-                table = pq.read_table(file, page_checksum_verification=True)
+                table = pq.read_table(file, columns=columns, page_checksum_verification=True)
             except (OSError, pa.ArrowException) as error:
                 raise ArtifactError(
                     f"{file}: damaged ({error}); remove it and score again"
@@ -336,7 +342,7 @@ class ShardedTable(ABC):
         def join(draft: Draft) -> None:
             fit = open_artifact(folder.path / self.model_name, self.model_name)
             units = self.join(draft, fit, folder.tables(shards))
-            draft.counts = {"units": units, **fit.manifest["counts"]}
+            draft.counts = {"units": units, **draft.counts, **fit.manifest["counts"]}
             draft.seeds = fit.manifest["seeds"]
             # The seconds of the manifest are those of all three steps.
             draft.start -= fit.manifest["seconds"] + folder.seconds(shards)

@@ -17,10 +17,11 @@ import pyarrow as pa
 from dana.core import tensors
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.logging import get_logger
 from dana.core.registry import plugin_errors
 from dana.core.rng import derive_seed
 from dana.core.schemas import SCORES
-from dana.corpus.text import normalise
+from dana.corpus.text import distinct_rows, has_words, normalise
 from dana.corpus.unit_stream import Units, draw
 from dana.encoders.base import Encoder, encode, encoder_identity
 from dana.encoders.cache import DTYPES, create_encoder
@@ -28,6 +29,8 @@ from dana.encoders.geometry import parse_geometry
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+log = get_logger(__name__)
 
 FILE = "selector"
 
@@ -197,7 +200,8 @@ class Selector(ABC):
         """Fit the selector.
 
         Args:
-            target: The target's units, or their texts.
+            target: The target's units, or their texts. Of texts with the same words only the first
+                is used, as ``dana score`` does.
             pool: Pool units or texts to draw samples from; or the samples by name.
             seed: Root seed.
 
@@ -208,6 +212,14 @@ class Selector(ABC):
             DataError: If an item is not text, or a sample is missing or empty.
         """
         units = as_units(target, "target")
+        distinct = distinct_rows(units.texts)
+        if distinct.size < len(units):
+            log.info(
+                "fit       %s of %s target texts repeat the words of others and are dropped",
+                f"{len(units) - distinct.size:,}",
+                f"{len(units):,}",
+            )
+            units = units.rows(distinct)
         sizes = self.samples(len(units))
         if isinstance(pool, Mapping):
             samples = {name: as_units(sample, f"pool[{name!r}]") for name, sample in pool.items()}
@@ -264,15 +276,46 @@ def as_units(units: Units | Iterable[str], name: str) -> Units:
     return Units.of_texts(texts)
 
 
-def score_table(units: Units, model: FittedSelector) -> pa.Table:
+def score_table(units: Units, model: FittedSelector, min_words: int = 0) -> pa.Table:
     """Score units; return them with their scores (:data:`dana.core.schemas.SCORES`).
+
+    Args:
+        units: The units.
+        model: A fitted selector.
+        min_words: A unit with fewer words is marked as short. It has the selector's own score until
+            :func:`fill_short` knows the whole table.
 
     Raises:
         PluginError: If the selector does not return one finite number per unit.
     """
     with plugin_errors("selector", type(model).__qualname__, model):
         scores = checked_scores(model.score(units), len(units))
-    return pa.Table.from_arrays([*units.key_columns(), pa.array(scores)], schema=SCORES)
+    short = pa.array([not has_words(text, min_words) for text in units.texts], pa.bool_())
+    return pa.Table.from_arrays([*units.key_columns(), pa.array(scores), short], schema=SCORES)
+
+
+def largest_score(tables: Iterable[pa.Table]) -> float | None:
+    """Find the largest score of the units that are not short; None if all are.
+
+    Args:
+        tables: Columns ``score`` and ``short``.
+    """
+    scores = (table["score"].to_numpy()[~table["short"].to_numpy()] for table in tables)
+    return max((float(part.max()) for part in scores if part.size), default=None)
+
+
+def fill_short(table: pa.Table, largest: float | None) -> pa.Table:
+    """Give short units the largest score, as they say nothing about the target text.
+
+    Args:
+        table: Scores, :data:`dana.core.schemas.SCORES`.
+        largest: From :func:`largest_score`; None leaves the scores.
+    """
+    short = table["short"].to_numpy()
+    if largest is None or not short.any():
+        return table
+    scores = np.where(short, largest, table["score"].to_numpy())
+    return table.set_column(table.schema.names.index("score"), SCORES.field("score"), [scores])
 
 
 def checked_scores(scores: Any, count: int) -> np.ndarray:

@@ -72,7 +72,7 @@ log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
 MOST_SOURCES = 5  # that a first look names
-BYTES_A_UNIT = 40  # at the peak, of documents of nine units
+BYTES_A_UNIT = 45  # at the peak, of documents of nine units
 SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
 KEYS = ("doc_id", "unit")  # columns that a table of groups must have
 GROUP = "group"  # default column of a table of groups
@@ -210,7 +210,7 @@ def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, 
 
     Args:
         scores: ``doc_id``, ``unit`` and ``score``, the units of a document in order; lower = more
-            in-domain.
+            in-domain. And ``short``, if it is known.
         settings: Without a balance, a budget in tokens or a β to be chosen, which need a run's
             folder.
 
@@ -235,7 +235,7 @@ def read_pool(scores: Path) -> Pool:
         raise DataError(f"{scores}: holds no units to weigh")
     megabytes = math.ceil(units * BYTES_A_UNIT / 1e6)
     log.info("weights   weighing %s units needs about %s MB of memory", f"{units:,}", megabytes)
-    return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score"]), units)
+    return Pool.from_tables(read_rows(scores, ["doc_id", "unit", "score", "short"]), units)
 
 
 def _unit_texts(scores: Path, pool: Path, mask: np.ndarray) -> list[str]:

@@ -15,9 +15,14 @@ from dana.core.statistics import Moments
 DROPPED = -1  # segment number of a unit in no segment
 
 
-def standardise(score: np.ndarray) -> np.ndarray:
-    """Standardise scores, Ā = (A - μ) / σ; all zeros where every score is the same. DANA, section 3.2."""
-    moments = Moments.from_scores(score)
+def standardise(score: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
+    """Standardise scores, Ā = (A - μ) / σ; all zeros where every score is the same. DANA, section 3.2.
+
+    Args:
+        score: Score of each unit.
+        counted: Mask of the units that μ and σ are computed on; None takes all.
+    """
+    moments = Moments.from_scores(score if counted is None else score[counted])
     if moments.std == 0:
         return np.zeros_like(score, dtype=np.float64)
     standard = score - moments.mean
@@ -64,27 +69,45 @@ def segment_ids(
     return np.repeat(numbers.astype(dtype), sizes)
 
 
-def segment_sizes(segment: np.ndarray) -> np.ndarray:
-    """Count the units of each segment, int64 of shape (segments,)."""
-    return _sums(1, segment, np.int64)
+def segment_sizes(segment: np.ndarray, segments: int | None = None) -> np.ndarray:
+    """Count the units of each segment, int64 of shape (segments,).
+
+    Args:
+        segment: Segment of each unit, DROPPED for none.
+        segments: Number of segments, of which the last may have no unit; None takes the highest.
+    """
+    return _sums(1, segment, np.int64, segments)
 
 
-def segment_sums(values: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """Sum values over the units of each segment, float64 of shape (segments,)."""
-    return _sums(values, segment, np.float64)
+def segment_sums(
+    values: np.ndarray, segment: np.ndarray, segments: int | None = None
+) -> np.ndarray:
+    """Sum values over the units of each segment, float64 of shape (segments,); see :func:`segment_sizes`."""
+    return _sums(values, segment, np.float64, segments)
 
 
-def _sums(values: np.ndarray | int, segment: np.ndarray, dtype: type) -> np.ndarray:
+def _sums(
+    values: np.ndarray | int, segment: np.ndarray, dtype: type, segments: int | None
+) -> np.ndarray:
     """Sum values over the units of each segment, in the order of the units."""
-    segments = int(segment.max(initial=DROPPED)) + 1
+    if segments is None:
+        segments = int(segment.max(initial=DROPPED)) + 1
     sums: np.ndarray = np.zeros(segments + 1, dtype)
     np.add.at(sums, segment, values)
     return sums[:segments]  # DROPPED is the last index
 
 
-def segment_means(score: np.ndarray, segment: np.ndarray) -> np.ndarray:
-    """Average scores over the units of each segment, y_j. DANA, section 3.2, discrete weights."""
-    return segment_sums(score, segment) / segment_sizes(segment)
+def segment_means(
+    score: np.ndarray, segment: np.ndarray, segments: int | None = None
+) -> np.ndarray:
+    """Average scores over the units of each segment, y_j; infinite without a unit. DANA, section 3.2, discrete weights.
+
+    See :func:`segment_sizes`.
+    """
+    sums = segment_sums(score, segment, segments)
+    sizes = segment_sizes(segment, segments)
+    means = np.full(sizes.size, np.inf)
+    return np.divide(sums, sizes, out=means, where=sizes > 0)
 
 
 def of_units(values: np.ndarray, segment: np.ndarray, default: float) -> np.ndarray:
@@ -127,7 +150,9 @@ class Components:
     within: float
 
     @classmethod
-    def estimate(cls, score: np.ndarray, segment: np.ndarray) -> "Components":
+    def estimate(
+        cls, score: np.ndarray, segment: np.ndarray, segments: int | None = None
+    ) -> "Components":
         """Estimate variance components by the analysis of variance of unequal groups.
 
         Where segments do not differ (or none has two units) `between` is a millionth of `within`:
@@ -136,15 +161,18 @@ class Components:
         Args:
             score: Score of each unit.
             segment: Segment of each unit, DROPPED for none.
+            segments: See :func:`segment_sizes`; those without a unit do not count.
 
         References:
             Searle, Casella and McCulloch 1992, Variance components, section 3.6 (one-way, unbalanced data).
         """
-        means = segment_means(score, segment)
-        sizes = segment_sizes(segment).astype(np.float64)
+        means = segment_means(score, segment, segments)
+        residuals = of_units(means, segment, 0.0)
+        sizes = segment_sizes(segment, segments).astype(np.float64)
+        means = means[sizes > 0]
+        sizes = sizes[sizes > 0]
         units = sizes.sum()
         groups = sizes.size
-        residuals = of_units(means, segment, 0.0)
         np.subtract(score, residuals, out=residuals)
         residuals[segment == DROPPED] = 0.0
         within = 0.0
@@ -168,12 +196,17 @@ class Components:
         low by chance would fill the budget before long ones that are low throughout.
 
         Args:
-            means: y_j, shape (segments,).
+            means: y_j, shape (segments,); an infinite one, of a segment without a unit, stays.
             sizes: Number of units in each.
 
         References:
             Efron and Morris 1975, Data analysis using Stein's estimator (empirical Bayes).
         """
+        has_units = sizes > 0
+        if not has_units.all():
+            shrunken = means.copy()
+            shrunken[has_units] = self.shrink(means[has_units], sizes[has_units])
+            return shrunken
         variance = np.maximum(self.between + self.within / sizes, 1e-300)
         return self.mean + (means - self.mean) * self.between / variance
 

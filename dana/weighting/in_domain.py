@@ -278,16 +278,20 @@ def ranking_values(
         components: Variance components that shrink the means, if any.
 
     Returns:
-        float64 of shape (units,), infinite for a dropped tail.
+        float64 of shape (units,), infinite for a dropped tail and a segment of short units alone.
     """
     score = table["score"].to_numpy()
     if settings.policy == "sigmoid":
         return score
     starts = np.zeros(1, dtype=np.int64) if settings.stream else find_document_starts(table)
     segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
-    means = segment_means(score, segment)
+    segments = int(segment.max(initial=DROPPED)) + 1
+    counted = segment
+    if "short" in table.column_names:
+        counted = np.where(table["short"].to_numpy(), DROPPED, segment)
+    means = segment_means(score, counted, segments)
     if components is not None:
-        means = components.shrink(means, segment_sizes(segment))
+        means = components.shrink(means, segment_sizes(counted, segments))
     return of_units(means, segment, np.inf)
 
 

@@ -54,24 +54,29 @@ class Pool:
         score: float64 of shape (units,), higher = more foreign.
         document_starts: int64 of shape (documents,), row of each document's first unit.
         doc_ids: Name of each document.
+        short: Mask of the units with too few words to count in a mean, shape (units,); None if
+            there are none.
     """
 
     score: np.ndarray
     document_starts: np.ndarray
     doc_ids: pa.ChunkedArray
+    short: np.ndarray | None = None
 
     @classmethod
     def from_tables(cls, tables: Iterable[pa.Table | pa.RecordBatch], units: int) -> "Pool":
         """Collect the scores of all units; a document may go on in the next table.
 
         Args:
-            tables: Columns ``doc_id``, ``unit`` and ``score``, rows of a document adjacent.
+            tables: Columns ``doc_id``, ``unit`` and ``score``, rows of a document adjacent; and
+                ``short``, if it is known.
             units: Number of rows of all tables.
 
         Raises:
             DataError: If a score is not finite or beyond ±1e100. Names the first such row.
         """
         score = np.empty(units)
+        short = np.zeros(units, dtype=bool)
         document_starts = [np.empty(0, dtype=np.int64)]
         doc_ids: list[pa.Array] = []
         last_doc_id = None
@@ -80,6 +85,8 @@ class Pool:
             end = row + table.num_rows
             score[row:end] = table["score"].to_numpy()
             _check_finite(score[row:end], row)
+            if "short" in table.schema.names:
+                short[row:end] = table["short"].to_numpy(zero_copy_only=False)
             starts = find_document_starts(table)
             names = pa.array(table["doc_id"].take(pa.array(starts)).to_pylist())
             if names[0].as_py() == last_doc_id and table["unit"][0].as_py() != 0:
@@ -91,7 +98,13 @@ class Pool:
             row = end
         # The ids of a caller's own table may be numbers.
         id_type = doc_ids[0].type if doc_ids else pa.string()
-        return cls(score, np.concatenate(document_starts), pa.chunked_array(doc_ids, id_type))
+        names = pa.chunked_array(doc_ids, id_type)
+        if short.all() and units:
+            raise DataError(
+                f"none of the {units:,} units has enough words to be weighed; score the pool with "
+                "--set selection.min_words=0, which counts every unit"
+            )
+        return cls(score, np.concatenate(document_starts), names, short if short.any() else None)
 
     @property
     def units(self) -> int:
@@ -103,6 +116,11 @@ class Pool:
         """Document of each unit, numbered from 0; shape (units,)."""
         sizes = np.diff(self.document_starts, append=self.units)
         return np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+
+    @property
+    def counted(self) -> np.ndarray | None:
+        """Mask of the units that count in means; None if all do."""
+        return None if self.short is None else ~self.short
 
     def segment_ids(self, settings: WeighSettings) -> np.ndarray:
         """Cut the units into segments, numbered over the pool; shape (units,), DROPPED for none."""
@@ -139,8 +157,9 @@ class Segments:
 
     Attributes:
         ids: Segment of each unit, shape (units,), DROPPED for none.
-        sizes: Units of each segment, shape (segments,).
-        means: Mean score of each segment, shape (segments,).
+        sizes: Units of each segment, shape (segments,), short ones included.
+        means: Mean score of each segment over its units that are not short, shape (segments,);
+            infinite without one.
         ranked_means: The means that rank the segments: shrunken, if the settings say so.
         components: Variance components that shrank the means; None without shrinkage.
     """
@@ -176,11 +195,21 @@ def cut_segments(pool: Pool, settings: WeighSettings) -> Segments:
         raise DataError(
             f"min_tail={settings.min_tail}: no segment is left, {text} has fewer units; lower min_tail"
         )
-    means = segment_means(pool.score, ids)
+    counted = ids
+    if pool.short is not None:
+        counted = ids.copy()
+        counted[pool.short] = DROPPED
+        if (counted == DROPPED).all():
+            raise DataError(
+                f"min_tail={settings.min_tail}: only units with too few words are left in segments; "
+                "lower min_tail"
+            )
+    means = segment_means(pool.score, counted, sizes.size)
     if not settings.shrink:
         return Segments(ids, sizes, means, means, None)
-    components = Components.estimate(pool.score, ids)
-    return Segments(ids, sizes, means, components.shrink(means, sizes), components)
+    components = Components.estimate(pool.score, counted, sizes.size)
+    ranked_means = components.shrink(means, segment_sizes(counted, sizes.size))
+    return Segments(ids, sizes, means, ranked_means, components)
 
 
 @dataclass(frozen=True)
@@ -238,7 +267,7 @@ def weigh_pool(
         DataError: If no unit is in a segment, or nothing can be selected.
     """
     if settings.policy == "sigmoid":
-        weight, midpoint = continuous_weights(pool.score, settings)
+        weight, midpoint = continuous_weights(pool.score, settings, pool.counted)
         segment = pool.segment_ids(settings)
         return Weights(segment, weight, notes={"midpoint": midpoint})
     if segments is None:
@@ -253,14 +282,21 @@ def weigh_pool(
     return Weights(segments.ids, weight, segments.ranked_means, segments.components, counts, notes)
 
 
-def continuous_weights(score: np.ndarray, settings: WeighSettings) -> tuple[np.ndarray, float]:
+def continuous_weights(
+    score: np.ndarray, settings: WeighSettings, counted: np.ndarray | None = None
+) -> tuple[np.ndarray, float]:
     """Compute sigmoid weights of scores, or of segment means.
+
+    Args:
+        score: Scores or means.
+        settings: Settings of the weighing.
+        counted: Mask of those that mean and deviation are computed on; None takes all.
 
     Returns:
         The weights, and the midpoint α: that of the settings, or else the β-quantile of the
         standardised scores.
     """
-    standard = standardise(score)
+    standard = standardise(score, counted)
     midpoint = settings.midpoint
     if midpoint is None:
         midpoint = float(np.quantile(standard, settings.share))
@@ -294,7 +330,8 @@ def select_segments(
         order = draw_order(pool, segments, settings)
     else:
         order = np.argsort(segments.ranked_means, kind="stable")
-        if order.size > 1 and segments.means.min() == segments.means.max():
+        finite = segments.means[np.isfinite(segments.means)]
+        if order.size > 1 and finite.min() == finite.max():
             log.warning(
                 "weights   all segments have the same score, so the first ones of the pool are selected"
             )
@@ -324,7 +361,8 @@ def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.nd
     weights with the speed of discrete ones (DANA, appendix C).
 
     Returns:
-        Numbers of the segments in the order of their draw; those with a weight of 0 are left out.
+        Numbers of the segments in the order of their draw; those with a weight of 0, and of nothing
+        but short units, are left out.
 
     References:
         Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
@@ -338,7 +376,9 @@ def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.nd
     segment_keys = unit_keys_of(document_keys[document], first_unit)
     seed = derive_seed(settings.seed, "weights", "sampled")
     log_u = np.log(np.maximum(hash_uniform(seed, segment_keys), 2.0**-60))
-    weight, _ = continuous_weights(segments.ranked_means, settings)
+    has_words = np.isfinite(segments.ranked_means)
+    weight = np.zeros(has_words.size)
+    weight[has_words], _ = continuous_weights(segments.ranked_means[has_words], settings)
     with np.errstate(divide="ignore", over="ignore"):
         draw = np.minimum(-log_u / weight, np.finfo(np.float64).max)
     order = np.argsort(np.where(weight > 0, draw, np.inf), kind="stable")
@@ -567,7 +607,7 @@ def write_selected_text(
     """
     first, last = selected_runs(weight, scored.document_starts)
     means = np.array(
-        [scored.score[start : end + 1].mean() for start, end in zip(first, last, strict=True)]
+        [_passage_mean(scored, start, end + 1) for start, end in zip(first, last, strict=True)]
     )
     places = places_to_show(means)
     shown = []
@@ -609,6 +649,14 @@ def write_selected_text(
                 row += 1
             bar.update(batch.num_rows)
     return row, sorted(shown, key=itemgetter("rank"))
+
+
+def _passage_mean(scored: Pool, start: int, end: int) -> float:
+    """Average the scores of a passage over its units that are not short; over all, if all are."""
+    score = scored.score[start:end]
+    if scored.short is not None and not scored.short[start:end].all():
+        score = score[~scored.short[start:end]]
+    return float(score.mean())
 
 
 def _passage(record: dict[str, Any], place: str, rank: int) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def texts_and_scores(
         for unit, sentence in enumerate(sentences):
             end = start + len(sentence)
             score = means[source] + random.normal(0, 0.7)
-            scores.append({**key, "unit": unit, "start": start, "end": end, "score": score})
+            span = {"start": start, "end": end}
+            scores.append({**key, "unit": unit, **span, "score": score, "short": False})
             start = end + 1
     return pa.Table.from_pylist(texts, schema=DOCUMENTS), pa.Table.from_pylist(
         scores, schema=SCORES

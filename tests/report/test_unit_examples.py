@@ -23,7 +23,14 @@ def examples(tmp_path):
             for unit, (text, score) in enumerate(sentences):
                 end = start + len(text)
                 units.append(
-                    {**key, "unit": unit, "start": start, "end": end, "score": float(score)}
+                    {
+                        **key,
+                        "unit": unit,
+                        "start": start,
+                        "end": end,
+                        "score": float(score),
+                        "short": False,
+                    }
                 )
                 start = end + 1
         write_parts([pa.Table.from_pylist(rows, schema=DOCUMENTS)], tmp_path / "pool", DOCUMENTS)

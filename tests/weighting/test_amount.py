@@ -100,6 +100,7 @@ def score_table(units, scores, size=1):
         "start": unit.astype(np.int64),
         "end": unit + 1,
         "score": scores,
+        "short": [False] * len(units),
     }
     return pa.table(columns, schema=SCORES)
 

@@ -62,7 +62,8 @@ def table(tmp_path):
     frame = pd.DataFrame(rows, columns=SCORES.names[:5])
     random = np.random.default_rng(0)
     write_parts(document_tables(documents), tmp_path / "pool", DOCUMENTS, 4)
-    write_table(frame.assign(score=random.normal(size=len(frame))), tmp_path / "scores", SCORES, 5)
+    frame = frame.assign(score=random.normal(size=len(frame)), short=False)
+    write_table(frame, tmp_path / "scores", SCORES, 5)
     return tmp_path
 
 

@@ -243,12 +243,12 @@ def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
 def _score_documents(
     documents: list[Document], table: pa.Table
 ) -> Iterator[tuple[float | None, int]]:
-    """Yield mean score and number of units of each document; None and 0 if it has no unit."""
+    """Yield mean score and number of units of each document; no mean without a unit of enough words."""
     means = zip(*document_means(table, "score"), strict=True)
     name, mean, units = next(means, (None, 0.0, 0))
     for document in documents:
         if document.doc_id == name:
-            yield float(mean), int(units)
+            yield float(mean) if np.isfinite(mean) else None, int(units)
             name, mean, units = next(means, (None, 0.0, 0))
         else:
             yield None, 0
@@ -366,6 +366,8 @@ def _is_number(value: Any) -> bool:
 def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Average a column over the units of each document; return document ids in order, means and numbers of units.
 
+    Short units count in no mean; that of a document of nothing else is infinite.
+
     Args:
         table: One row per unit, of whole documents.
         column: ``score`` or ``weight``.
@@ -373,9 +375,16 @@ def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray,
     first = table["unit"].to_numpy() == 0
     document = np.cumsum(first) - 1
     units = np.bincount(document)
+    values = table[column].to_numpy()
+    counted = np.ones(values.size, dtype=bool)
+    if "short" in table.column_names:
+        counted = ~table["short"].to_numpy()
     # In order: the same bits wherever a document lies.
-    sums = np.bincount(document, weights=table[column].to_numpy())
-    return table["doc_id"].filter(pa.array(first)).to_pylist(), sums / units, units
+    sums = np.bincount(document, weights=np.where(counted, values, 0.0))
+    sizes = np.bincount(document, weights=counted)
+    means = np.full(units.size, np.inf)
+    np.divide(sums, sizes, out=means, where=sizes > 0)
+    return table["doc_id"].filter(pa.array(first)).to_pylist(), means, units
 
 
 def document_cut(run: str | Path) -> float:
@@ -406,7 +415,7 @@ def document_cut(run: str | Path) -> float:
         )
     means_of_tables = []
     sizes_of_tables = []
-    for table in whole_documents(scores.path, ["doc_id", "unit", "score"]):
+    for table in whole_documents(scores.path, ["doc_id", "unit", "score", "short"]):
         _, table_means, table_sizes = document_means(table, "score")
         means_of_tables.append(table_means)
         sizes_of_tables.append(table_sizes)
@@ -414,7 +423,8 @@ def document_cut(run: str | Path) -> float:
     sizes = np.concatenate(sizes_of_tables)
     order = np.argsort(means, kind="stable")
     selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["selected"], side="right"))
-    return float(means[order[min(max(1, selected_count), means.size - 1)]])
+    finite = np.count_nonzero(np.isfinite(means))
+    return float(means[order[min(max(1, selected_count), finite - 1)]])
 
 
 def document_weights(folder: Path) -> pd.Series:

@@ -39,10 +39,11 @@ from dana.corpus.digests import DigestStore
 from dana.corpus.documents import Tally, document_tables
 from dana.scoring.saved_selector import LEARNED, SAVED
 from dana.scoring.scoring import write_scores
+from dana.selectors.base import largest_score
 
 TABLES = {"pool": DOCUMENTS, "scores": SCORES}
 TASKS = "tasks"
-FORMAT = 2  # raise it with every incompatible change
+FORMAT = 3  # raise it with every incompatible change
 RECORD_KEYS = {
     "format",
     "tasks",
@@ -51,6 +52,7 @@ RECORD_KEYS = {
     "documents",
     "blank",
     "foreign",
+    "largest",
     "digests",
 }
 AGAIN = "run it again"
@@ -86,6 +88,7 @@ class PartWriter:
         self.documents = 0
         self.blank = 0
         self.foreign = 0  # that were scored and left out
+        self.largest: float | None = None  # score of a unit that is not short
         self._folder = folder
         tag = uuid4().hex  # an earlier attempt of the task may still be writing
         self._files: dict[str, tuple[str, _DigestStream, pq.ParquetWriter]] = {}
@@ -100,6 +103,7 @@ class PartWriter:
         if not documents:
             return
         self.documents += len(documents)
+        self.largest = _larger(self.largest, largest_score([scores]))
         tables = (pa.concat_tables(document_tables(documents)), scores)
         for (_, _, writer), table in zip(self._files.values(), tables, strict=True):
             writer.write_table(table.combine_chunks(), row_group_size=max(1, table.num_rows))
@@ -162,6 +166,7 @@ def target_part(
             "documents": writer.documents,
             "blank": writer.blank,
             "foreign": writer.foreign,
+            "largest": writer.largest,
             "digests": writer.move(),
         }
         aside = f"{TASKS}/.{rank:05d}.json.{uuid4().hex}"
@@ -169,6 +174,11 @@ def target_part(
         folder.mv(aside, _record_name(rank))
     finally:
         writer.discard()
+
+
+def _larger(score: float | None, other: float | None) -> float | None:
+    """Return the larger of two scores, of which one or both may be missing."""
+    return max((value for value in (score, other) if value is not None), default=None)
 
 
 def _part_name(table: str, rank: int) -> str:
@@ -341,15 +351,20 @@ class _Parts:
 
     def write_scores(self, draft: Draft, scores: Artifact) -> None:
         """Write the scores of every task, in order."""
-        units = write_scores(draft, scores, self._shards(draft.path / META_DIR / "part.parquet"))
+        largest = None
+        for record in self.records:
+            largest = _larger(largest, record["largest"])
+        shards = self._shards(draft.path / META_DIR / "part.parquet")
+        units = write_scores(draft, scores, shards, largest)
         if self.records[0]["below"] is not None:
             # Task text is compared with pool text of all scores, which these are not.
             of_sample = get_notes(scores.manifest)
             draft.notes |= {key: of_sample[key] for key in AGAINST_CHANCE if key in of_sample}
         counts = scores.manifest["counts"].items()
-        draft.counts = {
-            name: units if name == "pool_units" else count for name, count in counts
-        } | {"units": units}
+        draft.counts |= {name: count for name, count in counts if name != "short_units"}
+        if "pool_units" in draft.counts:
+            draft.counts["pool_units"] = units
+        draft.counts["units"] = units
         draft.seeds = scores.manifest["seeds"]
 
     def _shards(self, path: Path) -> Iterator[pa.Table]:

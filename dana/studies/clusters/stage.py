@@ -72,7 +72,9 @@ class Clustering(ShardedTable):
     def depends_on(self) -> dict[str, Any]:
         """Inputs of the fingerprint."""
         cut = {
-            key: value for key, value in self.selection.cut().items() if key != "max_target_units"
+            key: value
+            for key, value in self.selection.cut().items()
+            if key not in ("max_target_units", "min_words")
         }
         space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
         return {

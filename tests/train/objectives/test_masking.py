@@ -1,5 +1,6 @@
 """Masks of tokens and of whole words, as a pure function of seed, epoch and example."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from dana.core.errors import ConfigError
+from dana.core.scripts import CHARACTER
+from dana.train.examples import Examples, SpecialTokens
 from dana.train.objectives.batch import IGNORED
 from dana.train.objectives.masked import (
     CONTINUATION,
@@ -19,6 +22,7 @@ from dana.train.objectives.masked import (
     MaskedTokens,
     Masking,
     mask,
+    measured_rate,
     word_parts,
     word_starts,
 )
@@ -211,3 +215,86 @@ def test_a_word_is_masked_with_all_its_tokens_at_the_same_rate(tiny_tokenizer, r
     single = mask(tokens, offsets, ids, 0, replace(masking, parts=None))[1] != IGNORED
     assert (single != single[starts]).any()
     assert (starts != np.arange(tokens.size)).mean() > 0.2, "many words have several tokens"
+
+
+CHARACTERS = {
+    "Han": "今天气很好我们去公园散步看见多人在湖边拍照片医生建议患者每服用两次药物",
+    "Kana": "きょうはとてもいいてんきなのでこうえんへさんぽにいきましたデータベース",
+    "Thai": "วันนี้อากาศดีมากเราไปเดินเล่นที่สวนสาธารณะแพทย์แนะนำให้ผู้ป่วย",
+    "Lao": "ມື້ນີ້ອາກາດດີຫຼາຍພວກເຮົາໄປຍ່າງຫຼິ້ນຢູ່ສວນສາທາລະນະ",
+    "Khmer": "ថ្ងៃនេះអាកាសធាតុល្អណាស់យើងទៅដើរលេងនៅសួនច្បារ",
+    "Burmese": "ဒီနေ့ရာသီဥတုသာယာတယ်ကျွန်တော်တို့ပန်းခြံမှာလမ်းလျှောက်တယ်",
+}
+KINDS = ["pieces", "bytes", "bytes of another language", "WordPiece"]
+
+
+def clauses(script, count=60):
+    """Clauses without a space, of characters of a script drawn at random."""
+    characters = re.findall(CHARACTER, CHARACTERS[script])
+    random = np.random.default_rng(1)
+    return ["".join(random.choice(characters, 40)) for _ in range(count)]
+
+
+def tokenizer_of(kind, texts):
+    """A tokenizer trained on texts; of another language, one that never saw the script."""
+    special = ["<unk>", "<mask>", "<s>"]
+    options = {"vocab_size": 400, "special_tokens": special, "show_progress": False}
+    if kind == "pieces":
+        core = Tokenizer(models.Unigram())
+        core.pre_tokenizer = pre_tokenizers.Metaspace()
+        core.train_from_iterator(texts, trainers.UnigramTrainer(unk_token="<unk>", **options))
+    elif kind == "WordPiece":
+        core = Tokenizer(models.WordPiece(unk_token="<unk>"))
+        core.pre_tokenizer = pre_tokenizers.Whitespace()
+        core.train_from_iterator(texts, trainers.WordPieceTrainer(**options))
+    else:
+        core = Tokenizer(models.BPE())
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        seen = [TEXT] if "another" in kind else texts
+        core.train_from_iterator(seen, trainers.BpeTrainer(initial_alphabet=alphabet, **options))
+    return fast(core)
+
+
+def examples_of(tokenizer, texts):
+    """One example a text."""
+    rows = [np.array(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    sizes = np.array([row.size for row in rows])
+    return Examples(
+        np.concatenate(rows),
+        np.cumsum(sizes) - sizes,
+        sizes,
+        np.arange(sizes.size).astype(np.uint64),
+        np.ones(sizes.size, dtype=np.float32),
+        SpecialTokens(np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32)),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("script", CHARACTERS)
+def test_whole_words_mask_the_asked_share_in_scripts_without_spaces(script, kind):
+    texts = clauses(script)
+    tokenizer = tokenizer_of(kind, texts)
+    collator = MaskedTokens(whole_word=True).collator(tokenizer, seed=0)
+    examples = examples_of(tokenizer, texts)
+    rate = measured_rate(examples, collator.masking)
+    if "another" in kind and script not in ("Han", "Kana"):
+        # Cut into single bytes, the first tells these scripts not from the ones of India.
+        assert "whole_word=true masks" in collator.warnings(examples)[0]
+        return
+    assert 0.11 < rate < 0.2
+    assert not collator.warnings(examples)
+
+
+def test_whole_words_that_mask_many_more_tokens_are_warned_of():
+    tokenizer = tokenizer_of("pieces", [TEXT])
+    short = examples_of(tokenizer, ["tokenizers", "subwords", "Unbelievable"] * 20)
+    collator = MaskedTokens(whole_word=True).collator(tokenizer, seed=0)
+    rate = measured_rate(short, collator.masking)
+    assert rate > 0.4, "each text is one word or two"
+    [warning] = collator.warnings(short)
+    assert f"whole_word=true masks {rate:.0%} of the tokens, 15% were asked for" in warning
+    assert "whole_word=false" in warning
+    assert not MaskedTokens().collator(tokenizer, seed=0).warnings(short), "of single tokens"
+    long = examples_of(tokenizer, [TEXT * 3] * 20)
+    assert not collator.warnings(long)
