@@ -3,8 +3,8 @@
 Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case
 and line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass
 over a block of texts. In the search for evaluation text, runs with equal hashes are compared byte
-by byte, so a collision of hashes never counts. Texts without spaces between words (Chinese, Thai)
-have few and long words, so less of their overlap is detected.
+by byte, so a collision of hashes never counts. In scripts without spaces each character is a word
+(:mod:`dana.core.scripts`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -94,7 +94,7 @@ class Convention:
             model.random_state = seed % 2**32
         rows = embeddings.double().cpu().numpy()
         probe = rows[:PROBE]
-        with _naming_divisions(type(model).__name__, rows):
+        with _naming_divisions(model, rows):
             with _seeding(seed):
                 model.fit(rows.copy())
             together = _scores(model, probe)
@@ -107,34 +107,43 @@ class Convention:
         return FittedConvention(seed, row_by_row, embeddings.clone(), scores, model)
 
 
-DIVISIONS = ("divide by zero", "invalid value", "Duplicate values")  # of numpy, of scikit-learn
+# In warnings of numpy and scikit-learn.
+DIVISIONS = ("divide by zero", "invalid value", "Degrees of freedom", "Duplicate values")
+EXPLODED = 1e6  # times the median of the scores of fitted rows: a density of 1 / 0
 
 
 @contextmanager
-def _naming_divisions(detector: str, rows: np.ndarray) -> Iterator[None]:
-    """Say in one line that a detector divides by zero, instead of the warnings of the libraries.
+def _naming_divisions(model: Any, rows: np.ndarray) -> Iterator[None]:
+    """Say in one line that a model divides by zero while it is fitted, instead of the libraries' warnings.
 
-    Other warnings are passed on.
+    Other warnings are passed on, each once.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    divides = False
+    divides = _has_exploded(model)
+    others = {}
     for warning in caught:
         if any(words in str(warning.message) for words in DIVISIONS):
             divides = True
         else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            others[str(warning.message), warning.filename, warning.lineno] = warning
+    for warning in others.values():
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if divides:
         log.warning(
             "detector  %s divides by zero, as densities do where rows are equal (%s of %s fitted "
             "rows are copies of others); its scores may say nothing. Drop repeats or take another",
-            detector,
+            type(model).__name__,
             f"{len(rows) - len(np.unique(rows, axis=0)):,}",
             f"{len(rows):,}",
         )
+
+
+def _has_exploded(model: Any) -> bool:
+    """Return True if some fitted rows have scores of another order than most, which PyOD's models keep."""
+    scores = np.abs(np.asarray(getattr(model, "decision_scores_", []), dtype=np.float64))
+    return scores.size > 0 and bool(scores.max() > EXPLODED * max(np.median(scores), 1e-6))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import torch
 
 from dana.detectors import base
 from dana.detectors.base import blocks
-from dana.detectors.neighbours import GROUP, Neighbours, smallest
+from dana.detectors.neighbours import GROUP, LocalOutlierFactor, Neighbours, smallest
 from tests.detectors.clouds import CONTRASTIVE, ONE_CLASS, cloud, fit
 
 SPECS = ["iforest:trees=20", "pyod:PCA", *ONE_CLASS, *CONTRASTIVE]
@@ -88,3 +88,15 @@ def test_later_changes_to_the_rows_do_not_reach_the_fit(spec):
     before = model.score(queries)
     inside += 100
     assert torch.equal(model.score(queries), before)
+
+
+def test_a_density_that_divides_by_zero_is_said(caplog):
+    rows = cloud(60, 4, 0)
+    LocalOutlierFactor(k=5).fit(rows, 0)
+    assert not caplog.messages
+    copies = torch.cat([rows, rows[:2].repeat(6, 1)])
+    fitted = LocalOutlierFactor(k=5).fit(copies, 0)
+    assert torch.isfinite(fitted.score(rows)).all()
+    [said] = caplog.messages
+    assert "lof: the density of 14 of 72 fitted rows divides by zero" in said
+    assert "Drop repeats or raise k" in said

@@ -10,7 +10,7 @@ import pytest
 import dana
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError, ConfigError, DataError, PluginError
-from dana.core.schemas import iterate_documents, read_table
+from dana.core.schemas import SCORES, iterate_documents, read_table
 from dana.corpus.text import document_id, normalise
 from dana.scoring.saved_selector import LEARNED, SAVED, load_selector
 from tests.stages.two_topics import SELECTION, write_scores
@@ -81,7 +81,7 @@ def test_text_of_the_task_scores_lower_and_rows_say_which_text(run, moved):
         " The gene binds the protein.\r\n",
     ]
     table = selector.score(texts)
-    assert table.columns.tolist() == ["doc_id", "source", "unit", "start", "end", "score"]
+    assert table.columns.tolist() == SCORES.names
     assert table["unit"].tolist() == [0, 1, 0]
     assert table["end"].tolist()[-1] == len(texts[2].strip())
     assert table["doc_id"].nunique() == 2

@@ -249,6 +249,44 @@ def test_documents_are_kept_below_a_score(run, records, tmp_path):
     assert step.stats["dropped_blank"].total == 1
 
 
+def test_units_with_hardly_a_word_are_those_of_dana_score(texts, records, tmp_path):
+    junk = [
+        {"id": "junk", "source": "junk", "text": "* * *\n\n12\n\n-----"},
+        *({**row, "text": f"7\n\n{row['text']}\n\n…"} for row in records[:30]),
+        *records[30:],
+    ]
+    pool = tmp_path / "pool.jsonl"
+    pool.write_text("\n".join(map(json.dumps, junk)), encoding="utf-8")
+    run = tmp_path / "run"
+    table = dana.score(
+        str(texts / "cells.txt"),
+        str(pool),
+        out=run,
+        selector="detector",
+        detector="knn",
+        encoder="hashing:dims=64,words=1",
+    )
+    assert table.short.sum() == 63
+    documents = score(run, junk, tmp_path / "parts")
+    join_scores(tmp_path / "parts", run, tmp_path / "joined")
+    part = "scores/part-00000.parquet"
+    assert (tmp_path / "joined" / part).read_bytes() == (run / part).read_bytes()
+    before = manifest_of(run / "scores")
+    after = manifest_of(tmp_path / "joined" / "scores")
+    for name in ("mean", "std", "counts", "auroc"):
+        assert after[name] == before[name]
+    means = table[~table.short].groupby("doc_id").score.mean()
+    assert documents[0].metadata["dana_score"] is None, "nothing else in it"
+    for document in documents[1:]:
+        assert document.metadata["dana_score"] == pytest.approx(means[document.id])
+    assert "junk" not in ids(DanaFilter(below=1e9).run(iter(documents)))
+    for rank in range(2):
+        score(run, junk[rank::2], tmp_path / "two", rank, 2)
+    joined = read_table(join_scores(tmp_path / "two", run, tmp_path / "of_two").path).to_pandas()
+    keys = ["doc_id", "unit"]
+    assert joined.sort_values(keys).values.tolist() == table.sort_values(keys).values.tolist()
+
+
 def test_documents_are_kept_by_the_weights_of_a_run(records, write_weights):
     first, second, _ = (record["id"] for record in records[:3])
     folder = write_weights(
