@@ -110,9 +110,9 @@ def test_killed_at_twenty_random_moments_the_bytes_are_the_same(scoring, by_one,
     seconds, chance, kills = time.monotonic() - start, random.Random(0), 0
     score_table = scoring_module.score_table
 
-    def score_slowly(units, model):
+    def score_slowly(units, model, min_words):
         time.sleep(seconds / 20)
-        return score_table(units, model)
+        return score_table(units, model, min_words)
 
     monkeypatch.setattr(scoring_module, "score_table", score_slowly)
     for _ in range(20):
