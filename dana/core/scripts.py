@@ -10,8 +10,6 @@ References:
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 # Letters by block, without digits and punctuation, which other scripts share or treat alike.
 _LETTERS = (
@@ -44,9 +42,7 @@ _FIRST_BYTES = bytes([0xE0, 0xE1, *range(0xE3, 0xEA), 0xEF, 0xF0])
 
 def has_unspaced(text: str) -> bool:
     """Return True if a text has a character of a script without spaces."""
-    if text.isascii():
-        return False
-    # Most text is told apart here, several times as fast as by the pattern.
+    # Most text is told apart by its bytes, several times as fast as by the pattern.
     encoded = text.encode("utf-8", "surrogatepass")
     if len(encoded.translate(None, _FIRST_BYTES)) == len(encoded):
         return False
@@ -63,32 +59,35 @@ def separate(text: str) -> str:
     return _CHARACTER.sub(r" \g<0> ", text) if has_unspaced(text) else text
 
 
-@dataclass(frozen=True)
 class WordPattern:
     """A regular expression of words that works in scripts without spaces, too.
 
-    Attributes:
-        pattern: What a word is between spaces.
+    The check for such scripts costs a twentieth of the search for words.
     """
 
-    pattern: str
+    def __init__(self, pattern: str, ascii_pattern: str | None = None) -> None:
+        """Compile the pattern.
 
-    @cached_property
-    def _spaced(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
-
-    @cached_property
-    def _every(self) -> re.Pattern[str]:
-        return re.compile(f"{CHARACTER}|{self.pattern}")
+        Args:
+            pattern: What a word is between spaces.
+            ascii_pattern: A pattern that finds the same words in ASCII text, and faster.
+        """
+        self._spaced = re.compile(pattern)
+        self._ascii = self._spaced if ascii_pattern is None else re.compile(ascii_pattern)
+        self._every = re.compile(f"{CHARACTER}|{pattern}")
 
     def findall(self, text: str) -> list[str]:
         """List the words of a text. The pattern must not have a group."""
+        if text.isascii():
+            return self._ascii.findall(text)
         if has_unspaced(text):
             return self._every.findall(separate(text))
         return self._spaced.findall(text)
 
     def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """Iterate over the matches of words, whose groups are those of the pattern."""
+        if text.isascii():
+            return self._ascii.finditer(text)
         if has_unspaced(text):
             return self._every.finditer(separate(text))
         return self._spaced.finditer(text)

@@ -16,7 +16,7 @@ from dana.core.scripts import WordPattern
 
 BATCH = 1024  # texts; each distinct n-gram of a batch is hashed once
 
-_WORD_PUNCT = WordPattern(r"\w+|[^\w\s]+")
+_WORD_PUNCT = WordPattern(r"\w+|[^\w\s]+", r"[a-z0-9_]+|[^a-z0-9_\s]+")  # of lower case
 
 
 def word_punct(text: str) -> list[str]:

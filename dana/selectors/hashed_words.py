@@ -107,8 +107,10 @@ class DSIRSelector(Selector):
 _BRACKETS = re.compile(r"-[lr][rcs]b-")
 _CLITIC = re.compile(r"\s*(n)?['\u2019](?=(?:s|t|re|ve|ll|d|m)\b)")
 _PLAIN = r"[^\W\d_]+|((?:\d|(?<!\w)@)(?:[.,]?[\d@])*)"
+_ASCII_PLAIN = r"[a-z]+|((?:[0-9]|(?<![a-z0-9_])@)(?:[.,]?[0-9@])*)"  # of lower case
 _RUNS = re.compile(_PLAIN)
-_WORDS = WordPattern(_PLAIN)
+_ASCII_RUNS = re.compile(_ASCII_PLAIN)
+_WORDS = WordPattern(_PLAIN, _ASCII_PLAIN)
 NUMBER = "0"
 
 
@@ -130,7 +132,8 @@ def plain_runs(text: str) -> list[str]:
     Parts of words, as :class:`dana.corpus.hashed_ngrams.CharacterNgrams` counts them, then reach
     over several characters of a script without spaces.
     """
-    return [NUMBER if match[1] else match[0] for match in _RUNS.finditer(_without_traces(text))]
+    pattern = _ASCII_RUNS if text.isascii() else _RUNS
+    return [NUMBER if match[1] else match[0] for match in pattern.finditer(_without_traces(text))]
 
 
 def _without_traces(text: str) -> str:

@@ -16,9 +16,8 @@ from dana.core.scripts import WordPattern
 UNKNOWN, BEGIN, END = 0, 1, 2
 MARKS = ("<unk>", "<s>", "</s>")
 _WORD = WordPattern(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
-_ASCII_WORD = re.compile(
-    r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S"
-)  # the same words for ASCII text, 1.5 times as fast
+# The same words for ASCII text, 1.5 times as fast.
+_ASCII_WORD = re.compile(r"[a-z]+(?:'[a-z]+)*|[0-9]+|\S")
 _BATCH = 8192  # texts at a time, which bounds the memory of their words
 
 

@@ -423,7 +423,7 @@ def document_cut(run: str | Path) -> float:
     sizes = np.concatenate(sizes_of_tables)
     order = np.argsort(means, kind="stable")
     selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["selected"], side="right"))
-    finite = np.count_nonzero(np.isfinite(means))
+    finite = int(np.isfinite(means).sum())
     return float(means[order[min(max(1, selected_count), finite - 1)]])
 
 

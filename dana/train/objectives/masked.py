@@ -279,8 +279,8 @@ def measured_rate(examples: ExampleSet, masking: Masking) -> float:
     rows = np.linspace(0, len(examples) - 1, min(MEASURED, len(examples))).astype(np.int64)
     batch = examples.take(rows)
     _, labels = mask(batch.tokens, batch.offsets, batch.ids, 0, masking)
-    ordinary = np.count_nonzero(~masking.special[batch.tokens])
-    return np.count_nonzero(labels != IGNORED) / max(1, ordinary)
+    ordinary = int((~masking.special[batch.tokens]).sum())
+    return int((labels != IGNORED).sum()) / max(1, ordinary)
 
 
 @dataclass(frozen=True)
