@@ -3,8 +3,9 @@
 Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case
 and line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass
 over a block of texts. In the search for evaluation text, runs with equal hashes are compared byte
-by byte, so a collision of hashes never counts. In scripts without spaces each character is a word
-(:mod:`dana.core.scripts`).
+by byte, so a collision of hashes never counts. In scripts without spaces (:mod:`dana.core.scripts`)
+words are characters, and here, where lengths are counted, two characters count as one word, as many
+as a word of Chinese has.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from scipy.sparse import coo_array, csr_array
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
+from dana.core.scripts import begins_unspaced, has_unspaced
 from dana.corpus.text import words
 from dana.corpus.units import sentences
 
@@ -134,19 +136,19 @@ class OverlapIndex:
         """
         block = _Block.from_lines([words(text) for text in texts])
         first: dict[tuple[int, int], tuple[int, Overlap]] = {}
-        for length in range(min(self.sentence, self.ngram), self.ngram + 1):
-            kind: Literal["ngram", "sentence"] = "ngram" if length == self.ngram else "sentence"
-            runs = block.runs(length)
+        for size in block.sizes(self.sentence, self.ngram):
+            is_ngram = size == 2 * self.ngram - 1
+            kind: Literal["ngram", "sentence"] = "ngram" if is_ngram else "sentence"
+            runs = block.runs(size)
             for number, entry in self._candidates(block.hash_runs(runs)):
                 start, row = int(runs.starts[number]), int(runs.rows[number])
                 run = block.blob[start : runs.ends[number]]
                 for code in self._tasks_with(entry, run):
                     if (row, code) not in first or start < first[row, code][0]:
                         digest = blake2b(run, digest_size=16).hexdigest()
-                        first[row, code] = (
-                            start,
-                            Overlap(row, self.tasks[code], kind, length, digest),
-                        )
+                        tokens = run.count(b" ") + 1
+                        found = Overlap(row, self.tasks[code], kind, tokens, digest)
+                        first[row, code] = (start, found)
         return [first[key][1] for key in sorted(first)]
 
     def _candidates(self, hashes: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -169,12 +171,31 @@ class OverlapIndex:
 def _lines(text: str, ngram: int, sentence: int, language: str) -> Iterator[str]:
     """Stream the words of the text, then of each sentence that is long enough to count and too short for an n-gram."""
     text_words = words(text)
-    if text_words.count(" ") + 1 >= min(ngram, sentence):
+    if _count_words(text_words) >= min(ngram, sentence):
         yield text_words
     for start, end in sentences(text, language):
         line = words(text[start:end])
-        if sentence <= line.count(" ") + 1 < ngram:
+        if sentence <= _count_words(line) < ngram:
             yield line
+
+
+def _count_words(line: str) -> int:
+    """Count the words of a line of words; two characters of a script without spaces are one, rounded up."""
+    count = line.count(" ") + 1
+    if line.isascii() or not has_unspaced(line):
+        return count
+    characters = sum(map(begins_unspaced, line.split()))
+    return count - characters // 2
+
+
+def _half_words(lines: Sequence[str]) -> np.ndarray | None:
+    """Return the length of each word in half words: 1 for a character of a script without spaces, else 2.
+
+    Returns None if all are 2.
+    """
+    if not any(not line.isascii() and has_unspaced(line) for line in lines):
+        return None
+    return np.array([2 - begins_unspaced(word) for line in lines for word in line.split()])
 
 
 def _first_of_equals(
@@ -206,11 +227,13 @@ class _Block:
     Attributes:
         blob: The lines.
         words: Every word.
+        halves: Length of each word in half words, from :func:`_half_words`; None if all are 2.
         prefix: Shape (bytes + 1,), uint64, sum of byte times power over all earlier bytes.
     """
 
     blob: bytes
     words: _Runs
+    halves: np.ndarray | None
     prefix: np.ndarray
 
     @classmethod
@@ -224,21 +247,43 @@ class _Block:
         nonempty = ends > starts  # a text without words is an empty line
         prefix = np.zeros(codes.size + 1, dtype=np.uint64)
         np.cumsum(codes * _powers(codes.size)[0][: codes.size], out=prefix[1:])
-        return cls(blob, _Runs(starts[nonempty], ends[nonempty], rows[nonempty]), prefix)
+        every = _Runs(starts[nonempty], ends[nonempty], rows[nonempty])
+        return cls(blob, every, _half_words(lines), prefix)
 
-    def runs(self, length: int) -> _Runs:
-        """Return every run of `length` words within a line."""
+    def sizes(self, shortest: int, longest: int) -> list[int]:
+        """Return the sizes of runs of `shortest` to `longest` words, in half words, that differ in this block.
+
+        A run of n words has 2 n - 1 half words or more; whole words have no other sizes than these.
+        """
+        step = 2 if self.halves is None else 1
+        return list(range(2 * min(shortest, longest) - 1, 2 * longest, step))
+
+    def runs(self, size: int) -> _Runs:
+        """Return the run from each word on that first reaches `size` half words, where the line has as many."""
         starts, ends, rows = self.words
-        last = length - 1
-        inside = rows[last:] == rows[: max(0, rows.size - last)]
-        return _Runs(starts[: inside.size][inside], ends[last:][inside], rows[last:][inside])
+        if self.halves is None:
+            last = (size + 1) // 2 - 1
+            inside = rows[last:] == rows[: max(0, rows.size - last)]
+            return _Runs(starts[: inside.size][inside], ends[last:][inside], rows[last:][inside])
+        before = np.concatenate([[0], np.cumsum(self.halves)])
+        after = np.searchsorted(before, before[:-1] + size)  # the word after the run
+        fits = np.flatnonzero(after <= rows.size)
+        last_words = after[fits] - 1
+        inside = rows[fits] == rows[last_words]
+        first_words = fits[inside]
+        return _Runs(starts[first_words], ends[last_words[inside]], rows[first_words])
 
     def shingles(self, length: int, shortest: int) -> _Runs:
         """Return every run of `length` words within a line, and whole lines of `shortest` to `length` - 1 words."""
-        sizes, parts = np.bincount(self.words.rows), [self.runs(length)]
-        for fewer in range(shortest, length):
+        halves = 2 if self.halves is None else self.halves
+        line_sizes = np.zeros(int(self.words.rows.max(initial=-1)) + 1, dtype=np.int64)
+        np.add.at(line_sizes, self.words.rows, halves)
+        *fewer_sizes, size = self.sizes(shortest, length)
+        parts = [self.runs(size)]
+        for fewer in fewer_sizes:
             runs = self.runs(fewer)
-            parts.append(_Runs(*(part[sizes[runs.rows] == fewer] for part in runs)))
+            whole = fewer + 1 if self.halves is None else fewer
+            parts.append(_Runs(*(part[line_sizes[runs.rows] == whole] for part in runs)))
         return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def hash_runs(self, runs: _Runs) -> np.ndarray:

@@ -117,8 +117,8 @@ FLAWS = [
     ("[]", "list"),
     ('{"schema": 99}', "99"),
 ]
-FLAWS += [('{"schema": 3, "kind": 7}', "'kind'")]
-FLAWS += [('{"schema": 3, "kind": "thing", "fingerprint": "a"}', "'depends_on'")]
+FLAWS += [('{"schema": 4, "kind": 7}', "'kind'")]
+FLAWS += [('{"schema": 4, "kind": "thing", "fingerprint": "a"}', "'depends_on'")]
 
 
 @pytest.mark.parametrize(("content", "name"), FLAWS)

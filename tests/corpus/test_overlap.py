@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
+from dana.core.scripts import has_unspaced
 from dana.corpus import overlap
 from dana.corpus.overlap import (
     COMMON,
@@ -241,3 +242,67 @@ def test_blocks_of_rows_are_compared_with_all_earlier_ones():
     ]
     repeats = repeats_earlier(*shingle_matrix([*texts, texts[0], texts[ROWS_AT_ONCE + 1]]), 0.5)
     assert np.flatnonzero(repeats).tolist() == [ROWS_AT_ONCE + 9, ROWS_AT_ONCE + 10]
+
+
+HAN = "医生建议患者每天服用两次药物并且注意休息和饮食还要定期检查血压与心脏"
+
+
+@pytest.mark.parametrize(
+    ("shared", "is_found"),
+    [
+        (HAN[:25], True),
+        (HAN[:24], False),
+        ("BERT " + HAN[:23], True),
+        ("BERT " + HAN[:22], False),
+        (" ".join(HAN[:25]), True),
+    ],
+)
+def test_two_characters_of_a_script_without_spaces_are_a_word(shared, is_found):
+    index = OverlapIndex.build(
+        {"task": [f"以前{shared}以后的事情没有人知道也没有人去问过他们的想法"]}
+    )
+    found = index.find(["别的文字", f"完全不同{shared}别的句子在这里继续下去", "a court"])
+    assert [one.row for one in found] == ([1] if is_found else [])
+    assert all(one.kind == "ngram" for one in found)
+
+
+@pytest.mark.parametrize(("length", "is_found"), [(14, False), (15, True), (24, True)])
+def test_a_whole_sentence_of_fifteen_characters_is_found_wherever_it_stands(length, is_found):
+    sentence = HAN[:length]
+    index = OverlapIndex.build({"task": [f"{sentence}。今天。"]})
+    [*found] = index.find([f"人们常说{sentence}而且很多人都同意这一点", sentence[:-1]])
+    assert [one.row for one in found] == ([0] if is_found else [])
+    assert all(one.kind == "sentence" and one.tokens == length for one in found)
+
+
+CHARACTERS = st.lists(st.sampled_from([*"中文天ก์", "a", "bc", " ", "。"]), max_size=30).map("".join)
+
+
+def _halves(tokens):
+    return sum(1 if has_unspaced(token) else 2 for token in tokens)
+
+
+@given(
+    st.lists(CHARACTERS, max_size=4),
+    st.lists(CHARACTERS, max_size=3),
+    st.integers(1, 4),
+    st.integers(1, 4),
+)
+@settings(max_examples=200)
+def test_what_is_found_of_any_script_is_what_the_definition_says(texts, tests, ngram, sentence):
+    def runs(text):
+        tokens = words(text).split()
+        for first in range(len(tokens)):
+            for last in range(first + 1, len(tokens) + 1):
+                yield tuple(tokens[first:last])
+
+    wanted = set()
+    for text in tests:
+        pieces = [text, *(text[start:end] for start, end in sentences(text))]
+        lines = [tuple(words(piece).split()) for piece in pieces]
+        wanted |= {line for line in lines if 2 * sentence - 1 <= _halves(line) < 2 * ngram - 1}
+        reach = 2 * ngram - 1
+        wanted |= {run for run in runs(text) if _halves(run) >= reach > _halves(run[:-1])}
+    rows = [row for row, text in enumerate(texts) if wanted & set(runs(text))]
+    found = OverlapIndex.build({"task": tests}, ngram, sentence).find(texts)
+    assert [one.row for one in found] == rows
