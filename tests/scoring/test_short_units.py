@@ -10,15 +10,17 @@ from sklearn.metrics import roc_auc_score
 import dana
 from dana.core.artifacts import read_manifest
 from dana.core.errors import DataError
-from dana.core.schemas import HELD_OUT_TARGET, read_table
+from dana.core.schemas import DOCUMENTS, HELD_OUT_TARGET, SCORES, read_table, write_parts
 from dana.corpus.text import has_words
 from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.saved_selector import load_selector
 from dana.scoring.scoring import Scoring, build_selector
 from dana.scoring.settings import Selection
+from dana.selectors.base import fill_short, largest_score
 from dana.stages.texts import pool_stage, target_stage
 from dana.stages.weigh import weigh_stage
-from dana.weighting.selection import Pool, cut_segments, weigh_pool
+from dana.weighting.in_domain import ranking_values
+from dana.weighting.selection import Pool, cut_segments, weigh_pool, write_selected_text
 from dana.weighting.settings import WeighSettings
 from tests.stages.two_topics import CELLS, COURTS, one_document
 
@@ -197,3 +199,47 @@ def test_held_out_text_is_compared_without_short_units(run, table):
     foreign = np.repeat([0, 1], [len(held_out), len(ordinary)])
     by_hand = roc_auc_score(foreign, [*held_out.score, *ordinary.score])
     assert read_manifest(run / "scores")["auroc"] == pytest.approx(by_hand)
+
+
+def units(scores, short):
+    """A table of scores of one document."""
+    count = len(scores)
+    unit = np.arange(count, dtype=np.int32)
+    columns = [["a"] * count, ["s"] * count, unit, unit.astype(np.int64), unit + 1, scores, short]
+    return pa.table([pa.array(column) for column in columns], names=SCORES.names).cast(SCORES)
+
+
+def test_the_largest_score_is_one_of_a_unit_that_is_not_short():
+    tables = [units([1.0, 99.0], [False, True]), units([3.0], [False]), units([5.0], [True])]
+    assert largest_score(tables) == 3.0
+    assert fill_short(tables[0], 3.0)["score"].to_pylist() == [1.0, 3.0]
+    assert fill_short(tables[1], 3.0) is tables[1]
+    assert largest_score(tables[2:]) is None
+    assert fill_short(tables[2], None)["score"].to_pylist() == [5.0]
+
+
+def test_held_out_segments_are_ranked_by_their_words():
+    table = units([1.0, 9.0, 9.0, 9.0], [False, True, True, True])
+    values = ranking_values(table, WeighSettings(gamma=2), None)
+    assert values.tolist() == [1.0, 1.0, np.inf, np.inf]
+
+
+def test_a_passage_has_the_mean_of_its_words(tmp_path):
+    text = "one two * three four"
+    spans = [(0, 7), (8, 9), (10, 20)]
+    rows = [
+        {"doc_id": "a", "source": "s", "unit": number, "start": start, "end": end}
+        for number, (start, end) in enumerate(spans)
+    ]
+    for row, score, short in zip(rows, [1.0, 9.0, 2.0], [False, True, False], strict=True):
+        row |= {"score": score, "short": short}
+    table = pa.Table.from_pylist(rows, schema=SCORES)
+    write_parts([table], tmp_path / "scores", SCORES)
+    pool = pa.Table.from_pylist([{"doc_id": "a", "source": "s", "text": text}], schema=DOCUMENTS)
+    write_parts([pool], tmp_path / "pool", DOCUMENTS)
+    scored = Pool.from_tables([table], 3)
+    arguments = (tmp_path / "scores", tmp_path / "pool", scored, np.ones(3))
+    lines, [passage] = write_selected_text(tmp_path / "x.gz", *arguments)
+    assert lines == 1
+    assert passage["score"] == 1.5
+    assert passage["text"] == text
