@@ -352,9 +352,8 @@ class SelectorChecks(FittedChecks):
 
     def fit_another(self) -> None:
         others = _sentences(OTHER, 64, np.random.default_rng(2))
-        self.component.fit(
-            ["something else entirely"] * 60, dict.fromkeys(self.component.samples(60), others), 1
-        )
+        target = [f"something else entirely, number {number}" for number in range(60)]
+        self.component.fit(target, dict.fromkeys(self.component.samples(60), others), 1)
 
     def take(self, rows: list[int]) -> Units:
         return self.items.rows(np.array(rows, dtype=np.int64))

@@ -62,7 +62,7 @@ PASSES = {
     "NUL": ("a\x00b and c", "ab and c"),
     "control characters": ("bell\x07 and escape\x1b[0m.", "bell and escape[0m."),
     "right to left": ("שלום עולם. مرحبا بالعالم!", "שלום עולם. مرحبا بالعالم!"),
-    "overridden direction": ("abc \u202edef\u202c ghi", "abc \u202edef\u202c ghi"),
+    "overridden direction": ("abc \u202edef\u202c ghi", "abc def ghi"),
     "emoji": ("Fine 👩‍👩‍👧. 🏳️‍🌈 too! 👍🏽", "Fine 👩‍👩‍👧. 🏳️‍🌈 too! 👍🏽"),
     "beyond the basic plane": ("𝔘𝔫𝔦 𠀀𠀁 𓀀.", "𝔘𝔫𝔦 𠀀𠀁 𓀀."),
     "combining marks": ("cafe\u0301 and z" + "\u0301" * 300, "café and ź" + "\u0301" * 299),
@@ -70,7 +70,7 @@ PASSES = {
     "non-characters": ("\ufffehalf\uffff done", "half done"),
     "zero width": (
         "zero\u200bwidth\u200d and \u00ad soft",
-        "zero\u200bwidth\u200d and \u00ad soft",
+        "zerowidth\u200d and  soft",
     ),
     "no space": ("x" * 5000, "x" * 5000),
     "no stop": ("word " * 2000, ("word " * 2000).strip()),

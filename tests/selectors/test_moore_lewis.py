@@ -9,11 +9,12 @@ from dana.core.errors import PluginError
 from dana.models.ngram.model import text_entropies
 from dana.selectors.moore_lewis import MooreLewisSelector
 
-TARGET = [
+SENTENCES = [
     "the kinase binds the receptor",
     "a ligand binds the kinase",
     "the enzyme cuts the protein",
-] * 4
+]
+TARGET = [f"{sentence} {number}" for number in range(4) for sentence in SENTENCES]
 POOL = ["the court heard the appeal", "a judge read the verdict", "the kinase of the court"] * 4
 TEXTS = [
     "the ligand binds the enzyme",
